@@ -1,0 +1,38 @@
+# Every target works on a fresh machine with python3.11+ and make: it prepares .venv when needed.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help install quickstart test test-fast check format clean
+help:
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+install: .venv/installed  ## create .venv and install Plexus with everything the targets below need
+
+# torch goes first, alone and pinned: any other resolution may pull gigabytes of GPU libraries.
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Plexus needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[report,dev]'
+	touch $@
+
+quickstart: install  ## see Plexus learn under churn: 12 simulated hours in under a minute
+	$(BIN)/plexus run experiments/quickstart.toml --out runs/quickstart
+
+check: install  ## lint, format check, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check  ## everything, on all cores
+	$(BIN)/pytest -n auto -q --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
+
+test-fast: install  ## no training, no processes: under a minute
+	$(BIN)/pytest -n auto -q -m 'not slow'
+
+format: install  ## apply ruff's formatting and safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove everything that can be made again
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -1,0 +1,1 @@
+"""The protocols, pure: no I/O, no clock, no tensors, no logging, no global state."""

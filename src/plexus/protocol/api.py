@@ -1,0 +1,128 @@
+"""The contract between a protocol and the runtime that performs its effects.
+
+A node is a synchronous state machine: one event in, a list of effects out. Handlers run to
+completion and are never re-entered. Messages may be lost, delayed, duplicated and reordered. Once a
+node goes offline the runtime discards its timers, transfers and training; nothing of them arrives.
+A crash is silence: the node is told nothing, and finds out by its next `WentOnline`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from plexus.protocol.messages import Model, NodeId
+
+TimerKey: TypeAlias = tuple[str, int]
+"""What is waited for, and a number that tells waits of the same kind apart."""
+
+
+class Event(Struct, frozen=True, gc=False):
+    """Something that happened to a node."""
+
+
+class Received(Event):
+    """A message arrived."""
+
+    src: NodeId
+    body: Any
+    size_bytes: int = 0
+
+
+class TimerFired(Event):
+    """The timer `key` ran out. A timer that was cancelled or set anew does not fire."""
+
+    key: TimerKey
+
+
+class Trained(Event):
+    """The training asked for by `Train` is finished."""
+
+    round: int
+    model: Model
+    samples: int = 1
+
+
+class Aggregated(Event):
+    """The aggregation asked for by `Aggregate` is finished."""
+
+    round: int
+    model: Model
+
+
+class WentOnline(Event):
+    """The device is available: after a start, a leave or a crash."""
+
+
+class WentOffline(Event):
+    """Last call before a graceful leave: effects returned now are the last to be performed."""
+
+
+class Effect(Struct, frozen=True, gc=False):
+    """Something a node wants done."""
+
+
+class Send(Effect):
+    """Send `body` to each of `to`. A node may send to itself; that costs nothing."""
+
+    to: tuple[NodeId, ...]
+    body: Any
+
+
+class SetTimer(Effect):
+    """Wake me with `TimerFired(key)` in `delay_s`; replaces a timer of the same key."""
+
+    key: TimerKey
+    delay_s: float
+
+
+class CancelTimer(Effect):
+    """Forget the timer `key`, if there is one."""
+
+    key: TimerKey
+
+
+class Train(Effect):
+    """Train `model` on the node's own data, then `Trained`. Interrupts a training under way."""
+
+    round: int
+    model: Model
+
+
+class Aggregate(Effect):
+    """Combine `models` into one, then `Aggregated`. `samples[i]` examples are behind `models[i]`."""
+
+    round: int
+    models: tuple[Model, ...]
+    samples: tuple[int, ...]
+
+
+class Save(Effect):
+    """Make this state survive a crash before performing the effects that follow."""
+
+    state: Durable
+
+
+class Report(Effect):
+    """Tell whoever observes the run (metrics, logs, tests); never affects the protocol."""
+
+    fact: Any
+
+
+class Durable(Struct, frozen=True):
+    """What a node must find again after a crash."""
+
+    counter: int
+    """Number of the node's newest joined or left event; never reused."""
+    round: int
+    """Round of the newest aggregated model this node holds."""
+    model: Model
+
+
+class Node(Protocol):
+    """A protocol's node as the runtimes see it."""
+
+    def handle(self, now: float, event: Event) -> list[Effect]:
+        """Advance by one event. Synchronous, total, and the only way to change the node."""
+        ...

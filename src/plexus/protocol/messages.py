@@ -1,0 +1,77 @@
+"""What nodes say to each other. The declarations here are also the wire format (see `wire`)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from plexus.protocol.view import Snapshot
+
+NodeId: TypeAlias = int
+"""A node's number in the local roster; on the wire it is the node's key (see `roster`)."""
+
+Model: TypeAlias = Any
+"""Opaque to every protocol: tensors when live, an expression or a label in the simulator."""
+
+
+class Message(Struct, frozen=True, gc=False, array_like=True, tag=True):
+    """Base of all messages."""
+
+
+class Ping(Message, tag=1):
+    """Are you there? Sent while deriving the sample of `round`."""
+
+    exchange: int
+    round: int
+
+
+class Pong(Message, tag=2):
+    """Yes. `round` is the newest round the answering node knew of before the ping."""
+
+    exchange: int
+    round: int
+
+
+class Joined(Message, tag=3):
+    """The sender is online since its event number `counter`."""
+
+    counter: int
+    bandwidth_bytes_per_s: int
+
+
+class Left(Message, tag=4):
+    """The sender goes offline: its event number `counter`."""
+
+    counter: int
+
+
+class Ack(Message, tag=5):
+    """Round `round` has been aggregated: no need to look for another aggregator."""
+
+    round: int
+
+
+class TrainRequest(Message, tag=6):
+    """From the aggregator of `round` to each participant: train this model."""
+
+    round: int
+    participants: int
+    """How many nodes were asked to train in this round: the aggregator's success fraction is of these."""
+    view: Snapshot
+    model: Model
+
+
+class AggregateRequest(Message, tag=7):
+    """From a participant of `round - 1` to the aggregator of `round`: here is my trained model."""
+
+    round: int
+    participants: int
+    samples: int
+    """Training examples behind this model, for sample-weighted means."""
+    view: Snapshot
+    model: Model
+
+
+Body: TypeAlias = Ping | Pong | Joined | Left | Ack | TrainRequest | AggregateRequest
+ModelMessage = (TrainRequest, AggregateRequest)

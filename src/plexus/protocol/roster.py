@@ -1,0 +1,93 @@
+"""Who exists: the keys of all nodes ever heard of, and the order in which a round contacts them.
+
+Inside a process nodes are small numbers, because views are arrays. Between processes a node is its
+key: the fingerprint of its public key. The order of a round is derived from keys and the session
+alone, so it is the same wherever it is computed, in the simulator as in a deployment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plexus.protocol.messages import NodeId
+from plexus.protocol.view import View
+
+KEY_BYTES = 16
+_ORDERS_KEPT = 16
+
+
+def key_of(name: bytes) -> bytes:
+    """The key of the node with this public key (or, in a simulation, this name)."""
+    return hashlib.blake2b(name, digest_size=KEY_BYTES).digest()
+
+
+class Roster:
+    """Numbers for keys, and the hash order of each round."""
+
+    def __init__(self, session: bytes, keys: list[bytes] | None = None) -> None:
+        self.session = session
+        self.keys: list[bytes] = []
+        self._numbers: dict[bytes, NodeId] = {}
+        self._seeds = np.empty(0, np.uint64)
+        self._orders: dict[int, NDArray[np.intp]] = {}
+        for key in keys or []:
+            self.number(key)
+
+    @classmethod
+    def simulated(cls, session: bytes, size: int) -> Roster:
+        """A roster of `size` nodes that have no real keys."""
+        return cls(session, [key_of(b"simulated node %d" % node) for node in range(size)])
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def number(self, key: bytes) -> NodeId:
+        """The number of the node with this key; a new key gets the next number."""
+        known = self._numbers.get(key)
+        if known is not None:
+            return known
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"a node key has {KEY_BYTES} bytes, this one has {len(key)}")
+        self._numbers[key] = len(self.keys)
+        self.keys.append(key)
+        self._orders.clear()
+        return len(self.keys) - 1
+
+    def order(self, round: int) -> NDArray[np.intp]:
+        """All nodes in the hash order of `round`: the same sequence of keys for everyone."""
+        found = self._orders.get(round)
+        if found is None:
+            if len(self._orders) >= _ORDERS_KEPT:
+                self._orders.pop(next(iter(self._orders)))
+            found = self._orders[round] = np.argsort(self._hashes(round), kind="stable")
+        return found
+
+    def candidates(self, view: View, round: int) -> list[NodeId]:
+        """The nodes that `view` believes online, in the order in which `round` contacts them."""
+        if len(view) < len(self.keys):
+            view.grow(len(self.keys))
+        order = self.order(round)
+        chosen: list[NodeId] = order[view.online()[order]].tolist()
+        return chosen
+
+    def _hashes(self, round: int) -> NDArray[np.uint64]:
+        """hash(session, round, key) for every node, 64 bits wide."""
+        fresh = [self._seed(key) for key in self.keys[len(self._seeds) :]]
+        if fresh:
+            self._seeds = np.concatenate([self._seeds, np.array(fresh, np.uint64)])
+        return _mix(self._seeds ^ _mix(np.full(1, round, np.uint64)))
+
+    def _seed(self, key: bytes) -> int:
+        digest = hashlib.blake2b(self.session + key, digest_size=8, person=b"plexus order").digest()
+        return int.from_bytes(digest, "big")
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The splitmix64 finaliser: a bijection whose every output bit depends on every input bit."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

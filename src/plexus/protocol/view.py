@@ -1,0 +1,148 @@
+"""The local view V_i = (E_i, B_i): who is online, and how well connected, as far as one node knows.
+
+A view is a join-semilattice. Each node's newest event is one integer, `2 * counter + online`; the
+larger integer is the newer event, so merging two views is an element-wise maximum: idempotent,
+commutative and associative. Only its owner raises a counter, hence equal integers mean equal events.
+A node's bandwidth belongs to its event and travels with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Events = NDArray[np.uint32]
+Bandwidths = NDArray[np.uint32]
+MAX_COUNTER = 2**31 - 1
+MAX_BANDWIDTH_BYTES_PER_S = 2**32 - 1
+
+
+def event_number(counter: int, online: bool) -> int:
+    """A joined or left event as the one integer that views compare."""
+    return 2 * counter + online
+
+
+class Snapshot:
+    """A view at one moment; immutable, so it can be shared by all who receive it."""
+
+    __slots__ = ("_known", "bandwidths", "events")
+
+    def __init__(self, events: Events, bandwidths: Bandwidths) -> None:
+        self.events = events
+        self.bandwidths = bandwidths
+        self._known: int | None = None
+
+    @property
+    def known(self) -> int:
+        """How many nodes it says something about; event 0 says nothing and is not sent."""
+        if self._known is None:
+            self._known = int(np.count_nonzero(self.events))
+        return self._known
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Snapshot)
+            and np.array_equal(self.events, other.events)
+            and np.array_equal(self.bandwidths, other.bandwidths)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self.known} nodes)"
+
+
+class View:
+    """One node's knowledge; grows when it hears of more nodes."""
+
+    __slots__ = ("_bandwidth_of", "_bandwidths", "_event_of", "_events", "_snapshot")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._adopt(snapshot.events, snapshot.bandwidths)
+        self._snapshot: Snapshot | None = snapshot
+
+    @classmethod
+    def of(cls, size: int, joined: Iterable[tuple[int, int]] = ()) -> View:
+        """A view of `size` nodes in which `joined` (node, bandwidth) are online by their first event."""
+        view = cls(Snapshot(np.zeros(size, np.uint32), np.zeros(size, np.uint32)))
+        for node, bandwidth_bytes_per_s in joined:
+            view.learn(node, event_number(1, online=True), bandwidth_bytes_per_s)
+        return view
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def learn(self, node: int, event: int, bandwidth_bytes_per_s: int | None = None) -> bool:
+        """Record an event if it is newer than the one known; say whether it was.
+
+        This and `merge` are the only two places where events are compared.
+        """
+        if node >= len(self._events):
+            self.grow(node + 1)
+        if event <= self._event_of[node]:
+            return False
+        self._write()
+        self._event_of[node] = event
+        if bandwidth_bytes_per_s is not None:
+            self._bandwidth_of[node] = bandwidth_bytes_per_s
+        return True
+
+    def merge(self, other: Snapshot) -> bool:
+        """Adopt every newer event of `other`; say whether there was one."""
+        if other is self._snapshot:
+            return False
+        if len(other.events) > len(self._events):
+            self.grow(len(other.events))
+        size = len(other.events)
+        newer = other.events > self._events[:size]
+        if not newer.any():
+            return False
+        self._write()
+        np.copyto(self._events[:size], other.events, where=newer)
+        np.copyto(self._bandwidths[:size], other.bandwidths, where=newer)
+        return True
+
+    def snapshot(self) -> Snapshot:
+        """The view as it is now. Costs nothing until the view changes again (copy on write)."""
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._events, self._bandwidths)
+        return self._snapshot
+
+    def online(self) -> NDArray[np.bool_]:
+        """A mask over all nodes: whose newest event is joined."""
+        return (self._events & 1).view(np.bool_)[:: self._events.itemsize]
+
+    def actives(self) -> list[int]:
+        """The nodes whose newest event is joined (the paper's Actives)."""
+        return np.flatnonzero(self._events & 1).tolist()
+
+    def is_online(self, node: int) -> bool:
+        return bool(node < len(self._events) and self._event_of[node] & 1)
+
+    def event_of(self, node: int) -> int:
+        return self._event_of[node] if node < len(self._events) else 0
+
+    def bandwidth_of(self, node: int) -> int:
+        """The paper's B_i[node], in bytes per second."""
+        return self._bandwidth_of[node] if node < len(self._events) else 0
+
+    def grow(self, size: int) -> None:
+        """Make room for nodes heard of since."""
+        events, bandwidths = np.zeros(size, np.uint32), np.zeros(size, np.uint32)
+        events[: len(self._events)] = self._events
+        bandwidths[: len(self._events)] = self._bandwidths
+        self._adopt(events, bandwidths)
+        self._snapshot = None
+
+    def _write(self) -> None:
+        """Before a change: leave the shared arrays to the snapshot and go on with copies."""
+        if self._snapshot is not None:
+            self._adopt(self._events.copy(), self._bandwidths.copy())
+            self._snapshot = None
+
+    def _adopt(self, events: Events, bandwidths: Bandwidths) -> None:
+        # A memoryview reads and writes single elements several times faster than the array itself.
+        self._events, self._bandwidths = events, bandwidths
+        self._event_of, self._bandwidth_of = memoryview(events), memoryview(bandwidths)

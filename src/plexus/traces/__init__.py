@@ -1,0 +1,1 @@
+"""Where devices, availability and latency come from: recorded traces and generated ones."""
