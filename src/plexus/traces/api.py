@@ -49,7 +49,8 @@ class Availability:
         """Which devices are online at `time_s`."""
         within = time_s if np.isinf(self.period_s) else time_s % self.period_s
         return np.array(
-            [bool(np.any((s[:, 0] <= within) & (within < s[:, 1]))) for s in self.sessions], np.bool_
+            [bool(np.any((s[:, 0] <= within) & (within < s[:, 1]))) for s in self.sessions],
+            np.bool_,
         )
 
 
