@@ -13,7 +13,7 @@ from plexus.protocol.aggregation import AggregationTask
 from plexus.protocol.api import Aggregated, Durable, Save, Trained, WentOffline, WentOnline
 from plexus.protocol.facts import RoundRestarted, SampleDerived
 from plexus.protocol.machine import Machine
-from plexus.protocol.membership import Membership
+from plexus.protocol.membership import HEARD_ME, Membership
 from plexus.protocol.messages import (
     Ack,
     AggregateRequest,
@@ -149,6 +149,7 @@ class PlexusNode(Machine):
         self.watchdog.notice(ping.round)
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
+        self.membership.contacted |= pong.exchange == HEARD_ME
         search = self.sampler.search_of(pong.exchange)
         if search is not None and self._is_overtaken(search, pong):
             self.sampler.give_up(search.purpose)
