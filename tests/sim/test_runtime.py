@@ -103,9 +103,13 @@ def test_byte_accounts_balance(sharing: str, graceful_share: float) -> None:
         12, sessions(*rows), sample_size=4, sharing=sharing, graceful_share=graceful_share
     ).run(1000)
     accounts = session.runtime.accounts
+    now_s = 1000.0
+    while session.runtime.network.in_flight_bytes() == 0:
+        now_s += 0.05
+        session.run(now_s)
     for node in range(12):
         session.runtime.crash(node)
-    session.run(1010)  # what was under way at the crash arrives nowhere
+    session.run(now_s + 10)  # what was under way at the crash arrives nowhere
     sent = sum(accounts.sent_bytes)
     assert sent == sum(entry["bytes"] for entry in accounts.table().values())
     assert sent == sum(accounts.received_bytes) + accounts.lost_bytes + accounts.cut_bytes
