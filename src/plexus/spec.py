@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 
 from plexus import lazy, toml
 from plexus.errors import PlexusError
+from plexus.learn import tasks
 from plexus.spec_check import Source, convert, suggest
 
 PROTOCOLS: dict[str, str | type[Struct]] = {
@@ -28,10 +29,8 @@ PROTOCOLS: dict[str, str | type[Struct]] = {
 }
 """The parameters of each protocol, by the `name` in [protocol]."""
 
-TASKS: dict[str, str | type[Struct]] = {
-    "digits": "plexus.learn.tasks.digits:DigitsSpec",
-}
-"""The parameters of each learning task, by the `name` in [task]. Their modules must not need torch."""
+TASKS: dict[str, str | type[Struct]] = {name: struct for name, (struct, _) in tasks.TASKS.items()}
+"""The parameters of each learning task, by the `name` in [task]."""
 
 TRACES: dict[str, str | type[Struct]] = {"traces": "plexus.traces.world:TracesSpec"}
 """The one struct of [traces]."""
