@@ -1,7 +1,7 @@
 """What an experiment is: one typed, documented, checked object, read from a TOML file.
 
 `python -m plexus.spec` rewrites the reference of all keys (docs/spec.md) from the docstrings of the
-fields below and of the structs that the registries name.
+fields below and of the structs that the sections look up.
 """
 
 from __future__ import annotations
@@ -21,19 +21,27 @@ from msgspec import Meta, Struct
 
 from plexus import lazy, toml
 from plexus.errors import PlexusError
-from plexus.learn import tasks
 from plexus.spec_check import Source, convert, suggest
 
-PROTOCOLS: dict[str, str | type[Struct]] = {
-    "plexus": "plexus.protocol.parameters:PlexusParameters",
-}
-"""The parameters of each protocol, by the `name` in [protocol]."""
+Registry = Mapping[str, type[Struct]]
 
-TASKS: dict[str, str | type[Struct]] = {name: struct for name, (struct, _) in tasks.TASKS.items()}
-"""The parameters of each learning task, by the `name` in [task]."""
 
-TRACES: dict[str, str | type[Struct]] = {"traces": "plexus.traces.world:TracesSpec"}
-"""The one struct of [traces]."""
+def protocols() -> Registry:
+    """The parameters of each protocol, by the `name` in [protocol]."""
+    return {"plexus": lazy.load("plexus.protocol.parameters:PlexusParameters")}
+
+
+def tasks() -> Registry:
+    """The parameters of each learning task, by the `name` in [task]."""
+    registry = lazy.load("plexus.learn.tasks.registry:TASKS")
+    return {name: parameters for name, (parameters, _) in registry.items()}
+
+
+def traces() -> type[Struct]:
+    """The keys of [traces]."""
+    struct: type[Struct] = lazy.load("plexus.traces.world:TracesSpec")
+    return struct
+
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -43,7 +51,7 @@ class Choice(Struct, frozen=True):
 
     name: str
     parameters: Any
-    """The struct that the registry has for this name."""
+    """The struct that `protocols` or `tasks` has for this name."""
 
 
 class NetworkSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,7 +158,8 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         beside = (each.name for each in path.parent.glob("*.toml"))
-        hint = suggest(path.name, beside, "" if path.parent == Path() else f"{path.parent}/")
+        folder = "" if path.parent == Path() else f"{path.parent}/"
+        hint = suggest(path.name, beside, folder, likeness=0.8)
         raise PlexusError(f"{path}: no such file{hint}") from None
     except OSError as error:
         raise PlexusError(f"{path}: cannot be read: {error.strerror}") from None
@@ -185,15 +194,13 @@ def _typed(tables: dict[str, Any], source: Source) -> ExperimentSpec:
     plain = convert({**tables, **unchecked}, ExperimentSpec, (), source)
     return msgspec.structs.replace(
         plain,
-        protocol=_chosen("protocol", PROTOCOLS, tables["protocol"], source),
-        task=_chosen("task", TASKS, tables.get("task", {}), source),
-        traces=convert(tables.get("traces", {}), struct_of(TRACES, "traces"), ("traces",), source),
+        protocol=_chosen("protocol", protocols(), tables["protocol"], source),
+        task=_chosen("task", tasks(), tables.get("task", {}), source),
+        traces=convert(tables.get("traces", {}), traces(), ("traces",), source),
     )
 
 
-def _chosen(
-    section: str, registry: Mapping[str, str | type[Struct]], values: dict[str, Any], source: Source
-) -> Choice:
+def _chosen(section: str, registry: Registry, values: dict[str, Any], source: Source) -> Choice:
     at = (section, "name")
     known = ", ".join(map(repr, registry))
     name = values.get("name")
@@ -202,15 +209,10 @@ def _chosen(
     if not isinstance(name, str) or name not in registry:
         hint = suggest(str(name), registry)
         raise source.error(at, f"{name!r} is not one of {known}{hint}")
-    parameters = {key: value for key, value in values.items() if key != "name"}
-    return Choice(name, convert(parameters, struct_of(registry, name), (section,), source))
-
-
-def struct_of(registry: Mapping[str, str | type[Struct]], name: str) -> type[Struct]:
-    """The struct registered under `name`, imported if need be."""
-    entry = registry[name]
-    struct: type[Struct] = lazy.load(entry) if isinstance(entry, str) else entry
-    return struct
+    struct = registry[name]
+    if struct.__struct_config__.tag_field != "name":  # Else the struct itself expects its name.
+        values = {key: value for key, value in values.items() if key != "name"}
+    return Choice(name, convert(values, struct, (section,), source))
 
 
 def _elsewhere(key: str, tables: dict[str, Any]) -> str:
@@ -218,12 +220,12 @@ def _elsewhere(key: str, tables: dict[str, Any]) -> str:
     sections: dict[str, tuple[str, ...]] = {
         "network": NetworkSpec.__struct_fields__,
         "evaluation": EvaluationSpec.__struct_fields__,
-        "traces": struct_of(TRACES, "traces").__struct_fields__,
+        "traces": traces().__struct_fields__,
     }
-    for section, registry in (("protocol", PROTOCOLS), ("task", TASKS)):
+    for section, registry in (("protocol", protocols()), ("task", tasks())):
         name = tables.get(section, {}).get("name")
         if isinstance(name, str) and name in registry:
-            sections[section] = struct_of(registry, name).__struct_fields__
+            sections[section] = registry[name].__struct_fields__
     homes = [section for section, keys in sections.items() if key in keys]
     return f" (did you mean '{homes[0]}.{key}'?)" if homes else ""
 

@@ -7,21 +7,12 @@ import inspect as source_of
 import textwrap
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import msgspec
 from msgspec import Struct, inspect
 
+from plexus import spec as specs
 from plexus import toml
-from plexus.spec import (
-    PROTOCOLS,
-    TASKS,
-    TRACES,
-    EvaluationSpec,
-    ExperimentSpec,
-    NetworkSpec,
-    struct_of,
-)
 
 _HEAD = """\
 # The experiment file
@@ -38,27 +29,30 @@ The run directory keeps the spec as it was used, every default written out ([for
 
 def page() -> str:
     """The whole page."""
-    top = [field for field in _fields(ExperimentSpec) if field.name not in _SECTIONS]
-    parts = [_HEAD, "## Top level\n", _table("", ExperimentSpec, top)]
-    for section, structs in _SECTIONS.items():
-        parts += [f"## [{section}]\n"]
+    sections = _sections()
+    top = [field for field in _fields(specs.ExperimentSpec) if field.name not in sections]
+    parts = [_HEAD, "## Top level\n", _table("", specs.ExperimentSpec, top)]
+    for section, structs in sections.items():
+        parts.append(f"## [{section}]\n")
         if section in ("protocol", "task"):
-            parts += [f"{field_docs(ExperimentSpec)[section]}\n"]
-        for name, struct in structs():
+            parts.append(f"{field_docs(specs.ExperimentSpec)[section]}\n")
+        for name, struct in structs.items():
             if name:
-                parts += [f'### name = "{name}"\n']
+                parts.append(f'### name = "{name}"\n')
             parts += [f"{_summary(struct)}\n", _table(section, struct, _fields(struct))]
-            parts += list(_nested(section, struct))
+            parts += _nested(section, struct)
     return "\n".join(parts)
 
 
-_SECTIONS: dict[str, Any] = {
-    "protocol": lambda: [(name, struct_of(PROTOCOLS, name)) for name in PROTOCOLS],
-    "task": lambda: [(name, struct_of(TASKS, name)) for name in TASKS],
-    "traces": lambda: [("", struct_of(TRACES, "traces"))],
-    "network": lambda: [("", NetworkSpec)],
-    "evaluation": lambda: [("", EvaluationSpec)],
-}
+def _sections() -> dict[str, specs.Registry]:
+    """The structs of each section, by its `name` where it has one."""
+    return {
+        "protocol": specs.protocols(),
+        "task": specs.tasks(),
+        "traces": {"": specs.traces()},
+        "network": {"": specs.NetworkSpec},
+        "evaluation": {"": specs.EvaluationSpec},
+    }
 
 
 def field_docs(struct: type[Struct]) -> dict[str, str]:

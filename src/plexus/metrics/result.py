@@ -77,6 +77,8 @@ class ProtocolBench(Struct, frozen=True, kw_only=True):
     rounds: int
     joins_and_leaves_per_hour: float
     """How much churn there was."""
+    mean_online: float
+    """Nodes online, on average over the time."""
     setup_s: float
     """Processor seconds before virtual time began, not counted above."""
     digest: str
