@@ -164,7 +164,7 @@ def bench() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def protocol(nodes: int, hours: float, churn: bool, seed: int, as_json: bool) -> None:
     """The protocol alone: messages, views, timers and transfers, without training."""
-    result: ProtocolBench = lazy.load("plexus.session:bench_protocol")(
+    result: ProtocolBench = lazy.load("plexus.bench:bench_protocol")(
         nodes=nodes, hours=hours, churn=churn, seed=seed
     )
     if as_json:

@@ -43,7 +43,8 @@ class Machine:
         return effects
 
     def send(self, to: tuple[NodeId, ...], body: Message) -> None:
-        self.outbox.append(Send(to, body))
+        if to:
+            self.outbox.append(Send(to, body))
 
     def set_timer(self, key: TimerKey, delay_s: float) -> None:
         self.outbox.append(SetTimer(key, delay_s))

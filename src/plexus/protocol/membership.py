@@ -6,11 +6,13 @@ from random import Random
 
 from plexus.protocol.facts import Readvertised
 from plexus.protocol.machine import Machine
-from plexus.protocol.messages import Joined, Left, NodeId
+from plexus.protocol.messages import Joined, Left, NodeId, Ping
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.view import Snapshot, View, event_number
 
 READVERTISE = ("readvertise", 0)
+HEARD_ME = 0
+"""The exchange number of the pings that ask whether a re-advertisement was heard."""
 
 
 class Membership:
@@ -27,6 +29,7 @@ class Membership:
     ) -> None:
         self._node = node
         self._advertise_to = parameters.advertise_to
+        self._sample_size = parameters.sample_size
         self._readvertise_s = parameters.readvertise_s
         self._rng = rng
         self._attempts = 0
@@ -34,7 +37,7 @@ class Membership:
         self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self.counter = counter
         self.contacted = False
-        """Somebody contacted this node since it joined, so somebody knows that it is online."""
+        """Somebody contacted or answered this node since it joined, so somebody knows it is online."""
 
     def raise_counter(self, online: bool) -> None:
         """A new event of this node itself: the only place where its counter grows."""
@@ -47,12 +50,12 @@ class Membership:
         """Tell a random set P that the node is online; again later if nobody shows that it heard."""
         self.contacted = False
         self._attempts = 0
-        self._node.send(self._random_set(), self._joined())
+        self._node.send(self._random_set(self._advertise_to), self._joined())
         self._node.set_timer(READVERTISE, self._readvertise_s)
 
     def advertise_left(self) -> None:
         """Tell a random set P that the node goes offline."""
-        self._node.send(self._random_set(), Left(self.counter))
+        self._node.send(self._random_set(self._advertise_to), Left(self.counter))
 
     def on_joined(self, src: NodeId, joined: Joined) -> None:
         self.view.learn(src, event_number(joined.counter, True), joined.bandwidth_bytes_per_s)
@@ -61,7 +64,7 @@ class Membership:
         self.view.learn(src, event_number(left.counter, False))
 
     def merge(self, snapshot: Snapshot) -> None:
-        """Adopt what a sender knew. News about this node itself cannot be true: see `refute`."""
+        """Adopt what a sender knew."""
         self.view.merge(snapshot)
 
     @property
@@ -70,26 +73,32 @@ class Membership:
         return self.view.event_of(self._node.me) > event_number(self.counter, True)
 
     def on_readvertise(self, _: int) -> None:
+        """Nobody showed that it heard: tell a few others, and ask them to answer.
+
+        Every second try is addressed to anybody, for the case that all nodes believed online are gone.
+        """
         if self.contacted:
             return
         self._attempts += 1
-        self._node.send(self._random_set(), self._joined())
-        self._node.set_timer(READVERTISE, self._readvertise_s * 2**self._attempts)
+        to = self._random_set(self._sample_size, anybody=self._attempts % 2 == 0)
+        self._node.send(to, self._joined())
+        self._node.send(to, Ping(HEARD_ME, 0))
+        self._node.set_timer(READVERTISE, self._readvertise_s)
         self._node.report(Readvertised(self._attempts))
 
     def _joined(self) -> Joined:
         return Joined(self.counter, self.bandwidth_bytes_per_s)
 
-    def _random_set(self) -> tuple[NodeId, ...]:
+    def _random_set(self, size: int, anybody: bool = False) -> tuple[NodeId, ...]:
         """P: random nodes believed online; if there are too few, random others, which may be back."""
         online = self.view.online()
+        if anybody:
+            online[:] = False
         online[self._node.me] = False
         actives: list[NodeId] = online.nonzero()[0].tolist()
-        missing = self._advertise_to - len(actives)
-        if missing <= 0:
-            return tuple(self._rng.sample(actives, self._advertise_to))
+        if len(actives) >= size:
+            return tuple(self._rng.sample(actives, size))
         online[self._node.me] = True
         others: list[NodeId] = (~online).nonzero()[0].tolist()
-        if missing < len(others):
-            others = self._rng.sample(others, missing)
-        return (*actives, *others)
+        missing = min(size - len(actives), len(others))
+        return (*actives, *self._rng.sample(others, missing))

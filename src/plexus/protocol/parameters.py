@@ -34,8 +34,8 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """|P|: how many nodes are told of a join or leave. Default: 10 times the sample size."""
 
     readvertise_s: float = 600.0
-    """A node that nobody contacted for this long after joining advertises itself again, to other nodes,
-    then waits twice as long, in seconds."""
+    """A node that nobody contacted for this long after joining advertises itself again, to others, and
+    asks them to answer; and so on until somebody does, in seconds."""
 
     watchdog_s: float = 900.0
     """A node that sees no progress for this long asks around and, if nobody knows better, starts the next
