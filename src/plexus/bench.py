@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from plexus.metrics.result import ProtocolBench
+from plexus.metrics.result import ProtocolBench, Traffic
 from plexus.metrics.usage import peak_mb
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.parameters import PlexusParameters
@@ -60,21 +60,22 @@ def bench_protocol(nodes: int, hours: float, churn: bool, seed: int = 1) -> Prot
     began_s = time.process_time()
     runtime.run(3600 * hours)
     cpu_s = time.process_time() - began_s
-    messages = sum(entry["count"] for entry in runtime.accounts.table().values())
+    table = runtime.accounts.table()
     toggles, mean_online = _churn_facts(availability, 3600 * hours)
     return ProtocolBench(
         nodes=nodes,
         hours=hours,
         churn=churn,
         cpu_s_per_simulated_hour=cpu_s / hours,
-        messages_per_s=messages / cpu_s,
+        messages_per_s=sum(entry["count"] for entry in table.values()) / cpu_s,
         peak_mb=peak_mb(),
-        messages=messages,
+        setup_cpu_s=setup_cpu_s,
         rounds=rounds,
+        digest=runtime.kernel.digest(),
+        events=runtime.kernel.delivered,
+        messages={name: Traffic(**entry) for name, entry in table.items()},
         joins_and_leaves_per_hour=toggles / hours,
         mean_online=mean_online,
-        setup_s=setup_cpu_s,
-        digest=runtime.kernel.digest(),
     )
 
 

@@ -1,7 +1,7 @@
 """What an experiment is: one typed, documented, checked object, read from a TOML file.
 
 `python -m plexus.spec` rewrites the reference of all keys (docs/spec.md) from the docstrings of the
-fields below and of the structs that the sections look up.
+fields below and of the structs that it names.
 """
 
 from __future__ import annotations
@@ -19,29 +19,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from plexus import lazy, toml
+from plexus import toml
 from plexus.errors import PlexusError
+from plexus.learn import tasks
+from plexus.protocol.parameters import PlexusParameters
 from plexus.spec_check import Source, convert, suggest
+from plexus.traces.world import TracesSpec
 
 Registry = Mapping[str, type[Struct]]
-
-
-def protocols() -> Registry:
-    """The parameters of each protocol, by the `name` in [protocol]."""
-    return {"plexus": lazy.load("plexus.protocol.parameters:PlexusParameters")}
-
-
-def tasks() -> Registry:
-    """The parameters of each learning task, by the `name` in [task]."""
-    registry = lazy.load("plexus.learn.tasks.registry:TASKS")
-    return {name: parameters for name, (parameters, _) in registry.items()}
-
-
-def traces() -> type[Struct]:
-    """The keys of [traces]."""
-    struct: type[Struct] = lazy.load("plexus.traces.world:TracesSpec")
-    return struct
-
+PROTOCOLS: Registry = {"plexus": PlexusParameters}
+"""The parameters of each protocol, by the `name` in [protocol]."""
+TASKS: Registry = {name: parameters for name, (parameters, _) in tasks.TASKS.items()}
+"""The parameters of each learning task, by the `name` in [task]."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -51,7 +40,7 @@ class Choice(Struct, frozen=True):
 
     name: str
     parameters: Any
-    """The struct that `protocols` or `tasks` has for this name."""
+    """The struct that `PROTOCOLS` or `TASKS` has for this name."""
 
 
 class NetworkSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,7 +81,7 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     task: Choice
     """What is learned: the task's `name`, and its parameters."""
 
-    traces: Any
+    traces: TracesSpec = TracesSpec()
     """Where devices, availability and latency come from."""
 
     network: NetworkSpec = NetworkSpec()
@@ -178,7 +167,7 @@ def _assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, override:
 def _typed(tables: dict[str, Any], source: Source) -> ExperimentSpec:
     """Check what is declared above, then the sections that are looked up."""
     known = ExperimentSpec.__struct_fields__
-    for section in ("protocol", "task", "traces"):
+    for section in ("protocol", "task"):
         if not isinstance(tables.get(section, {}), dict):
             raise source.error((section,), f"expected a table, got {tables[section]!r}")
     tables = {**tables, "protocol": {"name": "plexus", **tables.get("protocol", {})}}
@@ -189,14 +178,12 @@ def _typed(tables: dict[str, Any], source: Source) -> ExperimentSpec:
     unchecked: dict[str, Any] = {
         "protocol": {"name": "", "parameters": None},
         "task": {"name": "", "parameters": None},
-        "traces": None,
     }
     plain = convert({**tables, **unchecked}, ExperimentSpec, (), source)
     return msgspec.structs.replace(
         plain,
-        protocol=_chosen("protocol", protocols(), tables["protocol"], source),
-        task=_chosen("task", tasks(), tables.get("task", {}), source),
-        traces=convert(tables.get("traces", {}), traces(), ("traces",), source),
+        protocol=_chosen("protocol", PROTOCOLS, tables["protocol"], source),
+        task=_chosen("task", TASKS, tables.get("task", {}), source),
     )
 
 
@@ -220,9 +207,9 @@ def _elsewhere(key: str, tables: dict[str, Any]) -> str:
     sections: dict[str, tuple[str, ...]] = {
         "network": NetworkSpec.__struct_fields__,
         "evaluation": EvaluationSpec.__struct_fields__,
-        "traces": traces().__struct_fields__,
+        "traces": TracesSpec.__struct_fields__,
     }
-    for section, registry in (("protocol", protocols()), ("task", tasks())):
+    for section, registry in (("protocol", PROTOCOLS), ("task", TASKS)):
         name = tables.get(section, {}).get("name")
         if isinstance(name, str) and name in registry:
             sections[section] = registry[name].__struct_fields__

@@ -6,19 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from standin import SPEC, NoTraces, Outcome, ParitySpec, Plexus, Session
 
-from plexus import cli, spec
+from plexus import cli
+from tests.cli.standin import SPEC, Outcome, Plexus, Session
 
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Session:
     """The stand-in, in a directory that holds experiments/small.toml."""
     session = Session("plexus.session")
-    for module in ("plexus.session", "plexus.bench"):
-        monkeypatch.setitem(sys.modules, module, session)
-    monkeypatch.setattr(spec, "tasks", lambda: {"parity": ParitySpec})
-    monkeypatch.setattr(spec, "traces", lambda: NoTraces)
+    monkeypatch.setitem(sys.modules, "plexus.session", session)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "small.toml").write_text(SPEC)

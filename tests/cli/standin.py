@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from msgspec import Struct
 
 from plexus import spec
-from plexus.metrics.result import Metric, ProtocolBench, Result, Traffic, Trainings
+from plexus.metrics.result import Metric, Result, Traffic, Trainings
 from plexus.metrics.store import RunDirectory
 from plexus.progress import Progress
 
-SPEC = 'name = "small"\nnodes = 10\nhours = 2\n[task]\nname = "parity"\n'
-
-
-class ParitySpec(Struct, frozen=True, forbid_unknown_fields=True, tag_field="name", tag="parity"):
-    """A task that exists only here."""
-
-
-class NoTraces(Struct, frozen=True, forbid_unknown_fields=True):
-    """Traces that exist only here."""
+SPEC = 'name = "small"\nnodes = 10\nhours = 2\n[task]\nname = "digits"\n'
 
 
 class Session(ModuleType):
@@ -32,7 +23,6 @@ class Session(ModuleType):
     evaluates: bool = True
     fails: Exception | None = None
     base_dir: Path | None = None
-    benched: dict[str, Any] | None = None
 
     def simulate(
         self, spec: spec.ExperimentSpec, base_dir: Path, out: Path, observe: Progress
@@ -77,24 +67,6 @@ class Session(ModuleType):
             directory.recorder.record(
                 "evaluations", simulated_s=now_s, round=step, accuracy=step / 10, loss=1.0
             )
-
-    def bench_protocol(self, **arguments: Any) -> ProtocolBench:
-        """A bench that measures nothing."""
-        self.benched = arguments
-        return ProtocolBench(
-            nodes=arguments["nodes"],
-            hours=arguments["hours"],
-            churn=arguments["churn"],
-            cpu_s_per_simulated_hour=0.25,
-            messages_per_s=200_000.0,
-            peak_mb=120.0,
-            messages=50_000,
-            rounds=90,
-            joins_and_leaves_per_hour=344.0,
-            mean_online=80.0,
-            setup_s=0.5,
-            digest="abc",
-        )
 
 
 class Outcome(Struct):

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from standin import Plexus, Session
 
 from plexus.errors import PlexusError
 from plexus.metrics.store import load_run
 from plexus.spec import load_spec
+from tests.cli.standin import Plexus, Session
 
 SMALL = "experiments/small.toml"
 
@@ -23,7 +23,7 @@ def test_a_run_prints_a_summary_and_leaves_a_directory_named_by_its_spec(
     assert outcome.status == 0
     out = Path("runs") / f"small-{load_spec(SMALL).digest()}"
     for fact in (
-        "small: plexus on parity, 10 nodes, seed 1",
+        "small: plexus on digits, 10 nodes, seed 1",
         "97.0 % at best",
         "digest-of-1",
         str(out),

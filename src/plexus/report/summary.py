@@ -84,19 +84,22 @@ def _traffic(messages: Mapping[str, Traffic]) -> Table:
 def print_bench(bench: ProtocolBench, console: Console) -> None:
     """What simulating the protocol alone costs."""
     churn = "with churn" if bench.churn else "without churn"
-    console.print(
-        f"\n[bold]protocol, {words.whole(bench.nodes)} nodes, {bench.hours:g} h, {churn}[/]"
-    )
+    title = f"protocol alone, {words.whole(bench.nodes)} nodes, {bench.hours:g} h, {churn}"
+    sent = sum(traffic.count for traffic in bench.messages.values())
+    toggles = f"{bench.joins_and_leaves_per_hour:.0f} joins and leaves an hour"
+    console.print(f"\n[bold]{title}[/]")
     console.print(
         _facts(
             [
                 ("cpu", f"[bold]{bench.cpu_s_per_simulated_hour:.3g} s[/] per simulated hour"),
-                ("messages", f"{words.whole(round(bench.messages_per_s))} per processor second"),
+                ("speed", f"{words.whole(round(bench.messages_per_s))} messages per cpu second"),
                 ("memory", f"{bench.peak_mb:.0f} MB at most"),
-                ("simulated", f"{words.whole(bench.messages)} messages, {bench.rounds} rounds"),
-                ("churn", f"{bench.joins_and_leaves_per_hour:.0f} joins and leaves an hour"),
-                ("set-up", f"{bench.setup_s:.2f} s, not counted"),
+                ("simulated", f"{words.whole(sent)} messages, {words.whole(bench.rounds)} rounds"),
+                ("online", f"{bench.mean_online:.0f} nodes on average, {toggles}"),
+                ("set-up", f"{bench.setup_cpu_s:.2f} s of cpu, not counted"),
                 ("digest", bench.digest),
             ]
         )
     )
+    console.print()
+    console.print(_traffic(bench.messages))
