@@ -231,8 +231,8 @@ def test_events_switch_on_and_off(write):
         [[5, 7], [0.9 * DAY, DAY]],
     ]
     assert set(trace.periods_s) == {DAY}
-    assert "1 sessions end after the trace repeats and are cut there" in trace.notes
-    assert "1 of them touch or overlap another and are joined with it" in trace.notes
+    assert "1 session cut where the trace repeats" in trace.notes
+    assert "1 session joined with one they touch" in trace.notes
 
 
 def test_a_given_period_wins(write):
@@ -277,7 +277,7 @@ def test_our_own_csv(write):
     trace = read_availability(write(text))
     assert [s.tolist() for s in trace.sessions] == [[[0, 5], [10, 20], [90, 100]], []]
     assert trace.periods_s.tolist() == [100.0, 200.0]
-    assert "1 sessions cross the wrap and go on at the beginning" in trace.notes
+    assert "1 session going on across the wrap" in trace.notes
 
 
 def test_our_own_csv_without_a_period_repeats_after_whole_days(write):

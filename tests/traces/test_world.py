@@ -124,7 +124,7 @@ def test_nodes_join_the_city_nearest_to_their_place(files):
     [
         ({"devices": "gone.csv"}, "traces.devices = 'gone.csv': there is no file"),
         ({"availability": "data:gone"}, "traces.availability = 'data:gone': there is no file"),
-        ({"latency": "$NOT_SET/x"}, "traces.latency = '$NOT_SET/x': an environment variable in it"),
+        ({"latency": "$NOT_SET/x"}, "traces.latency = '$NOT_SET/x': an environment variable in"),
         ({"places": "places.csv"}, "traces.cities: needed beside traces.places"),
         ({"places": "places.csv", "cities": "devices.csv"}, "lat: missing"),
     ],

@@ -160,6 +160,11 @@ def field_of(path: Path, record: Record, names: Sequence[str]) -> str:
     raise fault(path, record[0], names[0], f"missing (or under the name {' or '.join(names[1:])})")
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."

@@ -54,10 +54,10 @@ def _fill(matrix: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
     unknown, left = int(np.isnan(matrix).sum()), int(np.isnan(filled).sum())
     if unknown == matrix.size:
         return filled == 1, ["nothing was recorded: all devices count as offline"]
-    notes = [f"{np.nanmean(matrix):.1%} online of the half hours recorded"]
+    notes = [f"{np.nanmean(matrix) * 100:.1f} % online of the half hours recorded"]
     if unknown:
         notes.append(
-            f"{unknown / matrix.size:.0%} of the half hours were not recorded: {unknown - left} "
+            f"{unknown / matrix.size * 100:.0f} % of the half hours were not recorded: {unknown - left} "
             f"are taken from the same time of the nearest day, {left} count as offline"
         )
     return filled == 1, notes

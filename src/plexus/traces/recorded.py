@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plexus.traces.api import Availability
+from plexus.traces.files import counted
 from plexus.traces.sessions import Rows, Sessions, join
 
 DAY_S = 86400.0
@@ -55,14 +56,14 @@ def fit_period(
     late = rows[:, 0] >= until_s
     cut = int(late.sum() if crosses else past.sum())
     if cut:
-        notes.append(f"{cut} sessions end after the trace repeats and are cut there")
+        notes.append(f"{counted(cut, 'session')} cut where the trace repeats")
     inside = np.column_stack((rows[:, 0], np.minimum(rows[:, 1], until_s)))[~late]
     owner_of, rest = owners[~late], past & ~late
     if crosses and rest.any():
         over = np.minimum(rows[rest, 1] - until_s[rest], until_s[rest])
         inside = np.concatenate((inside, np.column_stack((np.zeros(len(over)), over))))
         owner_of = np.concatenate((owner_of, owners[rest]))
-        notes.append(f"{len(over)} sessions cross the wrap and go on at the beginning")
+        notes.append(f"{counted(len(over), 'session')} going on across the wrap")
     return AvailabilityTrace(
         join(owner_of, inside, len(periods_s)), periods_s, (*_as_recorded(owner_of, inside), *notes)
     )
@@ -74,11 +75,13 @@ def _as_recorded(owners: NDArray[np.int64], rows: Rows) -> list[str]:
     if not len(lengths_s):
         return ["no sessions at all"]
     median_min, mean_min = np.median(lengths_s) / 60, lengths_s.mean() / 60
-    notes = [f"{len(rows)} sessions recorded, median {median_min:.1f} min, mean {mean_min:.0f} min"]
+    notes = [
+        f"{counted(len(rows), 'session')} recorded, median {median_min:.1f} min, mean {mean_min:.0f} min"
+    ]
     empty = int((lengths_s == 0).sum())
     if empty:
-        notes.append(f"{empty} of them last 0 s and are dropped")
+        notes.append(f"{counted(empty, 'session')} of 0 s dropped")
     joined = len(rows) - empty - len(join(owners, rows, int(owners.max()) + 1).rows)
     if joined:
-        notes.append(f"{joined} of them touch or overlap another and are joined with it")
+        notes.append(f"{counted(joined, 'session')} joined with one they touch")
     return notes
