@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fluid import Capacities, Cut, Script, Start
 from hypothesis import strategies as st
+
+from tests.sim.fluid import Capacities, Cut, Script, Start
 
 NODES = 4
 node = st.integers(0, NODES - 1)

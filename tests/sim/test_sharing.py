@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-import strategies as draw
-from fluid import DUMB_RATES, Capacities, Pair, loads
 from hypothesis import given
 from hypothesis import strategies as st
 
 from plexus.errors import PlexusError
 from plexus.sim.sharing import RULES, Fifo, Flow, Shared, Sharing
+from tests.sim import strategies as draw
+from tests.sim.fluid import DUMB_RATES, Capacities, Pair, loads
 
 every_rule = pytest.mark.parametrize("rule", RULES)
 batches = st.lists(st.lists(draw.pair, min_size=1, max_size=5), min_size=1, max_size=5)

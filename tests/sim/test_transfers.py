@@ -7,12 +7,12 @@ from math import inf
 from typing import Any
 
 import pytest
-import strategies as draw
-from fluid import DUMB_RATES, Capacities, Outcome, Script, Start, run_fluid
 from hypothesis import given
 
 from plexus.sim.sharing import RULES, Flow
 from plexus.sim.transfers import Transfers
+from tests.sim import strategies as draw
+from tests.sim.fluid import DUMB_RATES, Capacities, Outcome, Script, Start, run_fluid
 
 every_rule = pytest.mark.parametrize("rule", RULES)
 

@@ -147,7 +147,7 @@ def _unite_touching(rows: Floats, bounds: NDArray[np.int64]) -> Sessions:
     meets[:-1] = rows[:-1, 1] == rows[1:, 0]
     meets[bounds[1:][bounds[1:] > bounds[:-1]] - 1] = False  # the next row is another device's
     rows[1:, 0][meets[:-1]] = rows[:-1, 0][meets[:-1]]
-    removed = np.concatenate((np.zeros(1, np.int64), np.cumsum(meets)))
+    removed = np.concatenate((np.zeros(1, np.int64), np.cumsum(meets, dtype=np.int64)))
     return Sessions(rows[~meets], bounds - removed[bounds])
 
 
