@@ -62,17 +62,15 @@ def test_a_command_that_is_not_installed_is_unknown(
 
 
 def test_a_command_that_needs_a_missing_package_says_which(
-    plexus: Plexus, monkeypatch: pytest.MonkeyPatch
+    plexus: Plexus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The reference stands for a module that imports torch where torch is not installed."""
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "plexus.session", raising=False)
-    monkeypatch.setattr(cli.cli, "elsewhere", {"heavy": ("plexus.learn.trainer:x", "Needs torch.")})
-    monkeypatch.delitem(sys.modules, "plexus.learn.trainer", raising=False)
+    (tmp_path / "heavy_commands.py").write_text("import heavy_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(cli.cli, "elsewhere", {"heavy": ("heavy_commands:heavy", "Needs more.")})
     outcome = plexus("heavy")
     assert (outcome.status, outcome.err) == (
         2,
-        "plexus: this needs the Python module torch, which is not installed\n",
+        "plexus: this needs the Python module heavy_package, which is not installed\n",
     )
 
 
