@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from plexus.protocol.api import TimerKey
+from plexus.protocol.api import Effect, Send, TimerKey, Train
+from plexus.protocol.messages import TrainRequest
 from plexus.protocol.plexus import AGGREGATOR, PlexusNode
 
 
@@ -42,3 +43,13 @@ def _check_numbers(node: PlexusNode) -> None:
     assert node.training.k_train <= node.watchdog.k_seen
     assert node.aggregation.k_agg <= node.watchdog.k_seen
     assert node.held_round <= node.watchdog.k_seen
+
+
+def check_models(effects: list[Effect]) -> None:
+    """A round starts from its own model or, after a restart, an older one. The kit's label is m<round>."""
+    for effect in effects:
+        work = effect.body if isinstance(effect, Send) else effect
+        if isinstance(work, TrainRequest | Train):
+            made_in = int(work.model.removeprefix("m"))
+            assert made_in <= work.round, f"the model of round {made_in} in round {work.round}"
+            assert work.round > 1 or made_in == 0, "all start from the common initial model"

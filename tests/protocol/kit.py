@@ -36,7 +36,7 @@ from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot, View
-from tests.protocol.invariants import check_invariants
+from tests.protocol.invariants import check_invariants, check_models
 
 SESSION = b"a session of tests"
 INITIAL = "m0"
@@ -190,7 +190,8 @@ class Exchange:
     def run_until(self, reached: Callable[[], bool], limit_s: float = 1e5) -> Exchange:
         """Until `reached()`; a session that never gets there fails."""
         while not reached():
-            assert self._queue and self.now < limit_s, "the session stands still"
+            assert self._queue, "nothing will ever happen again"
+            assert self.now < limit_s, "the session stands still"
             self.step()
         return self
 
@@ -218,7 +219,13 @@ class Exchange:
         for effect in effects:
             self._perform(target, effect)
         self.on_event(target, event, effects)
-        if self._checked and not isinstance(event, WentOffline):
+        if self._checked:
+            self._check(target, event, effects)
+
+    def _check(self, target: NodeId, event: Event, effects: list[Effect]) -> None:
+        node = self.nodes[target]
+        check_models(effects)
+        if not isinstance(event, WentOffline):
             check_invariants(node, self.armed[target], training=target in self.training)
 
     # What happened

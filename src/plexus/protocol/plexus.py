@@ -137,14 +137,15 @@ class PlexusNode(Machine):
 
     # Sampling (III-D)
 
-    def _search(self, purpose: str, k: int) -> None:
+    def _search(self, purpose: str, k: int, model: Model = None) -> None:
         candidates = self.roster.candidates(self.membership.view, k)
         asking = purpose == RESTART
         sample = SampleSearch(
             self.me, candidates, self.parameters.sample_size, parallel=1 if asking else None
         )
         # Who only asks whether a restart is needed is no sign of progress.
-        self.sampler.begin(Search(purpose, k, sample, announced=k - 1 if asking else k))
+        announced = k - 1 if asking else k
+        self.sampler.begin(Search(purpose, k, sample, announced, model))
 
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
         self.membership.contacted = True
@@ -173,12 +174,12 @@ class PlexusNode(Machine):
         sample, k = search.sample.found, search.round
         self.report(SampleDerived(k, search.purpose, sample, search.sample.silent))
         if search.purpose == PARTICIPANTS:
-            self._push(k, self.held_model, sample)
+            self._push(k, search.model, sample)
         elif search.purpose == AGGREGATOR:
             self.training.send_to_best(sample)
         elif search.purpose == RESTART:
             self._restart(k, sample)
-        elif self.me in sample:
+        elif self.me in sample and self.held_round < FIRST_ROUND:
             self._train(k, self.held_model, len(sample))
 
     # Training (III-C)
@@ -226,7 +227,8 @@ class PlexusNode(Machine):
     def _on_aggregated(self, aggregated: Aggregated) -> None:
         if self.aggregation.on_aggregated(aggregated):
             self._hold(aggregated.round, aggregated.model)
-            self._search(PARTICIPANTS, aggregated.round)
+            # Not the held model: by the time the sample is found, that may be of a newer round.
+            self._search(PARTICIPANTS, aggregated.round, aggregated.model)
 
     def _push(self, k: int, model: Model, sample: tuple[NodeId, ...]) -> None:
         view = self.membership.view.snapshot()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from plexus.protocol.api import TimerKey
 from plexus.protocol.machine import Machine
-from plexus.protocol.messages import NodeId, Ping, Pong
+from plexus.protocol.messages import Model, NodeId, Ping, Pong
 
 
 class SampleSearch:
@@ -85,13 +85,17 @@ class SampleSearch:
 class Search:
     """A search on the way: for what, the sample of which round, and the round its pings speak of."""
 
-    __slots__ = ("announced", "purpose", "round", "sample")
+    __slots__ = ("announced", "model", "purpose", "round", "sample")
 
-    def __init__(self, purpose: str, round: int, sample: SampleSearch, announced: int) -> None:
+    def __init__(
+        self, purpose: str, round: int, sample: SampleSearch, announced: int, model: Model = None
+    ) -> None:
         self.purpose = purpose
         self.round = round
         self.sample = sample
         self.announced = announced
+        self.model = model
+        """What the sample is to be sent, if that is settled already."""
 
 
 class Sampler:
