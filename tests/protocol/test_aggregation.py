@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from plexus.protocol.api import Aggregated, Received, TimerFired
-from plexus.protocol.messages import AggregateRequest, Pong, TrainRequest
+from plexus.protocol.api import Aggregated, Received, TimerFired, WentOnline
+from plexus.protocol.messages import Ack, AggregateRequest, Pong, TrainRequest
 from plexus.protocol.plexus import PlexusNode
 from tests.protocol.kit import NOTHING, online_node, sent
 
@@ -28,3 +28,12 @@ def test_the_push_carries_the_model_of_its_round_even_if_a_newer_one_arrived_mea
     effects += node.handle(3.1, Received(1, Pong(2, 6, 6)))
     effects += node.handle(3.1, Received(2, Pong(2, 6, 6)))
     assert {(push.round, push.model) for _, push in sent(effects, TrainRequest)} == {(5, "m5")}
+
+
+def test_a_round_that_a_crash_cut_short_is_fresh_again_and_never_acknowledged_as_done() -> None:
+    node = online_node(0, 4, success_fraction=1.0)
+    node.handle(1.0, Received(1, trained_model(5, "t1")))
+    node.handle(60.0, WentOnline())  # after a crash: the model of node 1 is lost
+    effects = node.handle(61.0, Received(2, trained_model(5, "t2")))
+    assert sent(effects, Ack) == []
+    assert node.aggregation.collecting

@@ -24,8 +24,13 @@ class AggregationTask:
         self._first_at = 0.0
         self._timed_out = False
 
-    def reset(self) -> None:
-        """The node was offline: the models collected are gone, the round is not taken up again."""
+    def reset(self, k_held: int) -> None:
+        """The node was offline: the models collected are gone. `k_held` is the newest round it has.
+
+        A round begun and not finished is forgotten with its models: to call its messages stale would
+        acknowledge models that nobody aggregates.
+        """
+        self.k_agg = k_held
         self.collecting = False
         self._models.clear()
 

@@ -100,7 +100,7 @@ class PlexusNode(Machine):
     def _on_online(self, _: WentOnline) -> None:
         self.sampler.reset()
         self.training.reset()
-        self.aggregation.reset()
+        self.aggregation.reset(self.held_round)
         self.membership.raise_counter(online=True)
         self._save()
         self.membership.advertise_joined()
