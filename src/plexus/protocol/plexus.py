@@ -197,8 +197,7 @@ class PlexusNode(Machine):
             self._hold(k, model)
 
     def _on_trained(self, trained: Trained) -> None:
-        if trained.round == self.training.k_train:
-            self.training.trained = trained
+        if self.training.on_trained(trained):
             self._search(AGGREGATOR, trained.round + 1)
 
     def _on_ack(self, _: NodeId, ack: Ack) -> None:
@@ -207,8 +206,9 @@ class PlexusNode(Machine):
             self.sampler.give_up(AGGREGATOR)
 
     def _on_ack_timeout(self, _: int) -> None:
-        self.training.give_up_on_aggregator()
-        self._search(AGGREGATOR, self.training.k_train + 1)
+        if self.training.awaited is not None:
+            self.training.give_up_on_aggregator()
+            self._search(AGGREGATOR, self.training.k_train + 1)
 
     def _retry_if_aggregator_left(self) -> None:
         if self.training.aggregator_left:

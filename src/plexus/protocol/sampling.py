@@ -135,9 +135,10 @@ class Sampler:
             self._go_on(search)
 
     def on_timeout(self, exchange: int) -> None:
-        search = self._exchanges.pop(exchange)
-        search.sample.timed_out()
-        self._go_on(search)
+        search = self._exchanges.pop(exchange, None)
+        if search is not None:
+            search.sample.timed_out()
+            self._go_on(search)
 
     def _go_on(self, search: Search) -> None:
         contact = search.sample.to_ping()
