@@ -193,7 +193,7 @@ class PlexusNode(Machine):
     def _train(self, k: int, model: Model, participants: int) -> None:
         if self.training.begin(k, model, participants):
             self.sampler.give_up(AGGREGATOR)
-            self.watchdog.notice_own_work(k)
+            self._notice_own_work(k)
             self._hold(k, model)
 
     def _on_trained(self, trained: Trained) -> None:
@@ -221,7 +221,7 @@ class PlexusNode(Machine):
         self._merge(request)
         if self.aggregation.on_request(src, request):
             self.sampler.give_up(PARTICIPANTS)
-            self.watchdog.notice_own_work(request.round)
+            self._notice_own_work(request.round)
         self._retry_if_aggregator_left()
 
     def _on_aggregated(self, aggregated: Aggregated) -> None:
@@ -237,8 +237,14 @@ class PlexusNode(Machine):
     # The watchdog: not in the paper, see watchdog.py
 
     def _on_watchdog(self, _: int) -> None:
-        if self.watchdog.is_due(self.held_round):
+        # Asking many silent nodes one by one may take longer than the watchdog waits: let it finish.
+        if self.watchdog.is_due(self.held_round) and not self.sampler.is_searching(RESTART):
             self._search(RESTART, self.watchdog.k_seen + 1)
+
+    def _notice_own_work(self, k: int) -> None:
+        """A node that has work need not ask whether to start some."""
+        self.watchdog.notice_own_work(k)
+        self.sampler.give_up(RESTART)
 
     def _restart(self, k: int, sample: tuple[NodeId, ...]) -> None:
         if k <= self.watchdog.k_seen:  # progress came while asking

@@ -125,6 +125,9 @@ class Sampler:
         """Forget all searches (their timers are gone with the node's last session)."""
         self._exchanges.clear()
 
+    def is_searching(self, purpose: str) -> bool:
+        return any(search.purpose == purpose for search in self._exchanges.values())
+
     def search_of(self, exchange: int) -> Search | None:
         return self._exchanges.get(exchange)
 
