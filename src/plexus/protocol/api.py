@@ -22,7 +22,7 @@ class Event(Struct, frozen=True, gc=False):
     """Something that happened to a node."""
 
 
-class Received(Event):
+class Received(Event, frozen=True):
     """A message arrived."""
 
     src: NodeId
@@ -30,13 +30,13 @@ class Received(Event):
     size_bytes: int = 0
 
 
-class TimerFired(Event):
+class TimerFired(Event, frozen=True):
     """The timer `key` ran out. A timer that was cancelled or set anew does not fire."""
 
     key: TimerKey
 
 
-class Trained(Event):
+class Trained(Event, frozen=True):
     """The training asked for by `Train` is finished."""
 
     round: int
@@ -44,18 +44,18 @@ class Trained(Event):
     samples: int = 1
 
 
-class Aggregated(Event):
+class Aggregated(Event, frozen=True):
     """The aggregation asked for by `Aggregate` is finished."""
 
     round: int
     model: Model
 
 
-class WentOnline(Event):
+class WentOnline(Event, frozen=True):
     """The device is available: after a start, a leave or a crash."""
 
 
-class WentOffline(Event):
+class WentOffline(Event, frozen=True):
     """Last call before a graceful leave: effects returned now are the last to be performed."""
 
 
@@ -63,34 +63,34 @@ class Effect(Struct, frozen=True, gc=False):
     """Something a node wants done."""
 
 
-class Send(Effect):
+class Send(Effect, frozen=True):
     """Send `body` to each of `to`. A node may send to itself; that costs nothing."""
 
     to: tuple[NodeId, ...]
     body: Any
 
 
-class SetTimer(Effect):
+class SetTimer(Effect, frozen=True):
     """Wake me with `TimerFired(key)` in `delay_s`; replaces a timer of the same key."""
 
     key: TimerKey
     delay_s: float
 
 
-class CancelTimer(Effect):
+class CancelTimer(Effect, frozen=True):
     """Forget the timer `key`, if there is one."""
 
     key: TimerKey
 
 
-class Train(Effect):
+class Train(Effect, frozen=True):
     """Train `model` on the node's own data, then `Trained`. Interrupts a training under way."""
 
     round: int
     model: Model
 
 
-class Aggregate(Effect):
+class Aggregate(Effect, frozen=True):
     """Combine `models` into one, then `Aggregated`. `samples[i]` examples are behind `models[i]`."""
 
     round: int
@@ -98,13 +98,13 @@ class Aggregate(Effect):
     samples: tuple[int, ...]
 
 
-class Save(Effect):
+class Save(Effect, frozen=True):
     """Make this state survive a crash before performing the effects that follow."""
 
     state: Durable
 
 
-class Report(Effect):
+class Report(Effect, frozen=True):
     """Tell whoever observes the run (metrics, logs, tests); never affects the protocol."""
 
     fact: Any

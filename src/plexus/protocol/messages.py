@@ -19,40 +19,42 @@ class Message(Struct, frozen=True, gc=False, array_like=True, tag=True):
     """Base of all messages."""
 
 
-class Ping(Message, tag=1):
-    """Are you there? Sent while deriving the sample of `round`."""
+class Ping(Message, frozen=True, tag=1):
+    """Are you there? `round` is the newest round the asking node works on."""
 
     exchange: int
     round: int
 
 
-class Pong(Message, tag=2):
-    """Yes. `round` is the newest round the answering node knew of before the ping."""
+class Pong(Message, frozen=True, tag=2):
+    """Yes. `round` is the newest round the answering node knew of before the ping, `held` the round of
+    the newest aggregated model it holds."""
 
     exchange: int
     round: int
+    held: int
 
 
-class Joined(Message, tag=3):
+class Joined(Message, frozen=True, tag=3):
     """The sender is online since its event number `counter`."""
 
     counter: int
     bandwidth_bytes_per_s: int
 
 
-class Left(Message, tag=4):
+class Left(Message, frozen=True, tag=4):
     """The sender goes offline: its event number `counter`."""
 
     counter: int
 
 
-class Ack(Message, tag=5):
+class Ack(Message, frozen=True, tag=5):
     """Round `round` has been aggregated: no need to look for another aggregator."""
 
     round: int
 
 
-class TrainRequest(Message, tag=6):
+class TrainRequest(Message, frozen=True, tag=6):
     """From the aggregator of `round` to each participant: train this model."""
 
     round: int
@@ -62,7 +64,7 @@ class TrainRequest(Message, tag=6):
     model: Model
 
 
-class AggregateRequest(Message, tag=7):
+class AggregateRequest(Message, frozen=True, tag=7):
     """From a participant of `round - 1` to the aggregator of `round`: here is my trained model."""
 
     round: int

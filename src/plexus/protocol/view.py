@@ -112,7 +112,7 @@ class View:
 
     def online(self) -> NDArray[np.bool_]:
         """A mask over all nodes: whose newest event is joined."""
-        return (self._events & 1).view(np.bool_)[:: self._events.itemsize]
+        return (self._events & 1).astype(np.bool_)
 
     def actives(self) -> list[int]:
         """The nodes whose newest event is joined (the paper's Actives)."""
@@ -145,4 +145,4 @@ class View:
     def _adopt(self, events: Events, bandwidths: Bandwidths) -> None:
         # A memoryview reads and writes single elements several times faster than the array itself.
         self._events, self._bandwidths = events, bandwidths
-        self._event_of, self._bandwidth_of = memoryview(events), memoryview(bandwidths)
+        self._event_of, self._bandwidth_of = events.data, bandwidths.data

@@ -1,0 +1,135 @@
+"""`plexus bench protocol`: what the protocol and the simulator cost, without any learning."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from plexus.protocol.facts import AggregationCompleted
+from plexus.protocol.parameters import PlexusParameters
+from plexus.rng import array_stream
+from plexus.sim.setup import plexus_session
+from plexus.traces.api import Availability, World, always_online, training_time_s
+from plexus.traces.world import TracesSpec, build_world
+
+MODEL_BYTES = 346_000
+LOCAL_STEPS, BATCH = 5, 20
+SESSION_MEAN_S, ONLINE_SHARE = 1600.0, 0.08
+
+
+class ProtocolBench(Struct, frozen=True):
+    """What one run of the benchmark measured."""
+
+    nodes: int
+    hours: float
+    churn: bool
+    cpu_s_per_simulated_hour: float
+    messages_per_s: float
+    """Messages delivered or lost, per second of CPU."""
+    peak_mb: float
+    setup_cpu_s: float
+    rounds: int
+    events: int
+    messages: dict[str, dict[str, int]]
+    joins_and_leaves_per_hour: float
+    mean_online: float
+    digest: str
+
+
+class SymbolicModels:
+    """Models that are never computed."""
+
+    model_bytes = MODEL_BYTES
+
+    def train(self, model: Any, node: int, round: int) -> None:
+        return None
+
+    def mean(self, models: Sequence[Any], samples: Sequence[int]) -> None:
+        return None
+
+    def samples(self, node: int) -> int:
+        return LOCAL_STEPS * BATCH
+
+
+def bench_protocol(nodes: int, hours: float, churn: bool, seed: int = 1) -> ProtocolBench:
+    """Simulate `hours` of Plexus on generated devices and measure the CPU time after set-up."""
+    began_s = time.process_time()
+    generated = build_world(TracesSpec(availability="none"), nodes, seed, None)
+    availability = exponential_churn(nodes, seed) if churn else always_online(nodes)
+    world = World(generated.devices, availability, generated.latency)
+    durations = [training_time_s(device, LOCAL_STEPS, BATCH) for device in world.devices]
+    rounds = 0
+
+    def observe(_now: float, _node: int, fact: Any) -> None:
+        nonlocal rounds
+        if type(fact) is AggregationCompleted:
+            rounds = max(rounds, fact.round)
+
+    runtime = plexus_session(
+        world, PlexusParameters(), SymbolicModels(), None, durations.__getitem__, seed, observe
+    )
+    runtime.run(0.0)
+    setup_cpu_s = time.process_time() - began_s
+    began_s = time.process_time()
+    runtime.run(3600 * hours)
+    cpu_s = time.process_time() - began_s
+    table = runtime.accounts.table()
+    toggles, mean_online = _churn_facts(availability, 3600 * hours)
+    return ProtocolBench(
+        nodes=nodes,
+        hours=hours,
+        churn=churn,
+        cpu_s_per_simulated_hour=cpu_s / hours,
+        messages_per_s=sum(entry["count"] for entry in table.values()) / cpu_s,
+        peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        setup_cpu_s=setup_cpu_s,
+        rounds=rounds,
+        digest=runtime.kernel.digest(),
+        events=runtime.kernel.delivered,
+        messages=table,
+        joins_and_leaves_per_hour=toggles / hours,
+        mean_online=mean_online,
+    )
+
+
+def exponential_churn(nodes: int, seed: int) -> Availability:
+    """Memoryless sessions and gaps over two days: the plainest churn of a given intensity."""
+    period_s = 48 * 3600.0
+    rng = array_stream(seed, "bench", "churn")
+    gap_mean_s = SESSION_MEAN_S * (1 - ONLINE_SHARE) / ONLINE_SHARE
+    sessions = []
+    for _ in range(nodes):
+        count = int(3 * period_s / (SESSION_MEAN_S + gap_mean_s)) + 8
+        online_s = rng.exponential(SESSION_MEAN_S, count)
+        gap_s = rng.exponential(gap_mean_s, count)
+        if rng.random() < ONLINE_SHARE:
+            gap_s[0] = 0.0
+        starts = np.cumsum(gap_s) + np.concatenate([[0.0], np.cumsum(online_s)[:-1]])
+        rows = np.stack([starts, starts + online_s], axis=1)
+        rows = rows[rows[:, 0] < period_s - 1]
+        rows[:, 1] = np.minimum(rows[:, 1], period_s - 1)
+        sessions.append(rows)
+    return Availability(sessions, period_s)
+
+
+def _churn_facts(availability: Availability, until_s: float) -> tuple[int, float]:
+    toggles, online_s = 0, 0.0
+    for device in range(len(availability.sessions)):
+        since_s = None
+        for time_s, online in availability.toggles(device):
+            if time_s > until_s:
+                break
+            toggles += time_s > 0
+            if online:
+                since_s = time_s
+            elif since_s is not None:
+                online_s += time_s - since_s
+                since_s = None
+        if since_s is not None:
+            online_s += until_s - since_s
+    return toggles, online_s / until_s

@@ -1,0 +1,64 @@
+"""What a node reports of itself, for whoever observes the run. Nothing here affects the protocol."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from plexus.protocol.messages import Model, NodeId
+
+
+class Fact(Struct, frozen=True, gc=False):
+    """Base of all facts."""
+
+
+class SampleDerived(Fact, frozen=True):
+    """The node derived the sample of `round`; `silent` candidates before it did not answer."""
+
+    round: int
+    purpose: str
+    sample: tuple[NodeId, ...]
+    silent: int
+
+
+class TrainingStarted(Fact, frozen=True):
+    """The node is a participant of `round`."""
+
+    round: int
+
+
+class TrainingInterrupted(Fact, frozen=True):
+    """A newer round arrived while the node still worked for `round`."""
+
+    round: int
+
+
+class AggregatorChosen(Fact, frozen=True):
+    """The node sends its model for `round` to `aggregator`, at the `attempt`-th try."""
+
+    round: int
+    aggregator: NodeId
+    attempt: int
+
+
+class AggregationCompleted(Fact, frozen=True):
+    """The node, aggregator of `round`, made `model` of `models` models after `waited_s`."""
+
+    round: int
+    model: Model
+    models: int
+    participants: int
+    timed_out: bool
+    waited_s: float
+
+
+class RoundRestarted(Fact, frozen=True):
+    """Nobody answered knows of progress: the node starts `round` from the model of round `held`."""
+
+    round: int
+    held: int
+
+
+class Readvertised(Fact, frozen=True):
+    """Nobody contacted the node since it joined; it advertised itself again."""
+
+    attempt: int

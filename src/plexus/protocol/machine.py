@@ -1,0 +1,60 @@
+"""A state machine with an outbox: inside, effects read like calls; outside, they are data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from plexus.protocol.api import (
+    CancelTimer,
+    Effect,
+    Event,
+    Received,
+    Report,
+    Send,
+    SetTimer,
+    TimerFired,
+    TimerKey,
+)
+from plexus.protocol.facts import Fact
+from plexus.protocol.messages import Message, NodeId
+
+
+class Machine:
+    """Base of the protocol nodes: dispatches events by type and collects effects."""
+
+    def __init__(self, me: NodeId) -> None:
+        self.me = me
+        self.now = 0.0
+        self.outbox: list[Effect] = []
+        self._on_event: dict[type[Event], Callable[[Any], None]] = {TimerFired: self._on_timer}
+        self._on_message: dict[type[Message], Callable[[NodeId, Any], None]] = {}
+        self._on_timeout: dict[str, Callable[[int], None]] = {}
+
+    def handle(self, now: float, event: Event) -> list[Effect]:
+        """Advance by one event. Synchronous, total, and the only way to change the node."""
+        self.now = now
+        effects = self.outbox = []
+        kind = type(event)
+        if kind is Received:
+            self._on_message[type(event.body)](event.src, event.body)  # type: ignore[attr-defined]
+        else:
+            self._on_event[kind](event)
+        return effects
+
+    def send(self, to: tuple[NodeId, ...], body: Message) -> None:
+        if to:
+            self.outbox.append(Send(to, body))
+
+    def set_timer(self, key: TimerKey, delay_s: float) -> None:
+        self.outbox.append(SetTimer(key, delay_s))
+
+    def cancel_timer(self, key: TimerKey) -> None:
+        self.outbox.append(CancelTimer(key))
+
+    def report(self, fact: Fact) -> None:
+        self.outbox.append(Report(fact))
+
+    def _on_timer(self, event: TimerFired) -> None:
+        name, number = event.key
+        self._on_timeout[name](number)

@@ -1,0 +1,104 @@
+"""Joining, leaving, and knowing who is there (the paper's section III-E)."""
+
+from __future__ import annotations
+
+from random import Random
+
+from plexus.protocol.facts import Readvertised
+from plexus.protocol.machine import Machine
+from plexus.protocol.messages import Joined, Left, NodeId, Ping
+from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.view import Snapshot, View, event_number
+
+READVERTISE = ("readvertise", 0)
+HEARD_ME = 0
+"""The exchange number of the pings that ask whether a re-advertisement was heard."""
+
+
+class Membership:
+    """The node's own counter and local view, and the advertisements that spread them."""
+
+    def __init__(
+        self,
+        node: Machine,
+        parameters: PlexusParameters,
+        view: View,
+        bandwidth_bytes_per_s: int,
+        rng: Random,
+        counter: int = 0,
+    ) -> None:
+        self._node = node
+        self._advertise_to = parameters.advertise_to
+        self._sample_size = parameters.sample_size
+        self._readvertise_s = parameters.readvertise_s
+        self._rng = rng
+        self._attempts = 0
+        self.view = view
+        self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
+        self.counter = counter
+        self.contacted = False
+        """Somebody contacted or answered this node since it joined, so somebody knows it is online."""
+
+    def raise_counter(self, online: bool) -> None:
+        """A new event of this node itself: the only place where its counter grows."""
+        self.counter = max(self.counter, self.view.event_of(self._node.me) // 2) + 1
+        self.view.learn(
+            self._node.me, event_number(self.counter, online), self.bandwidth_bytes_per_s
+        )
+
+    def advertise_joined(self) -> None:
+        """Tell a random set P that the node is online; again later if nobody shows that it heard."""
+        self.contacted = False
+        self._attempts = 0
+        self._node.send(self._random_set(self._advertise_to), self._joined())
+        self._node.set_timer(READVERTISE, self._readvertise_s)
+
+    def advertise_left(self) -> None:
+        """Tell a random set P that the node goes offline."""
+        self._node.send(self._random_set(self._advertise_to), Left(self.counter))
+
+    def on_joined(self, src: NodeId, joined: Joined) -> None:
+        self.view.learn(src, event_number(joined.counter, True), joined.bandwidth_bytes_per_s)
+
+    def on_left(self, src: NodeId, left: Left) -> None:
+        self.view.learn(src, event_number(left.counter, False))
+
+    def merge(self, snapshot: Snapshot) -> None:
+        """Adopt what a sender knew."""
+        self.view.merge(snapshot)
+
+    @property
+    def is_misrepresented(self) -> bool:
+        """Others hold an event of this node that it does not remember: it lost its disk."""
+        return self.view.event_of(self._node.me) > event_number(self.counter, True)
+
+    def on_readvertise(self, _: int) -> None:
+        """Nobody showed that it heard: tell a few others, and ask them to answer.
+
+        Every second try is addressed to anybody, for the case that all nodes believed online are gone.
+        """
+        if self.contacted:
+            return
+        self._attempts += 1
+        to = self._random_set(self._sample_size, anybody=self._attempts % 2 == 0)
+        self._node.send(to, self._joined())
+        self._node.send(to, Ping(HEARD_ME, 0))
+        self._node.set_timer(READVERTISE, self._readvertise_s)
+        self._node.report(Readvertised(self._attempts))
+
+    def _joined(self) -> Joined:
+        return Joined(self.counter, self.bandwidth_bytes_per_s)
+
+    def _random_set(self, size: int, anybody: bool = False) -> tuple[NodeId, ...]:
+        """P: random nodes believed online; if there are too few, random others, which may be back."""
+        online = self.view.online()
+        if anybody:
+            online[:] = False
+        online[self._node.me] = False
+        actives: list[NodeId] = online.nonzero()[0].tolist()
+        if len(actives) >= size:
+            return tuple(self._rng.sample(actives, size))
+        online[self._node.me] = True
+        others: list[NodeId] = (~online).nonzero()[0].tolist()
+        missing = min(size - len(actives), len(others))
+        return (*actives, *self._rng.sample(others, missing))

@@ -1,0 +1,101 @@
+"""The parameters of Plexus (the paper's section III-F), documented and checked in one place."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+
+
+class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every node of a session must agree on. A wrong value says which, why, and what is allowed."""
+
+    sample_size: int = 13
+    """s: how many nodes train in a round. More nodes average more data and load the aggregator more. At
+    least 1; with fewer than s nodes online the sample is all of them."""
+
+    success_fraction: float = 0.8
+    """sf: the share of a sample's models that completes an aggregation, in (0, 1]. Higher wastes less
+    training and waits longer for slow or gone participants."""
+
+    ping_timeout_s: float = 2.0
+    """Δt_p: how long a candidate may take to answer a ping, in seconds. An upper bound of the network's
+    round-trip time: shorter flags slow nodes as offline, longer delays every sample with a gone node."""
+
+    aggregation_timeout_s: float = 300.0
+    """Δt_agg: an aggregator goes on with the models it has this long after the first, in seconds. Long
+    enough for a slow participant to train and send its model."""
+
+    ack_timeout_s: float = 450.0
+    """Δt_ack: a participant tries another aggregator after this long without an acknowledgement, in
+    seconds. Greater than the aggregation timeout, or models go to two aggregators."""
+
+    advertise_size: int | None = None
+    """|P|: how many nodes are told of a join or leave. Default: 10 times the sample size."""
+
+    readvertise_s: float = 600.0
+    """A node that nobody contacted for this long after joining advertises itself again, to others, and
+    asks them to answer; and so on until somebody does, in seconds."""
+
+    watchdog_s: float = 900.0
+    """A node that sees no progress for this long asks around and, if nobody knows better, starts the next
+    round from the newest model it holds, in seconds. Greater than the ack timeout, which comes first."""
+
+    start_delay_s: float = 5.0
+    """How long a node that knows of no round waits for others to show up before it derives the first
+    sample, in seconds."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that no session could work with."""
+        _require(self.sample_size >= 1, "sample_size", self.sample_size, "at least 1")
+        _require(
+            0 < self.success_fraction <= 1,
+            "success_fraction",
+            self.success_fraction,
+            "above 0 and at most 1: an aggregator needs a model, and cannot need more than all",
+        )
+        for name in ("ping", "aggregation", "ack"):
+            field = f"{name}_timeout_s"
+            _require_duration(field, getattr(self, field))
+        _require_duration("readvertise_s", self.readvertise_s)
+        _require_duration("watchdog_s", self.watchdog_s)
+        _require(
+            math.isfinite(self.start_delay_s) and self.start_delay_s >= 0,
+            "start_delay_s",
+            self.start_delay_s,
+            "a number of seconds, 0 or more",
+        )
+        _require(
+            self.ack_timeout_s > self.aggregation_timeout_s,
+            "ack_timeout_s",
+            self.ack_timeout_s,
+            f"greater than aggregation_timeout_s ({self.aggregation_timeout_s:g}): otherwise a participant "
+            "turns to another aggregator while the first still waits for models",
+        )
+        _require(
+            self.watchdog_s > self.ack_timeout_s,
+            "watchdog_s",
+            self.watchdog_s,
+            f"greater than ack_timeout_s ({self.ack_timeout_s:g}): otherwise rounds are started again "
+            "that a retry would have saved",
+        )
+        if self.advertise_size is not None:
+            _require(self.advertise_size >= 1, "advertise_size", self.advertise_size, "at least 1")
+
+    @property
+    def advertise_to(self) -> int:
+        """|P| with its default filled in."""
+        return 10 * self.sample_size if self.advertise_size is None else self.advertise_size
+
+    def models_needed(self, participants: int) -> int:
+        """⌊sf · |S|⌋, but never fewer than one. The small term undoes rounding: 0.29 · 100 is 28.999…"""
+        return max(1, math.floor(self.success_fraction * participants + 1e-9))
+
+
+def _require_duration(field: str, value: float) -> None:
+    _require(math.isfinite(value) and value > 0, field, value, "a number of seconds above 0")
+
+
+def _require(holds: bool, field: str, value: object, allowed: str) -> None:
+    if not holds:
+        raise ValueError(f"{field} is {value!r}, but must be {allowed}")

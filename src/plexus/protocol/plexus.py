@@ -1,0 +1,261 @@
+"""The Plexus node: the paper's protocol as one state machine.
+
+The parts keep their own state: `Membership` (counter and local view), `Sampler` (pings), `TrainingTask`
+(k_train), `AggregationTask` (k_agg), `Watchdog` (k_seen). This file connects them: every arrow of the
+picture in docs/journey-of-a-round.md is a line here.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from plexus.protocol.aggregation import AggregationTask
+from plexus.protocol.api import Aggregated, Durable, Save, Trained, WentOffline, WentOnline
+from plexus.protocol.facts import RoundRestarted, SampleDerived
+from plexus.protocol.machine import Machine
+from plexus.protocol.membership import HEARD_ME, Membership
+from plexus.protocol.messages import (
+    Ack,
+    AggregateRequest,
+    Joined,
+    Left,
+    Model,
+    NodeId,
+    Ping,
+    Pong,
+    TrainRequest,
+)
+from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.roster import Roster
+from plexus.protocol.sampling import Sampler, SampleSearch, Search
+from plexus.protocol.training import TrainingTask
+from plexus.protocol.view import View
+from plexus.protocol.watchdog import Watchdog
+
+START = ("start", 0)
+FIRST_ROUND = 1
+
+# What a search is for.
+FIRST_SAMPLE, PARTICIPANTS, AGGREGATOR, RESTART = (
+    "first sample",
+    "participants",
+    "aggregator",
+    "restart",
+)
+
+
+class PlexusNode(Machine):
+    """One node. Give it its world at construction; it starts with `WentOnline`."""
+
+    def __init__(
+        self,
+        me: NodeId,
+        parameters: PlexusParameters,
+        roster: Roster,
+        view: View,
+        bandwidth_bytes_per_s: int,
+        initial_model: Model,
+        rng: Random,
+        durable: Durable | None = None,
+    ) -> None:
+        super().__init__(me)
+        durable = durable or Durable(counter=0, round=0, model=initial_model)
+        self.parameters = parameters
+        self.roster = roster
+        self.held_round = durable.round
+        self.held_model = durable.model
+        self.membership = Membership(
+            self, parameters, view, bandwidth_bytes_per_s, rng, durable.counter
+        )
+        self.sampler = Sampler(self, parameters.ping_timeout_s, self._on_sample)
+        self.training = TrainingTask(self, parameters, self.membership, durable.round)
+        self.aggregation = AggregationTask(self, parameters, durable.round)
+        self.watchdog = Watchdog(self, parameters, rng, durable.round)
+        self._on_event |= {
+            WentOnline: self._on_online,
+            WentOffline: self._on_offline,
+            Trained: self._on_trained,
+            Aggregated: self._on_aggregated,
+        }
+        self._on_message |= {
+            Ping: self._on_ping,
+            Pong: self._on_pong,
+            Joined: self._on_joined,
+            Left: self._on_left,
+            Ack: self._on_ack,
+            TrainRequest: self._on_train_request,
+            AggregateRequest: self._on_aggregate_request,
+        }
+        self._on_timeout |= {
+            "ping": self.sampler.on_timeout,
+            "ack": self._on_ack_timeout,
+            "aggregation": self.aggregation.on_timeout,
+            "readvertise": self.membership.on_readvertise,
+            "start": self._on_start,
+            "watchdog": self._on_watchdog,
+        }
+
+    # Coming and going (III-E)
+
+    def _on_online(self, _: WentOnline) -> None:
+        self.sampler.reset()
+        self.training.reset()
+        self.aggregation.reset()
+        self.membership.raise_counter(online=True)
+        self._save()
+        self.membership.advertise_joined()
+        self.watchdog.start(self.held_round)
+        if self.watchdog.k_seen == 0:
+            self.set_timer(START, self.parameters.start_delay_s)
+
+    def _on_offline(self, _: WentOffline) -> None:
+        self.membership.raise_counter(online=False)
+        self._save()
+        self.membership.advertise_left()
+
+    def _on_joined(self, src: NodeId, joined: Joined) -> None:
+        self.membership.on_joined(src, joined)
+
+    def _on_left(self, src: NodeId, left: Left) -> None:
+        self.membership.on_left(src, left)
+        self._retry_if_aggregator_left()
+
+    def _merge(self, request: TrainRequest | AggregateRequest) -> None:
+        self.membership.merge(request.view)
+        if self.membership.is_misrepresented:
+            self.membership.raise_counter(online=True)
+            self._save()
+            self.membership.advertise_joined()
+
+    # The first round: everybody derives the first sample, its members begin by themselves
+
+    def _on_start(self, _: int) -> None:
+        first = self.roster.candidates(self.membership.view, FIRST_ROUND)
+        # Nodes further back would be members only if earlier ones are silent: the watchdog's case.
+        if self.watchdog.k_seen <= FIRST_ROUND and self.me in first[: self.parameters.sample_size]:
+            self._search(FIRST_SAMPLE, FIRST_ROUND)
+
+    # Sampling (III-D)
+
+    def _search(self, purpose: str, k: int) -> None:
+        candidates = self.roster.candidates(self.membership.view, k)
+        asking = purpose == RESTART
+        sample = SampleSearch(
+            self.me, candidates, self.parameters.sample_size, parallel=1 if asking else None
+        )
+        # Who only asks whether a restart is needed is no sign of progress.
+        self.sampler.begin(Search(purpose, k, sample, announced=k - 1 if asking else k))
+
+    def _on_ping(self, src: NodeId, ping: Ping) -> None:
+        self.membership.contacted = True
+        # Answer with what was known before: nobody must take the echo of its own ping for progress.
+        self.send((src,), Pong(ping.exchange, self.watchdog.k_seen, self.held_round))
+        self.watchdog.notice(ping.round)
+
+    def _on_pong(self, src: NodeId, pong: Pong) -> None:
+        self.membership.contacted |= pong.exchange == HEARD_ME
+        search = self.sampler.search_of(pong.exchange)
+        if search is not None and self._is_overtaken(search, pong):
+            self.sampler.give_up(search.purpose)
+            self.watchdog.others_are_ahead()
+        self.watchdog.notice(pong.round)
+        self.sampler.on_pong(src, pong)
+
+    def _is_overtaken(self, search: Search, pong: Pong) -> bool:
+        """Somebody else is already where a first sample or a restart wants to go."""
+        if search.purpose == FIRST_SAMPLE:
+            return pong.round > FIRST_ROUND
+        return search.purpose == RESTART and (
+            pong.round >= search.round or pong.held > self.held_round
+        )
+
+    def _on_sample(self, search: Search) -> None:
+        sample, k = search.sample.found, search.round
+        self.report(SampleDerived(k, search.purpose, sample, search.sample.silent))
+        if search.purpose == PARTICIPANTS:
+            self._push(k, self.held_model, sample)
+        elif search.purpose == AGGREGATOR:
+            self.training.send_to_best(sample)
+        elif search.purpose == RESTART:
+            self._restart(k, sample)
+        elif self.me in sample:
+            self._train(k, self.held_model, len(sample))
+
+    # Training (III-C)
+
+    def _on_train_request(self, _: NodeId, request: TrainRequest) -> None:
+        self.membership.contacted = True
+        self._merge(request)
+        self._train(request.round, request.model, request.participants)
+        self._retry_if_aggregator_left()
+
+    def _train(self, k: int, model: Model, participants: int) -> None:
+        if self.training.begin(k, model, participants):
+            self.sampler.give_up(AGGREGATOR)
+            self.watchdog.notice_own_work(k)
+            self._hold(k, model)
+
+    def _on_trained(self, trained: Trained) -> None:
+        if trained.round == self.training.k_train:
+            self.training.trained = trained
+            self._search(AGGREGATOR, trained.round + 1)
+
+    def _on_ack(self, _: NodeId, ack: Ack) -> None:
+        self.watchdog.notice(ack.round)
+        if self.training.on_ack(ack.round):
+            self.sampler.give_up(AGGREGATOR)
+
+    def _on_ack_timeout(self, _: int) -> None:
+        self.training.give_up_on_aggregator()
+        self._search(AGGREGATOR, self.training.k_train + 1)
+
+    def _retry_if_aggregator_left(self) -> None:
+        if self.training.aggregator_left:
+            self._on_ack_timeout(0)
+
+    # Aggregation (III-C)
+
+    def _on_aggregate_request(self, src: NodeId, request: AggregateRequest) -> None:
+        self.membership.contacted = True
+        self._merge(request)
+        if self.aggregation.on_request(src, request):
+            self.sampler.give_up(PARTICIPANTS)
+            self.watchdog.notice_own_work(request.round)
+        self._retry_if_aggregator_left()
+
+    def _on_aggregated(self, aggregated: Aggregated) -> None:
+        if self.aggregation.on_aggregated(aggregated):
+            self._hold(aggregated.round, aggregated.model)
+            self._search(PARTICIPANTS, aggregated.round)
+
+    def _push(self, k: int, model: Model, sample: tuple[NodeId, ...]) -> None:
+        view = self.membership.view.snapshot()
+        self.send(sample, TrainRequest(k, len(sample), view, model))
+
+    # The watchdog: not in the paper, see watchdog.py
+
+    def _on_watchdog(self, _: int) -> None:
+        if self.watchdog.is_due(self.held_round):
+            self._search(RESTART, self.watchdog.k_seen + 1)
+
+    def _restart(self, k: int, sample: tuple[NodeId, ...]) -> None:
+        if k <= self.watchdog.k_seen:  # progress came while asking
+            return
+        self.report(RoundRestarted(k, self.held_round))
+        self.aggregation.skip_to(k)
+        self.sampler.give_up(PARTICIPANTS)
+        self.watchdog.notice_own_work(k)
+        self.send(tuple(node for node in sample if node != self.me), Ping(HEARD_ME, k))
+        self._push(k, self.held_model, sample)
+
+    # State that outlives a crash
+
+    def _hold(self, k: int, model: Model) -> None:
+        """Keep the newest aggregated model: the watchdog starts again from it."""
+        if k > self.held_round:
+            self.held_round, self.held_model = k, model
+            self._save()
+
+    def _save(self) -> None:
+        state = Durable(self.membership.counter, self.held_round, self.held_model)
+        self.outbox.append(Save(state))

@@ -1,0 +1,154 @@
+"""Deriving samples (the paper's section III-D and Algorithm 1).
+
+`SampleSearch` is the search itself, pure: told who answered and that the others stayed silent, it says
+whom to ping next. `Sampler` turns its answers into pings, pongs and timeouts on behalf of a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plexus.protocol.api import TimerKey
+from plexus.protocol.machine import Machine
+from plexus.protocol.messages import NodeId, Ping, Pong
+
+
+class SampleSearch:
+    """The first `size` of `candidates` that answer a ping.
+
+    The first `size` are contacted in parallel, the rest one by one until enough have answered. With
+    `parallel=1` all go one by one. The searching node answers itself, without a message.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_candidates",
+        "_me",
+        "_next",
+        "_size",
+        "_waiting",
+        "_window",
+        "silent",
+    )
+
+    def __init__(
+        self, me: NodeId, candidates: list[NodeId], size: int, parallel: int | None = None
+    ) -> None:
+        self._me = me
+        self._candidates = candidates
+        self._size = size
+        self._window = size if parallel is None else parallel
+        self._next = 0
+        self._waiting: set[NodeId] = set()
+        self._answered: set[NodeId] = set()
+        self.silent = 0
+
+    @property
+    def done(self) -> bool:
+        """Enough have answered, or nobody is left to ask."""
+        return len(self._answered) >= self._size or (
+            not self._waiting and self._next >= len(self._candidates)
+        )
+
+    @property
+    def found(self) -> tuple[NodeId, ...]:
+        """Those that answered, in hash order."""
+        return tuple(c for c in self._candidates[: self._next] if c in self._answered)
+
+    def to_ping(self) -> tuple[NodeId, ...]:
+        """Whom to contact now; nobody while answers are still awaited."""
+        contact: list[NodeId] = []
+        while not self._waiting and not self.done:
+            batch = self._candidates[self._next : self._next + self._window]
+            self._next += len(batch)
+            self._window = 1
+            contact = [c for c in batch if c != self._me]
+            self._waiting.update(contact)
+            if len(contact) < len(batch):
+                self._answered.add(self._me)
+        return tuple(contact)
+
+    def answered(self, node: NodeId) -> bool:
+        """`node` answered in time. Says whether the contact under way is thereby settled."""
+        if node not in self._waiting:
+            return False
+        self._waiting.remove(node)
+        self._answered.add(node)
+        return not self._waiting
+
+    def timed_out(self) -> None:
+        """Those contacted and not heard of within the ping timeout are taken as offline."""
+        self.silent += len(self._waiting)
+        self._waiting.clear()
+
+
+class Search:
+    """A search on the way: for what, the sample of which round, and the round its pings speak of."""
+
+    __slots__ = ("announced", "purpose", "round", "sample")
+
+    def __init__(self, purpose: str, round: int, sample: SampleSearch, announced: int) -> None:
+        self.purpose = purpose
+        self.round = round
+        self.sample = sample
+        self.announced = announced
+
+
+class Sampler:
+    """The node's searches: at most one per purpose, each with its own ping-pong exchanges."""
+
+    def __init__(
+        self, node: Machine, ping_timeout_s: float, found: Callable[[Search], None]
+    ) -> None:
+        self._node = node
+        self._ping_timeout_s = ping_timeout_s
+        self._found = found
+        self._last_exchange = 0
+        # A batch of pings shares one exchange number; with the answering node it names one exchange.
+        self._exchanges: dict[int, Search] = {}
+
+    def begin(self, search: Search) -> None:
+        """Start a search; one with the same purpose is given up."""
+        self.give_up(search.purpose)
+        self._go_on(search)
+
+    def give_up(self, purpose: str) -> None:
+        for exchange, search in list(self._exchanges.items()):
+            if search.purpose == purpose:
+                self._close(exchange)
+
+    def reset(self) -> None:
+        """Forget all searches (their timers are gone with the node's last session)."""
+        self._exchanges.clear()
+
+    def search_of(self, exchange: int) -> Search | None:
+        return self._exchanges.get(exchange)
+
+    def on_pong(self, src: NodeId, pong: Pong) -> None:
+        search = self._exchanges.get(pong.exchange)
+        if search is not None and search.sample.answered(src):
+            self._close(pong.exchange)
+            self._go_on(search)
+
+    def on_timeout(self, exchange: int) -> None:
+        search = self._exchanges.pop(exchange)
+        search.sample.timed_out()
+        self._go_on(search)
+
+    def _go_on(self, search: Search) -> None:
+        contact = search.sample.to_ping()
+        if not contact:
+            self._found(search)
+            return
+        self._last_exchange += 1
+        self._exchanges[self._last_exchange] = search
+        self._node.send(contact, Ping(self._last_exchange, search.announced))
+        self._node.set_timer(_timer(self._last_exchange), self._ping_timeout_s)
+
+    def _close(self, exchange: int) -> None:
+        del self._exchanges[exchange]
+        self._node.cancel_timer(_timer(exchange))
+
+
+def _timer(exchange: int) -> TimerKey:
+    return ("ping", exchange)

@@ -1,0 +1,75 @@
+"""The watchdog: starts a round again when everybody who worked on it has vanished.
+
+The paper goes on "as long as one reliable participant" of a round survives. This covers the rest,
+without an oracle and without a storm of restarts:
+
+- every ping says for which round it samples and every pong which round the answering node knows of, so
+  nodes notice progress they take no part in;
+- a node that notices none for `watchdog_s` asks the next round's candidates one by one and stops at the
+  first that knows of something newer (usually the first asked);
+- the older a node's own model, the longer it waits, and it leaves the restart to whoever answers with a
+  newer one; the node that restarts tells the sample before it sends the model, so that others who ask
+  meanwhile hear of it;
+- finding others alive and ahead makes a node patient: it asks half as often each time, until it works
+  in a sample again.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from plexus.protocol.machine import Machine
+from plexus.protocol.parameters import PlexusParameters
+
+WATCHDOG = ("watchdog", 0)
+WAIT_PER_ROUND_BEHIND_S = 10.0
+MAX_ROUNDS_BEHIND = 30
+MAX_PATIENCE = 8
+
+
+class Watchdog:
+    """When the node last noticed progress, and how long it waits for more."""
+
+    def __init__(
+        self, node: Machine, parameters: PlexusParameters, rng: Random, k_seen: int
+    ) -> None:
+        self._node = node
+        self._watchdog_s = parameters.watchdog_s
+        self._rng = rng
+        self._progress_at = 0.0
+        self._patience = 1
+        self.k_seen = k_seen
+        """The newest round the node knows of, from whatever message."""
+
+    def notice(self, k: int) -> None:
+        """Somebody works on round k."""
+        if k > self.k_seen:
+            self.k_seen = k
+            self._progress_at = self._node.now
+
+    def notice_own_work(self, k: int) -> None:
+        """The node itself works on round k."""
+        self.notice(k)
+        self._progress_at = self._node.now
+        self._patience = 1
+
+    def start(self, held: int) -> None:
+        """The node came online."""
+        self._progress_at = self._node.now
+        self._patience = 1
+        self._node.set_timer(WATCHDOG, self._wait_s(held))
+
+    def is_due(self, held: int) -> bool:
+        """The timer ran out: was there really no progress? Sets the timer anew in any case."""
+        wait_s = self._wait_s(held)
+        left_s = self._progress_at + wait_s - self._node.now
+        self._node.set_timer(WATCHDOG, left_s if left_s > 0 else wait_s)
+        return left_s <= 0
+
+    def others_are_ahead(self) -> None:
+        self._patience = min(2 * self._patience, MAX_PATIENCE)
+
+    def _wait_s(self, held: int) -> float:
+        behind = min(self.k_seen - held, MAX_ROUNDS_BEHIND)
+        stagger_s = WAIT_PER_ROUND_BEHIND_S * (behind + self._rng.random())
+        return self._watchdog_s * self._patience + stagger_s

@@ -1,0 +1,165 @@
+"""Messages as bytes, and how many bytes that is.
+
+A frame is a 4-byte length and a MessagePack array: the message's tag, then its fields in the order of
+their declaration. A view becomes three byte strings (keys, events, bandwidths) of the nodes it knows. A
+model is not in the frame: its length is, and its bytes follow the frame as they are. So the simulator
+can account for a message without encoding it (`frame_bytes`), and agree with `encode` to the byte.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+
+from plexus.protocol.messages import Body, Message, NodeId
+from plexus.protocol.roster import KEY_BYTES, Roster
+from plexus.protocol.view import MAX_COUNTER, Events, Snapshot
+
+LENGTH_BYTES = 4
+MAX_FRAME_BYTES = 64 * 2**20
+MAX_INT = 2**63 - 1
+_NUMBER_BYTES = 4
+
+
+class WireError(ValueError):
+    """Bytes that are no message of this protocol."""
+
+
+MESSAGE_TYPES: dict[int, type[Message]] = {
+    kind.__struct_config__.tag: kind for kind in get_args(Body)
+}
+_TAGS = {kind: tag for tag, kind in MESSAGE_TYPES.items()}
+_INTS = {
+    kind: tuple(f for f in kind.__struct_fields__ if f not in ("view", "model")) for kind in _TAGS
+}
+_HAS_VIEW = {kind: "view" in kind.__struct_fields__ for kind in _TAGS}
+_HAS_MODEL = {kind: "model" in kind.__struct_fields__ for kind in _TAGS}
+
+
+def view_bytes(view: Snapshot) -> int:
+    """What a view adds to its message."""
+    known = view.known
+    return 2 * _binary_bytes(_NUMBER_BYTES * known) + _binary_bytes(KEY_BYTES * known)
+
+
+def frame_bytes(body: Message, model_bytes: int = 0) -> int:
+    """The length of the frame that `encode` makes of `body`, computed without making it."""
+    kind = type(body)
+    size = LENGTH_BYTES + 2
+    for field in _INTS[kind]:
+        size += _int_bytes(getattr(body, field))
+    if _HAS_VIEW[kind]:
+        size += view_bytes(body.view)  # type: ignore[attr-defined]
+    if _HAS_MODEL[kind]:
+        size += _int_bytes(model_bytes)
+    return size
+
+
+def encode(body: Message, roster: Roster, model_bytes: int = 0) -> bytes:
+    """The frame of `body`; `model_bytes` is the length of the model that follows it, if one does."""
+    fields: list[Any] = [_TAGS[type(body)]]
+    for field in body.__struct_fields__:
+        if field == "view":
+            fields += _encode_view(body.view, roster)  # type: ignore[attr-defined]
+        else:
+            fields.append(model_bytes if field == "model" else getattr(body, field))
+    payload = msgspec.msgpack.encode(fields)
+    return len(payload).to_bytes(LENGTH_BYTES, "big") + payload
+
+
+def decode(payload: bytes, roster: Roster) -> tuple[Message, int]:
+    """The message in a frame's payload and the length of the model that follows.
+
+    The model field is None until the model has arrived. Anything that `encode` cannot have made
+    raises `WireError`, and the roster is left as it was.
+    """
+    fields = _decode_array(payload)
+    tag = fields.pop(0) if fields else None
+    kind = MESSAGE_TYPES.get(tag) if type(tag) is int else None
+    if kind is None:
+        raise WireError(f"no message has the tag {tag!r}")
+    expected = len(kind.__struct_fields__) + 2 * _HAS_VIEW[kind]
+    if len(fields) != expected:
+        raise WireError(f"a {kind.__name__} has {expected} fields, not {len(fields)}")
+    values: dict[str, Any] = {}
+    model_bytes = 0
+    columns: list[Any] = []
+    for field in kind.__struct_fields__:
+        if field == "view":
+            columns, fields = fields[:3], fields[3:]
+            values[field] = None
+        elif field == "model":
+            model_bytes = _checked_int(kind, field, fields.pop(0))
+            values[field] = None
+        else:
+            values[field] = _checked_int(kind, field, fields.pop(0))
+    if columns:  # last, so that a bad field leaves the roster as it was
+        values["view"] = _decode_view(columns, roster)
+    return kind(**values), model_bytes
+
+
+def _decode_array(payload: bytes) -> list[Any]:
+    try:
+        fields = msgspec.msgpack.decode(payload)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise WireError(f"not MessagePack: {error}") from None
+    if not isinstance(fields, list):
+        raise WireError("a message is an array")
+    return fields
+
+
+def _checked_int(kind: type[Message], field: str, value: object) -> int:
+    # Counters and bandwidths live in 32-bit columns of the view.
+    limit = {"counter": MAX_COUNTER, "bandwidth_bytes_per_s": 2**32 - 1}.get(field, MAX_INT)
+    if type(value) is not int or not 0 <= value <= limit:
+        raise WireError(f"{field} of a {kind.__name__} must be an integer from 0 to {limit}")
+    return value
+
+
+def _encode_view(view: Snapshot, roster: Roster) -> list[bytes]:
+    known: list[NodeId] = np.flatnonzero(view.events).tolist()
+    return [
+        b"".join(roster.keys[node] for node in known),
+        view.events[known].astype(">u4").tobytes(),
+        view.bandwidths[known].astype(">u4").tobytes(),
+    ]
+
+
+def _decode_view(columns: list[Any], roster: Roster) -> Snapshot:
+    keys, events, bandwidths = columns
+    if not all(type(column) is bytes for column in columns):
+        raise WireError("a view is three byte strings")
+    known, rest = divmod(len(keys), KEY_BYTES)
+    if rest or len(events) != _NUMBER_BYTES * known or len(bandwidths) != len(events):
+        raise WireError("the columns of a view have different lengths")
+    names = [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
+    if len(set(names)) != known:
+        raise WireError("a view names a node twice")
+    numbers = [roster.number(name) for name in names]
+    return Snapshot(
+        _scatter(events, numbers, len(roster)), _scatter(bandwidths, numbers, len(roster))
+    )
+
+
+def _scatter(column: bytes, numbers: list[NodeId], size: int) -> Events:
+    values = np.zeros(size, np.uint32)
+    values[numbers] = np.frombuffer(column, ">u4")
+    return values
+
+
+def _int_bytes(value: int) -> int:
+    if value < 128:
+        return 1
+    if value < 2**8:
+        return 2
+    if value < 2**16:
+        return 3
+    return 5 if value < 2**32 else 9
+
+
+def _binary_bytes(length: int) -> int:
+    if length < 2**8:
+        return 2 + length
+    return (3 if length < 2**16 else 5) + length

@@ -1,0 +1,98 @@
+"""The simulated network: control messages take the latency, models a share of both ends' bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from plexus.protocol.api import Received
+from plexus.protocol.messages import Message, NodeId
+from plexus.protocol.wire import frame_bytes, view_bytes
+from plexus.sim.accounts import Accounts
+from plexus.sim.kernel import Kernel
+from plexus.sim.sharing import Flow, Sharing
+from plexus.sim.transfers import Transfers
+from plexus.traces.api import Latency
+
+INTERNAL = -1
+"""The kernel target of the simulator's own events, which are callables."""
+
+
+class Network:
+    """Carries messages between nodes and keeps the accounts."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        latency: Latency,
+        sharing: Sharing,
+        model_bytes: int,
+        online: Sequence[bool],
+        accounts: Accounts,
+    ) -> None:
+        self._kernel = kernel
+        self._latency = latency
+        self._city_of: list[int] = latency.city_of.tolist()
+        self._delays_s: list[list[float] | None] = [None] * len(latency.matrix_s)
+        self._transfers = Transfers(sharing, self._at, kernel.cancel)
+        self._model_bytes = model_bytes
+        self._online = online
+        self._accounts = accounts
+
+    def send(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+        """Deliver `body` to each of `to`: at once to oneself, else when the network gets it there."""
+        if src in to:
+            self._kernel.at(self._kernel.now, src, Received(src, body))
+            to = tuple(node for node in to if node != src)
+        # Nobody listens at a node that is offline: what is sent there is lost at once.
+        online = self._online
+        there = [node for node in to if online[node]]
+        if hasattr(body, "model"):
+            self._transfer(src, there, len(to), body)
+        else:
+            size_bytes = frame_bytes(body)
+            self._accounts.send_control(src, type(body), len(to), size_bytes)
+            self._accounts.lose(len(to) - len(there), size_bytes)
+            self._kernel.spread(there, self.delays_s(src), Received(src, body, size_bytes))
+
+    def cut(self, node: NodeId) -> None:
+        """A node goes offline: what it was sending or receiving stops here; sent bytes count."""
+        for flow in self._transfers.cut(node, self._kernel.now):
+            sent = round(flow.sent_bytes)
+            self._account(flow, sent)
+            self._accounts.cut_bytes += sent
+
+    def delays_s(self, src: NodeId) -> list[float]:
+        """One-way latency from `src` to every node."""
+        city = self._city_of[src]
+        row = self._delays_s[city]
+        if row is None:
+            row = self._latency.matrix_s[city][self._latency.city_of].tolist()
+            self._delays_s[city] = row
+        return row
+
+    def in_flight_bytes(self) -> float:
+        """What transfers under way have moved so far."""
+        return self._transfers.in_flight_bytes(self._kernel.now)
+
+    def _transfer(self, src: NodeId, to: list[NodeId], asked: int, body: Message) -> None:
+        total = frame_bytes(body, self._model_bytes) + self._model_bytes
+        received = Received(src, body, total)
+        self._accounts.begin_transfers(type(body), asked, hasattr(body, "view"))
+        self._accounts.lose(asked - len(to), 0)  # no connection, so nothing was sent
+        self._transfers.begin([Flow(src, dst, total, received) for dst in to], self._kernel.now)
+
+    def _at(self, time_s: float, flow: Flow) -> int:
+        return self._kernel.at(time_s, INTERNAL, partial(self._on_flow_due, flow))
+
+    def _on_flow_due(self, flow: Flow) -> None:
+        for complete in self._transfers.completed(flow, self._kernel.now):
+            received: Received = complete.tag
+            self._account(complete, received.size_bytes)
+            arrival_s = self._kernel.now + self.delays_s(complete.src)[complete.dst]
+            self._kernel.at(arrival_s, complete.dst, received)
+
+    def _account(self, flow: Flow, sent: int) -> None:
+        body = flow.tag.body
+        riding = view_bytes(body.view) if hasattr(body, "view") else 0
+        self._accounts.send_transfer(flow.src, type(body), sent, riding)

@@ -1,0 +1,206 @@
+"""Performs the effects of all nodes in virtual time: the simulator's half of the contract in `api`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from random import Random
+from typing import Any, Protocol
+
+from plexus.protocol.api import (
+    Aggregate,
+    Aggregated,
+    CancelTimer,
+    Effect,
+    Node,
+    Received,
+    Report,
+    Save,
+    Send,
+    SetTimer,
+    TimerFired,
+    TimerKey,
+    Train,
+    Trained,
+    WentOffline,
+    WentOnline,
+)
+from plexus.protocol.messages import Model, NodeId
+from plexus.sim.accounts import Accounts
+from plexus.sim.kernel import Kernel, Token
+from plexus.sim.network import INTERNAL, Network
+from plexus.sim.sharing import Sharing
+from plexus.traces.api import World
+
+
+class Models(Protocol):
+    """What the simulator needs of learning. It never looks inside a model."""
+
+    model_bytes: int
+
+    def train(self, model: Model, node: NodeId, round: int) -> Model: ...
+    def mean(self, models: Sequence[Model], samples: Sequence[int]) -> Model: ...
+    def samples(self, node: NodeId) -> int: ...
+
+
+Observer = Callable[[float, NodeId, Any], None]
+
+
+class Runtime:
+    """Nodes, their devices and the network between them."""
+
+    def __init__(
+        self,
+        world: World,
+        nodes: Sequence[Node],
+        models: Models,
+        sharing: Sharing,
+        training_s: Callable[[NodeId], float],
+        observe: Observer,
+        leave_rng: Random,
+        graceful_share: float = 1.0,
+    ) -> None:
+        self.kernel = Kernel(self._deliver)
+        self.accounts = Accounts(len(nodes))
+        self.online: list[bool] = [False] * len(nodes)
+        self.online_count = 0
+        self.network = Network(
+            self.kernel, world.latency, sharing, models.model_bytes, self.online, self.accounts
+        )
+        self.nodes = nodes
+        self._models = models
+        self._training_s = training_s
+        self._observe = observe
+        self._leave_rng = leave_rng
+        self._graceful_share = graceful_share
+        self._timers: list[dict[TimerKey, Token]] = [{} for _ in nodes]
+        self._training: dict[NodeId, tuple[Token, float]] = {}
+        self._perform_one: dict[type[Effect], Callable[[NodeId, Any], None]] = {
+            Send: self._send,
+            SetTimer: self._set_timer,
+            CancelTimer: self._cancel_timer,
+            Train: self._train,
+            Aggregate: self._aggregate,
+            Save: self._save,
+            Report: self._report,
+        }
+        for node in range(len(nodes)):
+            self._schedule_toggle(node, world.availability.toggles(node))
+
+    def run(self, until_s: float) -> None:
+        self.kernel.run(until_s)
+
+    def call_at(self, time_s: float, action: Callable[[], None]) -> None:
+        """Do something to the simulated world at `time_s`: an evaluation, a fault."""
+        self.kernel.at(time_s, INTERNAL, action)
+
+    # Coming and going
+
+    def bring_online(self, node: NodeId) -> None:
+        if not self.online[node]:
+            self.online[node] = True
+            self.online_count += 1
+            self._perform(node, self.nodes[node].handle(self.kernel.now, WentOnline()))
+
+    def leave(self, node: NodeId) -> None:
+        """Graceful: the node sends its last messages, then everything it had under way stops."""
+        if self.online[node]:
+            self._perform(node, self.nodes[node].handle(self.kernel.now, WentOffline()))
+            self.crash(node)
+
+    def crash(self, node: NodeId) -> None:
+        """The node is gone from one instant to the next."""
+        if not self.online[node]:
+            return
+        self.online[node] = False
+        self.online_count -= 1
+        for token in self._timers[node].values():
+            self.kernel.cancel(token)
+        self._timers[node].clear()
+        self._stop_training(node)
+        self.network.cut(node)
+
+    def _schedule_toggle(self, node: NodeId, toggles: Iterator[tuple[float, bool]]) -> None:
+        change = next(toggles, None)
+        if change is not None:
+            time_s, online = change
+            self.call_at(time_s, partial(self._toggle, node, online, toggles))
+
+    def _toggle(self, node: NodeId, online: bool, toggles: Iterator[tuple[float, bool]]) -> None:
+        if online:
+            self.bring_online(node)
+        elif self._graceful_share >= 1 or self._leave_rng.random() < self._graceful_share:
+            self.leave(node)
+        else:
+            self.crash(node)
+        self._schedule_toggle(node, toggles)
+
+    # Events in, effects out
+
+    def _deliver(self, target: int, event: Any) -> None:
+        if target == INTERNAL:
+            event()
+            return
+        kind = type(event)
+        if kind is Received:
+            if not self.online[target]:
+                self.accounts.lose(1, event.size_bytes)
+                return
+            self.accounts.received_bytes[target] += event.size_bytes
+        elif kind is TimerFired:
+            del self._timers[target][event.key]
+        elif kind is Trained:
+            self.accounts.training_s[target] += self._training_s(target)
+            del self._training[target]
+        elif not self.online[target]:
+            return
+        effects = self.nodes[target].handle(self.kernel.now, event)
+        if effects:
+            self._perform(target, effects)
+
+    def _perform(self, node: NodeId, effects: list[Effect]) -> None:
+        perform_one = self._perform_one
+        for effect in effects:
+            perform_one[type(effect)](node, effect)
+
+    def _send(self, node: NodeId, effect: Send) -> None:
+        self.network.send(node, effect.to, effect.body)
+
+    def _set_timer(self, node: NodeId, effect: SetTimer) -> None:
+        timers = self._timers[node]
+        old = timers.get(effect.key)
+        if old is not None:
+            self.kernel.cancel(old)
+        due_s = self.kernel.now + effect.delay_s
+        timers[effect.key] = self.kernel.at(due_s, node, TimerFired(effect.key))
+
+    def _cancel_timer(self, node: NodeId, effect: CancelTimer) -> None:
+        token = self._timers[node].pop(effect.key, None)
+        if token is not None:
+            self.kernel.cancel(token)
+
+    def _train(self, node: NodeId, effect: Train) -> None:
+        self._stop_training(node)
+        model = self._models.train(effect.model, node, effect.round)
+        trained = Trained(effect.round, model, self._models.samples(node))
+        now = self.kernel.now
+        token = self.kernel.at(now + self._training_s(node), node, trained)
+        self._training[node] = (token, now)
+
+    def _stop_training(self, node: NodeId) -> None:
+        """Interrupt: the time already spent was spent, the result is never sent."""
+        under_way = self._training.pop(node, None)
+        if under_way is not None:
+            token, since_s = under_way
+            self.kernel.cancel(token)
+            self.accounts.training_s[node] += self.kernel.now - since_s
+
+    def _aggregate(self, node: NodeId, effect: Aggregate) -> None:
+        model = self._models.mean(effect.models, effect.samples)
+        self.kernel.at(self.kernel.now, node, Aggregated(effect.round, model))
+
+    def _save(self, node: NodeId, effect: Save) -> None:
+        """Nothing to do: a simulated node keeps its state in memory while it is offline."""
+
+    def _report(self, node: NodeId, effect: Report) -> None:
+        self._observe(self.kernel.now, node, effect.fact)
