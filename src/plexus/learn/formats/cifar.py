@@ -27,7 +27,7 @@ def read_cifar10(folder: Path) -> tuple[Images, Labels, Images, Labels]:
 
 
 def _read(folder: Path, name: str) -> tuple[Images, Labels]:
-    path = needed_file(folder, name, what="CIFAR-10 is five data batches and a test batch")
+    path = needed_file(folder, name, what="CIFAR-10 has five data batches and a test batch")
     content = np.fromfile(path, dtype=np.uint8)
     if len(content) == 0 or len(content) % RECORD_BYTES:
         raise PlexusError(
