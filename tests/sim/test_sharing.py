@@ -209,9 +209,9 @@ def test_fifo_does_not_hand_out_rounding_errors():
 @pytest.mark.parametrize("start_s", [0.7, 1e9])
 def test_settling_counts_what_was_sent_and_ends_at_exactly_nothing(start_s):
     flow = Flow(0, 1, 1.0)
-    Shared([3.0, 1.0], [1.0, 0.1]).start([flow], start_s)
+    Shared([3.0, 1.0], [1.0, 0.06]).start([flow], start_s)
     flow.settle(start_s + 5)
-    assert flow.sent_bytes == pytest.approx(0.5)
+    assert flow.sent_bytes == pytest.approx(0.3)
     flow.settle(flow.ends_s)
     assert (flow.sent_bytes, flow.remaining_bytes, flow.since_s) == (1.0, 0.0, flow.ends_s)
 
