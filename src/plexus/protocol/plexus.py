@@ -176,7 +176,7 @@ class PlexusNode(Machine):
         if search.purpose == PARTICIPANTS:
             self._push(k, search.model, sample)
         elif search.purpose == AGGREGATOR:
-            self.training.send_to_best(sample)
+            self._choose_aggregator(k, sample)
         elif search.purpose == RESTART:
             self._restart(k, sample)
         elif self.me in sample and self.held_round < FIRST_ROUND:
@@ -199,6 +199,14 @@ class PlexusNode(Machine):
     def _on_trained(self, trained: Trained) -> None:
         if self.training.on_trained(trained):
             self._search(AGGREGATOR, trained.round + 1)
+
+    def _choose_aggregator(self, k: int, sample: tuple[NodeId, ...]) -> None:
+        # Who answered and then said goodbye, while others were still pinged, would be waited for in vain.
+        present = tuple(filter(self.membership.view.is_online, sample))
+        if present:
+            self.training.send_to_best(present)
+        else:
+            self._search(AGGREGATOR, k)
 
     def _on_ack(self, _: NodeId, ack: Ack) -> None:
         self.watchdog.notice(ack.round)
