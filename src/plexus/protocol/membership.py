@@ -8,7 +8,7 @@ from plexus.protocol.facts import Readvertised
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Joined, Left, NodeId, Ping
 from plexus.protocol.parameters import PlexusParameters
-from plexus.protocol.view import Snapshot, View, event_number
+from plexus.protocol.view import MAX_COUNTER, Snapshot, View, event_number
 
 READVERTISE = ("readvertise", 0)
 HEARD_ME = 0
@@ -41,10 +41,11 @@ class Membership:
 
     def raise_counter(self, online: bool) -> None:
         """A new event of this node itself: the only place where its counter grows."""
-        self.counter = max(self.counter, self.view.event_of(self._node.me) // 2) + 1
-        self.view.learn(
-            self._node.me, event_number(self.counter, online), self.bandwidth_bytes_per_s
-        )
+        newest = max(self.counter, self.view.event_of(self._node.me) // 2)
+        # Never reached by going on- and offline; but somebody may claim it.
+        self.counter = min(newest + 1, MAX_COUNTER)
+        bandwidth_bytes_per_s = self.bandwidth_bytes_per_s if online else 0
+        self.view.learn(self._node.me, event_number(self.counter, online), bandwidth_bytes_per_s)
 
     def advertise_joined(self) -> None:
         """Tell a random set P that the node is online; again later if nobody shows that it heard."""
