@@ -37,7 +37,9 @@ def test_the_first_round_is_begun_by_the_first_sample_alone() -> None:
 
 
 @pytest.mark.parametrize("moment_s", [7.0, 12.0, 100.0, 333.0])
-def test_a_session_recovers_when_everybody_working_on_a_round_crashes_at_once(moment_s: float) -> None:
+def test_a_session_recovers_when_everybody_working_on_a_round_crashes_at_once(
+    moment_s: float,
+) -> None:
     session = Session(40, sample_size=5).run(moment_s)
     before = max(session.rounds, default=1)
     newest = max(fact.round for _, _, fact in session.of(TrainingStarted))
@@ -103,9 +105,13 @@ def test_byte_accounts_balance(sharing: str, graceful_share: float) -> None:
         12, sessions(*rows), sample_size=4, sharing=sharing, graceful_share=graceful_share
     ).run(1000)
     accounts = session.runtime.accounts
+    now_s = 1000.0
+    while session.runtime.network.in_flight_bytes() == 0:
+        now_s += 0.05
+        session.run(now_s)
     for node in range(12):
         session.runtime.crash(node)
-    session.run(1010)  # what was under way at the crash arrives nowhere
+    session.run(now_s + 10)  # what was under way at the crash arrives nowhere
     sent = sum(accounts.sent_bytes)
     assert sent == sum(entry["bytes"] for entry in accounts.table().values())
     assert sent == sum(accounts.received_bytes) + accounts.lost_bytes + accounts.cut_bytes

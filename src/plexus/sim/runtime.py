@@ -27,9 +27,9 @@ from plexus.protocol.api import (
 )
 from plexus.protocol.messages import Model, NodeId
 from plexus.sim.accounts import Accounts
-from plexus.sim.bandwidth import Sharing
 from plexus.sim.kernel import Kernel, Token
 from plexus.sim.network import INTERNAL, Network
+from plexus.sim.sharing import Sharing
 from plexus.traces.api import World
 
 
@@ -144,7 +144,7 @@ class Runtime:
         kind = type(event)
         if kind is Received:
             if not self.online[target]:
-                self.accounts.lose(event.size_bytes)
+                self.accounts.lose(1, event.size_bytes)
                 return
             self.accounts.received_bytes[target] += event.size_bytes
         elif kind is TimerFired:
