@@ -24,10 +24,25 @@ from plexus.protocol.messages import (
     Pong,
     TrainRequest,
 )
-from plexus.protocol.view import MAX_COUNTER, event_number
-from tests.protocol.kit import INITIAL, NOTHING, make_node, online_node, sent, snapshot_of, without
+from plexus.protocol.view import MAX_COUNTER, Snapshot, event_number
+from tests.protocol.kit import (
+    INITIAL,
+    NOTHING,
+    Exchange,
+    make_node,
+    online_node,
+    sent,
+    snapshot_of,
+    without,
+)
 
 READVERTISE_S = 600.0
+
+
+def model_message(kind: type, view: Snapshot) -> TrainRequest | AggregateRequest:
+    if kind is TrainRequest:
+        return TrainRequest(5, 2, view, "m")
+    return AggregateRequest(5, 2, 1, view, "t")
 
 
 def test_going_online_raises_the_counter_saves_it_and_only_then_advertises() -> None:
@@ -84,6 +99,29 @@ def test_a_node_that_lost_its_disk_gets_above_every_number_known_of_it(kind: typ
     assert dict(sent(effects, Joined)) == dict.fromkeys([1, 2], Joined(41, 100))
     assert SetTimer(("readvertise", 0), READVERTISE_S) in effects
     assert node.membership.view.event_of(0) == event_number(41, True)
+
+
+def test_an_answer_is_enough_to_learn_that_the_disk_was_lost() -> None:
+    node = online_node(0, 3, known=[1, 2])
+    effects = node.handle(3.0, Received(1, Pong(0, 5, 5, 40)))
+    assert effects[0] == Save(Durable(41, 0, INITIAL))
+    assert dict(sent(effects, Joined)) == dict.fromkeys([1, 2], Joined(41, 100))
+
+
+def test_a_node_that_left_and_lost_its_disk_is_not_ignored_for_ever() -> None:
+    """Its joined messages count from 1 again and are older than its goodbye, so nobody heeds them."""
+    exchange = Exchange(5, sample_size=2)
+    exchange.go_online(*range(5))
+    exchange.run(20.0)
+    exchange.leave(0)
+    exchange.nodes[0] = make_node(0, 5)  # its disk is new
+    exchange.run(40.0)
+    exchange.go_online(0)
+    exchange.run(1000.0)
+    counter = exchange.nodes[0].membership.counter
+    assert counter > 3
+    assert all(node.membership.counter_of(0) == counter for node in exchange.nodes)
+    assert any(to == 0 and isinstance(m, TrainRequest) for _, _, to, m in exchange.messages[-200:])
 
 
 def test_what_others_know_of_a_node_and_it_knows_itself_is_no_news() -> None:
@@ -173,7 +211,7 @@ def test_every_second_time_it_turns_to_anybody() -> None:
     "contact",
     [
         Ping(7, 3),
-        Pong(0, 3, 2),
+        Pong(0, 3, 2, 2),
         TrainRequest(5, 2, NOTHING, "m"),
         AggregateRequest(5, 2, 1, NOTHING, "t"),
     ],
@@ -185,9 +223,17 @@ def test_who_was_contacted_or_answered_does_not_advertise_again(contact: object)
     assert node.handle(READVERTISE_S, TimerFired(("readvertise", 0))) == []
 
 
-def test_an_answer_to_a_ping_of_a_sample_is_no_proof_that_the_join_was_heard() -> None:
+def test_an_answer_that_knows_only_an_older_event_is_no_proof_that_the_join_was_heard() -> None:
     node = online_node(0, 4)
-    node.handle(1.0, Received(1, Pong(1, 3, 2)))
+    node.handle(1.0, Received(1, Pong(1, 3, 2, 1)))
+    assert sent(node.handle(READVERTISE_S, TimerFired(("readvertise", 0))), Joined)
+
+
+@pytest.mark.parametrize("kind", [TrainRequest, AggregateRequest])
+def test_a_message_of_the_node_to_itself_is_no_contact(kind: type) -> None:
+    """Nobody heard it join, so it works alone, as its own aggregator: it must go on telling others."""
+    node = online_node(0, 4)
+    node.handle(1.0, Received(0, model_message(kind, NOTHING)))
     assert sent(node.handle(READVERTISE_S, TimerFired(("readvertise", 0))), Joined)
 
 

@@ -51,7 +51,9 @@ def trained_node(k: int = K) -> PlexusNode:
 def answer(node: PlexusNode, now: float, exchange: int, *nodes: NodeId) -> list[Effect]:
     """Pongs to the pings of one exchange; all effects."""
     return [
-        effect for src in nodes for effect in node.handle(now, Received(src, Pong(exchange, 0, 0)))
+        effect
+        for src in nodes
+        for effect in node.handle(now, Received(src, Pong(exchange, 0, 0, 0)))
     ]
 
 
@@ -231,19 +233,19 @@ def test_a_candidate_that_answers_and_then_says_goodbye_is_not_chosen() -> None:
     node = trained_node()
     first = hash_order(N, K + 1)[:2]
     best, other = max(first), min(first)
-    node.handle(11.1, Received(best, Pong(1, 0, 0)))
+    node.handle(11.1, Received(best, Pong(1, 0, 0, 0)))
     node.handle(11.2, Received(best, Left(3)))
-    effects = node.handle(11.3, Received(other, Pong(1, 0, 0)))
+    effects = node.handle(11.3, Received(other, Pong(1, 0, 0, 0)))
     assert [to for to, _ in sent(effects, AggregateRequest)] == [other]
 
 
 def test_if_all_that_answered_have_said_goodbye_the_others_are_asked() -> None:
     node = trained_node()
     first, rest = hash_order(N, K + 1)[:2], hash_order(N, K + 1)[2:]
-    node.handle(11.1, Received(first[0], Pong(1, 0, 0)))
+    node.handle(11.1, Received(first[0], Pong(1, 0, 0, 0)))
     for left in first:
         node.handle(11.2, Received(left, Left(3)))
-    effects = node.handle(11.3, Received(first[1], Pong(1, 0, 0)))  # overtaken by its goodbye
+    effects = node.handle(11.3, Received(first[1], Pong(1, 0, 0, 0)))  # overtaken by its goodbye
     assert effects == [
         CancelTimer(("ping", 1)),
         Report(SampleDerived(K + 1, AGGREGATOR, tuple(first), 0)),

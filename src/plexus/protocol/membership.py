@@ -12,7 +12,7 @@ from plexus.protocol.view import MAX_COUNTER, Snapshot, View, event_number
 
 READVERTISE = ("readvertise", 0)
 HEARD_ME = 0
-"""The exchange number of the pings that ask whether a re-advertisement was heard."""
+"""The exchange number of pings that belong to no search: was a re-advertisement heard?"""
 
 
 class Membership:
@@ -37,7 +37,7 @@ class Membership:
         self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self.counter = counter
         self.contacted = False
-        """Somebody contacted or answered this node since it joined, so somebody knows it is online."""
+        """Somebody contacted this node since it joined, or said that it heard of that."""
 
     def raise_counter(self, online: bool) -> None:
         """A new event of this node itself: the only place where its counter grows."""
@@ -72,6 +72,17 @@ class Membership:
     def is_misrepresented(self) -> bool:
         """Others hold an event of this node that it does not remember: it lost its disk."""
         return self.view.event_of(self._node.me) > event_number(self.counter, True)
+
+    def counter_of(self, node: NodeId) -> int:
+        """The number of the newest event known of `node`."""
+        return self.view.event_of(node) // 2
+
+    def on_counter_known(self, counter: int) -> None:
+        """Somebody says which event of this node it knows."""
+        if counter == self.counter:
+            self.contacted = True
+        elif counter > self.counter:
+            self.view.learn(self._node.me, event_number(counter, True), self.bandwidth_bytes_per_s)
 
     def on_readvertise(self, _: int) -> None:
         """Nobody showed that it heard: tell a few others, and ask them to answer.
