@@ -11,8 +11,9 @@ counts free every expression that neither the simulator nor a younger expression
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,13 +58,19 @@ class Trained(Expression):
 
 
 class Mean(Expression):
-    """Models combined by the aggregation rule."""
+    """Models combined by a rule that is told what counts: examples behind each, or weights."""
 
-    __slots__ = ("samples",)
+    __slots__ = ("rule", "weights")
 
-    def __init__(self, parts: tuple[Expression, ...], samples: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        parts: tuple[Expression, ...],
+        weights: tuple[Any, ...],
+        rule: Callable[[Sequence[Tensor], Sequence[Any]], Tensor],
+    ) -> None:
         super().__init__(parts)
-        self.samples = samples
+        self.weights = weights
+        self.rule = rule
 
 
 @dataclass
@@ -122,7 +129,13 @@ class LazyModels:
         """The aggregate of `models`, `samples[i]` examples being behind `models[i]`."""
         if len(models) != len(samples) or not models:
             raise ValueError(f"{len(models)} models and {len(samples)} sample counts to aggregate")
-        return Mean(tuple(models), tuple(samples))
+        return Mean(tuple(models), tuple(samples), self._aggregate)
+
+    def merge(self, models: Sequence[Expression], weights: Sequence[float]) -> Expression:
+        """The mean in which `models[i]` counts `weights[i]`, whatever the aggregation rule."""
+        if len(models) != len(weights) or not models:
+            raise ValueError(f"{len(models)} models and {len(weights)} weights to merge")
+        return Mean(tuple(models), tuple(weights), aggregation.weighted_mean)
 
     def samples(self, node: int) -> int:
         """How many examples are behind a local training of `node`."""
@@ -159,7 +172,7 @@ class LazyModels:
             self._train_wave(wave.trainings)
             for mean in wave.means:
                 vectors = [_value(part) for part in mean.parents]
-                mean.settle(self._aggregate(vectors, mean.samples))
+                mean.settle(mean.rule(vectors, mean.weights))
         return [_value(model) for model in wanted]
 
     def _train_wave(self, trainings: list[Trained]) -> None:
