@@ -26,13 +26,19 @@ class DigitsSpec(TaskSpec, frozen=True, tag="digits"):
     """scikit-learn's bundled 8 x 8 digits: 1,797 images, nothing to download."""
 
     partition: Literal["iid", "dirichlet", "shards"] = "iid"
+    """How the training set is divided among nodes: at random, with classes in Dirichlet shares, or with
+    a few classes a node."""
     alpha: Positive = 0.3
     """Of the Dirichlet partition: the smaller, the more the nodes' classes differ."""
     shards_per_node: Count = 2
     """Of the shards partition: roughly the number of classes a node has."""
     test_share: Share = 0.2
+    """The share of all examples that is held back for evaluation."""
     hidden: Count = 64
     """Width of the one hidden layer."""
     learning_rate: Positive = 0.3
+    """Step size of SGD."""
     momentum: Momentum = 0.0
+    """Of SGD; starts anew with each local training."""
     weight_decay: NotNegative = 0.0
+    """Of SGD: the L2 penalty on weights."""
