@@ -130,6 +130,9 @@ class Task:
     prepare: Callable[[Tensor], Tensor] | None = None
     """Turns stored inputs (say bytes) into what the model takes."""
     augment: Augmentation | None = None
+    judge_average: bool = False
+    """Where every node has a model of its own: judge the mean of them rather than each. For tasks in
+    which one node's data says nothing about most of the test set."""
 
     def __post_init__(self) -> None:
         for name in ("local_steps", "batch"):
