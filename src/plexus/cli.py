@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -95,11 +97,26 @@ def _simulate(spec: ExperimentSpec, base_dir: Path, out: Path, quiet: bool) -> t
 
     progress = progress_for(spec.name, spec.hours * 3600, sys.stderr, quiet=quiet)
     try:
-        with progress:
+        with _stoppable(), progress:
             result: Result = lazy.load("plexus.session:simulate")(spec, base_dir, out, progress)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted {progress.how_far()}") from None
     return result, progress.how_far()
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Ctrl-C and a polite `kill` stop the run, also one that a script started in the background.
+
+    A shell makes such commands deaf to SIGINT; a run that nobody can stop would only burn processors.
+    """
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {each: signal.signal(each, signal.default_int_handler) for each in signals}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _draw(out: Path, quiet: bool) -> None:

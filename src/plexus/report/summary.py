@@ -53,11 +53,14 @@ def _tuned(tuning: RoundTuning | None) -> list[tuple[str, str]]:
 
 
 def _where(result: Result) -> list[tuple[str, str]]:
-    files = sorted(file.name for file in Path(result.out).glob("[!.]*"))
+    from rich.markup import escape
+
+    files = ", ".join(sorted(file.name for file in Path(result.out).glob("[!.]*")))
+    where = [f"[bold]{escape(result.out)}[/]", *([f"[dim]{escape(files)}[/]"] if files else [])]
     return [
         ("digest", result.digest),
         ("weights", result.weights_hash),
-        ("files", f"[bold]{result.out}[/]\n[dim]{', '.join(files)}[/]"),
+        ("files", "\n".join(where)),
     ]
 
 
@@ -74,11 +77,10 @@ def _facts(rows: Sequence[tuple[str, str]]) -> Table:
 
 def _traffic(messages: Mapping[str, Traffic]) -> Table:
     """By type of message, the heaviest first."""
-    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     total = sum(traffic.bytes for traffic in messages.values())
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
     table.add_column("  messages")
     for heading in ("count", "bytes", "share"):
         table.add_column(heading, justify="right", no_wrap=True)
