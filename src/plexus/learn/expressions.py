@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -50,13 +51,16 @@ class Trained(Expression):
 
 
 class Mean(Expression):
-    """Models combined by the aggregation rule."""
+    """Models combined: by the aggregation rule, told the examples behind each, or merged by weights."""
 
-    __slots__ = ("samples",)
+    __slots__ = ("merged", "weights")
 
-    def __init__(self, parts: tuple[Expression, ...], samples: tuple[int, ...]) -> None:
+    def __init__(
+        self, parts: tuple[Expression, ...], weights: tuple[Any, ...], merged: bool = False
+    ) -> None:
         super().__init__(parts)
-        self.samples = samples
+        self.weights = weights
+        self.merged = merged
 
 
 @dataclass

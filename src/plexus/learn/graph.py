@@ -103,6 +103,12 @@ class LazyModels:
             raise ValueError(f"{len(models)} models and {len(samples)} sample counts to aggregate")
         return Mean(tuple(models), tuple(samples))
 
+    def merge(self, models: Sequence[Expression], weights: Sequence[float]) -> Expression:
+        """The mean in which `models[i]` counts `weights[i]`, whatever the aggregation rule."""
+        if len(models) != len(weights) or not models:
+            raise ValueError(f"{len(models)} models and {len(weights)} weights to merge")
+        return Mean(tuple(models), tuple(weights), merged=True)
+
     def samples(self, node: int) -> int:
         """How many examples are behind a local training of `node`."""
         return self.task.samples(node)
@@ -147,7 +153,8 @@ class LazyModels:
             wave = pending.pop()
             self._train_wave(wave.trainings)
             for mean in wave.means:
-                vector = self._aggregate([part.vector() for part in mean.parents], mean.samples)
+                rule = aggregation.weighted_mean if mean.merged else self._aggregate
+                vector = rule([part.vector() for part in mean.parents], mean.weights)
                 mean.settle(self.store.keep(vector))
         self._check_finite()
         self.costs.training_s += time.perf_counter() - started
