@@ -177,12 +177,28 @@ def bench() -> None:
     help="Simulated hours.",
 )
 @click.option("--churn", is_flag=True, help="Nodes come and go; about 8 % are online.")
+@click.option("--protocol", "name", default="plexus", show_default=True, metavar="NAME")
+@click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Change a parameter of the protocol, e.g. topology=regular.",
+)
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", default=1, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-def protocol(nodes: int, hours: float, churn: bool, seed: int, as_json: bool) -> None:
-    """The protocol alone: messages, views, timers and transfers, without training."""
+def protocol(
+    nodes: int,
+    hours: float,
+    churn: bool,
+    name: str,
+    overrides: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+) -> None:
+    """A protocol alone: messages, views, timers and transfers, without training."""
     result: ProtocolBench = lazy.load("plexus.bench:bench_protocol")(
-        nodes=nodes, hours=hours, churn=churn, seed=seed
+        nodes=nodes, hours=hours, churn=churn, seed=seed, protocol=name, overrides=overrides
     )
     if as_json:
         _print_json(result)
