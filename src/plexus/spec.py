@@ -22,12 +22,12 @@ from msgspec import Meta, Struct
 from plexus import toml
 from plexus.errors import PlexusError
 from plexus.learn import tasks
-from plexus.protocol.parameters import PlexusParameters
+from plexus.sim.registry import PROTOCOLS as SIMULATED
 from plexus.spec_check import Source, convert, suggest
 from plexus.traces.world import TracesSpec
 
 Registry = Mapping[str, type[Struct]]
-PROTOCOLS: Registry = {"plexus": PlexusParameters}
+PROTOCOLS: Registry = {name: protocol.parameters for name, protocol in SIMULATED.items()}
 """The parameters of each protocol, by the `name` in [protocol]."""
 TASKS: Registry = {name: parameters for name, (parameters, _) in tasks.TASKS.items()}
 """The parameters of each learning task, by the `name` in [task]."""
@@ -56,7 +56,14 @@ class EvaluationSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """When the model is measured on the test set."""
 
     every_rounds: Annotated[int, Meta(ge=1)] = 10
-    """The global model is evaluated each time this many rounds have been aggregated."""
+    """The global model (Plexus, FedAvg) is evaluated each time this many rounds have been aggregated."""
+
+    every_hours: Annotated[float, Meta(gt=0)] = 2.0
+    """Where every node has a model of its own (Gossip Learning, D-PSGD, Epidemic Learning), the models of
+    the nodes online are evaluated this often, in simulated hours."""
+
+    node_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    """The share of the nodes online whose own models are evaluated, drawn by seed; at least one node."""
 
 
 class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -32,7 +32,7 @@ def test_bench_protocol_prints_one_object(plexus: Plexus) -> None:
 
 def test_bench_protocol_is_readable_without_json(plexus: Plexus) -> None:
     outcome = plexus("bench", "protocol", "--nodes", "20", "--hours", "0.1")
-    assert "protocol alone, 20 nodes, 0.1 h, without churn" in outcome.out
+    assert "plexus alone, 20 nodes, 0.1 h, without churn" in outcome.out
     assert "per simulated hour" in outcome.out
     assert "20 nodes on average, 0 joins and leaves an hour" in outcome.out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -14,7 +15,10 @@ from plexus.learn.task import Metrics
 class Expression:
     """A model that may or may not have been computed yet."""
 
-    __slots__ = ("metrics", "parents", "value")
+    __slots__ = ("__weakref__", "metrics", "number", "parents", "value")
+
+    number: int
+    """Its place in the order in which the models of a run were asked for."""
 
     def __init__(self, parents: tuple[Expression, ...]) -> None:
         self.parents = parents
@@ -50,13 +54,16 @@ class Trained(Expression):
 
 
 class Mean(Expression):
-    """Models combined by the aggregation rule."""
+    """Models combined: by the aggregation rule, told the examples behind each, or merged by weights."""
 
-    __slots__ = ("samples",)
+    __slots__ = ("merged", "weights")
 
-    def __init__(self, parts: tuple[Expression, ...], samples: tuple[int, ...]) -> None:
+    def __init__(
+        self, parts: tuple[Expression, ...], weights: tuple[Any, ...], merged: bool = False
+    ) -> None:
         super().__init__(parts)
-        self.samples = samples
+        self.weights = weights
+        self.merged = merged
 
 
 @dataclass

@@ -34,8 +34,9 @@ class Saved(Struct, frozen=True, omit_defaults=True):
     parents: tuple[int, ...] = ()
     trained_by: tuple[int, int] | None = None
     """Node and round."""
-    samples: tuple[int, ...] | None = None
+    weights: tuple[int | float, ...] | None = None
     """Of a mean."""
+    merged: bool = False
     metrics: Metrics | None = None
 
 
@@ -111,7 +112,7 @@ def _saved(
     if isinstance(expression, Trained):
         return Saved(parents=parents, trained_by=(expression.node, expression.round))
     assert isinstance(expression, Mean), f"{expression} has no value and no parents"
-    return Saved(parents=parents, samples=expression.samples)
+    return Saved(parents=parents, weights=expression.weights, merged=expression.merged)
 
 
 def _restored(
@@ -120,8 +121,8 @@ def _restored(
     parents = tuple(earlier[number] for number in saved.parents)
     if saved.trained_by is not None:
         return Trained(parents[0], *saved.trained_by)
-    if saved.samples is not None:
-        return Mean(parents, saved.samples)
+    if saved.weights is not None:
+        return Mean(parents, saved.weights, saved.merged)
     expression = Expression(())
     expression.settle(models.store.keep(next(vectors)))
     expression.metrics = saved.metrics

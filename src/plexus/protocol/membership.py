@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Protocol
 
 from plexus.protocol.facts import Readvertised
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Joined, Left, NodeId, Ping
-from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.view import MAX_COUNTER, Snapshot, View, event_number
 
 READVERTISE = ("readvertise", 0)
 HEARD_ME = 0
 """The exchange number of pings that belong to no search: was a re-advertisement heard?"""
+
+
+class Advertising(Protocol):
+    """What a protocol's parameters say about advertisements."""
+
+    @property
+    def advertise_to(self) -> int:
+        """|P|: how many nodes are told of a join or leave."""
+
+    @property
+    def readvertise_to(self) -> int:
+        """How many are told again when nobody shows that it heard."""
+
+    @property
+    def readvertise_s(self) -> float:
+        """How long somebody may take to show that it heard."""
 
 
 class Membership:
@@ -21,7 +37,7 @@ class Membership:
     def __init__(
         self,
         node: Machine,
-        parameters: PlexusParameters,
+        parameters: Advertising,
         view: View,
         bandwidth_bytes_per_s: int,
         rng: Random,
@@ -29,7 +45,7 @@ class Membership:
     ) -> None:
         self._node = node
         self._advertise_to = parameters.advertise_to
-        self._sample_size = parameters.sample_size
+        self._readvertise_to = parameters.readvertise_to
         self._readvertise_s = parameters.readvertise_s
         self._rng = rng
         self._attempts = 0
@@ -92,7 +108,7 @@ class Membership:
         if self.contacted:
             return
         self._attempts += 1
-        to = self._random_set(self._sample_size, anybody=self._attempts % 2 == 0)
+        to = self._random_set(self._readvertise_to, anybody=self._attempts % 2 == 0)
         self._node.send(to, self._joined())
         self._node.send(to, Ping(HEARD_ME, 0))
         self._node.set_timer(READVERTISE, self._readvertise_s)

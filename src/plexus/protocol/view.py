@@ -57,11 +57,12 @@ class Snapshot:
 class View:
     """One node's knowledge; grows when it hears of more nodes."""
 
-    __slots__ = ("_bandwidth_of", "_bandwidths", "_event_of", "_events", "_snapshot")
+    __slots__ = ("_actives", "_bandwidth_of", "_bandwidths", "_event_of", "_events", "_snapshot")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._adopt(snapshot.events, snapshot.bandwidths)
         self._snapshot: Snapshot | None = snapshot
+        self._actives: list[int] | None = None
 
     @classmethod
     def of(cls, size: int, joined: Iterable[tuple[int, int]] = ()) -> View:
@@ -114,8 +115,10 @@ class View:
         return (self._events & 1).astype(np.bool_)
 
     def actives(self) -> list[int]:
-        """The nodes whose newest event is joined (the paper's Actives)."""
-        return np.flatnonzero(self._events & 1).tolist()
+        """The nodes whose newest event is joined (the paper's Actives). Not to be changed."""
+        if self._actives is None:
+            self._actives = np.flatnonzero(self._events & 1).tolist()
+        return self._actives
 
     def is_online(self, node: int) -> bool:
         return bool(node < len(self._events) and self._event_of[node] & 1)
@@ -137,6 +140,7 @@ class View:
 
     def _write(self) -> None:
         """Before a change: leave the shared arrays to the snapshot and go on with copies."""
+        self._actives = None
         if self._snapshot is not None:
             self._adopt(self._events.copy(), self._bandwidths.copy())
             self._snapshot = None
