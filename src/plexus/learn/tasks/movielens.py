@@ -57,6 +57,7 @@ def build(spec: MovielensSpec, nodes: int, seed: int) -> Task:
         sgd=Sgd.of(spec),
         local_steps=spec.local_steps,
         batch=spec.batch,
+        judge_average=True,
     )
 
 
