@@ -145,7 +145,7 @@ class NodeModelsEvaluation(Evaluation):
         if nodes:
             initial = (0, self._models.initial())
             self._measured = [self._current.get(node, initial)[1] for node in nodes]
-            if self._task.judge_average:
+            if self._task.average_only:
                 self._measure_average()
             else:
                 self._measure_each(nodes)

@@ -66,11 +66,11 @@ def test_under_churn_it_sends_to_those_that_answer() -> None:
     assert len(asked) == FANOUT
     assert not {2, 5} & set(asked)
     for peer in asked[:2]:
-        assert sent(handle(Received(peer, Pong(ping.exchange, 0, 0)), at=11.0), EpidemicModel) == []
+        assert sent(handle(Received(peer, Pong(ping.exchange, 0, 0, 0)), at=11.0), EpidemicModel) == []
     effects = handle(TimerFired(("ping", ping.exchange)), at=12.0)
     ((another, second),) = sent(effects, Ping)
     ((to, body),) = sent(
-        handle(Received(another[0], Pong(second.exchange, 0, 0)), at=12.1), EpidemicModel
+        handle(Received(another[0], Pong(second.exchange, 0, 0, 0)), at=12.1), EpidemicModel
     )
     assert (set(to), body.model) == ({*asked[:2], *another}, "t1")
 
@@ -82,7 +82,7 @@ def test_peers_found_after_the_end_of_the_round_are_sent_nothing() -> None:
     effects = handle(TimerFired(("round", 2)), at=100.0)
     assert StopSending() in effects
     for peer in asked:
-        pong = Received(peer, Pong(ping.exchange, 0, 0))
+        pong = Received(peer, Pong(ping.exchange, 0, 0, 0))
         assert sent(handle(pong, at=100.5), EpidemicModel) == []
     assert only(handle(Trained(2, "t2"), at=120.0), Merge) == []
 

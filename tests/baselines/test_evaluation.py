@@ -122,7 +122,7 @@ def test_tasks_may_ask_for_the_average_model(
     build = plexus.session.build_task
 
     def averaged(*arguments: Any) -> Task:
-        return replace(build(*arguments), judge_average=True)
+        return replace(build(*arguments), average_only=True)
 
     monkeypatch.setattr(plexus.session, "build_task", averaged)
     found = run(tmp_path / "mean", "dpsgd")

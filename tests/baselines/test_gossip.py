@@ -61,7 +61,7 @@ def test_every_period_it_sends_its_model_to_a_peer_that_answers(handle: Handle) 
     effects = handle(SEND)
     assert timers(effects)["send", 0] == 60.0
     ((peer,), ping) = sent(effects, Ping)[0]
-    effects = handle(Received(peer, Pong(ping.exchange, 0, 0)))
+    effects = handle(Received(peer, Pong(ping.exchange, 0, 0, 0)))
     ((to, body),) = sent(effects, GossipModel)
     assert (to, body.age, body.model) == ((peer,), 0, "m0")
     assert body.view.known == 5
@@ -118,7 +118,7 @@ def test_models_are_merged_by_age_then_trained(
     assert reported(effects, ModelUpdated) == [ModelUpdated(age + 1, "better", merged=2)]
     assert only(effects, Save) == [Save(Durable(2, age + 1, "better"))]
     ((peer,), ping) = sent(handle(SEND), Ping)[0]
-    effects = handle(Received(peer, Pong(ping.exchange, 0, 0)))
+    effects = handle(Received(peer, Pong(ping.exchange, 0, 0, 0)))
     body = sent(effects, GossipModel)[0][1]
     assert (body.age, body.model) == (age + 1, "better")
 

@@ -50,7 +50,7 @@ few = st.integers(0, 5)
 snapshots = st.lists(st.tuples(st.integers(0, N - 1), few)).map(lambda j: View.of(N, j).snapshot())
 membership: list[st.SearchStrategy[Message]] = [
     st.builds(Ping, few, few),
-    st.builds(Pong, few, few, few),
+    st.builds(Pong, few, few, few, few),
     st.builds(Joined, few, few),
     st.builds(Left, few),
 ]

@@ -25,8 +25,8 @@ def test_the_push_carries_the_model_of_its_round_even_if_a_newer_one_arrived_mea
     node.handle(1.0, Aggregated(5, "m5"))
     node.handle(1.1, Received(1, TrainRequest(6, 2, NOTHING, "m6")))
     effects = node.handle(3.0, TimerFired(("ping", 1)))
-    effects += node.handle(3.1, Received(1, Pong(2, 6, 6)))
-    effects += node.handle(3.1, Received(2, Pong(2, 6, 6)))
+    effects += node.handle(3.1, Received(1, Pong(2, 6, 6, 0)))
+    effects += node.handle(3.1, Received(2, Pong(2, 6, 6, 0)))
     assert {(push.round, push.model) for _, push in sent(effects, TrainRequest)} == {(5, "m5")}
 
 

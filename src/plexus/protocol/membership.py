@@ -8,11 +8,11 @@ from typing import Protocol
 from plexus.protocol.facts import Readvertised
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Joined, Left, NodeId, Ping
-from plexus.protocol.view import Snapshot, View, event_number
+from plexus.protocol.view import MAX_COUNTER, Snapshot, View, event_number
 
 READVERTISE = ("readvertise", 0)
 HEARD_ME = 0
-"""The exchange number of the pings that ask whether a re-advertisement was heard."""
+"""The exchange number of pings that belong to no search: was a re-advertisement heard?"""
 
 
 class Advertising(Protocol):
@@ -53,14 +53,15 @@ class Membership:
         self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self.counter = counter
         self.contacted = False
-        """Somebody contacted or answered this node since it joined, so somebody knows it is online."""
+        """Somebody contacted this node since it joined, or said that it heard of that."""
 
     def raise_counter(self, online: bool) -> None:
         """A new event of this node itself: the only place where its counter grows."""
-        self.counter = max(self.counter, self.view.event_of(self._node.me) // 2) + 1
-        self.view.learn(
-            self._node.me, event_number(self.counter, online), self.bandwidth_bytes_per_s
-        )
+        newest = max(self.counter, self.view.event_of(self._node.me) // 2)
+        # Never reached by going on- and offline; but somebody may claim it.
+        self.counter = min(newest + 1, MAX_COUNTER)
+        bandwidth_bytes_per_s = self.bandwidth_bytes_per_s if online else 0
+        self.view.learn(self._node.me, event_number(self.counter, online), bandwidth_bytes_per_s)
 
     def advertise_joined(self) -> None:
         """Tell a random set P that the node is online; again later if nobody shows that it heard."""
@@ -87,6 +88,17 @@ class Membership:
     def is_misrepresented(self) -> bool:
         """Others hold an event of this node that it does not remember: it lost its disk."""
         return self.view.event_of(self._node.me) > event_number(self.counter, True)
+
+    def counter_of(self, node: NodeId) -> int:
+        """The number of the newest event known of `node`."""
+        return self.view.event_of(node) // 2
+
+    def on_counter_known(self, counter: int) -> None:
+        """Somebody says which event of this node it knows."""
+        if counter == self.counter:
+            self.contacted = True
+        elif counter > self.counter:
+            self.view.learn(self._node.me, event_number(counter, True), self.bandwidth_bytes_per_s)
 
     def on_readvertise(self, _: int) -> None:
         """Nobody showed that it heard: tell a few others, and ask them to answer.

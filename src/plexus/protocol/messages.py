@@ -28,11 +28,13 @@ class Ping(Message, frozen=True, tag=1):
 
 class Pong(Message, frozen=True, tag=2):
     """Yes. `round` is the newest round the answering node knew of before the ping, `held` the round of
-    the newest aggregated model it holds."""
+    the newest aggregated model it holds, `counter` the number of the newest event it knows of the asking
+    node: so a node learns whether its last joined was heard, and what it was called before it forgot."""
 
     exchange: int
     round: int
     held: int
+    counter: int
 
 
 class Joined(Message, frozen=True, tag=3):

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from plexus.protocol.api import WentOffline, WentOnline
 from plexus.protocol.machine import Machine
-from plexus.protocol.membership import HEARD_ME, Membership
+from plexus.protocol.membership import Membership
 from plexus.protocol.messages import Joined, Left, NodeId, Ping, Pong
 from plexus.protocol.parameters import require, require_duration
 from plexus.protocol.sampling import Sampler, SampleSearch, Search
@@ -137,10 +137,10 @@ class PeerNode(Machine):
 
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
         self.membership.contacted = True
-        self.send((src,), Pong(ping.exchange, ping.round, 0))
+        self.send((src,), Pong(ping.exchange, ping.round, 0, self.membership.counter_of(src)))
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
-        self.membership.contacted |= pong.exchange == HEARD_ME
+        self.membership.on_counter_known(pong.counter)
         self.sampler.on_pong(src, pong)
 
     def _on_search(self, search: Search) -> None:

@@ -3,7 +3,7 @@
 A view is a join-semilattice. Each node's newest event is one integer, `2 * counter + online`; the
 larger integer is the newer event, so merging two views is an element-wise maximum: idempotent,
 commutative and associative. Only its owner raises a counter, hence equal integers mean equal events.
-A node's bandwidth belongs to its event and travels with it.
+A node's bandwidth belongs to its joined event and travels with it; with a left event it is 0.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class View:
     def __len__(self) -> int:
         return len(self._events)
 
-    def learn(self, node: int, event: int, bandwidth_bytes_per_s: int | None = None) -> bool:
+    def learn(self, node: int, event: int, bandwidth_bytes_per_s: int = 0) -> bool:
         """Record an event if it is newer than the one known; say whether it was.
 
         This and `merge` are the only two places where events are compared.
@@ -86,8 +86,7 @@ class View:
             return False
         self._write()
         self._event_of[node] = event
-        if bandwidth_bytes_per_s is not None:
-            self._bandwidth_of[node] = bandwidth_bytes_per_s
+        self._bandwidth_of[node] = bandwidth_bytes_per_s
         return True
 
     def merge(self, other: Snapshot) -> bool:

@@ -58,12 +58,12 @@ class Calibration(Struct, frozen=True):
     """How readily an offline device comes online in each hour of the day; the mean is 1."""
 
     def with_peak(self, peak_online: float) -> Calibration:
-        """The same world with more or fewer devices online, `peak_online` of them in the best hour."""
+        """The same world, but with `peak_online` of the devices online in the best hour."""
         total = self.share_alpha + self.share_beta
         mean = self.share_alpha / total * peak_online / self.peak_online
         if not 0 < mean < 1:
             highest = self.peak_online * total / self.share_alpha
-            raise PlexusError(f"peak_online = {peak_online}: must be between 0 and {highest:.2f}")
+            raise PlexusError(f"traces.peak_online = {peak_online}: must be below {highest:.2f}")
         return replace(
             self,
             share_alpha=total * mean,

@@ -7,10 +7,12 @@ order. The tests hold one local training to a difference of 1e-4 of the largest 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from plexus.errors import PlexusError
 from plexus.learn.engines.api import Job
 from plexus.learn.stacking import RecordedStack, Stack, stackable
 from plexus.learn.task import Metrics, Task
@@ -70,3 +72,13 @@ def stack_size(jobs: int) -> int:
         if jobs <= upto:
             return -(-jobs // multiple) * multiple
     return -(-jobs // 32) * 32
+
+
+def cannot_stack(task: Task) -> str | None:
+    """Why the task's model cannot be trained stacked; None if it can."""
+    engine = StackedEngine(replace(task, local_steps=1))
+    try:
+        engine.train([Job(engine.initial, node % task.nodes, 0) for node in range(2)])
+    except PlexusError as error:
+        return str(error).rpartition(": ")[2]
+    return None
