@@ -6,13 +6,15 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import Struct
+
+from plexus.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
 from plexus.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation
-from plexus.learn.engines.inline import InlineEngine
+from plexus.learn.engines.choice import create_engine
 from plexus.learn.graph import LazyModels
 from plexus.learn.task import Task
 from plexus.learn.tasks import build_task
-from plexus.metrics.recorder import Recorder
-from plexus.metrics.result import Result, Traffic, Trainings
+from plexus.metrics.result import Engine, Result, Traffic, Trainings
 from plexus.metrics.store import RunDirectory
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.sim.registry import PROTOCOLS
@@ -40,14 +42,35 @@ class Observer(Protocol):
     ) -> None: ...
 
 
-def simulate(spec: ExperimentSpec, base_dir: Path, out: Path, observe: Observer) -> Result:
-    """Run `spec` in virtual time and leave a run directory at `out`.
+class Machinery(Struct, frozen=True, kw_only=True):
+    """What carries out a run on this machine. Of no influence on events; weights are those of any other
+    machinery, bit for bit or to the tolerance that the engines state."""
+
+    engine: str = "auto"
+    device: str | None = None
+    workers: int | None = None
+    checkpoint_every_s: float = 300.0
+
+
+def simulate(
+    spec: ExperimentSpec,
+    base_dir: Path,
+    out: Path,
+    observe: Observer,
+    machinery: Machinery | None = None,
+    resume: bool = False,
+) -> Result:
+    """Run `spec` in virtual time and leave a run directory at `out`, or go on with the run there.
 
     An interruption (Ctrl-C) ends the run early; its directory is as valid as that of a whole one.
     """
-    with RunDirectory(out, spec.to_toml(), spec.digest()) as directory:
-        session = Session(spec, base_dir, directory.recorder)
-        result = session.run(observe, out)
+    machinery = machinery or Machinery()
+    checkpoint = read_checkpoint(out) if resume else None
+    with RunDirectory(
+        out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume
+    ) as directory:
+        session = Session(spec, base_dir, directory, machinery, checkpoint)
+        result = session.run(observe)
         directory.finish(result)
     return result
 
@@ -55,12 +78,27 @@ def simulate(spec: ExperimentSpec, base_dir: Path, out: Path, observe: Observer)
 class Session:
     """One simulated session and what is known of it so far."""
 
-    def __init__(self, spec: ExperimentSpec, base_dir: Path, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        base_dir: Path,
+        directory: RunDirectory,
+        machinery: Machinery,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
         self._until_s = 3600 * spec.hours
-        self._recorder = recorder
+        self._out = directory.path
+        self._recorder = recorder = directory.recorder
+        self._checkpoints = Checkpoints(directory.path, machinery.checkpoint_every_s)
+        self._resumed = checkpoint
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
         task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed)
-        self._models = LazyModels(task, InlineEngine(task))
+        engine, self.engine = create_engine(
+            machinery.engine, task, workers=machinery.workers, device=machinery.device
+        )
+        self._models = LazyModels(task, engine)
+        if checkpoint is not None:
+            self._models.replay(checkpoint.evaluated)
         durations_s = [training_time_s(d, task.local_steps, task.batch) for d in world.devices]
         setting = Setting(
             world=world,
@@ -82,7 +120,7 @@ class Session:
         """How many devices are online; servers are none."""
         return self._runtime.online_count - self._cast.servers
 
-    def run(self, observe: Observer, out: Path) -> Result:
+    def run(self, observe: Observer) -> Result:
         """Let virtual time pass until the end of the session."""
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         interrupted = False
@@ -91,9 +129,12 @@ class Session:
             self._evaluation.look()
         except KeyboardInterrupt:
             interrupted = True
-        return self._result(
-            interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s, out
-        )
+        try:
+            return self._result(
+                interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s
+            )
+        finally:
+            self._models.close()
 
     def _pass_time(self, observe: Observer) -> None:
         runtime, evaluation, now_s = self._runtime, self._evaluation, 0.0
@@ -105,8 +146,17 @@ class Session:
             runtime.run(now_s)
             if now_s == evaluation.next_s:
                 evaluation.look()
+            self._keep(now_s)
             metric = evaluation.metric()
             observe.tick(now_s, evaluation.round, self._online, metric.name, metric.final)
+
+    def _keep(self, now_s: float) -> None:
+        """A moment between two steps: go on from a checkpoint here, or write one."""
+        if self._resumed is None:
+            self._checkpoints.offer(self._runtime.kernel, self._models)
+        elif now_s == self._resumed.simulated_s:
+            restore(self._resumed, self._out, self._runtime.kernel, self._models)
+            self._resumed = None
 
     def _on_fact(self, now_s: float, node: int, fact: Fact) -> None:
         if isinstance(fact, AggregationCompleted):
@@ -122,7 +172,7 @@ class Session:
             )
         self._evaluation.on_fact(node, fact)
 
-    def _result(self, interrupted: bool, wall_s: float, cpu_s: float, out: Path) -> Result:
+    def _result(self, interrupted: bool, wall_s: float, cpu_s: float) -> Result:
         accounts = self._runtime.accounts
         return Result(
             digest=self._runtime.kernel.digest(),
@@ -137,7 +187,8 @@ class Session:
             trainings=Trainings(self._models.asked, self._models.computed),
             tuning=self._cast.tuning,
             interrupted=interrupted,
-            out=str(out),
+            engine=Engine(self.engine.name, self.engine.device, self.engine.reason),
+            out=str(self._out),
         )
 
 

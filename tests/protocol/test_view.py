@@ -64,6 +64,20 @@ def test_a_view_is_the_newest_event_of_each_node(history: list[Entry]) -> None:
         assert view.is_online(node) == bool(event & 1)
 
 
+@given(st.lists(entries | histories, max_size=8))
+def test_who_is_online_is_up_to_date_after_every_change(changes: list[Entry | list[Entry]]) -> None:
+    """The list is kept between changes; nothing may show it."""
+    view, history = View.of(0), []
+    for change in changes:
+        if isinstance(change, list):
+            view.merge(view_after(change).snapshot())
+            history += change
+        else:
+            learn(view, change)
+            history.append(change)
+        assert view.actives() == sorted(n for n, (event, _) in newest(history).items() if event & 1)
+
+
 @given(histories, entries)
 def test_only_a_newer_event_wins_and_learn_says_so(history: list[Entry], entry: Entry) -> None:
     view = view_after(history)

@@ -15,7 +15,10 @@ from plexus.learn.task import Metrics
 class Expression:
     """A model that may or may not have been computed yet."""
 
-    __slots__ = ("metrics", "parents", "value")
+    __slots__ = ("__weakref__", "metrics", "number", "parents", "value")
+
+    number: int
+    """Its place in the order in which the models of a run were asked for."""
 
     def __init__(self, parents: tuple[Expression, ...]) -> None:
         self.parents = parents

@@ -13,9 +13,12 @@ held goes to disk past a budget (see `store`).
 from __future__ import annotations
 
 import time
+import weakref
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -27,6 +30,7 @@ from plexus.learn.expressions import Expression, Initial, Mean, Trained, waves
 from plexus.learn.store import DEFAULT_BUDGET_BYTES, Store
 from plexus.learn.task import Metrics, Task
 
+E = TypeVar("E", bound=Expression)
 UNCHECKED = 1000
 """Trainings whose results are looked at together: looking makes a GPU wait."""
 
@@ -68,6 +72,12 @@ class LazyModels:
         self.store = Store(budget_bytes, spill_to)
         self.costs = Costs()
         self._unchecked: list[tuple[int, int, Tensor]] = []
+        self._made = 0
+        self.alive: weakref.WeakValueDictionary[int, Expression] = weakref.WeakValueDictionary()
+        """All models that somebody holds, by number."""
+        self.evaluated: list[Metrics] = []
+        """Every evaluation made, in order."""
+        self._known: deque[Metrics] = deque()
         self._initial = Initial(())
         self._initial.settle(self.store.keep(engine.initial))
         if not torch.isfinite(engine.initial).all():
@@ -95,19 +105,19 @@ class LazyModels:
     def train(self, model: Expression, node: int, round: int) -> Expression:
         """`model` after a local training by `node`, to be computed if it is ever needed."""
         self.costs.asked += 1
-        return Trained(model, node, round)
+        return self._new(Trained(model, node, round))
 
     def mean(self, models: Sequence[Expression], samples: Sequence[int]) -> Expression:
         """The aggregate of `models`, `samples[i]` examples being behind `models[i]`."""
         if len(models) != len(samples) or not models:
             raise ValueError(f"{len(models)} models and {len(samples)} sample counts to aggregate")
-        return Mean(tuple(models), tuple(samples))
+        return self._new(Mean(tuple(models), tuple(samples)))
 
     def merge(self, models: Sequence[Expression], weights: Sequence[float]) -> Expression:
         """The mean in which `models[i]` counts `weights[i]`, whatever the aggregation rule."""
         if len(models) != len(weights) or not models:
             raise ValueError(f"{len(models)} models and {len(weights)} weights to merge")
-        return Mean(tuple(models), tuple(weights), merged=True)
+        return self._new(Mean(tuple(models), tuple(weights), merged=True))
 
     def samples(self, node: int) -> int:
         """How many examples are behind a local training of `node`."""
@@ -120,14 +130,33 @@ class LazyModels:
     def evaluate_all(self, models: Sequence[Expression]) -> list[Metrics]:
         """The metrics of each model: forced together, so that their trainings share waves."""
         fresh = list(dict.fromkeys(model for model in models if model.metrics is None))
+        if self._known:
+            for model in fresh:
+                model.metrics = self._known.popleft()
+        else:
+            self._evaluate(fresh)
+        return [model.metrics for model in models if model.metrics is not None]
+
+    def replay(self, known: Sequence[Metrics]) -> None:
+        """Answer the next evaluations with what they found in an earlier run of the same session."""
+        self._known = deque(known)
+        self.evaluated = list(known)
+
+    def _evaluate(self, fresh: Sequence[Expression]) -> None:
         self._force(fresh)
         started = time.perf_counter()
         for model in fresh:
             # One at a time: they need not all fit into memory.
             model.metrics = self.engine.evaluate([model.vector()])[0]
+            self.evaluated.append(model.metrics)
         self.costs.evaluations += len(fresh)
         self.costs.evaluation_s += time.perf_counter() - started
-        return [model.metrics for model in models if model.metrics is not None]
+
+    def _new(self, expression: E) -> E:
+        expression.number = self._made
+        self.alive[self._made] = expression
+        self._made += 1
+        return expression
 
     def weights(self, model: Expression) -> dict[str, Tensor]:
         """The named tensors of `model` on the CPU, the caller's own; computes it if need be."""

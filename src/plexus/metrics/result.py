@@ -44,6 +44,15 @@ class RoundTuning(Struct, frozen=True, kw_only=True):
     """When the last one was complete; null if it took longer than a day."""
 
 
+class Engine(Struct, frozen=True):
+    """What computed the trainings."""
+
+    name: str
+    device: str
+    reason: str
+    """Why this one."""
+
+
 class Result(Struct, frozen=True, kw_only=True):
     """The outcome of one run."""
 
@@ -69,6 +78,7 @@ class Result(Struct, frozen=True, kw_only=True):
     """How the duration of rounds was found, if the protocol needs one and the spec does not give it."""
     interrupted: bool
     """Whether the run was stopped before its last simulated hour."""
+    engine: Engine | None = None
     out: str
     """The run directory."""
 

@@ -121,7 +121,7 @@ def _percent(share: float) -> str:
 
 
 def _device_lines(facts: DeviceFacts) -> Iterator[str]:
-    yield f"Hardware of {facts.devices:,} devices"
+    yield f"Hardware of {counted(facts.devices, 'device')}"
     yield _line("compute", _quantiles(facts.compute_ms_per_sample, _plain) + " ms a sample")
     if facts.up_kbps == facts.down_kbps:
         yield _line("bandwidth", _quantiles(facts.up_kbps, _plain) + " kbit/s")
@@ -133,7 +133,7 @@ def _device_lines(facts: DeviceFacts) -> Iterator[str]:
 
 def _availability_lines(facts: AvailabilityFacts) -> Iterator[str]:
     best, worst = int(np.argmax(facts.online_by_hour)), int(np.argmin(facts.online_by_hour))
-    yield f"Availability of {facts.devices:,} devices"
+    yield f"Availability of {counted(facts.devices, 'device')}"
     yield _line(
         "online",
         f"{_percent(facts.online)} on average; best hour {_percent(facts.online_by_hour[best])} "

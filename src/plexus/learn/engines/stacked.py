@@ -40,9 +40,22 @@ class StackedEngine:
     def train(self, jobs: Sequence[Job]) -> list[Tensor]:
         trained: list[Tensor] = []
         with one_thread():
-            for start in range(0, len(jobs), self._most):
-                trained += self._train_stack(jobs[start : start + self._most])
+            while len(trained) < len(jobs):
+                try:
+                    trained += self._train_stack(jobs[len(trained) :][: self._most])
+                except torch.OutOfMemoryError:
+                    self._shrink()
         return trained
+
+    def _shrink(self) -> None:
+        """The stack did not fit into the GPU's memory: smaller ones from now on."""
+        if self._most == 1:
+            raise PlexusError(
+                f"task {self._task.name}: not even one client fits into the GPU's memory"
+            )
+        self._most //= 2
+        self._stacks.clear()
+        torch.cuda.empty_cache()
 
     def _train_stack(self, jobs: Sequence[Job]) -> list[Tensor]:
         clients = min(stack_size(len(jobs)), self._most)
@@ -68,10 +81,10 @@ class StackedEngine:
 
 def stack_size(jobs: int) -> int:
     """The size of the stack for so many jobs: few sizes, as each is compiled, and few idle places."""
-    for upto, multiple in ((1, 1), (16, 2), (64, 8)):
+    for upto, multiple in ((1, 1), (16, 2), (64, 4), (128, 8)):
         if jobs <= upto:
             return -(-jobs // multiple) * multiple
-    return -(-jobs // 32) * 32
+    return -(-jobs // 16) * 16
 
 
 def cannot_stack(task: Task) -> str | None:
