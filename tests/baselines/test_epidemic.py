@@ -66,7 +66,9 @@ def test_under_churn_it_sends_to_those_that_answer() -> None:
     assert len(asked) == FANOUT
     assert not {2, 5} & set(asked)
     for peer in asked[:2]:
-        assert sent(handle(Received(peer, Pong(ping.exchange, 0, 0, 0)), at=11.0), EpidemicModel) == []
+        assert (
+            sent(handle(Received(peer, Pong(ping.exchange, 0, 0, 0)), at=11.0), EpidemicModel) == []
+        )
     effects = handle(TimerFired(("ping", ping.exchange)), at=12.0)
     ((another, second),) = sent(effects, Ping)
     ((to, body),) = sent(

@@ -157,6 +157,8 @@ def test_who_finds_itself_misrepresented_says_so() -> None:
     effects = handle(Received(3, GossipModel(1, known.snapshot(), "x")))
     assert [body for _, body in sent(effects, Joined)] == [Joined(10, 100)]
     assert only(effects, Save) == [Save(Durable(10, 0, "m0"))]
+    effects = handle(Received(3, Pong(0, 0, 0, counter=12)))
+    assert [body for _, body in sent(effects, Joined)] == [Joined(13, 100)]
 
 
 def test_leaving_loses_what_was_under_way_and_keeps_the_model(handle: Handle) -> None:
@@ -179,7 +181,7 @@ def test_pings_are_answered_and_show_that_somebody_knows_the_node() -> None:
     node = make()
     handle = effects_of(node)
     handle(WentOnline())
-    assert sent(handle(Received(2, Ping(7, 3))), Pong) == [((2,), Pong(7, 3, 0))]
+    assert sent(handle(Received(2, Ping(7, 3))), Pong) == [((2,), Pong(7, 3, 0, counter=1))]
     assert node.membership.contacted
     assert handle(TimerFired(("readvertise", 0))) == []
 
