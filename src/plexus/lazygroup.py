@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from plexus import lazy
-from plexus.errors import PlexusError
 
 
 class LazyGroup(click.Group):
@@ -37,13 +36,7 @@ class LazyGroup(click.Group):
         reference, _ = self._found().get(cmd_name, (None, ""))
         if reference is None:
             return super().get_command(ctx, cmd_name)
-        try:
-            command: click.Command = lazy.load(reference)
-        except ModuleNotFoundError as error:
-            raise PlexusError(
-                f"{ctx.command_path} {cmd_name} needs the Python module {error.name}, "
-                "which is not installed"
-            ) from None
+        command: click.Command = lazy.load(reference)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -32,7 +32,7 @@ def test_bench_protocol_prints_one_object(plexus: Plexus) -> None:
 
 def test_bench_protocol_is_readable_without_json(plexus: Plexus) -> None:
     outcome = plexus("bench", "protocol", "--nodes", "20", "--hours", "0.1")
-    assert "protocol alone, 20 nodes, 0.1 h, without churn" in outcome.out
+    assert "plexus alone, 20 nodes, 0.1 h, without churn" in outcome.out
     assert "per simulated hour" in outcome.out
     assert "20 nodes on average, 0 joins and leaves an hour" in outcome.out
 
@@ -62,17 +62,15 @@ def test_a_command_that_is_not_installed_is_unknown(
 
 
 def test_a_command_that_needs_a_missing_package_says_which(
-    plexus: Plexus, monkeypatch: pytest.MonkeyPatch
+    plexus: Plexus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The reference stands for a module that imports torch where torch is not installed."""
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "plexus.session", raising=False)
-    monkeypatch.setattr(cli.cli, "elsewhere", {"heavy": ("plexus.learn.trainer:x", "Needs torch.")})
-    monkeypatch.delitem(sys.modules, "plexus.learn.trainer", raising=False)
+    (tmp_path / "heavy_commands.py").write_text("import heavy_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(cli.cli, "elsewhere", {"heavy": ("heavy_commands:heavy", "Needs more.")})
     outcome = plexus("heavy")
     assert (outcome.status, outcome.err) == (
         2,
-        "plexus: plexus heavy needs the Python module torch, which is not installed\n",
+        "plexus: this needs the Python module heavy_package, which is not installed\n",
     )
 
 
@@ -112,10 +110,12 @@ def test_a_reader_that_stops_reading_is_no_traceback() -> None:
 
 
 @pytest.mark.slow
-def test_a_real_ctrl_c_leaves_a_valid_directory(tmp_path: Path) -> None:
-    """The signal comes while the process is busy, as it does from a keyboard."""
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_real_signal_leaves_a_valid_directory(tmp_path: Path, stop: signal.Signals) -> None:
+    """It comes while the process is busy, in the background of a script (deaf to SIGINT)."""
     (tmp_path / "small.toml").write_text(SPEC)
     script = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         f"import sys, itertools; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from plexus import cli\n"
         "from tests.cli import standin\n"
@@ -138,7 +138,7 @@ def test_a_real_ctrl_c_leaves_a_valid_directory(tmp_path: Path) -> None:
     with child:
         assert child.stdout is not None
         started = child.stdout.readline()
-        child.send_signal(signal.SIGINT)
+        child.send_signal(stop)
         _, errors = child.communicate()
     assert started == "busy\n", errors
     assert child.returncode == 130
@@ -148,3 +148,31 @@ def test_a_real_ctrl_c_leaves_a_valid_directory(tmp_path: Path) -> None:
     assert run.result is not None
     assert run.result.interrupted
     assert len(run.tables["online"]["online"]) > 5000
+
+
+def test_bench_protocol_measures_any_protocol(plexus: Plexus) -> None:
+    arguments = ("bench", "protocol", "--nodes", "20", "--hours", "0.1")
+    outcome = plexus(*arguments, "--protocol", "dpsgd", "--set", "topology=ring", "--churn")
+    assert "dpsgd alone, 20 nodes, 0.1 h, with churn" in outcome.out
+    assert "time for 99 % of 40 transfers without churn" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (
+            ("--protocol", "gosip"),
+            "--protocol gosip: not one of plexus, gossip, dpsgd, epidemic, fedavg"
+            " (did you mean 'gossip'?)",
+        ),
+        (
+            ("--protocol", "gossip", "--set", "perod_s=3"),
+            "--set perod_s=3: unknown key (did you mean 'protocol.period_s'?)",
+        ),
+    ],
+)
+def test_bench_protocol_names_what_is_wrong(
+    plexus: Plexus, options: tuple[str, ...], complaint: str
+) -> None:
+    outcome = plexus("bench", "protocol", *options)
+    assert (outcome.status, outcome.err) == (2, f"plexus: {complaint}\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from plexus.protocol.api import TimerKey
+from plexus.protocol.api import Effect, Send, TimerKey, Train
+from plexus.protocol.messages import Ack, TrainRequest
 from plexus.protocol.plexus import AGGREGATOR, PlexusNode
 
 
@@ -42,3 +43,24 @@ def _check_numbers(node: PlexusNode) -> None:
     assert node.training.k_train <= node.watchdog.k_seen
     assert node.aggregation.k_agg <= node.watchdog.k_seen
     assert node.held_round <= node.watchdog.k_seen
+
+
+def check_models(effects: list[Effect]) -> None:
+    """A round starts from its own model or, after a restart, an older one. The kit's label is m<round>."""
+    for effect in effects:
+        work = effect.body if isinstance(effect, Send) else effect
+        if isinstance(work, TrainRequest | Train):
+            made_in = int(work.model.removeprefix("m"))
+            assert made_in <= work.round, f"the model of round {made_in} in round {work.round}"
+            assert work.round > 1 or made_in == 0, "all start from the common initial model"
+
+
+def check_acknowledgements(
+    node: PlexusNode, effects: list[Effect], finished: set[tuple[int, int]]
+) -> None:
+    """Who is told to stop looking for an aggregator can rely on it: the round is done or overtaken."""
+    for effect in effects:
+        if isinstance(effect, Send) and isinstance(effect.body, Ack):
+            k = effect.body.round
+            known_to_be_done = k < node.aggregation.k_agg or k <= node.held_round
+            assert known_to_be_done or (node.me, k) in finished, f"a false Ack({k})"

@@ -30,13 +30,13 @@ from plexus.protocol.api import (
     WentOffline,
     WentOnline,
 )
-from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.protocol.facts import AggregationCompleted, Fact, RoundRestarted
 from plexus.protocol.messages import AggregateRequest, Message, NodeId, TrainRequest
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot, View
-from tests.protocol.invariants import check_invariants
+from tests.protocol.invariants import check_acknowledgements, check_invariants, check_models
 
 SESSION = b"a session of tests"
 INITIAL = "m0"
@@ -156,6 +156,7 @@ class Exchange:
         self._training_s = training_s
         self._delays = delays or self._usual_delays
         self._checked = checked
+        self._finished: set[tuple[NodeId, int]] = set()
         self._lives = [0] * n
         self._queue: list[tuple[float, int, NodeId, Event, int]] = []
         self._tokens = 0
@@ -190,7 +191,8 @@ class Exchange:
     def run_until(self, reached: Callable[[], bool], limit_s: float = 1e5) -> Exchange:
         """Until `reached()`; a session that never gets there fails."""
         while not reached():
-            assert self._queue and self.now < limit_s, "the session stands still"
+            assert self._queue, "nothing will ever happen again"
+            assert self.now < limit_s, "the session stands still"
             self.step()
         return self
 
@@ -218,7 +220,14 @@ class Exchange:
         for effect in effects:
             self._perform(target, effect)
         self.on_event(target, event, effects)
-        if self._checked and not isinstance(event, WentOffline):
+        if self._checked:
+            self._check(target, event, effects)
+
+    def _check(self, target: NodeId, event: Event, effects: list[Effect]) -> None:
+        node = self.nodes[target]
+        check_models(effects)
+        check_acknowledgements(node, effects, self._finished)
+        if not isinstance(event, WentOffline):
             check_invariants(node, self.armed[target], training=target in self.training)
 
     # What happened
@@ -258,11 +267,14 @@ class Exchange:
                 self.training[node] = self._at(self._training_s(node), node, trained)
             case Aggregate(k, models, samples):
                 assert len(models) == len(samples) > 0
+                self._finished.add((node, k))
                 self._at(0.0, node, Aggregated(k, f"m{k}"))
             case Save(state):
                 self.saved[node] = state
             case Report(fact):
                 self.facts.append((self.now, node, fact))
+                if isinstance(fact, RoundRestarted):
+                    self._finished.add((node, fact.round))
 
     def _at(self, delay_s: float, target: NodeId, event: Event, life: int = 0) -> int:
         self._tokens += 1
