@@ -45,7 +45,7 @@ def picture(opened: Opened, path_png: Path) -> None:
     """Write a PNG with a panel for each thing the traces say."""
     figure = draw(opened)
     try:
-        figure.savefig(path_png, dpi=140)
+        figure.savefig(path_png, dpi=110)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise PlexusError(f"{path_png}: cannot be written ({reason})") from error
