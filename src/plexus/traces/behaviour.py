@@ -36,20 +36,24 @@ def _plain_sessions(
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64], Rows]:
     """The sessions of all clients at once, for those with nothing special: as many ends as starts,
     each end after its start. Which clients these are comes first; the others need a closer look."""
-    columns = [[fields.get(field) for _, fields in clients] for field in ("active", "inactive")]
-    regular = np.array([isinstance(a, list) and isinstance(b, list) and len(a) == len(b)
-                        for a, b in zip(*columns, strict=True)])  # fmt: skip
-    chosen = np.flatnonzero(regular)
-    lists = [[column[i] for i in chosen.tolist()] for column in columns]
+    chosen, starts_of, ends_of = [], [], []
+    for i, (_, fields) in enumerate(clients):
+        active, inactive = fields.get("active"), fields.get("inactive")
+        if isinstance(active, list) and isinstance(inactive, list) and len(active) == len(inactive):
+            chosen.append(i)
+            starts_of.append(active)
+            ends_of.append(inactive)
     try:
-        starts, ends = (np.array(list(chain.from_iterable(column))) for column in lists)
+        starts, ends = (np.array(list(chain.from_iterable(x))) for x in (starts_of, ends_of))
     except ValueError:  # a list within a list
         starts = ends = np.empty(0, object)
     if starts.dtype.kind not in "iuf" or ends.dtype.kind not in "iuf":
         return np.zeros(len(clients), np.bool_), np.empty(0, np.int64), np.empty((0, 2))
-    owners = np.repeat(chosen, [len(times) for times in lists[0]])
+    owners = np.repeat(np.array(chosen, np.int64), [len(times) for times in starts_of])
     rows = np.column_stack((starts, ends)).astype(np.float64)
     wrong = ~np.isfinite(rows).all(axis=1) | (rows[:, 0] < 0) | (rows[:, 1] < rows[:, 0])
+    regular = np.zeros(len(clients), np.bool_)
+    regular[chosen] = True
     regular[owners[wrong]] = False
     kept = regular[owners]
     return regular, owners[kept], rows[kept]
