@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from plexus.rng import array_stream
 from plexus.traces import calibrations as fitted
 from plexus.traces.api import Availability, Device
-from plexus.traces.calibrations import Calibration, Durations, Quantiles
+from plexus.traces.calibrations import Calibration, Quantiles
 from plexus.traces.cities import City, great_circle_km
 from plexus.traces.devices import KBPS_TO_BYTES_PER_S
+from plexus.traces.durations import DurationTable
 from plexus.traces.sessions import Sessions, bounds_of, concatenate
 
 HOUR_S = 3600.0
@@ -107,27 +108,27 @@ def _renewal(
 ) -> Sessions:
     """Sessions over one period from `seam_s` on, all devices one session further in each step."""
     clock = _DayClock(calibration.start_rate_by_hour)
-    sessions, gaps = calibration.sessions, calibration.gaps
-    session_log = np.log(np.full(1, sessions.median_s))
-    gap_log = np.log(_gap_medians(shares, calibration))
-    devices, counts = np.arange(len(shares), dtype=np.int32), np.zeros(len(shares), np.int64)
+    sessions, gaps = DurationTable(calibration.sessions), DurationTable(calibration.gaps)
+    session_median_s = np.full(1, calibration.sessions.median_s, np.float32)
+    # A device's gaps are as long as its online share wants.
+    gap_median_s = gaps.median_for(sessions.mean_s(session_median_s) * (1 - shares) / shares)
+    nodes = len(shares)
+    devices, counts = np.arange(nodes, dtype=np.int32), np.zeros(nodes, np.int64)
     until_s = seam_s + PERIOD_S - 1.0  # a second short, lest a last session touches the first
-    # What remains of the session or gap under way: lengths seen from inside are length-biased.
-    online = rng.random(len(shares)) < shares
-    here = rng.random(len(shares), np.float32)
-    rest_s = here * _draw(sessions, session_log, rng, len(shares), bias=1)
-    wait_s = here * _draw(gaps, gap_log, rng, len(shares), bias=1)
+    online = rng.random(nodes) < shares
+    wait_s = gaps.draw_rest(gap_median_s, nodes, rng)
     start_s = np.where(online, seam_s, clock.later(seam_s, wait_s))
-    end_s = start_s + np.where(online, rest_s, _draw(sessions, session_log, rng, len(shares)))
+    first_s = sessions.draw(session_median_s, nodes, rng)
+    end_s = start_s + np.where(online, sessions.draw_rest(session_median_s, nodes, rng), first_s)
     steps: list[_Step] = []
     while len(devices):
         alive = start_s < until_s
         counts[devices[~alive]] = len(steps)
         devices, start_s, end_s = devices[alive], start_s[alive], end_s[alive]
-        until_s, gap_log = until_s[alive], gap_log[alive]
+        until_s, gap_median_s = until_s[alive], gap_median_s[alive]
         steps.append(_Step(devices, start_s, np.minimum(end_s, until_s)))
-        start_s = clock.later(end_s, _draw(gaps, gap_log, rng, len(devices)))
-        end_s = start_s + _draw(sessions, session_log, rng, len(devices))
+        start_s = clock.later(end_s, gaps.draw(gap_median_s, len(devices), rng))
+        end_s = start_s + sessions.draw(session_median_s, len(devices), rng)
     return _by_device(steps, counts)
 
 
@@ -164,46 +165,10 @@ def _wrap(sessions: Sessions) -> Sessions:
     forward = wrapped_bounds[:-1] - bounds[:-1] + crosses
     place = np.arange(len(rows)) + np.repeat(forward + late_counts, counts)
     place[late] -= np.repeat(counts, late_counts)
-    wrapped[place] = np.minimum(rows - np.where(late, PERIOD_S, 0.0)[:, None], PERIOD_S)
+    wrapped[place] = rows
+    wrapped[wrapped[:, 0] >= PERIOD_S] -= PERIOD_S
+    np.minimum(wrapped[:, 1], PERIOD_S, out=wrapped[:, 1])
     return Sessions(wrapped, wrapped_bounds)
-
-
-def _draw(
-    durations: Durations, log_median: Floats, rng: np.random.Generator, count: int, bias: int = 0
-) -> NDArray[np.float32]:
-    """Lengths of at least a second. `bias` 1 draws them as a random instant would meet them."""
-    flicker: Floats | float = durations.flicker_share
-    if bias:  # each component weighs as much as the time it covers
-        flicker_log = np.log(durations.flicker_median_s)
-        short_s = flicker * _log_normal_mean_s(flicker_log, durations.flicker_sigma)
-        long_s = (1 - flicker) * _log_normal_mean_s(log_median, durations.sigma)
-        flicker = short_s / (short_s + long_s)
-    short = rng.random(count, np.float32) < flicker
-    sigma = np.where(short, np.float32(durations.flicker_sigma), np.float32(durations.sigma))
-    exponent = rng.standard_normal(count, np.float32)
-    if bias:
-        exponent += sigma
-    exponent *= sigma
-    exponent += np.where(short, np.log(durations.flicker_median_s), log_median).astype(np.float32)
-    return np.maximum(np.exp(exponent, out=exponent), np.float32(1.0), out=exponent)
-
-
-def _gap_medians(shares: Floats, calibration: Calibration) -> Floats:
-    """The median of each device's long gaps that gives it its online share."""
-    sessions, gaps = calibration.sessions, calibration.gaps
-    session_s = sessions.flicker_share * _log_normal_mean_s(
-        np.log(sessions.flicker_median_s), sessions.flicker_sigma
-    ) + (1 - sessions.flicker_share) * _log_normal_mean_s(np.log(sessions.median_s), sessions.sigma)
-    gap_s = session_s * (1 - shares) / shares
-    flicker_s = gaps.flicker_share * _log_normal_mean_s(
-        np.log(gaps.flicker_median_s), gaps.flicker_sigma
-    )
-    long_mean_s = np.maximum(gap_s - flicker_s, 1.0) / (1 - gaps.flicker_share)
-    return np.asarray(long_mean_s / np.exp(gaps.sigma**2 / 2), np.float64)
-
-
-def _log_normal_mean_s(log_median: Floats | float, sigma: float) -> Floats:
-    return np.asarray(np.exp(np.asarray(log_median) + sigma**2 / 2), np.float64)
 
 
 class _DayClock:
