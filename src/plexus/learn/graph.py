@@ -26,9 +26,10 @@ from torch import Tensor
 from plexus.errors import PlexusError
 from plexus.learn import aggregation, models
 from plexus.learn.engines.api import Engine, Job
-from plexus.learn.expressions import Expression, Initial, Mean, Trained, waves
+from plexus.learn.expressions import Expression, Initial, Mean, Trained, Wave, waves
 from plexus.learn.store import DEFAULT_BUDGET_BYTES, Store
 from plexus.learn.task import Metrics, Task
+from plexus.learn.trainer import one_thread
 
 E = TypeVar("E", bound=Expression)
 UNCHECKED = 1000
@@ -175,7 +176,12 @@ class LazyModels:
 
     def _force(self, wanted: Sequence[Expression]) -> None:
         started = time.perf_counter()
-        pending = waves(wanted)
+        # Means too: threads that a short sum wakes up keep spinning, at several times its cost.
+        with one_thread():
+            self._compute(waves(wanted))
+        self.costs.training_s += time.perf_counter() - started
+
+    def _compute(self, pending: list[Wave]) -> None:
         pending.reverse()
         while pending:
             # Popped, so that nothing but its heirs keeps a model of this wave in memory.
@@ -186,7 +192,6 @@ class LazyModels:
                 vector = rule([part.vector() for part in mean.parents], mean.weights)
                 mean.settle(self.store.keep(vector))
         self._check_finite()
-        self.costs.training_s += time.perf_counter() - started
 
     def _train_wave(self, trainings: list[Trained]) -> None:
         # A wave may be wider than memory: at most half the budget for what goes in and what comes out.
