@@ -155,6 +155,8 @@ class FedavgServer(Machine):
         self.outbox.append(Aggregate(self.k + 1, models, samples))
 
     def _on_aggregated(self, event: Aggregated) -> None:
+        if not self._is_aggregating:
+            return
         self.report(
             AggregationCompleted(
                 round=event.round,

@@ -50,15 +50,14 @@ class GossipNode(PeerNode):
         self._period_s = parameters.period_s
         self.age = durable.round
         self.model = durable.model
-        self._busy = False
-        """From the merge until its result is trained."""
+        self._merging = self._training = False
         self._waiting: GossipModel | None = None
         self._on_event |= {Aggregated: self._on_merged, Trained: self._on_trained}
         self._on_message |= {GossipModel: self._on_model}
         self._on_timeout |= {"send": self._on_period}
 
     def on_start(self) -> None:
-        self._busy = False
+        self._merging = self._training = False
         self._waiting = None
         # Its own moment in the period: nodes that came together must not send together for ever.
         self.set_timer(SEND, self._period_s * self._rng.random())
@@ -72,27 +71,29 @@ class GossipNode(PeerNode):
 
     def _on_model(self, _: NodeId, body: GossipModel) -> None:
         self.learn(body.view)
-        if self._busy:
+        if self._merging or self._training:
             self._waiting = body
         else:
             self._merge(body)
 
     def _merge(self, other: GossipModel) -> None:
-        self._busy = True
+        self._merging = True
         # Two models that nobody has trained are the same one; weights of 0 and 0 would say nothing.
         weights = (self.age, other.age) if self.age or other.age else (1, 1)
         self.age = max(self.age, other.age)
         self.outbox.append(Merge(self.age, (self.model, other.model), weights))
 
     def _on_merged(self, event: Aggregated) -> None:
-        if self._busy:
+        if self._merging:
+            self._merging, self._training = False, True
             self.model = event.model
             self.outbox.append(Train(self.age + 1, self.model))
 
     def _on_trained(self, event: Trained) -> None:
-        self.age = event.round
-        self.model = event.model
-        self._busy = False
+        if not self._training:
+            return
+        self._training = False
+        self.age, self.model = event.round, event.model
         self.save()
         self.report(ModelUpdated(self.age, self.model, merged=2))
         if self._waiting is not None:

@@ -113,8 +113,7 @@ class PeerNode(Machine):
         """A model arrived, and with it its sender's view."""
         self.membership.contacted = True
         self.membership.merge(view)
-        if self.membership.is_misrepresented:
-            self._join()
+        self._refute_if_misrepresented()
 
     # Coming and going
 
@@ -133,6 +132,10 @@ class PeerNode(Machine):
         self.save()
         self.membership.advertise_joined()
 
+    def _refute_if_misrepresented(self) -> None:
+        if self.membership.is_misrepresented:
+            self._join()
+
     # Searches
 
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
@@ -141,6 +144,7 @@ class PeerNode(Machine):
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
         self.membership.on_counter_known(pong.counter)
+        self._refute_if_misrepresented()
         self.sampler.on_pong(src, pong)
 
     def _on_search(self, search: Search) -> None:

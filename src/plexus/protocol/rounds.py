@@ -66,7 +66,7 @@ class Rounds:
         self._begin()
 
     def on_trained(self, trained: Trained) -> None:
-        if trained.round != self.k or self._merging:
+        if trained.round != self.k or self._has_trained or self._merging:
             return
         self._has_trained = True
         self.model = trained.model

@@ -48,6 +48,9 @@ def tune_rounds(
     `nodes(setting, round_duration_s)` makes the nodes.
     """
     world = setting.world
+    slowest_s = max(map(setting.training_s, range(len(world))))
+    if slowest_s >= LONG_ROUND_S:
+        raise _impossible(f"one training takes {slowest_s / 3600:.3g} hours")
     quiet = replace(
         setting,
         world=World(world.devices, always_online(len(world)), world.latency),
@@ -60,17 +63,19 @@ def tune_rounds(
     runtime.run(math.nextafter(rounds * LONG_ROUND_S, 0))
     begun, _ = runtime.accounts.messages["model"]
     if not begun:  # a node alone: rounds need time for nothing but training
-        arrivals_s.append(max(map(setting.training_s, range(len(world)))))
+        arrivals_s.append(slowest_s)
     arrivals_s.sort()
     needed = max(1, math.ceil(share * begun - 1e-9))
     if needed > len(arrivals_s):
-        raise PlexusError(
-            f"round_duration_s cannot be tuned: after {LONG_ROUND_S / 3600:g} hours only"
-            f" {len(arrivals_s)} of {begun} transfers are complete; give it in the spec"
-        )
+        done = f"{len(arrivals_s)} of {begun} transfers"
+        raise _impossible(f"after {LONG_ROUND_S / 3600:g} hours only {done} are complete")
     return RoundTuning(
         round_duration_s=round(math.ceil(arrivals_s[needed - 1] / STEP_S) * STEP_S, 6),
         transfers=begun,
         complete=share,
         slowest_s=arrivals_s[-1] if len(arrivals_s) >= begun else None,
     )
+
+
+def _impossible(why: str) -> PlexusError:
+    return PlexusError(f"protocol.round_duration_s cannot be tuned: {why}; give it in the spec")
