@@ -121,7 +121,7 @@ def test_the_halves_of_a_partition_go_on_and_become_one_session_again(
     """Each half goes on with its own rounds. When they meet, the one that is ahead takes the other along."""
     rng = Random(seed)
     half = set(rng.sample(range(n), min(cut, n - 1)))
-    until_s = 400.0
+    until_s = 1600.0
 
     def delays(src: NodeId, dst: NodeId, body: Message) -> Sequence[float]:
         parted = 100.0 < exchange.now < until_s and (src in half) != (dst in half)
@@ -131,7 +131,7 @@ def test_the_halves_of_a_partition_go_on_and_become_one_session_again(
     exchange.go_online(*range(n))
     exchange.run(until_s)
     for part in (half, set(range(n)) - half):
-        assert any(node in part for at, node, _ in exchange.of(AggregationCompleted) if at > 300)
+        assert any(node in part for at, node, _ in exchange.of(AggregationCompleted) if at > 400)
     newest = max(exchange.rounds)
     exchange.run_until(exchange.has_aggregated(newest + 30), limit_s=until_s + 5000)
     recent = exchange.rounds[-10:]
