@@ -70,7 +70,7 @@ def come_back(exchange: Exchange, node: NodeId, rng: Random) -> None:
         exchange.restart(node, disk_is_lost=chance > 0.9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     n=st.integers(1, 9),
     s=st.integers(1, 5),
@@ -114,7 +114,7 @@ def test_a_session_survives_a_storm_and_then_makes_progress(
     cut=st.integers(1, 11),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=20)
+@settings(max_examples=6)
 def test_the_halves_of_a_partition_go_on_and_become_one_session_again(
     n: int, s: int, cut: int, seed: int
 ) -> None:
