@@ -92,7 +92,7 @@ class Session:
         self._checkpoints = Checkpoints(directory.path, machinery.checkpoint_every_s)
         self._resumed = checkpoint
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
-        task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed)
+        task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed, base_dir)
         engine, self.engine = create_engine(
             machinery.engine, task, workers=machinery.workers, device=machinery.device
         )

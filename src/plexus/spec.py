@@ -22,6 +22,7 @@ from msgspec import Meta, Struct
 from plexus import toml
 from plexus.errors import PlexusError
 from plexus.learn import tasks
+from plexus.learn.tasks.specs import OwnTaskSpec
 from plexus.sim.registry import PROTOCOLS as SIMULATED
 from plexus.spec_check import Source, convert, suggest
 from plexus.traces.world import TracesSpec
@@ -111,6 +112,8 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         tables: dict[str, Any] = msgspec.to_builtins(self)
         for section in ("protocol", "task"):
             tables[section] = {"name": tables[section]["name"], **tables[section]["parameters"]}
+        if isinstance(self.task.parameters, OwnTaskSpec):
+            tables["task"] = self.task.parameters.table()
         return tables
 
     def to_toml(self) -> str:
@@ -175,6 +178,8 @@ def _typed(tables: dict[str, Any], source: Source) -> ExperimentSpec:
     """Check what is declared above, then the sections that are looked up."""
     known = ExperimentSpec.__struct_fields__
     for section in ("protocol", "task"):
+        if isinstance(tables.get(section), str):  # a name alone: all else as it usually is
+            tables = {**tables, section: {"name": tables[section]}}
         if not isinstance(tables.get(section, {}), dict):
             raise source.error((section,), f"expected a table, got {tables[section]!r}")
     tables = {**tables, "protocol": {"name": "plexus", **tables.get("protocol", {})}}
@@ -198,6 +203,8 @@ def _chosen(section: str, registry: Registry, values: dict[str, Any], source: So
     at = (section, "name")
     known = ", ".join(map(repr, registry))
     name = values.get("name")
+    if section == "task" and isinstance(name, str) and ":" in name:
+        return Choice(name, tasks.parse_task(values))
     if name is None:
         raise source.error(at, f"missing; one of {known}")
     if not isinstance(name, str) or name not in registry:

@@ -187,3 +187,17 @@ def test_a_stack_that_does_not_fit_into_memory_is_halved(
     stacked = StackedEngine(digits)
     with pytest.raises(PlexusError, match="not even one client fits"):
         stacked.train([Job(stacked.initial, 0, 1)])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA GPU")
+@pytest.mark.parametrize("build", [gn_lenet, Unusual])
+def test_a_gpu_gives_the_weights_of_the_cpu(digits: Task, build: type[nn.Module]) -> None:
+    task = replace(digits, build_model=build)
+    if build is gn_lenet:
+        task = replace(images(digits, (3, 32, 32), 10), build_model=build)
+    inline, stacked = InlineEngine(task), StackedEngine(task, "cuda")
+    for round in (1, 2):  # the second time the CUDA graph is replayed on other data
+        jobs = [Job(inline.initial, node, round) for node in range(5)]
+        on_gpu = [Job(stacked.initial, node, round) for node in range(5)]
+        for expected, got in zip(inline.train(jobs), stacked.train(on_gpu), strict=True):
+            assert (expected - got.cpu()).abs().max() <= 10 * TOLERANCE * expected.abs().max()

@@ -15,6 +15,7 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.learn.engines import create_engine
 from plexus.learn.engines.api import Engine, Job
+from plexus.learn.engines.stacked import StackedEngine
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task
 from plexus.learn.trainer import DeviceData, batched, one_thread
@@ -51,6 +52,8 @@ def bench_training(
     """Let `clients` clients train once, `repeats` times, by the loop and by the engine in turn."""
     task = _task(task_name, clients, seed, random_data)
     engine, chosen = create_engine(engine_name, task, workers=workers, device=device)
+    if isinstance(engine, StackedEngine):
+        engine.compile_after = 0  # what a long run comes to
     try:
         loop_s, engine_s = _in_turn(task, engine, clients, repeats)
     finally:
