@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -79,7 +79,10 @@ class LazyModels:
         self.evaluated: list[Metrics] = []
         """Every evaluation made, in order."""
         self._known: deque[Metrics] = deque()
+        self._merged: tuple[Any, Expression] | None = None
+        """The newest merge, and of what: where everybody hears from everybody, all ask for the same."""
         self._initial = Initial(())
+        self._initial.number = -1
         self._initial.settle(self.store.keep(engine.initial))
         if not torch.isfinite(engine.initial).all():
             raise PlexusError(
@@ -118,7 +121,10 @@ class LazyModels:
         """The mean in which `models[i]` counts `weights[i]`, whatever the aggregation rule."""
         if len(models) != len(weights) or not models:
             raise ValueError(f"{len(models)} models and {len(weights)} weights to merge")
-        return self._new(Mean(tuple(models), tuple(weights), merged=True))
+        parts = (tuple(model.number for model in models), tuple(weights))
+        if self._merged is None or parts != self._merged[0]:
+            self._merged = (parts, self._new(Mean(tuple(models), tuple(weights), merged=True)))
+        return self._merged[1]
 
     def samples(self, node: int) -> int:
         """How many examples are behind a local training of `node`."""

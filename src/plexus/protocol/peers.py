@@ -101,9 +101,9 @@ class PeerNode(Machine):
 
     def _draw(self, size: int) -> list[NodeId]:
         """About `size` random others that are believed online."""
-        online, random = self.membership.view.actives(), self._rng.random
-        if len(online) > 4 * size:  # few are drawn twice: much faster than `sample`
-            drawn = dict.fromkeys(online[int(random() * len(online))] for _ in range(size))
+        online = self.membership.view.actives()
+        if len(online) > 4 * size:  # few are drawn twice, and it is several times faster
+            drawn = dict.fromkeys(self._rng.choices(online, k=size))
         else:
             drawn = dict.fromkeys(self._rng.sample(online, min(size + 1, len(online))))
         drawn.pop(self.me, None)
