@@ -139,6 +139,19 @@ def test_the_mean_of_a_round_left_behind_is_not_pushed() -> None:
     assert node.handle(1.2, Aggregated(K, "m5")) == []
 
 
+def test_a_second_mean_of_a_round_is_not_pushed_again() -> None:
+    node = aggregating_node()
+    node.handle(1.0, Aggregated(K, "m5"))
+    assert node.handle(1.0, Aggregated(K, "m5")) == []
+
+
+def test_a_mean_nobody_asked_for_does_not_end_the_collecting() -> None:
+    node = aggregating_node()
+    node.handle(1.1, Received(4, trained_model(K + 1, "t4", 3)))
+    assert node.handle(1.2, Aggregated(K + 1, "m6")) == []
+    assert node.aggregation.collecting
+
+
 def test_a_fresh_round_gives_up_the_search_for_participants_of_the_one_before() -> None:
     node = aggregating_node()
     node.handle(1.0, Aggregated(K, "m5"))

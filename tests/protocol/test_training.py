@@ -83,6 +83,13 @@ def test_a_duplicate_and_an_older_request_change_nothing() -> None:
     assert node.handle(1.3, Received(2, train_request(K, "another m5"))) == []
 
 
+def test_a_duplicate_request_does_not_disturb_the_search_for_an_aggregator() -> None:
+    node = trained_node()
+    assert node.handle(11.05, Received(3, train_request())) == []
+    effects = answer(node, 11.1, 1, *hash_order(N, K + 1)[:2])
+    assert len(sent(effects, AggregateRequest)) == 1
+
+
 def test_a_newer_round_interrupts_the_training() -> None:
     node = online_node(0, N)
     node.handle(1.0, Received(3, train_request()))
