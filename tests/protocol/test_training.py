@@ -174,6 +174,13 @@ def test_an_acknowledgement_of_another_round_does_not_end_it() -> None:
     assert node.training.awaited == aggregator
 
 
+def test_an_acknowledgement_of_another_round_does_not_end_the_search() -> None:
+    node = trained_node()
+    for k in (K, K + 2):
+        assert node.handle(11.05, Received(3, Ack(k))) == []
+    assert len(sent(answer(node, 11.1, 1, *hash_order(N, K + 1)[:2]), AggregateRequest)) == 1
+
+
 def test_an_acknowledgement_during_the_search_for_another_aggregator_ends_the_search() -> None:
     node, aggregator = sending_node()
     node.handle(461.1, TimerFired(("ack", 0)))
