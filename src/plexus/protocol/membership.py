@@ -6,7 +6,7 @@ from random import Random
 
 from plexus.protocol.facts import Readvertised
 from plexus.protocol.machine import Machine
-from plexus.protocol.messages import Joined, Left, NodeId, Ping
+from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.view import Snapshot, View, event_number
 
@@ -26,8 +26,10 @@ class Membership:
         bandwidth_bytes_per_s: int,
         rng: Random,
         counter: int = 0,
+        address: bytes = NO_ADDRESS,
     ) -> None:
         self._node = node
+        self._address = address
         self._advertise_to = parameters.advertise_to
         self._sample_size = parameters.sample_size
         self._readvertise_s = parameters.readvertise_s
@@ -87,7 +89,7 @@ class Membership:
         self._node.report(Readvertised(self._attempts))
 
     def _joined(self) -> Joined:
-        return Joined(self.counter, self.bandwidth_bytes_per_s)
+        return Joined(self.counter, self.bandwidth_bytes_per_s, self._address)
 
     def _random_set(self, size: int, anybody: bool = False) -> tuple[NodeId, ...]:
         """P: random nodes believed online; if there are too few, random others, which may be back."""

@@ -15,6 +15,7 @@ from plexus.protocol.facts import RoundRestarted, SampleDerived
 from plexus.protocol.machine import Machine
 from plexus.protocol.membership import HEARD_ME, Membership
 from plexus.protocol.messages import (
+    NO_ADDRESS,
     Ack,
     AggregateRequest,
     Joined,
@@ -29,7 +30,7 @@ from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import Sampler, SampleSearch, Search
 from plexus.protocol.training import TrainingTask
-from plexus.protocol.view import View
+from plexus.protocol.view import View, event_number
 from plexus.protocol.watchdog import Watchdog
 
 START = ("start", 0)
@@ -57,6 +58,7 @@ class PlexusNode(Machine):
         initial_model: Model,
         rng: Random,
         durable: Durable | None = None,
+        address: bytes = NO_ADDRESS,
     ) -> None:
         super().__init__(me)
         durable = durable or Durable(counter=0, round=0, model=initial_model)
@@ -65,7 +67,7 @@ class PlexusNode(Machine):
         self.held_round = durable.round
         self.held_model = durable.model
         self.membership = Membership(
-            self, parameters, view, bandwidth_bytes_per_s, rng, durable.counter
+            self, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address
         )
         self.sampler = Sampler(self, parameters.ping_timeout_s, self._on_sample)
         self.training = TrainingTask(self, parameters, self.membership, durable.round)
@@ -115,6 +117,7 @@ class PlexusNode(Machine):
 
     def _on_joined(self, src: NodeId, joined: Joined) -> None:
         self.membership.on_joined(src, joined)
+        self.roster.learn_address(src, event_number(joined.counter, True), joined.address)
 
     def _on_left(self, src: NodeId, left: Left) -> None:
         self.membership.on_left(src, left)
