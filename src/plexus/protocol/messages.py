@@ -79,5 +79,17 @@ class AggregateRequest(Message, frozen=True, tag=7):
     model: Model
 
 
-Body: TypeAlias = Ping | Pong | Joined | Left | Ack | TrainRequest | AggregateRequest
+class ViewRequest(Message, frozen=True, tag=8):
+    """From a node that is joining: whom do you know?"""
+
+
+class ViewReply(Message, frozen=True, tag=9):
+    """These."""
+
+    view: Snapshot
+
+
+Body: TypeAlias = (
+    Ping | Pong | Joined | Left | Ack | TrainRequest | AggregateRequest | ViewRequest | ViewReply
+)
 ModelMessage = (TrainRequest, AggregateRequest)

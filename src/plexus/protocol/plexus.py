@@ -25,6 +25,8 @@ from plexus.protocol.messages import (
     Ping,
     Pong,
     TrainRequest,
+    ViewReply,
+    ViewRequest,
 )
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.roster import Roster
@@ -87,6 +89,8 @@ class PlexusNode(Machine):
             Ack: self._on_ack,
             TrainRequest: self._on_train_request,
             AggregateRequest: self._on_aggregate_request,
+            ViewRequest: self._on_view_request,
+            ViewReply: self._on_view_reply,
         }
         self._on_timeout |= {
             "ping": self.sampler.on_timeout,
@@ -123,8 +127,15 @@ class PlexusNode(Machine):
         self.membership.on_left(src, left)
         self._retry_if_aggregator_left()
 
-    def _merge(self, request: TrainRequest | AggregateRequest) -> None:
-        self.membership.merge(request.view)
+    def _on_view_request(self, src: NodeId, _: ViewRequest) -> None:
+        self.send((src,), ViewReply(self.membership.view.snapshot()))
+
+    def _on_view_reply(self, _: NodeId, reply: ViewReply) -> None:
+        self._merge(reply)
+        self._retry_if_aggregator_left()
+
+    def _merge(self, message: TrainRequest | AggregateRequest | ViewReply) -> None:
+        self.membership.merge(message.view)
         if self.membership.is_misrepresented:
             self.membership.raise_counter(online=True)
             self._save()
