@@ -10,7 +10,15 @@ from __future__ import annotations
 from random import Random
 
 from plexus.protocol.aggregation import AggregationTask
-from plexus.protocol.api import Aggregated, Durable, Save, Trained, WentOffline, WentOnline
+from plexus.protocol.api import (
+    Aggregated,
+    BandwidthMeasured,
+    Durable,
+    Save,
+    Trained,
+    WentOffline,
+    WentOnline,
+)
 from plexus.protocol.facts import RoundRestarted, SampleDerived
 from plexus.protocol.machine import Machine
 from plexus.protocol.membership import HEARD_ME, Membership
@@ -78,6 +86,7 @@ class PlexusNode(Machine):
         self._on_event |= {
             WentOnline: self._on_online,
             WentOffline: self._on_offline,
+            BandwidthMeasured: self._on_bandwidth_measured,
             Trained: self._on_trained,
             Aggregated: self._on_aggregated,
         }
@@ -137,9 +146,17 @@ class PlexusNode(Machine):
     def _merge(self, message: TrainRequest | AggregateRequest | ViewReply) -> None:
         self.membership.merge(message.view)
         if self.membership.is_misrepresented:
-            self.membership.raise_counter(online=True)
-            self._save()
-            self.membership.advertise_joined()
+            self._join_anew()
+
+    def _on_bandwidth_measured(self, measured: BandwidthMeasured) -> None:
+        # A bandwidth belongs to an event, so a new one needs a new event.
+        self.membership.bandwidth_bytes_per_s = measured.bandwidth_bytes_per_s
+        self._join_anew()
+
+    def _join_anew(self) -> None:
+        self.membership.raise_counter(online=True)
+        self._save()
+        self.membership.advertise_joined()
 
     # The first round: everybody derives the first sample, its members begin by themselves
 
