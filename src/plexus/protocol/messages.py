@@ -25,17 +25,19 @@ class Message(Struct, frozen=True, gc=False, array_like=True, tag=True):
 
 
 class Ping(Message, frozen=True, tag=1):
-    """Are you there? Sent while deriving the sample of `round`."""
+    """Are you there? `round` is the newest round the asking node works on."""
 
     exchange: int
     round: int
 
 
 class Pong(Message, frozen=True, tag=2):
-    """Yes. `round` is the newest round the answering node knew of before the ping."""
+    """Yes. `round` is the newest round the answering node knew of before the ping, `held` the round of
+    the newest aggregated model it holds."""
 
     exchange: int
     round: int
+    held: int
 
 
 class Joined(Message, frozen=True, tag=3):

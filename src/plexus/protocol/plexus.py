@@ -168,15 +168,19 @@ class PlexusNode(Machine):
 
     # Sampling (III-D)
 
-    def _search(self, purpose: str, k: int, parallel: int | None = None) -> None:
+    def _search(self, purpose: str, k: int) -> None:
         candidates = self.roster.candidates(self.membership.view, k)
-        sample = SampleSearch(self.me, candidates, self.parameters.sample_size, parallel)
-        self.sampler.begin(Search(purpose, k, sample))
+        asking = purpose == RESTART
+        sample = SampleSearch(
+            self.me, candidates, self.parameters.sample_size, parallel=1 if asking else None
+        )
+        # Who only asks whether a restart is needed is no sign of progress.
+        self.sampler.begin(Search(purpose, k, sample, announced=k - 1 if asking else k))
 
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
         self.membership.contacted = True
-        # Answer with what was known before: a restarting node must not hear its own echo.
-        self.send((src,), Pong(ping.exchange, self.watchdog.k_seen))
+        # Answer with what was known before: nobody must take the echo of its own ping for progress.
+        self.send((src,), Pong(ping.exchange, self.watchdog.k_seen, self.held_round))
         self.watchdog.notice(ping.round)
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
@@ -192,7 +196,9 @@ class PlexusNode(Machine):
         """Somebody else is already where a first sample or a restart wants to go."""
         if search.purpose == FIRST_SAMPLE:
             return pong.round > FIRST_ROUND
-        return search.purpose == RESTART and pong.round >= search.round
+        return search.purpose == RESTART and (
+            pong.round >= search.round or pong.held > self.held_round
+        )
 
     def _on_sample(self, search: Search) -> None:
         sample, k = search.sample.found, search.round
@@ -261,13 +267,16 @@ class PlexusNode(Machine):
 
     def _on_watchdog(self, _: int) -> None:
         if self.watchdog.is_due(self.held_round):
-            self._search(RESTART, self.watchdog.k_seen + 1, parallel=1)
+            self._search(RESTART, self.watchdog.k_seen + 1)
 
     def _restart(self, k: int, sample: tuple[NodeId, ...]) -> None:
+        if k <= self.watchdog.k_seen:  # progress came while asking
+            return
         self.report(RoundRestarted(k, self.held_round))
         self.aggregation.skip_to(k)
         self.sampler.give_up(PARTICIPANTS)
         self.watchdog.notice_own_work(k)
+        self.send(tuple(node for node in sample if node != self.me), Ping(HEARD_ME, k))
         self._push(k, self.held_model, sample)
 
     # State that outlives a crash

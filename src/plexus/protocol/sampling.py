@@ -83,14 +83,15 @@ class SampleSearch:
 
 
 class Search:
-    """A search on the way, and what it is for."""
+    """A search on the way: for what, the sample of which round, and the round its pings speak of."""
 
-    __slots__ = ("purpose", "round", "sample")
+    __slots__ = ("announced", "purpose", "round", "sample")
 
-    def __init__(self, purpose: str, round: int, sample: SampleSearch) -> None:
+    def __init__(self, purpose: str, round: int, sample: SampleSearch, announced: int) -> None:
         self.purpose = purpose
         self.round = round
         self.sample = sample
+        self.announced = announced
 
 
 class Sampler:
@@ -141,7 +142,7 @@ class Sampler:
             return
         self._last_exchange += 1
         self._exchanges[self._last_exchange] = search
-        self._node.send(contact, Ping(self._last_exchange, search.round))
+        self._node.send(contact, Ping(self._last_exchange, search.announced))
         self._node.set_timer(_timer(self._last_exchange), self._ping_timeout_s)
 
     def _close(self, exchange: int) -> None:

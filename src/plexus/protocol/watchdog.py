@@ -7,8 +7,9 @@ without an oracle and without a storm of restarts:
   nodes notice progress they take no part in;
 - a node that notices none for `watchdog_s` asks the next round's candidates one by one and stops at the
   first that knows of something newer (usually the first asked);
-- the longer ago a node's own model, the longer it waits, so one with the newest model is first; its
-  pings tell the others, who then wait again;
+- the older a node's own model, the longer it waits, and it leaves the restart to whoever answers with a
+  newer one; the node that restarts tells the sample before it sends the model, so that others who ask
+  meanwhile hear of it;
 - finding others alive and ahead makes a node patient: it asks half as often each time, until it works
   in a sample again.
 """

@@ -9,8 +9,8 @@ from plexus.protocol.api import Received
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.wire import frame_bytes, view_bytes
 from plexus.sim.accounts import Accounts
-from plexus.sim.bandwidth import Flow, Sharing
 from plexus.sim.kernel import Kernel
+from plexus.sim.sharing import Flow, Sharing
 from plexus.sim.transfers import Transfers
 from plexus.traces.api import Latency
 
@@ -87,11 +87,11 @@ class Network:
         return self._kernel.at(time_s, INTERNAL, partial(self._on_flow_due, flow))
 
     def _on_flow_due(self, flow: Flow) -> None:
-        if self._transfers.completed(flow, self._kernel.now):
-            received: Received = flow.tag
-            self._account(flow, received.size_bytes)
-            arrival_s = self._kernel.now + self.delays_s(flow.src)[flow.dst]
-            self._kernel.at(arrival_s, flow.dst, received)
+        for complete in self._transfers.completed(flow, self._kernel.now):
+            received: Received = complete.tag
+            self._account(complete, received.size_bytes)
+            arrival_s = self._kernel.now + self.delays_s(complete.src)[complete.dst]
+            self._kernel.at(arrival_s, complete.dst, received)
 
     def _account(self, flow: Flow, sent: int) -> None:
         body = flow.tag.body

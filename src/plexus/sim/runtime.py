@@ -27,9 +27,9 @@ from plexus.protocol.api import (
 )
 from plexus.protocol.messages import Model, NodeId
 from plexus.sim.accounts import Accounts
-from plexus.sim.bandwidth import Sharing
 from plexus.sim.kernel import Kernel, Token
 from plexus.sim.network import INTERNAL, Network
+from plexus.sim.sharing import Sharing
 from plexus.traces.api import World
 
 

@@ -11,8 +11,8 @@ from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S, View
 from plexus.rng import stream
-from plexus.sim.bandwidth import SHARING_RULES
 from plexus.sim.runtime import Models, Observer, Runtime
+from plexus.sim.sharing import RULES
 from plexus.traces.api import Device, World
 
 
@@ -54,7 +54,7 @@ def plexus_session(
         world=world,
         nodes=nodes,
         models=models,
-        sharing=SHARING_RULES[sharing](up, down),
+        sharing=RULES[sharing](up, down),
         training_s=training_s,
         observe=observe,
         leave_rng=stream(seed, "leaves"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
+
+from plexus.traces.sessions import Sessions, pack
 
 
 class Device(Struct, frozen=True):
@@ -24,34 +28,51 @@ class Availability:
 
     sessions: Sequence[NDArray[np.float64]]
     """Per device, rows [start_s, end_s): sorted, disjoint, not touching, within [0, period_s]."""
-    period_s: float
-    """The trace repeats after this; infinite where it does not. A session that ends at the period and
-    one that starts at 0 are one session across the wrap."""
+    period_s: float | NDArray[np.float64]
+    """The trace repeats after this; infinite where it does not. One for all, or one per device.
+    A session that ends at the period and one that starts at 0 are one session across the wrap."""
+
+    @cached_property
+    def periods_s(self) -> NDArray[np.float64]:
+        """The period of each device."""
+        return np.broadcast_to(np.asarray(self.period_s, np.float64), (len(self.sessions),))
+
+    @cached_property
+    def packed(self) -> Sessions:
+        """All sessions in one array."""
+        return pack(self.sessions)
 
     def toggles(self, device: int) -> Iterator[tuple[float, bool]]:
         """The changes of one device from time 0 on, in order: (time_s, online). Offline before."""
-        sessions = self.sessions[device]
+        sessions, period_s = self.sessions[device].tolist(), float(self.periods_s[device])
+        if sessions == [
+            [0.0, period_s]
+        ]:  # never offline: the loop below would find nothing to yield
+            yield 0.0, True
+            return
         offset_s, online_until_s = 0.0, -1.0
-        while len(sessions):
-            for start_s, end_s in sessions.tolist():
+        while sessions:
+            for start_s, end_s in sessions:
                 if offset_s + start_s != online_until_s:
                     if online_until_s >= 0:
                         yield online_until_s, False
                     yield offset_s + start_s, True
                 online_until_s = offset_s + end_s
-            offset_s += self.period_s
-            if np.isinf(offset_s):
+            offset_s += period_s
+            if math.isinf(offset_s):
                 break
-        if 0 <= online_until_s < np.inf:
+        if 0 <= online_until_s < math.inf:
             yield online_until_s, False
 
     def online_at(self, time_s: float) -> NDArray[np.bool_]:
         """Which devices are online at `time_s`."""
-        within = time_s if np.isinf(self.period_s) else time_s % self.period_s
-        return np.array(
-            [bool(np.any((s[:, 0] <= within) & (within < s[:, 1]))) for s in self.sessions],
-            np.bool_,
-        )
+        with np.errstate(invalid="ignore"):  # time % inf is time, whatever numpy warns of
+            within_s = np.where(np.isinf(self.periods_s), time_s, np.mod(time_s, self.periods_s))
+        bounds = self.packed.bounds
+        at_s = np.repeat(within_s, np.diff(bounds))
+        open_now = (self.packed.rows[:, 0] <= at_s) & (at_s < self.packed.rows[:, 1])
+        counts = np.concatenate(([0], np.cumsum(open_now)))
+        return np.asarray(counts[bounds[1:]] > counts[bounds[:-1]], np.bool_)
 
 
 @dataclass(frozen=True)
@@ -64,7 +85,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class World:
-    """The devices of a session: node i is device i, online by trace i, in city `latency.city_of[i]`."""
+    """Who takes part: node i is device i, online by trace i, in city `latency.city_of[i]`."""
 
     devices: Sequence[Device]
     availability: Availability
@@ -81,4 +102,5 @@ def training_time_s(device: Device, steps: int, batch: int, factor: float = 3.0)
 
 def always_online(nodes: int) -> Availability:
     """Nobody ever leaves: the paper's setting without churn."""
-    return Availability([np.array([[0.0, np.inf]])] * nodes, np.inf)
+    rows = np.broadcast_to(np.array([0.0, np.inf]), (nodes, 2))
+    return Availability(Sessions(rows, np.arange(nodes + 1)), math.inf)

@@ -1,0 +1,50 @@
+"""Ways to combine models into one. Each is a named function over flat weight vectors.
+
+Sums run in the order of the models, one addition after the other, so that the result is the same
+on every device and with any number of threads.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from plexus.errors import PlexusError
+
+Aggregation = Callable[[Sequence[Tensor], Sequence[int]], Tensor]
+"""(vectors, examples behind each) -> vector; never changes its arguments."""
+
+
+def mean(vectors: Sequence[Tensor], samples: Sequence[int]) -> Tensor:
+    """Every model counts the same: the paper's rule."""
+    total = vectors[0].clone()
+    for vector in vectors[1:]:
+        total += vector
+    return total.div_(len(vectors))
+
+
+def sample_weighted_mean(vectors: Sequence[Tensor], samples: Sequence[int]) -> Tensor:
+    """A model counts by the number of examples it was trained on, as in federated averaging."""
+    total = vectors[0] * samples[0]
+    for vector, weight in zip(vectors[1:], samples[1:], strict=True):
+        total.add_(vector, alpha=weight)
+    return total.div_(sum(samples))
+
+
+AGGREGATIONS: dict[str, Aggregation] = {
+    "mean": mean,
+    "sample-weighted-mean": sample_weighted_mean,
+}
+
+
+def aggregation_named(name: str) -> Aggregation:
+    """The aggregation rule called `name`."""
+    if name not in AGGREGATIONS:
+        close = difflib.get_close_matches(name, AGGREGATIONS, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise PlexusError(
+            f"unknown aggregation {name!r}: known are {', '.join(AGGREGATIONS)}{hint}"
+        )
+    return AGGREGATIONS[name]

@@ -1,0 +1,124 @@
+"""How the weights of a model lie in one vector.
+
+Everything outside the forward pass (averaging, hashing, spilling, sending to a worker) handles a
+model as a single flat vector; only here is it known which slice is which tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from plexus.errors import PlexusError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of the model: a slice of the vector, seen in its own shape and type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    start: int
+    stop: int
+    trainable: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All tensors of a model that training changes or that inference needs, in a fixed order."""
+
+    entries: tuple[Entry, ...]
+    size: int
+    dtype: torch.dtype
+    """float32; float64 where a tensor of the model has it, so that nothing loses precision."""
+
+    @staticmethod
+    def of(module: nn.Module) -> Layout:
+        """The layout of `module`: parameters (tied ones once), then the buffers it would save."""
+        entries: list[Entry] = []
+        start = 0
+        for name, tensor in _tensors(module).items():
+            if tensor.is_complex():
+                raise PlexusError(
+                    f"the model's tensor {name} is complex: only real ones can be averaged"
+                )
+            stop = start + tensor.numel()
+            shape = tuple(tensor.shape)
+            entries.append(Entry(name, shape, tensor.dtype, start, stop, tensor.requires_grad))
+            start = stop
+        if not any(entry.trainable for entry in entries):
+            raise PlexusError(f"the model {type(module).__name__} has no parameters to train")
+        double = any(entry.dtype == torch.float64 for entry in entries)
+        return Layout(tuple(entries), start, torch.float64 if double else torch.float32)
+
+    def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The vector of these named tensors."""
+        parts = [tensors[entry.name].detach().reshape(-1).to(self.dtype) for entry in self.entries]
+        return torch.cat(parts)
+
+    def vector_of(self, module: nn.Module) -> Tensor:
+        """The vector of the weights `module` holds now."""
+        return self.flatten(_tensors(module))
+
+    def tensors(self, vector: Tensor) -> dict[str, Tensor]:
+        """The named tensors of `vector`: views of it, except where a tensor has another type."""
+        return {
+            entry.name: _cast(vector[entry.start : entry.stop], entry.dtype).view(entry.shape)
+            for entry in self.entries
+        }
+
+    def bind(self, module: nn.Module) -> BoundModule:
+        """Let the tensors of `module` live in one vector, so that loading weights is one copy."""
+        tensors = _tensors(module)
+        vector = self.flatten(tensors)
+        strays = []
+        for entry in self.entries:
+            tensor, piece = tensors[entry.name], vector[entry.start : entry.stop]
+            if entry.dtype == self.dtype:
+                tensor.data = piece.view(entry.shape)
+            else:
+                strays.append((tensor, piece))
+        parameters = [tensors[entry.name] for entry in self.entries if entry.trainable]
+        return BoundModule(module, vector, parameters, strays)
+
+
+@dataclass(frozen=True)
+class BoundModule:
+    """A module whose tensors are slices of `vector` (but for strays of another type, copied)."""
+
+    module: nn.Module
+    vector: Tensor
+    parameters: list[Tensor]
+    strays: list[tuple[Tensor, Tensor]]
+
+    @torch.no_grad()
+    def load(self, vector: Tensor) -> None:
+        """Give the module these weights."""
+        self.vector.copy_(vector)
+        for tensor, piece in self.strays:
+            tensor.copy_(_cast(piece, tensor.dtype).view(tensor.shape))
+
+    @torch.no_grad()
+    def saved(self) -> Tensor:
+        """A copy of the weights the module has now."""
+        for tensor, piece in self.strays:
+            piece.copy_(tensor.reshape(-1))
+        return self.vector.clone()
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    saved = module.state_dict(keep_vars=True)
+    tensors: dict[str, Tensor] = dict(module.named_parameters())
+    tensors.update((name, buffer) for name, buffer in module.named_buffers() if name in saved)
+    return tensors
+
+
+def _cast(piece: Tensor, dtype: torch.dtype) -> Tensor:
+    if piece.dtype == dtype:
+        return piece
+    # An average of counters need not be whole: round, rather than cut.
+    return piece.to(dtype) if dtype.is_floating_point else piece.round().to(dtype)

@@ -1,0 +1,93 @@
+"""Who has which examples: per node, its rows of the training set. Nobody is left empty."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plexus.errors import PlexusError
+
+Rows = NDArray[np.int64]
+
+
+def iid(examples: int, nodes: int, rng: np.random.Generator) -> tuple[Rows, ...]:
+    """Uniformly at random, sizes equal to within one."""
+    _enough(examples, nodes)
+    return tuple(np.sort(part) for part in np.array_split(rng.permutation(examples), nodes))
+
+
+def by_user(users: NDArray[np.int64], nodes: int, rng: np.random.Generator) -> tuple[Rows, ...]:
+    """One user a node; where there are more users than nodes, a random choice of users."""
+    names, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
+    if nodes < 1:
+        raise PlexusError(f"{nodes} nodes: at least 1 is needed")
+    if nodes > len(names):
+        raise PlexusError(f"{nodes} nodes, but the data has only {len(names)} users, one per node")
+    rows_of = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
+    return tuple(rows_of[user] for user in np.sort(rng.permutation(len(names))[:nodes]))
+
+
+def dirichlet(
+    labels: NDArray[np.int64], nodes: int, alpha: float, rng: np.random.Generator
+) -> tuple[Rows, ...]:
+    """Each class is divided among the nodes by proportions drawn from Dirichlet(alpha).
+
+    The smaller `alpha`, the fewer nodes share a class. A node left with nothing gets one example
+    of the node that has most.
+    """
+    if not alpha > 0:
+        raise PlexusError(f"alpha is {alpha}: a Dirichlet partition needs alpha above 0")
+    _enough(len(labels), nodes)
+    pieces: list[list[Rows]] = [[] for _ in range(nodes)]
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+
+        shares = rng.dirichlet(np.full(nodes, alpha))
+        cuts = np.floor(np.cumsum(shares) * len(rows)).astype(np.int64)[:-1]
+        for node, piece in enumerate(np.split(rows, cuts)):
+            pieces[node].append(piece)
+    return _fill_empty([np.concatenate(own) for own in pieces])
+
+
+def shards(
+    labels: NDArray[np.int64], nodes: int, shards_per_node: int, rng: np.random.Generator
+) -> tuple[Rows, ...]:
+    """Sort by class, cut into equal shards, give each node `shards_per_node` of them at random."""
+    if shards_per_node < 1:
+        raise PlexusError(f"shards_per_node is {shards_per_node}: at least 1 is needed")
+    count = nodes * shards_per_node
+    if len(labels) < count:
+        raise PlexusError(
+            f"{len(labels)} training examples cannot be cut into {count} shards"
+            f" ({nodes} nodes x {shards_per_node})"
+        )
+    rows = rng.permutation(len(labels))
+    pieces = np.array_split(rows[np.argsort(labels[rows], kind="stable")], count)
+    order = rng.permutation(count).reshape(nodes, shards_per_node)
+    return tuple(np.sort(np.concatenate([pieces[shard] for shard in own])) for own in order)
+
+
+def split(examples: int, test_share: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """The one split into (training, test) rows; both are sorted and neither is empty."""
+    test = round(examples * test_share)
+    if not 0 < test < examples:
+        raise PlexusError(
+            f"a test share of {test_share} of {examples} examples leaves one set empty"
+        )
+    rows = rng.permutation(examples)
+    return np.sort(rows[test:]), np.sort(rows[:test])
+
+
+def _enough(examples: int, nodes: int) -> None:
+    if nodes < 1:
+        raise PlexusError(f"{nodes} nodes: at least 1 is needed")
+    if examples < nodes:
+        raise PlexusError(f"{examples} training examples cannot be shared among {nodes} nodes")
+
+
+def _fill_empty(parts: list[Rows]) -> tuple[Rows, ...]:
+    for node, part in enumerate(parts):
+        if len(part) == 0:
+            richest = max(range(len(parts)), key=lambda other: len(parts[other]))
+            parts[node], parts[richest] = parts[richest][-1:], parts[richest][:-1]
+    return tuple(np.sort(part) for part in parts)

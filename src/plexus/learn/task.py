@@ -1,0 +1,177 @@
+"""A learning task is one object: the data of every node, the model, the loss, the metric, SGD.
+
+Nothing here knows how trainings are carried out (see `engines`) or which of them are needed
+(see `graph`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from msgspec import Struct
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from plexus.errors import PlexusError
+from plexus.rng import array_stream, stream_seed
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(outputs, targets) -> the mean over the batch."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A set of examples as two tensors with one row per example."""
+
+    inputs: Tensor
+    targets: Tensor
+    ids: NDArray[np.int64]
+    """Where each example stands in its source: proves that no test example is trained on."""
+
+    def __post_init__(self) -> None:
+        if not len(self.inputs) == len(self.targets) == len(self.ids):
+            raise PlexusError(
+                f"a data set has {len(self.inputs)} inputs, {len(self.targets)} targets"
+                f" and {len(self.ids)} ids: one of each per example is needed"
+            )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def to(self, device: torch.device) -> Examples:
+        return Examples(self.inputs.to(device), self.targets.to(device), self.ids)
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """Settings of SGD, with torch's meaning. Momentum starts anew with each training."""
+
+    learning_rate: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.learning_rate > 0:
+            raise PlexusError(f"learning_rate is {self.learning_rate}: it must be above 0")
+        if not 0 <= self.momentum < 1:
+            raise PlexusError(f"momentum is {self.momentum}: it must be from 0 to below 1")
+        if not self.weight_decay >= 0:
+            raise PlexusError(f"weight_decay is {self.weight_decay}: it must not be negative")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What the task is judged by: a mean over the test set, and figures derived from that mean."""
+
+    name: str
+    per_example: Callable[[Tensor, Tensor], Tensor]
+    """(outputs, targets) -> one number per example."""
+    higher_is_better: bool
+    derived: Mapping[str, Callable[[float], float]] = field(default_factory=dict)
+
+
+class Metrics(Struct, frozen=True):
+    """What one evaluation found on the test set."""
+
+    name: str
+    value: float
+    higher_is_better: bool
+    loss: float
+    others: dict[str, float] = {}
+
+    def better_than(self, other: Metrics) -> bool:
+        """Whether this is an improvement over `other`."""
+        return self.value > other.value if self.higher_is_better else self.value < other.value
+
+
+class Augmentation(Protocol):
+    """A random change of inputs, drawn apart from being applied so that all engines do the same."""
+
+    def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
+        """The random numbers for `count` examples, one row each."""
+        ...
+
+    def apply(self, inputs: Tensor, drawn: Tensor) -> Tensor:
+        """`inputs` (prepared) changed as `drawn`, both with one row per example."""
+        ...
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The randomness of one local training, which depends on seed, node and round alone."""
+
+    examples: NDArray[np.int64]
+    """Rows of the training set, batch after batch: local_steps x batch of them."""
+    augmentation: NDArray[np.int64] | None
+    torch_seed: int
+    """For models that draw numbers themselves (dropout)."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """All there is to know about what is learned. Functions are picklable (at module level)."""
+
+    name: str
+    seed: int
+    train: Examples
+    parts: tuple[NDArray[np.int64], ...]
+    """Per node, its rows of `train`."""
+    test: Examples
+    build_model: Callable[[], nn.Module]
+    loss: Loss
+    measure: Measure
+    sgd: Sgd
+    local_steps: int = 5
+    batch: int = 20
+    prepare: Callable[[Tensor], Tensor] | None = None
+    """Turns stored inputs (say bytes) into what the model takes."""
+    augment: Augmentation | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("local_steps", "batch"):
+            if getattr(self, name) < 1:
+                raise PlexusError(
+                    f"task {self.name}: {name} is {getattr(self, name)}: at least 1 is needed"
+                )
+        if not self.parts:
+            raise PlexusError(f"task {self.name}: no node has data: at least one node is needed")
+        for node, part in enumerate(self.parts):
+            if len(part) == 0:
+                raise PlexusError(f"task {self.name}: the partition of node {node} is empty")
+        if len(self.test) == 0:
+            raise PlexusError(f"task {self.name}: the test set is empty")
+        if np.isin(self.test.ids, self.train.ids).any():
+            raise PlexusError(
+                f"task {self.name}: examples of the test set are also in the training set"
+            )
+
+    @property
+    def nodes(self) -> int:
+        return len(self.parts)
+
+    def samples(self, node: int) -> int:
+        """How many examples `node` has."""
+        return len(self.parts[node])
+
+    def draw(self, node: int, round: int) -> Draw:
+        """What `node` trains on in `round`: epoch after epoch of its examples, each newly shuffled.
+
+        A batch may reach into the next epoch, so every batch is full whatever the node has.
+        """
+        rng = array_stream(self.seed, "learn", "train", node, round)
+        part = self.parts[node]
+        needed = self.local_steps * self.batch
+        epochs = [rng.permutation(part) for _ in range(-(-needed // len(part)))]
+        examples = (epochs[0] if len(epochs) == 1 else np.concatenate(epochs))[:needed]
+        drawn = None if self.augment is None else self.augment.draw(rng, needed)
+        return Draw(examples, drawn, int(rng.integers(2**63)))
+
+    def initial_model(self) -> nn.Module:
+        """The model everybody starts from."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(stream_seed(self.seed, "learn", "initial"))
+            return self.build_model()

@@ -1,0 +1,65 @@
+"""scikit-learn's bundled digits: 1,797 images of 8 x 8 in ten classes, and a small perceptron.
+
+With plain sampled averaging of 10 of 120 nodes a round, test accuracy passes 95 % within 300
+rounds, IID or Dirichlet(0.3).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn import functional
+
+from plexus.learn import partition
+from plexus.learn.measures import TOP1
+from plexus.learn.task import Examples, Sgd, Task
+from plexus.learn.tasks.specs import DigitsSpec
+from plexus.rng import array_stream
+
+
+def build(spec: DigitsSpec, nodes: int, seed: int) -> Task:
+    """The task for `nodes` nodes: one seeded split, then the partition of the training set."""
+    source = load_digits()
+    inputs = torch.from_numpy((source.data / 16).astype(np.float32))
+    targets = torch.from_numpy(source.target.astype(np.int64))
+    train_rows, test_rows = partition.split(
+        len(inputs), spec.test_share, array_stream(seed, "learn", "split")
+    )
+    train = _subset(inputs, targets, train_rows)
+    return Task(
+        name="digits",
+        seed=seed,
+        train=train,
+        parts=_partition(spec, train.targets.numpy(), nodes, seed),
+        test=_subset(inputs, targets, test_rows),
+        build_model=partial(perceptron, spec.hidden),
+        loss=functional.cross_entropy,
+        measure=TOP1,
+        sgd=Sgd(spec.learning_rate, spec.momentum, spec.weight_decay),
+        local_steps=spec.local_steps,
+        batch=spec.batch,
+    )
+
+
+def perceptron(hidden: int) -> nn.Module:
+    """64 pixels, one hidden layer, ten classes."""
+    return nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+
+
+def _partition(
+    spec: DigitsSpec, labels: partition.Rows, nodes: int, seed: int
+) -> tuple[partition.Rows, ...]:
+    rng = array_stream(seed, "learn", "partition")
+    if spec.partition == "dirichlet":
+        return partition.dirichlet(labels, nodes, spec.alpha, rng)
+    if spec.partition == "shards":
+        return partition.shards(labels, nodes, spec.shards_per_node, rng)
+    return partition.iid(len(labels), nodes, rng)
+
+
+def _subset(inputs: Tensor, targets: Tensor, rows: partition.Rows) -> Examples:
+    return Examples(inputs[rows], targets[rows], rows)

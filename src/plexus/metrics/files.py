@@ -1,0 +1,50 @@
+"""Writing files and directories so that a crash leaves them whole, and errors name them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from plexus.errors import PlexusError
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Errors of the operating system, as one line that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise PlexusError(f"{error.filename or path}: {error.strerror or error}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all, even if the machine stops."""
+    temporary = path.with_name(f".{path.name}.new")
+    with named(path):
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """As `write_text`, for anything that JSON can hold."""
+    write_text(path, msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def lock_directory(path: Path) -> int:
+    """A descriptor that locks the directory until it is closed or the process ends."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise PlexusError(f"{path}: another run is writing to this directory") from None
+    return descriptor

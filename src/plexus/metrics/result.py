@@ -1,0 +1,83 @@
+"""What a run amounts to. The same object is printed by `--json` and kept as `result.json`."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Metric(Struct, frozen=True):
+    """How good the model became on the test set. None: it was never evaluated."""
+
+    name: str
+    best: float | None
+    final: float | None
+    higher_is_better: bool
+
+
+class Traffic(Struct, frozen=True):
+    """Messages of one type, as sent: partial transfers count with the bytes that left the sender."""
+
+    count: int
+    bytes: int
+
+
+class Trainings(Struct, frozen=True):
+    """Local trainings of nodes, and how many of them had to be computed to know the results."""
+
+    asked: int
+    computed: int
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """The outcome of one run."""
+
+    digest: str
+    """Of the event trace: equal for equal runs, whatever the machine."""
+    weights_hash: str
+    """Of the final model's weights."""
+    rounds: int
+    """The highest round that was aggregated."""
+    simulated_s: float
+    """How far virtual time came, in seconds."""
+    cpu_s: float
+    """Processor time of the simulation, in seconds."""
+    wall_s: float
+    """Time on the clock of the simulation, in seconds."""
+    metric: Metric
+    messages: dict[str, Traffic]
+    """By type of message."""
+    training_s: float
+    """Time that devices spent training, all of them together, in simulated seconds."""
+    trainings: Trainings
+    interrupted: bool
+    """Whether the run was stopped before its last simulated hour."""
+    out: str
+    """The run directory."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """What all nodes together put on the network."""
+        return sum(traffic.bytes for traffic in self.messages.values())
+
+
+class ProtocolBench(Struct, frozen=True, kw_only=True):
+    """What simulating the protocol alone costs. Set-up is not counted."""
+
+    nodes: int
+    hours: float
+    churn: bool
+    cpu_s_per_simulated_hour: float
+    """Processor seconds for each simulated hour."""
+    messages_per_s: float
+    """Simulated messages for each processor second."""
+    peak_mb: float
+    """The most memory the process ever held, in megabytes of 10⁶ bytes."""
+    messages: int
+    """Messages simulated."""
+    rounds: int
+    joins_and_leaves_per_hour: float
+    """How much churn there was."""
+    setup_s: float
+    """Processor seconds before virtual time began, not counted above."""
+    digest: str
+    """Of the event trace."""

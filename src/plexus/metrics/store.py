@@ -1,0 +1,188 @@
+"""The run directory: everything one run leaves behind, valid at every moment of its making.
+
+`docs/run-directory.md` describes it for readers. Small files are replaced atomically, tables are only
+appended to, and a directory belongs to one running process at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import tomllib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+import plexus
+from plexus.errors import PlexusError
+from plexus.metrics.files import lock_directory, named, write_json, write_text
+from plexus.metrics.recorder import Recorder
+from plexus.metrics.result import Result
+from plexus.metrics.tables import TABLES, Columns, read
+
+SPEC, VERSIONS, RESULT, FIGURE = "spec.toml", "versions.json", "result.json", "learning-curve.png"
+_PACKAGES = (
+    "click",
+    "matplotlib",
+    "msgspec",
+    "numpy",
+    "rich",
+    "safetensors",
+    "scikit-learn",
+    "torch",
+)
+
+
+class RunDirectory:
+    """The directory of a run under way, open for writing. Use it in a `with` statement."""
+
+    def __init__(self, path: Path, spec_toml: str, spec_digest: str) -> None:
+        """Make the directory, which must not hold a run yet (see `claim`)."""
+        self.path = path
+        with named(path):
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = lock_directory(path)
+        if (path / VERSIONS).exists():
+            os.close(self._lock)
+            raise PlexusError(f"{path}: already holds a run")
+        # The versions first: they mark the directory as a run's.
+        write_json(path / VERSIONS, {"spec_digest": spec_digest, **versions()})
+        write_text(path / SPEC, spec_toml)
+        self.recorder = Recorder(path)
+
+    def finish(self, result: Result) -> None:
+        """Write the outcome."""
+        self.recorder.flush()
+        write_json(self.path / RESULT, result)
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Keep what was recorded, however the run ended."""
+        try:
+            self.recorder.flush()
+        finally:
+            os.close(self._lock)
+
+
+def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
+    """Make room for a run in `path` without losing anything unasked.
+
+    An earlier run of the same spec is moved to `path.1`, `path.2`, …, which is returned; one that
+    recorded nothing yet is deleted. A run of another spec is refused. With `force` an earlier run of
+    any spec is deleted. What is not a run directory is never touched.
+    """
+    with named(path):
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            return None
+        if not (path / VERSIONS).exists():
+            raise PlexusError(
+                f"{path}: exists and is not a run directory; choose another with --out"
+            )
+        os.close(lock_directory(path))
+        if not force and spec_digest_of(path) != spec_digest:
+            raise PlexusError(
+                f"{path}: holds a run of another spec; choose another directory with --out, "
+                "or replace that run with --force"
+            )
+        if force or not _has_results(path):
+            _delete_run(path)
+            return None
+        return path.rename(_free(path))
+
+
+def spec_digest_of(path: Path) -> str:
+    """The digest of the spec that the run in this directory has."""
+    try:
+        digest = msgspec.json.decode((path / VERSIONS).read_bytes())["spec_digest"]
+    except (FileNotFoundError, NotADirectoryError):
+        raise PlexusError(f"{path}: is not a run directory") from None
+    except (msgspec.DecodeError, KeyError, TypeError):
+        raise PlexusError(f"{path / VERSIONS}: does not say which spec was run") from None
+    return str(digest)
+
+
+def _has_results(path: Path) -> bool:
+    return any((path / name).exists() for name in (RESULT, *_table_files()))
+
+
+def _delete_run(path: Path) -> None:
+    """Delete what a run writes, and nothing that somebody else put there; its mark last."""
+    for name in (RESULT, FIGURE, *_table_files(), SPEC, VERSIONS):
+        (path / name).unlink(missing_ok=True)
+
+
+def _table_files() -> list[str]:
+    return [f"{table}.csv" for table in TABLES]
+
+
+def _free(path: Path) -> Path:
+    number = 1
+    while (candidate := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return candidate
+
+
+def versions() -> dict[str, Any]:
+    """What made the results, besides the spec."""
+    return {
+        "plexus": plexus.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory as it was found: finished, interrupted, killed or still growing."""
+
+    path: Path
+    spec: dict[str, Any]
+    versions: dict[str, Any]
+    result: Result | None
+    """None where the run did not come to its end."""
+    tables: dict[str, Columns]
+    """Numpy columns by table; a table without rows has no columns."""
+
+
+def load_run(path: Path | str) -> Run:
+    """Read a run directory."""
+    path = Path(path)
+    with named(path):
+        spec_digest_of(path)
+        return Run(
+            path=path,
+            spec=tomllib.loads((path / SPEC).read_text(encoding="utf-8")),
+            versions=msgspec.json.decode((path / VERSIONS).read_bytes()),
+            result=_result(path / RESULT),
+            tables={table: read(path / f"{table}.csv") for table in TABLES},
+        )
+
+
+def _result(path: Path) -> Result | None:
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Result)
+    except msgspec.DecodeError as error:
+        raise PlexusError(f"{path}: {error}") from None

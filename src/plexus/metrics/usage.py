@@ -1,0 +1,20 @@
+"""What this process has cost so far."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+_STATUS = Path("/proc/self/status")
+
+
+def peak_mb() -> float:
+    """The most memory this process ever held, in megabytes of 10⁶ bytes."""
+    if _STATUS.exists():
+        # On Linux ru_maxrss survives exec: a child of a large process would report its parent's size.
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

@@ -1,0 +1,46 @@
+"""Quantities as people read them; used by the progress bar, the summary and the figures alike."""
+
+from __future__ import annotations
+
+import math
+
+_PERCENT = frozenset({"accuracy"})
+
+
+def metric(name: str, value: float | None) -> str:
+    """Accuracies as a percentage, anything else to four significant digits."""
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{100 * value:.1f} %" if name in _PERCENT else f"{value:.4g}"
+
+
+def is_percentage(name: str) -> bool:
+    """Whether this metric is a share of one, shown in percent."""
+    return name in _PERCENT
+
+
+def size(count: float) -> str:
+    """A number of bytes, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.5 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.3g} {unit}"
+
+
+def whole(count: int) -> str:
+    """A count with its thousands apart."""
+    return f"{count:,}".replace(",", " ")
+
+
+def clock(seconds: float) -> str:
+    """A duration as h:mm:ss, or m:ss under an hour."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def hours(seconds: float) -> str:
+    """Seconds of simulated time, in hours."""
+    value = seconds / 3600
+    return f"{value:.1f}" if value < 1000 else whole(round(value))

@@ -1,0 +1,92 @@
+"""Transfers in virtual time: turns the rates of a sharing rule into instants of completion.
+
+Most changes of a rate do not change what happens next, so the kernel is not told of each. It holds
+one entry for each sending node, at or before the earliest completion among the node's flows. A
+change that brings a completion before the entry moves the entry; any other leaves it alone, and an
+entry that comes up too early is made again. Flows of one sender that end together stop together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import Any, TypeAlias
+
+from plexus.sim.sharing import Flow, Sharing
+
+Token: TypeAlias = Any
+"""What the kernel gives for an entry, to cancel it by."""
+
+
+class Transfers:
+    """All transfers under way, with a kernel entry for each node that sends."""
+
+    def __init__(
+        self,
+        sharing: Sharing,
+        at: Callable[[float, Flow], Token],
+        cancel: Callable[[Token], None],
+    ) -> None:
+        """`at(time_s, flow)` leads to a call of `completed(flow, time_s)` unless cancelled."""
+        self._sharing = sharing
+        self._at = at
+        self._cancel = cancel
+        self._tokens: list[Token | None] = [None] * len(sharing)
+        self._entered_s = [inf] * len(sharing)
+        """When each node's entry comes up; infinite where it has none."""
+
+    def begin(self, flows: Sequence[Flow], now: float) -> None:
+        """Start `flows`, all at this instant."""
+        self._bring_forward(self._sharing.start(flows, now))
+
+    def completed(self, flow: Flow, now: float) -> list[Flow]:
+        """The entry made for `flow` came up: stop and return what its sender has sent completely.
+
+        That is usually `flow`; it can be several flows, or none when rates have fallen since.
+        """
+        node = flow.src
+        outgoing = self._sharing.sent_by(node)
+        complete = [flow for flow in outgoing if flow.ends_s <= now]
+        self._tokens[node] = None
+        self._entered_s[node] = inf
+        changed = self._sharing.stop(complete, now) if complete else []
+        self._bring_forward([*outgoing, *changed])
+        return complete
+
+    def cut(self, node: int, now: float) -> list[Flow]:
+        """Abort everything `node` sends or receives; each flow's `sent_bytes` had been sent."""
+        flows = self._sharing.flows_of(node)
+        self._bring_forward(self._sharing.stop(flows, now))
+        for flow in flows:
+            if not self._sharing.sent_by(flow.src):
+                self._drop_entry(flow.src)
+        return flows
+
+    def in_flight_bytes(self, now: float) -> float:
+        """What the transfers under way have moved so far."""
+        return sum(
+            flow.sent_bytes + flow.rate_bytes_per_s * (now - flow.since_s)
+            for node in range(len(self._sharing))
+            for flow in self._sharing.sent_by(node)
+        )
+
+    def _bring_forward(self, changed: Iterable[Flow]) -> None:
+        """Move the entries of nodes that now complete a flow before theirs comes up."""
+        entered_s = self._entered_s
+        earliest: dict[int, Flow] = {}
+        for flow in changed:
+            if flow.ends_s < entered_s[flow.src]:
+                entered_s[flow.src] = flow.ends_s
+                earliest[flow.src] = flow
+        for node, flow in earliest.items():
+            token = self._tokens[node]
+            if token is not None:
+                self._cancel(token)
+            self._tokens[node] = self._at(flow.ends_s, flow)
+
+    def _drop_entry(self, node: int) -> None:
+        token = self._tokens[node]
+        if token is not None:
+            self._cancel(token)
+            self._tokens[node] = None
+            self._entered_s[node] = inf

@@ -1,0 +1,241 @@
+"""What an experiment is: one typed, documented, checked object, read from a TOML file.
+
+`python -m plexus.spec` rewrites the reference of all keys (docs/spec.md) from the docstrings of the
+fields below and of the structs that the registries name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from plexus import lazy, toml
+from plexus.errors import PlexusError
+from plexus.learn import tasks
+from plexus.spec_check import Source, convert, suggest
+
+PROTOCOLS: dict[str, str | type[Struct]] = {
+    "plexus": "plexus.protocol.parameters:PlexusParameters",
+}
+"""The parameters of each protocol, by the `name` in [protocol]."""
+
+TASKS: dict[str, str | type[Struct]] = {name: struct for name, (struct, _) in tasks.TASKS.items()}
+"""The parameters of each learning task, by the `name` in [task]."""
+
+TRACES: dict[str, str | type[Struct]] = {"traces": "plexus.traces.world:TracesSpec"}
+"""The one struct of [traces]."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class Choice(Struct, frozen=True):
+    """A section whose `name` decides which other keys it has."""
+
+    name: str
+    parameters: Any
+    """The struct that the registry has for this name."""
+
+
+class NetworkSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """How model transfers share the links of the devices."""
+
+    sharing: Literal["shared", "fair", "fifo"] = "shared"
+    """How a link's capacity is divided. `shared`: equally among its transfers, each running at the lesser
+    of its two shares. `fair`: exact max-min fairness over the whole network, slower to simulate. `fifo`:
+    first come, first served, as the paper's authors did."""
+
+
+class EvaluationSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """When the model is measured on the test set."""
+
+    every_rounds: Annotated[int, Meta(ge=1)] = 10
+    """The global model is evaluated each time this many rounds have been aggregated."""
+
+
+class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One experiment. With the same spec, the same version of Plexus gives the same results."""
+
+    name: str
+    """What the experiment is called; begins the name of the run directory, so it consists of letters,
+    digits, `.`, `_` and `-`."""
+
+    seed: Annotated[int, Meta(ge=0)] = 1
+    """The root of all randomness: data partition, devices, availability, the protocol's choices."""
+
+    nodes: Annotated[int, Meta(ge=1)]
+    """How many devices take part; at any time only some of them are online."""
+
+    hours: Annotated[float, Meta(gt=0)]
+    """How long the session lasts, in simulated hours."""
+
+    protocol: Choice
+    """The protocol that the nodes run: its `name` (`plexus` if not given), and its parameters."""
+
+    task: Choice
+    """What is learned: the task's `name`, and its parameters."""
+
+    traces: Any
+    """Where devices, availability and latency come from."""
+
+    network: NetworkSpec = NetworkSpec()
+    """The simulated network."""
+
+    evaluation: EvaluationSpec = EvaluationSpec()
+    """Measuring the model."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(
+                f"name is {self.name!r}, but must consist of letters, digits, '.', '_' and '-',"
+                " and begin with a letter or digit"
+            )
+        if not math.isfinite(self.hours):
+            raise ValueError(f"hours is {self.hours!r}, but must be finite")
+
+    def plain(self) -> dict[str, Any]:
+        """The spec as the tables of a TOML file, every default written out."""
+        tables: dict[str, Any] = msgspec.to_builtins(self)
+        for section in ("protocol", "task"):
+            tables[section] = {"name": tables[section]["name"], **tables[section]["parameters"]}
+        return tables
+
+    def to_toml(self) -> str:
+        """The resolved spec as TOML; reading it back gives an equal spec."""
+        return toml.dumps(self.plain())
+
+    def digest(self) -> str:
+        """16 hex digits that are equal for equal specs, however they were written."""
+        canonical = json.dumps(self.plain(), sort_keys=True).encode()
+        return hashlib.blake2b(canonical, digest_size=8, person=b"plexus spec").hexdigest()
+
+
+def load_spec(
+    path: Path | str, overrides: Sequence[str] = (), seed: int | None = None
+) -> ExperimentSpec:
+    """The spec in the file at `path`, changed by `section.key=value` overrides, then by `seed`."""
+    return parse_spec(_read(Path(path)), str(path), overrides, seed)
+
+
+def parse_spec(
+    text: str, file: str, overrides: Sequence[str] = (), seed: int | None = None
+) -> ExperimentSpec:
+    """As `load_spec`, from text; errors name `file`."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlexusError(f"{file}: not valid TOML: {error}") from None
+    source = Source(file)
+    for override in overrides:
+        assigned, value = toml.parse_assignment(override)
+        _assign(tables, assigned, value, override)
+        source.options[assigned] = f"--set {override}"
+    if seed is not None:
+        tables["seed"] = seed
+        source.options["seed",] = f"--seed {seed}"
+    return _typed(tables, source)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        beside = (each.name for each in path.parent.glob("*.toml"))
+        hint = suggest(path.name, beside, "" if path.parent == Path() else f"{path.parent}/")
+        raise PlexusError(f"{path}: no such file{hint}") from None
+    except OSError as error:
+        raise PlexusError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise PlexusError(f"{path}: not UTF-8 text (byte {error.start})") from None
+
+
+def _assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, override: str) -> None:
+    for depth, step in enumerate(path[:-1], start=1):
+        tables = tables.setdefault(step, {})
+        if not isinstance(tables, dict):
+            raise PlexusError(f"--set {override}: {'.'.join(path[:depth])} is not a section")
+    tables[path[-1]] = value
+
+
+def _typed(tables: dict[str, Any], source: Source) -> ExperimentSpec:
+    """Check what is declared above, then the sections that are looked up."""
+    known = ExperimentSpec.__struct_fields__
+    for section in ("protocol", "task", "traces"):
+        if not isinstance(tables.get(section, {}), dict):
+            raise source.error((section,), f"expected a table, got {tables[section]!r}")
+    tables = {**tables, "protocol": {"name": "plexus", **tables.get("protocol", {})}}
+    for key in tables:
+        if key not in known:
+            hint = suggest(key, known) or _elsewhere(key, tables)
+            raise source.error((key,), f"unknown key{hint}")
+    unchecked: dict[str, Any] = {
+        "protocol": {"name": "", "parameters": None},
+        "task": {"name": "", "parameters": None},
+        "traces": None,
+    }
+    plain = convert({**tables, **unchecked}, ExperimentSpec, (), source)
+    return msgspec.structs.replace(
+        plain,
+        protocol=_chosen("protocol", PROTOCOLS, tables["protocol"], source),
+        task=_chosen("task", TASKS, tables.get("task", {}), source),
+        traces=convert(tables.get("traces", {}), struct_of(TRACES, "traces"), ("traces",), source),
+    )
+
+
+def _chosen(
+    section: str, registry: Mapping[str, str | type[Struct]], values: dict[str, Any], source: Source
+) -> Choice:
+    at = (section, "name")
+    known = ", ".join(map(repr, registry))
+    name = values.get("name")
+    if name is None:
+        raise source.error(at, f"missing; one of {known}")
+    if not isinstance(name, str) or name not in registry:
+        hint = suggest(str(name), registry)
+        raise source.error(at, f"{name!r} is not one of {known}{hint}")
+    parameters = {key: value for key, value in values.items() if key != "name"}
+    return Choice(name, convert(parameters, struct_of(registry, name), (section,), source))
+
+
+def struct_of(registry: Mapping[str, str | type[Struct]], name: str) -> type[Struct]:
+    """The struct registered under `name`, imported if need be."""
+    entry = registry[name]
+    struct: type[Struct] = lazy.load(entry) if isinstance(entry, str) else entry
+    return struct
+
+
+def _elsewhere(key: str, tables: dict[str, Any]) -> str:
+    """A hint for a key that belongs into a section."""
+    sections: dict[str, tuple[str, ...]] = {
+        "network": NetworkSpec.__struct_fields__,
+        "evaluation": EvaluationSpec.__struct_fields__,
+        "traces": struct_of(TRACES, "traces").__struct_fields__,
+    }
+    for section, registry in (("protocol", PROTOCOLS), ("task", TASKS)):
+        name = tables.get(section, {}).get("name")
+        if isinstance(name, str) and name in registry:
+            sections[section] = struct_of(registry, name).__struct_fields__
+    homes = [section for section, keys in sections.items() if key in keys]
+    return f" (did you mean '{homes[0]}.{key}'?)" if homes else ""
+
+
+def reference_markdown() -> str:
+    """The reference of all keys, as a page of Markdown."""
+    from plexus.spec_reference import page
+
+    return page()
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/spec.md")
+    target.write_text(reference_markdown(), encoding="utf-8")
+    print(f"wrote {target}")

@@ -1,0 +1,212 @@
+"""Turning the plain values of a spec file into typed structs, with errors a person can act on.
+
+msgspec does the checking. What it cannot know is added here: which file or option a value came from,
+the key's full dotted name, what was found, what is allowed, and what was probably meant.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from plexus.errors import PlexusError
+
+T = TypeVar("T", bound=msgspec.Struct)
+Path = tuple[str | int, ...]
+
+_AT = re.compile(r"^(?P<message>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]")
+_MISSING = re.compile(r"Object missing required field `(.+)`")
+_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where values came from: a file, and options that changed some of them."""
+
+    file: str
+    options: dict[Path, str] = field(default_factory=dict)
+    """The text of each option, by the path it sets."""
+
+    def error(self, path: Path, message: str) -> PlexusError:
+        """One line: the origin at fault, the key, what is wrong with it."""
+        is_sentence = message.startswith("is ")
+        key = f"{dotted(path)} " if is_sentence else f"{dotted(path)}: " if path else ""
+        if path in self.options and not is_sentence:
+            key = ""  # The option itself says which key.
+        return PlexusError(f"{self._origin(path)}: {key}{message}")
+
+    def _origin(self, path: Path) -> str:
+        for assigned, option in self.options.items():
+            if path[: len(assigned)] == assigned:
+                return option
+        within = [text for at, text in self.options.items() if at[: len(path)] == path]
+        # A rule between several keys of a section may be broken by an option on one of them.
+        return " ".join([self.file, "with", *within]) if within and path else self.file
+
+
+def dotted(path: Path) -> str:
+    """`("traces", "files", 0)` as `traces.files[0]`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def suggest(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """` (did you mean 'x'?)`, or nothing where no known word is near."""
+    near = get_close_matches(word, list(known), n=1)
+    return f" (did you mean '{prefix}{near[0]}'?)" if near else ""
+
+
+def convert(values: Any, kind: type[T], at: tuple[str, ...], source: Source) -> T:
+    """`values` as a `kind`; `at` is the path of the section they stand in."""
+    info = inspect.type_info(kind)
+    for path, known in _unknown_keys(values, info, ()):
+        section = dotted((*at, *path[:-1]))
+        hint = suggest(str(path[-1]), known, f"{section}." if section else "")
+        raise source.error((*at, *path), f"unknown key{hint}")
+    for path in _not_numbers(values, ()):
+        raise source.error((*at, *path), "is not a number (nan)")
+    try:
+        typed = msgspec.convert(values, kind)
+        # Once more from its own plain form: a default written 300 for a float becomes 300.0, as it
+        # does when it is read from a file, so that equal specs have equal digests.
+        return msgspec.convert(msgspec.to_builtins(typed), kind)
+    except msgspec.ValidationError as error:
+        path, message = _explain(str(error), values, info)
+        raise source.error((*at, *path), message) from None
+
+
+def _unknown_keys(
+    value: Any, kind: inspect.Type, path: Path
+) -> Iterator[tuple[Path, Iterable[str]]]:
+    """Every key that no struct declares, with the keys declared beside it."""
+    struct = _struct_for(value, kind)
+    if struct is not None:
+        types = {each.encode_name: each.type for each in struct.fields}
+        if struct.tag_field is not None:
+            types[struct.tag_field] = inspect.AnyType()
+        for key, item in value.items():
+            if key not in types:
+                yield (*path, key), types.keys()
+            else:
+                yield from _unknown_keys(item, types[key], (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            for item_kind in _item_types(kind):
+                yield from _unknown_keys(item, item_kind, (*path, index))
+
+
+def _struct_for(value: Any, kind: inspect.Type) -> inspect.StructType | None:
+    """The struct that a table is meant to be; of several, the one its tag names."""
+    if not isinstance(value, Mapping):
+        return None
+    structs = [each for each in _flat(kind) if isinstance(each, inspect.StructType)]
+    if len(structs) == 1:
+        return structs[0]
+    named = [each for each in structs if value.get(each.tag_field or "") == each.tag]
+    return named[0] if named else None
+
+
+def _item_types(kind: inspect.Type) -> list[inspect.Type]:
+    lists = inspect.ListType | inspect.VarTupleType
+    return [each.item_type for each in _flat(kind) if isinstance(each, lists)]
+
+
+def _not_numbers(value: Any, path: Path) -> Iterator[Path]:
+    """Where a nan stands: TOML has it, no key of ours has a use for it."""
+    if isinstance(value, float) and math.isnan(value):
+        yield path
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _not_numbers(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _not_numbers(item, (*path, index))
+
+
+def _explain(error: str, values: Any, info: inspect.Type) -> tuple[Path, str]:
+    """msgspec's message in our words: the path, and what is wrong there."""
+    match = _AT.match(error)
+    assert match is not None, "the pattern matches every text"
+    message, path = match["message"], _steps(match["path"] or "")
+    if missing := _MISSING.fullmatch(message):
+        return (*path, missing[1]), "missing; this key has no default"
+    if not message.startswith(("Expected", "Invalid")):
+        return _own_rule(path, message)
+    if "..." in path:  # Inside a table of free keys: msgspec does not say which.
+        return path, message.replace("`", "")
+    found, allowed = _at(values, info, path)
+    if allowed:
+        hint = suggest(str(found), allowed)
+        return path, f"{_show(found)} is not one of {', '.join(map(repr, allowed))}{hint}"
+    wanted = re.sub(r"`(.+?)`", _in_words, message.removeprefix("Expected ").split(", got ")[0])
+    return path, f"expected {wanted}, got {_show(found)}"
+
+
+def _own_rule(path: Path, message: str) -> tuple[Path, str]:
+    """A struct's own rule says all that is needed; where it names its key first, so do we."""
+    key, _, rest = message.partition(" ")
+    return ((*path, key), rest) if rest.startswith("is ") else (path, message)
+
+
+def _in_words(kinds: re.Match[str]) -> str:
+    names = (each for each in kinds[1].split(" | ") if each != "null")
+    return " or ".join(_WORDS.get(name, name) for name in names)
+
+
+def _steps(path: str) -> Path:
+    return tuple(int(i) if i else name or dots for name, i, dots in _STEP.findall(path))
+
+
+def _at(value: Any, kind: inspect.Type, path: Path) -> tuple[Any, list[str]]:
+    """The value at `path`, and the allowed words where its type is a choice between words."""
+    words: list[str] = []
+    options: tuple[inspect.Type, ...] = (kind,)
+    for step in path:
+        struct = next((s for s in (_struct_for(value, each) for each in options) if s), None)
+        types = {each.encode_name: each.type for each in struct.fields} if struct else {}
+        words = _tags(options, step)
+        items = [item for each in options for item in _item_types(each)]
+        declared = [types[str(step)]] if step in types else items if isinstance(step, int) else []
+        options = tuple(each for kind in declared for each in _flat(kind))
+        value = value.get(step) if isinstance(value, Mapping) else value[step]
+    return value, words + [word for each in options for word in _words(each)]
+
+
+def _flat(kind: inspect.Type) -> tuple[inspect.Type, ...]:
+    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+
+
+def _tags(options: tuple[inspect.Type, ...], key: str | int) -> list[str]:
+    structs = [each for each in options if isinstance(each, inspect.StructType)]
+    return [str(each.tag) for each in structs if each.tag_field == key]
+
+
+def _words(kind: inspect.Type) -> list[str]:
+    if isinstance(kind, inspect.LiteralType):
+        return [str(each) for each in kind.values]
+    if isinstance(kind, inspect.EnumType):
+        return [str(each.value) for each in kind.cls]
+    return []
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value!r}" if not isinstance(value, list) else "a list"

@@ -1,0 +1,88 @@
+"""The numbers behind the generated traces.
+
+They are our own, fitted so that generated statistics agree with published ones (docs/traces.md says
+with which, how closely, and how to check). Changing one changes every generated run.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+# Points (share of devices, value) of a distribution's quantile function; log-linear in between.
+Quantiles = tuple[tuple[float, float], ...]
+
+COMPUTE_MS_PER_SAMPLE: Quantiles = (
+    (0.00, 15.0), (0.05, 18.8), (0.10, 21.0), (0.20, 23.0), (0.30, 24.4), (0.42, 28.0),
+    (0.475, 31.5), (0.49, 38.0), (0.56, 50.0), (0.62, 78.0), (0.635, 120.0), (0.65, 136.0),
+    (0.75, 148.0), (0.85, 163.0), (0.90, 175.0), (0.95, 191.0), (1.00, 199.0),
+)  # fmt: skip
+"""Inference time of one sample: two camps, recent and old phones, with little in between."""
+
+BANDWIDTH_KBPS: Quantiles = (
+    (0.00, 1000.0), (0.05, 1400.0), (0.10, 1800.0), (0.20, 2300.0), (0.30, 3600.0), (0.40, 4800.0),
+    (0.50, 6050.0), (0.60, 8450.0), (0.70, 11800.0), (0.80, 19500.0), (0.90, 32500.0),
+    (0.95, 51700.0), (0.99, 98500.0), (1.00, 207000.0),
+)  # fmt: skip
+"""Capacity in kilobits (1000 bits) a second, the same up and down, independent of compute."""
+
+
+class Durations(Struct, frozen=True):
+    """A mixture of two log-normals: flickers of seconds, and the sessions or gaps one thinks of."""
+
+    flicker_share: float
+    flicker_median_s: float
+    flicker_sigma: float
+    median_s: float
+    """Of the long component. Unused for gaps: their scale gives a device its online share."""
+    sigma: float
+
+
+class Calibration(Struct, frozen=True):
+    """One world of availability."""
+
+    rare_share: float
+    """This share of devices is hardly ever online..."""
+    rare_online: float
+    """...namely this share of the time."""
+    share_alpha: float
+    """The others' online shares follow a Beta distribution with these two parameters."""
+    share_beta: float
+    sessions: Durations
+    gaps: Durations
+    start_rate_by_hour: tuple[float, ...]
+    """How readily an offline device comes online in each hour of the day; the mean is 1."""
+
+
+FEDSCALE = Calibration(
+    rare_share=0.0,
+    rare_online=0.0,
+    share_alpha=1.4,
+    share_beta=5.6,
+    sessions=Durations(0.30, 6.0, 1.3, 21.0 * 60, 1.65),
+    gaps=Durations(0.40, 4.0, 1.8, 0.0, 1.2),
+    start_rate_by_hour=(1.0,) * 24,
+)
+"""15 to 24 % online by the hour, sessions of 8 minutes in the median and an hour on average."""
+
+STRICT = Calibration(
+    rare_share=0.27,
+    rare_online=0.001,
+    share_alpha=0.9,
+    share_beta=7.0,
+    sessions=Durations(0.30, 6.0, 1.3, 10.3 * 60, 1.65),
+    gaps=Durations(0.40, 4.0, 1.8, 0.0, 1.2),
+    start_rate_by_hour=(1.0,) * 24,
+)
+"""Idle, charging and on WiFi: 8 % online on average, a quarter of the devices hardly ever."""
+
+CALIBRATIONS = {"fedscale": FEDSCALE, "strict": STRICT}
+
+FIBRE_KM_PER_MS = 200.0
+"""Light in glass."""
+LAST_MILE_MS = 2.5
+"""Both ends together, also between two nodes of one city."""
+PATH_INFLATION_AT_1000_KM = 2.46
+PATH_INFLATION_EXPONENT = -0.15
+"""Cables bend: a route is this many times the great circle at 1000 km, and less farther on."""
+PATH_SPREAD_SIGMA = 0.3
+"""Routes of equal distance differ by a log-normal factor."""

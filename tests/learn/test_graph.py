@@ -1,0 +1,185 @@
+"""Lazy models: computed only when looked at, in waves, in bounded memory."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from plexus.errors import PlexusError
+from plexus.learn.aggregation import mean, sample_weighted_mean
+from plexus.learn.engines.api import Job
+from plexus.learn.engines.inline import InlineEngine
+from plexus.learn.graph import Expression, LazyModels, waves
+from plexus.learn.models import encode
+from plexus.learn.task import Metrics, Sgd, Task
+
+
+class Spy:
+    """Adds 1 to a two-weight model per training, and remembers how it was called."""
+
+    name = "spy"
+    device = torch.device("cpu")
+
+    def __init__(self, inner: InlineEngine) -> None:
+        self.layout = inner.layout
+        self.initial = torch.zeros(inner.layout.size)
+        self.waves: list[list[tuple[int, int]]] = []
+        self.evaluated = 0
+        self.alive: weakref.WeakSet[Tensor] = weakref.WeakSet()
+        self.most_alive = 0
+
+    def train(self, jobs: Sequence[Job]) -> list[Tensor]:
+        self.waves.append([(job.node, job.round) for job in jobs])
+        vectors = [job.base + 1 for job in jobs]
+        self.alive.update(vectors)
+        self.most_alive = max(self.most_alive, len(self.alive))
+        return vectors
+
+    def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
+        self.evaluated += len(vectors)
+        return [Metrics("first", float(vector[0]), True, 0.0) for vector in vectors]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def spy(digits: Task) -> Spy:
+    return Spy(InlineEngine(digits))
+
+
+@pytest.fixture
+def lazy(digits: Task, spy: Spy) -> LazyModels:
+    return LazyModels(digits, spy)
+
+
+def a_round(lazy: LazyModels, model: Expression, round: int, used: int, asked: int) -> Expression:
+    trained = [lazy.train(model, node, round) for node in range(asked)]
+    return lazy.mean(trained[:used], [1] * used)
+
+
+def test_nothing_is_computed_before_somebody_looks(lazy: LazyModels, spy: Spy) -> None:
+    model = a_round(lazy, lazy.initial(), 1, used=8, asked=10)
+    assert (lazy.asked, lazy.computed, lazy.spared, spy.waves) == (10, 0, 10, [])
+    assert lazy.evaluate(model).value == 1.0
+    assert (lazy.asked, lazy.computed, lazy.spared) == (10, 8, 2)
+
+
+def test_at_a_success_fraction_of_80_percent_a_fifth_is_spared(lazy: LazyModels) -> None:
+    model = lazy.initial()
+    for round in range(1, 31):
+        model = a_round(lazy, model, round, used=8, asked=10)
+        if round % 10 == 0:
+            lazy.evaluate(model)
+    assert (lazy.asked, lazy.computed) == (300, 240)
+
+
+def test_independent_trainings_reach_the_engine_together(lazy: LazyModels, spy: Spy) -> None:
+    first = a_round(lazy, lazy.initial(), 1, used=2, asked=2)
+    second = a_round(lazy, first, 2, used=3, asked=3)
+    lazy.evaluate(second)
+    assert spy.waves == [[(0, 1), (1, 1)], [(0, 2), (1, 2), (2, 2)]]
+
+
+def test_models_evaluated_together_share_waves(lazy: LazyModels, spy: Spy) -> None:
+    chains = []
+    for node in range(5):
+        model = lazy.initial()
+        for round in (1, 2, 3):
+            model = lazy.train(model, node, round)
+        chains.append(model)
+    assert [m.value for m in lazy.evaluate_all(chains)] == [3.0] * 5
+    assert [len(wave) for wave in spy.waves] == [5, 5, 5]
+
+
+def test_a_model_is_trained_and_evaluated_once(lazy: LazyModels, spy: Spy) -> None:
+    model = a_round(lazy, lazy.initial(), 1, used=2, asked=2)
+    lazy.evaluate(model)
+    lazy.evaluate(model)
+    assert lazy.evaluate_all([model, model]) == [lazy.evaluate(model)] * 2
+    lazy.weights(model)
+    assert (spy.evaluated, lazy.computed) == (1, 2)
+
+
+def test_means_of_means_need_no_wave_of_their_own(lazy: LazyModels) -> None:
+    start = lazy.initial()
+    inner = lazy.mean([start, start], [1, 1])
+    outer = lazy.mean([inner, lazy.train(inner, 0, 1)], [1, 1])
+    assert [(len(w.trainings), len(w.means)) for w in waves([outer])] == [(0, 1), (1, 1)]
+    assert lazy.evaluate(outer).value == 0.5
+
+
+def test_a_chain_of_thousands_of_rounds_is_forced_and_freed(lazy: LazyModels, spy: Spy) -> None:
+    model = lazy.initial()
+    for round in range(20_000):
+        model = lazy.mean([lazy.train(model, 0, round)], [1])
+    assert lazy.evaluate(model).value == 20_000
+    assert spy.most_alive <= 3
+
+
+def test_a_long_chain_nobody_needed_is_freed_without_overflow(lazy: LazyModels) -> None:
+    model = lazy.initial()
+    for round in range(200_000):
+        model = lazy.train(model, 0, round)
+    del model
+    assert lazy.computed == 0
+
+
+def test_a_computed_model_lets_go_of_its_ancestors(lazy: LazyModels, spy: Spy) -> None:
+    model = lazy.initial()
+    for round in range(50):
+        model = a_round(lazy, model, round, used=4, asked=4)
+        lazy.evaluate(model)
+    gc.collect()
+    assert len(spy.alive) == 0  # the means are held, the trained models are gone
+    assert model.parents == ()
+    assert spy.most_alive <= 8
+
+
+def test_the_aggregation_rule_is_the_one_given(digits: Task, spy: Spy) -> None:
+    for rule, expected in ((mean, 0.5), (sample_weighted_mean, 0.25)):
+        lazy = LazyModels(digits, spy, aggregation=rule)
+        model = lazy.mean([lazy.initial(), lazy.train(lazy.initial(), 0, 1)], [3, 1])
+        assert lazy.evaluate(model).value == expected
+
+
+def test_model_bytes_is_the_encoded_size(digits: Task) -> None:
+    lazy = LazyModels(digits, InlineEngine(digits))
+    assert lazy.model_bytes == len(encode(lazy.weights(lazy.initial())))
+    assert lazy.model_bytes > 4 * (64 * 64 + 64 + 640 + 10)
+
+
+def test_weights_are_the_callers_own(digits: Task) -> None:
+    lazy = LazyModels(digits, InlineEngine(digits))
+    before = lazy.weights_hash(lazy.initial())
+    for tensor in lazy.weights(lazy.initial()).values():
+        tensor.zero_()
+    assert lazy.weights_hash(lazy.initial()) == before
+
+
+def test_weights_hash_tells_weights_apart(digits: Task) -> None:
+    one, two = (LazyModels(digits, InlineEngine(digits)) for _ in range(2))
+    assert one.weights_hash(one.initial()) == two.weights_hash(two.initial())
+    trained = [lazy.weights_hash(lazy.train(lazy.initial(), 0, 1)) for lazy in (one, two)]
+    assert trained[0] == trained[1] != one.weights_hash(one.initial())
+
+
+def test_weights_that_are_not_finite_name_node_and_round(digits: Task) -> None:
+    task = replace(digits, sgd=Sgd(1e30))
+    lazy = LazyModels(task, InlineEngine(task))
+    model = lazy.train(lazy.train(lazy.initial(), 4, 17), 4, 18)
+    with pytest.raises(
+        PlexusError, match=r"digits: the model of node 4 after round 1[78] has weights"
+    ):
+        lazy.evaluate(model)
+
+
+def test_an_aggregate_of_nothing_is_refused(lazy: LazyModels) -> None:
+    with pytest.raises(ValueError, match="0 models"):
+        lazy.mean([], [])

@@ -1,0 +1,105 @@
+"""Every example has exactly one owner, nobody is empty, and the seed decides."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plexus.errors import PlexusError
+from plexus.learn import partition
+from plexus.rng import array_stream
+
+LABELS = np.repeat(np.arange(10), 30)
+
+
+def make(kind: str, seed: int = 1, nodes: int = 20) -> tuple[partition.Rows, ...]:
+    rng = array_stream(seed, "learn", "partition")
+    if kind == "iid":
+        return partition.iid(len(LABELS), nodes, rng)
+    if kind == "dirichlet":
+        return partition.dirichlet(LABELS, nodes, 0.1, rng)
+    return partition.shards(LABELS, nodes, 2, rng)
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards"])
+def test_every_example_has_one_owner_and_nobody_is_empty(kind: str) -> None:
+    parts = make(kind)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(LABELS)))
+    assert min(len(part) for part in parts) >= 1
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards"])
+def test_the_seed_decides(kind: str) -> None:
+    first, again, other = make(kind), make(kind), make(kind, seed=2)
+    assert [p.tolist() for p in first] == [p.tolist() for p in again]
+    assert [p.tolist() for p in first] != [p.tolist() for p in other]
+
+
+def test_iid_sizes_differ_by_at_most_one() -> None:
+    sizes = [len(part) for part in partition.iid(307, 20, array_stream(1, "p"))]
+    assert (min(sizes), max(sizes)) == (15, 16)
+
+
+def test_a_shard_is_of_one_class() -> None:
+    assert all(len(np.unique(LABELS[part])) <= 2 for part in make("shards", nodes=15))
+
+
+def test_smaller_alpha_gives_fewer_classes_a_node() -> None:
+    def classes(alpha: float) -> float:
+        parts = partition.dirichlet(LABELS, 20, alpha, array_stream(1, "p"))
+        return float(np.mean([len(np.unique(LABELS[part])) for part in parts]))
+
+    assert classes(0.05) < classes(0.5) < classes(50.0)
+
+
+@given(
+    nodes=st.integers(1, 60),
+    alpha=st.sampled_from([1e-9, 0.01, 0.3, 10.0]),
+    seed=st.integers(0, 99),
+)
+def test_dirichlet_leaves_nobody_empty(nodes: int, alpha: float, seed: int) -> None:
+    labels = np.arange(60) % 3
+    parts = partition.dirichlet(labels, nodes, alpha, array_stream(seed, "p"))
+    assert len(parts) == nodes
+    assert min(len(part) for part in parts) >= 1
+    assert sorted(np.concatenate(parts).tolist()) == list(range(60))
+
+
+def test_by_user_gives_each_node_all_of_one_user() -> None:
+    users = np.array([7, 3, 7, 9, 3, 7])
+    parts = partition.by_user(users, 3, array_stream(1, "p"))
+    assert [part.tolist() for part in parts] == [[1, 4], [0, 2, 5], [3]]
+
+
+def test_by_user_chooses_users_by_seed() -> None:
+    users = np.arange(100)
+    chosen = {
+        tuple(int(p[0]) for p in partition.by_user(users, 5, array_stream(seed, "p")))
+        for seed in range(4)
+    }
+    assert len(chosen) == 4
+
+
+def test_split_is_complete_and_disjoint() -> None:
+    train, test = partition.split(100, 0.3, array_stream(1, "s"))
+    assert sorted([*train.tolist(), *test.tolist()]) == list(range(100))
+    assert len(test) == 30
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda r: partition.iid(3, 4, r), "3 training examples cannot be shared among 4 nodes"),
+        (lambda r: partition.iid(3, 0, r), "0 nodes: at least 1 is needed"),
+        (lambda r: partition.dirichlet(LABELS, 4, 0.0, r), "alpha is 0.0"),
+        (lambda r: partition.dirichlet(LABELS[:3], 4, 1.0, r), "3 training examples cannot be"),
+        (lambda r: partition.shards(LABELS, 200, 2, r), "400 shards"),
+        (lambda r: partition.shards(LABELS, 200, 0, r), "shards_per_node is 0"),
+        (lambda r: partition.by_user(np.array([1, 1]), 2, r), "only 1 users"),
+        (lambda r: partition.by_user(np.array([1, 1]), 0, r), "0 nodes"),
+        (lambda r: partition.split(3, 0.01, r), "leaves one set empty"),
+    ],
+)
+def test_the_impossible_is_one_clear_error(call, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(PlexusError, match=message):
+        call(array_stream(1, "p"))

@@ -1,0 +1,74 @@
+"""Tasks by name and parameters; digits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from plexus.errors import PlexusError
+from plexus.learn.engines.inline import InlineEngine
+from plexus.learn.graph import LazyModels
+from plexus.learn.task import Task
+from plexus.learn.tasks import create_task, parse_task
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"name": "digit"}, "task.name: unknown task 'digit'; did you mean digits"),
+        ({"name": "zzz"}, "unknown task 'zzz'; known are .*digits"),
+        ({}, "task.name is missing"),
+        ({"name": "digits", "alhpa": 1}, "task.alhpa: .*no such parameter; did you mean alpha"),
+        ({"name": "digits", "batch": 0}, "task.batch: expected int >= 1"),
+        ({"name": "digits", "batch": "x"}, "task.batch: expected int, got str"),
+        ({"name": "digits", "partition": "x"}, "task.partition: invalid enum value 'x'"),
+        ({"name": "digits", "learning_rate": 0}, "task.learning_rate: expected float > 0"),
+    ],
+)
+def test_what_is_wrong_is_named(parameters: dict[str, object], message: str) -> None:
+    with pytest.raises(PlexusError, match=message):
+        parse_task(parameters)
+
+
+def test_nodes_must_be_positive_and_not_more_than_examples() -> None:
+    with pytest.raises(PlexusError, match="nodes is 0"):
+        create_task("digits", nodes=0, seed=1)
+    with pytest.raises(
+        PlexusError, match="1438 training examples cannot be shared among 2000 nodes"
+    ):
+        create_task("digits", nodes=2000, seed=1)
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards"])
+def test_digits_keeps_training_and_test_apart(kind: str) -> None:
+    task = create_task("digits", nodes=120, seed=3, partition=kind)
+    assert len(task.train) + len(task.test) == 1797
+    assert not set(task.train.ids) & set(task.test.ids)
+    assert sorted(np.concatenate(task.parts).tolist()) == list(range(len(task.train)))
+    drawn = {int(task.train.ids[row]) for node in range(9) for row in task.draw(node, 1).examples}
+    assert not drawn & set(task.test.ids.tolist())
+
+
+def test_the_split_is_one_and_seeded(digits: Task) -> None:
+    again, other = (create_task("digits", nodes=5, seed=seed) for seed in (7, 8))
+    assert digits.test.ids.tolist() == again.test.ids.tolist() != other.test.ids.tolist()
+
+
+def test_a_task_refuses_test_examples_in_training(digits: Task) -> None:
+    with pytest.raises(PlexusError, match="test set are also in the training set"):
+        replace(digits, test=digits.train)
+
+
+def test_a_task_refuses_an_empty_partition(digits: Task) -> None:
+    with pytest.raises(PlexusError, match="digits: the partition of node 1 is empty"):
+        replace(digits, parts=(digits.parts[0], digits.parts[1][:0]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["iid", "dirichlet"])
+def test_digits_reaches_95_percent(kind: str, averaging) -> None:  # type: ignore[no-untyped-def]
+    task = create_task("digits", nodes=120, seed=1, partition=kind)
+    models = LazyModels(task, InlineEngine(task))
+    assert models.evaluate(averaging(models, nodes=120, rounds=300)).value >= 0.95

@@ -1,0 +1,114 @@
+"""One local training: the bits of a loop with torch.optim.SGD, from (seed, node, round) alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from plexus.learn.engines.api import Job
+from plexus.learn.engines.inline import InlineEngine
+from plexus.learn.task import Sgd, Task
+from plexus.learn.trainer import one_thread
+
+
+def bare_loop(task: Task, node: int, round: int) -> nn.Module:
+    """What a user would write: an optimiser object and a loop."""
+    module = task.initial_model()
+    sgd = torch.optim.SGD(
+        module.parameters(),
+        lr=task.sgd.learning_rate,
+        momentum=task.sgd.momentum,
+        weight_decay=task.sgd.weight_decay,
+    )
+    draw = task.draw(node, round)
+    torch.manual_seed(draw.torch_seed)
+    module.train()
+    for rows in torch.from_numpy(draw.examples).view(task.local_steps, task.batch):
+        sgd.zero_grad()
+        task.loss(module(task.train.inputs[rows]), task.train.targets[rows]).backward()
+        sgd.step()
+    return module
+
+
+def trained(task: Task, node: int = 3, round: int = 5) -> Tensor:
+    engine = InlineEngine(task)
+    return engine.train([Job(engine.initial, node, round)])[0]
+
+
+@pytest.mark.parametrize(
+    "sgd", [Sgd(0.3), Sgd(0.1, momentum=0.9), Sgd(0.1, 0.9, 0.01), Sgd(0.1, weight_decay=0.1)]
+)
+def test_same_bits_as_torch_optim_sgd(digits: Task, sgd: Sgd) -> None:
+    task = replace(digits, sgd=sgd)
+    with one_thread():
+        expected = bare_loop(task, node=3, round=5)
+    assert torch.equal(trained(task), InlineEngine(task).layout.vector_of(expected))
+
+
+def test_a_training_depends_on_seed_node_and_round_only(digits: Task) -> None:
+    engine = InlineEngine(digits)
+    first = engine.train([Job(engine.initial, 3, 5)])[0]
+    engine.train([Job(engine.initial, 4, 5), Job(first, 3, 6)])
+    torch.manual_seed(99)
+    assert torch.equal(first, engine.train([Job(engine.initial, 3, 5)])[0])
+    assert not torch.equal(first, engine.train([Job(engine.initial, 3, 6)])[0])
+    assert not torch.equal(first, engine.train([Job(engine.initial, 4, 5)])[0])
+    assert not torch.equal(first, trained(replace(digits, seed=8)))
+
+
+class Unusual(nn.Module):
+    """Dropout, batch normalisation with its integer counter, a tied and a frozen parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 64)
+        self.second = nn.Linear(64, 64)
+        self.second.weight = self.first.weight
+        self.norm = nn.BatchNorm1d(64)
+        self.scale = nn.Parameter(torch.tensor(2.0), requires_grad=False)
+        self.last = nn.Linear(64, 10)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.second(torch.relu(self.first(x)))))
+        x = nn.functional.dropout(x * self.scale, 0.3, self.training)
+        return self.last(x)  # type: ignore[no-any-return]
+
+
+def test_any_module_trains_as_in_a_bare_loop(digits: Task) -> None:
+    task = replace(digits, build_model=Unusual)
+    with one_thread():
+        expected = bare_loop(task, node=3, round=5)
+    engine = InlineEngine(task)
+    tensors = engine.layout.tensors(engine.train([Job(engine.initial, 3, 5)])[0])
+    assert "second.weight" not in tensors
+    assert tensors["norm.num_batches_tracked"].item() == task.local_steps
+    assert tensors["norm.num_batches_tracked"].dtype == torch.int64
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, expected.state_dict()[name]), name
+
+
+def test_every_batch_is_full_and_an_epoch_shows_everything_once(digits: Task) -> None:
+    part = digits.parts[0]
+    examples = replace(digits, local_steps=20, batch=20).draw(0, 1).examples
+    assert len(examples) == 400
+    assert sorted(examples[: len(part)].tolist()) == part.tolist()
+
+
+def test_a_node_with_fewer_examples_than_a_batch_trains(digits: Task) -> None:
+    task = replace(digits, parts=(digits.parts[0][:3],))
+    assert len(set(task.draw(0, 1).examples.tolist())) == 3
+    assert torch.isfinite(trained(task, node=0)).all()
+
+
+def test_evaluation_is_the_mean_over_the_test_set(digits: Task) -> None:
+    engine = InlineEngine(digits)
+    metrics = engine.evaluate([engine.initial])[0]
+    module = digits.initial_model()
+    right = (module(digits.test.inputs).argmax(1) == digits.test.targets).float().mean().item()
+    assert metrics.name == "accuracy"
+    assert metrics.value == pytest.approx(right)
+    assert metrics.loss == pytest.approx(2.3, abs=0.2)

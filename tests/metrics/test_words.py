@@ -1,0 +1,47 @@
+"""Quantities as people read them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from plexus.metrics import words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (words.metric("accuracy", 0.96449), "96.4 %"),
+        (words.metric("mse", 1.49376), "1.494"),
+        (words.metric("accuracy", None), "–"),
+        (words.metric("mse", float("nan")), "–"),
+        (words.size(0), "0 B"),
+        (words.size(999), "999 B"),
+        (words.size(1000), "1 kB"),
+        (words.size(346_200), "346 kB"),
+        (words.size(999_600), "1 MB"),
+        (words.size(12_345_678), "12.3 MB"),
+        (words.size(5e15), "5000 TB"),
+        (words.whole(1234567), "1 234 567"),
+        (words.clock(59.6), "1:00"),
+        (words.clock(3725), "1:02:05"),
+        (words.hours(45_000), "12.5"),
+        (words.hours(3600 * 12345.6), "12 346"),
+    ],
+)
+def test_quantity(text: str, expected: str) -> None:
+    assert text.replace("\N{NARROW NO-BREAK SPACE}", " ") == expected
+
+
+@pytest.mark.slow
+def test_peak_memory_is_that_of_this_process_alone() -> None:
+    """A child counts its own memory, not what its parent held when it was started."""
+    script = "from plexus.metrics.usage import peak_mb; {}; print(peak_mb())"
+    peaks = [
+        float(subprocess.check_output([sys.executable, "-c", script.format(held)]))
+        for held in ("pass", "b'x' * 200_000_000")
+    ]
+    assert 5 < peaks[0] < 150
+    assert 180 < peaks[1] - peaks[0] < 220

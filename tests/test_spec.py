@@ -1,0 +1,246 @@
+"""Reading a spec: typed, complete, reproducible; and one clear line for everything that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from msgspec import Meta, Struct
+
+from plexus import spec as specs
+from plexus.errors import PlexusError
+from plexus.spec import ExperimentSpec, load_spec, parse_spec
+from plexus.spec_reference import field_docs
+
+TEXT = """\
+name = "small"
+nodes = 10
+hours = 3
+[task]
+name = "parity"
+[traces.availability]
+kind = "churn"
+"""
+
+
+class ParitySpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """A task that exists only here."""
+
+    partition: Literal["iid", "dirichlet"] = "iid"
+    """How examples are divided."""
+    learning_rate: Annotated[float, Meta(gt=0)] = 1
+    """Step size;
+    continued on a second line."""
+    widths: tuple[int, ...] = (8, 8)
+    """Sizes of the layers."""
+
+
+class Always(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="always"):
+    """Nobody leaves."""
+
+
+class Churn(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="churn"):
+    """Nodes come and go."""
+
+    online: float = 0.1
+    """The share of nodes online."""
+
+
+class SomeTraces(Struct, frozen=True, forbid_unknown_fields=True):
+    """Traces that exist only here."""
+
+    availability: Always | Churn = Churn()
+    """When devices are online."""
+    file: str | None = None
+    """Where they are read from."""
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(specs, "TASKS", {"parity": ParitySpec})
+    monkeypatch.setattr(specs, "TRACES", {"traces": SomeTraces})
+
+
+def read(*overrides: str, text: str = TEXT, seed: int | None = None) -> ExperimentSpec:
+    return parse_spec(text, "small.toml", overrides, seed)
+
+
+def complaint(*overrides: str, text: str = TEXT, seed: int | None = None) -> str:
+    with pytest.raises(PlexusError) as error:
+        read(*overrides, text=text, seed=seed)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_sections_have_the_types_that_their_names_choose() -> None:
+    spec = read()
+    assert (spec.name, spec.seed, spec.nodes, spec.hours) == ("small", 1, 10, 3.0)
+    assert spec.protocol.name == "plexus"
+    assert spec.protocol.parameters.sample_size == 13
+    assert spec.task == specs.Choice("parity", ParitySpec(learning_rate=1.0))
+    assert spec.traces == SomeTraces(Churn())
+    assert (spec.network.sharing, spec.evaluation.every_rounds) == ("shared", 10)
+
+
+def test_overrides_beat_the_file_and_the_seed_option_beats_both() -> None:
+    spec = read("seed=5", "nodes=7", "network.sharing=fifo", "task.widths=[4]", seed=9)
+    assert (spec.seed, spec.nodes, spec.network.sharing) == (9, 7, "fifo")
+    assert spec.task.parameters.widths == (4,)
+
+
+def test_an_override_can_make_a_section_that_the_file_lacks() -> None:
+    assert read("protocol.sample_size=4").protocol.parameters.sample_size == 4
+
+
+def test_the_resolved_spec_reads_back_as_the_same() -> None:
+    spec = read("traces.file='a \"b\".csv'", "task.learning_rate=1e-7", seed=3)
+    assert read(text=spec.to_toml()) == spec
+    assert "sample_size = 13" in spec.to_toml()
+
+
+def test_equal_specs_have_equal_digests_however_they_are_written() -> None:
+    digest = read().digest()
+    assert len(digest) == 16
+    assert read("hours=3.0", "task.learning_rate=1.0", "network.sharing=shared").digest() == digest
+    assert read(text=read().to_toml()).digest() == digest
+    others = {
+        read(seed=2).digest(),
+        read("hours=4").digest(),
+        read("task.partition=dirichlet").digest(),
+    }
+    assert len(others | {digest}) == 4
+
+
+@pytest.mark.parametrize(
+    ("override", "rest"),
+    [
+        ("nodez=3", "unknown key (did you mean 'nodes'?)"),
+        ("sample_size=3", "unknown key (did you mean 'protocol.sample_size'?)"),
+        ("partition=iid", "unknown key (did you mean 'task.partition'?)"),
+        ("qqq=1", "unknown key"),
+        ("protocol.sampel_size=3", "unknown key (did you mean 'protocol.sample_size'?)"),
+        (
+            "traces.availability.onlin=1",
+            "unknown key (did you mean 'traces.availability.online'?)",
+        ),
+        ("nodes=0", "expected an integer >= 1, got 0"),
+        ("nodes=many", "expected an integer, got 'many'"),
+        ("nodes=true", "expected an integer, got true"),
+        ("nodes=1.5", "expected an integer, got 1.5"),
+        ("hours=0", "expected a number > 0.0, got 0"),
+        ("hours=inf", "hours is inf, but must be finite"),
+        ("hours=nan", "hours is not a number (nan)"),
+        ("seed=-1", "expected an integer >= 0, got -1"),
+        ("network=3", "expected a table, got 3"),
+        ("protocol=3", "expected a table, got 3"),
+        ("traces.file=3", "expected a string, got 3"),
+        ("task.widths=4", "expected a list, got 4"),
+        ("task.name=1", "1 is not one of 'parity'"),
+        ("task.name=[]", "[] is not one of 'parity'"),
+        ("task.name=pairty", "'pairty' is not one of 'parity' (did you mean 'parity'?)"),
+        (
+            "network.sharing=shard",
+            "'shard' is not one of 'fair', 'fifo', 'shared' (did you mean 'shared'?)",
+        ),
+        (
+            "traces.availability.kind=alwys",
+            "'alwys' is not one of 'always', 'churn' (did you mean 'always'?)",
+        ),
+        ("nodes.x=1", "nodes is not a section"),
+        ("protocol.advertise_size=0", "protocol.advertise_size is 0, but must be at least 1"),
+        (
+            "name='a b'",
+            "name is 'a b', but must consist of letters, digits, '.', '_' and '-',"
+            " and begin with a letter or digit",
+        ),
+    ],
+)
+def test_a_wrong_option_is_told_in_one_line(override: str, rest: str) -> None:
+    assert complaint(override) == f"--set {override}: {rest}"
+
+
+def test_a_wrong_list_item_is_named_by_its_place() -> None:
+    assert complaint("task.widths=[1, 'x']") == (
+        "--set task.widths=[1, 'x']: task.widths[1]: expected an integer, got 'x'"
+    )
+
+
+def test_a_wrong_value_in_the_file_is_named_by_file_and_key() -> None:
+    text = TEXT.replace("[task]", "[protocol]\nack_timeout_s = 10\n[task]")
+    assert complaint(text=text).startswith(
+        "small.toml: protocol.ack_timeout_s is 10.0, but must be greater than aggregation_timeout_s"
+    )
+    assert complaint(text=TEXT.replace("hours", "huors")) == (
+        "small.toml: huors: unknown key (did you mean 'hours'?)"
+    )
+    assert complaint("hours=2", text=TEXT.replace("10", '"ten"')) == (
+        "small.toml: nodes: expected an integer, got 'ten'"
+    )
+
+
+def test_a_missing_key_is_named() -> None:
+    assert complaint(text="nodes = 3") == "small.toml: name: missing; this key has no default"
+    without_task = TEXT.replace('[task]\nname = "parity"\n', "")
+    assert complaint(text=without_task) == "small.toml: task.name: missing; one of 'parity'"
+
+
+def test_a_wrong_seed_option_is_named() -> None:
+    assert complaint(seed=-2) == "--seed -2: expected an integer >= 0, got -2"
+
+
+def test_a_syntax_error_is_told_with_its_line() -> None:
+    assert complaint(text="name = 'x'\nnodes = = 3") == (
+        "small.toml: not valid TOML: Invalid value (at line 2, column 9)"
+    )
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "quickstart.toml").write_text(TEXT)
+    assert load_spec(tmp_path / "quickstart.toml").name == "small"
+    with pytest.raises(PlexusError) as error:
+        load_spec(tmp_path / "quikstart.toml")
+    assert str(error.value) == (
+        f"{tmp_path}/quikstart.toml: no such file (did you mean '{tmp_path}/quickstart.toml'?)"
+    )
+    with pytest.raises(PlexusError, match="cannot be read: Is a directory"):
+        load_spec(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
+    with pytest.raises(PlexusError, match=r"latin.toml: not UTF-8 text \(byte 8\)"):
+        load_spec(tmp_path / "latin.toml")
+
+
+def test_the_meaning_of_a_key_is_the_docstring_under_it() -> None:
+    assert field_docs(ParitySpec)["learning_rate"] == "Step size; continued on a second line."
+
+
+def test_the_reference_has_a_row_for_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    from plexus import spec_reference
+
+    monkeypatch.setattr(spec_reference, "TASKS", specs.TASKS)
+    monkeypatch.setattr(spec_reference, "TRACES", specs.TRACES)
+    page = specs.reference_markdown()
+    for row in (
+        "| `nodes` | integer, at least 1 | required | How many devices take part; at any time only"
+        " some of them are online. |",
+        "| `protocol.sample_size` | integer | `13` | s: how many",
+        '| `task.partition` | one of `dirichlet`, `iid` | `"iid"` | How examples are divided. |',
+        "| `task.widths` | list of integer | `[8, 8]` | Sizes of the layers. |",
+        '### [traces.availability] with kind = "churn"',
+        "| `traces.availability.online` | number | `0.1` | The share of nodes online. |",
+        "| `evaluation.every_rounds` | integer, at least 1 | `10` |",
+    ):
+        assert row in page
+
+
+def test_a_field_without_a_docstring_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from plexus import spec_reference
+
+    class Undocumented(Struct):
+        """No word under its field."""
+
+        size: int = 1
+
+    monkeypatch.setattr(spec_reference, "TASKS", {"x": Undocumented})
+    with pytest.raises(LookupError, match=r"Undocumented\.size has no docstring under it"):
+        spec_reference.page()
