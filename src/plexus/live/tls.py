@@ -1,0 +1,66 @@
+"""TLS without sockets: bytes from the network in, plaintext out, and the other way round.
+
+asyncio's own TLS drops a failed handshake without a word. Here both sides learn why, and a model is
+decrypted straight into the buffer it belongs into.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from plexus.live.admission import RefusedError, explain
+
+
+class Tls:
+    """One side of a TLS connection."""
+
+    def __init__(self, context: ssl.SSLContext, server_side: bool) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self.ready = False
+        """The handshake is over. In TLS 1.3 the client is here before the server has judged it."""
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Bytes from the network."""
+        self._incoming.write(data)
+
+    def handshake(self) -> None:
+        """Take the handshake as far as the bytes allow; `RefusedError` if it failed."""
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLError as error:
+            raise RefusedError(explain(error)) from None
+        self.ready = True
+
+    def read_into(self, space: memoryview) -> int:
+        """Decrypt into `space`; 0 when more must come from the network first."""
+        try:
+            return self._object.read(len(space), space)  # type: ignore[return-value]
+        except ssl.SSLWantReadError:
+            return 0
+        except ssl.SSLZeroReturnError:
+            raise RefusedError("the other side closed the connection") from None
+        except ssl.SSLError as error:
+            raise RefusedError(explain(error)) from None
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Encrypt; what is to be sent waits in `to_send`."""
+        self._object.write(data)
+
+    def to_send(self) -> bytes:
+        """What must go to the network now."""
+        return self._outgoing.read()
+
+    def peer_certificate(self) -> bytes | None:
+        """The other side's certificate (DER); it holds the key of it."""
+        return self._object.getpeercert(binary_form=True)
+
+    def close(self) -> None:
+        """Say goodbye; does not wait for an answer."""
+        try:
+            self._object.unwrap()
+        except (ssl.SSLError, OSError):
+            return
