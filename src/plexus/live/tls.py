@@ -58,9 +58,11 @@ class Tls:
         """The other side's certificate (DER); it holds the key of it."""
         return self._object.getpeercert(binary_form=True)
 
-    def close(self) -> None:
+    def close(self, last_words: bytes = b"") -> None:
         """Say goodbye; does not wait for an answer."""
         try:
+            if last_words:
+                self._object.write(last_words)
             self._object.unwrap()
         except (ssl.SSLError, OSError):
             return

@@ -1,0 +1,186 @@
+"""Models that this side of a link receives: granted when there is room, hashed while they arrive.
+
+Nothing is received that was not granted, so back-pressure reaches the sender as a late grant, and the
+memory that peers can take is the size of the buffers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from plexus.live.buffers import Buffers, Ticket
+from plexus.live.frames import DIGEST_BYTES, ID_BYTES, FrameError, Kind, number_of, numbered
+from plexus.live.hashing import StreamHash
+from plexus.live.models import LiveModel
+from plexus.live.sending import PROBE_BYTES
+
+# Where bytes go that nobody wants: those of measurements, and of models declined meanwhile.
+_scratch = memoryview(bytearray(2**20))
+
+
+class Receiver(Protocol):
+    """Who gets the models."""
+
+    def wants(self, message: bytes) -> bool:
+        """Whether the model of this message is worth receiving; WireError if it is no such message."""
+
+    def arrived(self, message: bytes, model: LiveModel, ticket: Ticket) -> None:
+        """A model, and the ticket of the buffer it is in."""
+
+    def corrupt(self, message: bytes) -> None:
+        """A model whose hash was wrong."""
+
+    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
+
+
+class Incoming:
+    """A model on its way in."""
+
+    __slots__ = (
+        "digest",
+        "granted",
+        "hash",
+        "message",
+        "number",
+        "received_bytes",
+        "started_at",
+        "ticket",
+    )
+
+    def __init__(self, number: int, digest: bytes, message: bytes) -> None:
+        self.number = number
+        self.digest = digest
+        self.message = message
+        self.granted = False
+        self.received_bytes = 0
+        self.started_at = 0.0
+        self.ticket: Ticket | None = None
+        self.hash: StreamHash | None = None
+
+    @property
+    def is_probe(self) -> bool:
+        return not self.message
+
+    @property
+    def buffer(self) -> memoryview:
+        assert self.ticket is not None
+        assert self.ticket.buffer is not None, "a model arrives in the buffer it was granted"
+        return self.ticket.buffer
+
+
+class Receiving:
+    """The incoming half of a link's models."""
+
+    def __init__(
+        self, send: Callable[[bytes], None], receiver: Receiver, buffers: Buffers, most: int
+    ) -> None:
+        self._send = send
+        self._receiver = receiver
+        self._buffers = buffers
+        self._most = most
+        self._now = asyncio.get_running_loop().time
+        self.under_way: dict[int, Incoming] = {}
+
+    def decline(self, is_obsolete: Callable[[bytes], bool]) -> None:
+        """Tell the senders of models that are no longer wanted to stop."""
+        for incoming in list(self.under_way.values()):
+            if not incoming.is_probe and is_obsolete(incoming.message):
+                self._end(incoming, Kind.DECLINE)
+
+    def on_offer(self, payload: bytearray) -> None:
+        number = number_of(payload)
+        digest = bytes(payload[ID_BYTES : ID_BYTES + DIGEST_BYTES])
+        if len(digest) < DIGEST_BYTES or number in self.under_way:
+            raise FrameError("a malformed offer")
+        if len(self.under_way) >= self._most:
+            raise FrameError(f"more than {self._most} models at a time")
+        incoming = Incoming(number, digest, bytes(payload[ID_BYTES + DIGEST_BYTES :]))
+        self.under_way[number] = incoming
+        if incoming.is_probe:
+            self._grant(incoming)
+        elif self._receiver.wants(incoming.message):
+            incoming.ticket = Ticket(lambda: self._grant(incoming))
+            self._buffers.request(incoming.ticket)
+        else:
+            self._end(incoming, Kind.DECLINE)
+
+    def sink(self, number: int, length: int) -> memoryview:
+        """Where the next chunk of the model with this number belongs."""
+        incoming = self.under_way.get(number)
+        if incoming is None or incoming.is_probe:
+            if length > len(_scratch):
+                raise FrameError("a chunk is too large")
+            size = PROBE_BYTES if incoming else length
+        else:
+            size = self._buffers.size_bytes
+        if incoming is None:
+            return _scratch[:length]
+        if not incoming.granted:
+            raise FrameError("a chunk of a model that was not granted")
+        if incoming.received_bytes + length > size:
+            raise FrameError("more bytes than the model has")
+        if incoming.is_probe:
+            return _scratch[:length]
+        return incoming.buffer[incoming.received_bytes : incoming.received_bytes + length]
+
+    def on_chunk(self, number: int, length: int) -> None:
+        incoming = self.under_way.get(number)
+        if incoming is None:
+            return
+        if not incoming.received_bytes:
+            incoming.started_at = self._now()
+        incoming.received_bytes += length
+        if incoming.is_probe:
+            if incoming.received_bytes == PROBE_BYTES:
+                self._measure(incoming, length)
+                self._end(incoming, Kind.DONE)
+            return
+        if incoming.hash is None:
+            incoming.hash = StreamHash(incoming.buffer)
+        incoming.hash.advance(incoming.received_bytes)
+        if incoming.received_bytes == len(incoming.buffer):
+            self._measure(incoming, length)
+            incoming.hash.when_done(lambda digest: self._on_hashed(incoming, digest))
+
+    def on_cancel(self, payload: bytearray) -> None:
+        incoming = self.under_way.get(number_of(payload))
+        if incoming is not None:
+            self._end(incoming, None)
+
+    def close(self) -> None:
+        """The link is gone."""
+        for incoming in list(self.under_way.values()):
+            self._end(incoming, None)
+
+    def _grant(self, incoming: Incoming) -> None:
+        incoming.granted = True
+        self._send(numbered(Kind.GRANT, incoming.number))
+
+    def _measure(self, incoming: Incoming, last_bytes: int) -> None:
+        # From the first chunk to the last: what came in between took this long.
+        took_s = self._now() - incoming.started_at
+        if took_s > 0:
+            self._receiver.measured(incoming.received_bytes - last_bytes, took_s, sent=False)
+
+    def _on_hashed(self, incoming: Incoming, digest: bytes) -> None:
+        if incoming.number not in self.under_way:  # cancelled, or the link is gone
+            return
+        if digest != incoming.digest:
+            self._end(incoming, Kind.DECLINE)
+            self._receiver.corrupt(incoming.message)
+            return
+        del self.under_way[incoming.number]
+        self._send(numbered(Kind.DONE, incoming.number))
+        assert incoming.ticket is not None
+        self._receiver.arrived(
+            incoming.message, LiveModel(incoming.buffer, digest), incoming.ticket
+        )
+
+    def _end(self, incoming: Incoming, answer: Kind | None) -> None:
+        del self.under_way[incoming.number]
+        if answer is not None:
+            self._send(numbered(answer, incoming.number))
+        if incoming.ticket is not None:
+            self._buffers.withdraw(incoming.ticket)
