@@ -23,9 +23,8 @@ class Inbox(Protocol):
     buffers: Buffers
 
     def message(self, src: bytes, payload: bytes) -> None: ...
-    def wants(self, src: bytes, payload: bytes) -> bool: ...
+    def wants(self, src: bytes, payload: bytes) -> Any: ...
     def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None: ...
-    def corrupt(self, src: bytes, payload: bytes) -> None: ...
     def sent(self, dst: bytes, tag: Any) -> None: ...
     def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
@@ -101,7 +100,7 @@ class Link:
 
     # What the two halves call
 
-    def wants(self, message: bytes) -> bool:
+    def wants(self, message: bytes) -> Any:
         return self._inbox.wants(self.key, message)
 
     def arrived(self, message: bytes, model: LiveModel, ticket: Ticket) -> None:
@@ -110,8 +109,8 @@ class Link:
         except Exception:
             self._inbox.failed("model")
 
-    def corrupt(self, message: bytes) -> None:
-        self._inbox.corrupt(self.key, message)
+    def corrupt(self) -> None:
+        self.connection.close("a model had another hash than it was offered with")
 
     def sent(self, tag: Any) -> None:
         self._inbox.sent(self.key, tag)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from plexus.live.buffers import Buffers, Ticket
 from plexus.live.frames import DIGEST_BYTES, ID_BYTES, FrameError, Kind, number_of, numbered
@@ -23,14 +23,15 @@ _scratch = memoryview(bytearray(2**20))
 class Receiver(Protocol):
     """Who gets the models."""
 
-    def wants(self, message: bytes) -> bool:
-        """Whether the model of this message is worth receiving; WireError if it is no such message."""
+    def wants(self, message: bytes) -> Any:
+        """A tag for the model of this message, or None if it is not worth receiving; WireError if there
+        is no such message."""
 
     def arrived(self, message: bytes, model: LiveModel, ticket: Ticket) -> None:
         """A model, and the ticket of the buffer it is in."""
 
-    def corrupt(self, message: bytes) -> None:
-        """A model whose hash was wrong."""
+    def corrupt(self) -> None:
+        """A model had another hash than it was offered with."""
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
 
@@ -46,6 +47,7 @@ class Incoming:
         "number",
         "received_bytes",
         "started_at",
+        "tag",
         "ticket",
     )
 
@@ -53,6 +55,7 @@ class Incoming:
         self.number = number
         self.digest = digest
         self.message = message
+        self.tag: Any = None
         self.granted = False
         self.received_bytes = 0
         self.started_at = 0.0
@@ -83,10 +86,10 @@ class Receiving:
         self._now = asyncio.get_running_loop().time
         self.under_way: dict[int, Incoming] = {}
 
-    def decline(self, is_obsolete: Callable[[bytes], bool]) -> None:
+    def decline(self, is_obsolete: Callable[[Any], bool]) -> None:
         """Tell the senders of models that are no longer wanted to stop."""
         for incoming in list(self.under_way.values()):
-            if not incoming.is_probe and is_obsolete(incoming.message):
+            if not incoming.is_probe and is_obsolete(incoming.tag):
                 self._end(incoming, Kind.DECLINE)
 
     def on_offer(self, payload: bytearray) -> None:
@@ -100,7 +103,9 @@ class Receiving:
         self.under_way[number] = incoming
         if incoming.is_probe:
             self._grant(incoming)
-        elif self._receiver.wants(incoming.message):
+            return
+        incoming.tag = self._receiver.wants(incoming.message)
+        if incoming.tag is not None:
             incoming.ticket = Ticket(lambda: self._grant(incoming))
             self._buffers.request(incoming.ticket)
         else:
@@ -168,8 +173,8 @@ class Receiving:
         if incoming.number not in self.under_way:  # cancelled, or the link is gone
             return
         if digest != incoming.digest:
-            self._end(incoming, Kind.DECLINE)
-            self._receiver.corrupt(incoming.message)
+            self._end(incoming, None)
+            self._receiver.corrupt()
             return
         del self.under_way[incoming.number]
         self._send(numbered(Kind.DONE, incoming.number))
