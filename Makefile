@@ -17,7 +17,7 @@ install: .venv/installed  ## create .venv and install Plexus with everything the
 	touch $@
 
 quickstart: install  ## see Plexus learn under churn: 12 simulated hours in under a minute
-	$(BIN)/plexus run experiments/quickstart.toml --out runs/quickstart
+	$(BIN)/plexus run experiments/quickstart.toml --out runs/quickstart --force
 
 check: install  ## lint, format check, types
 	$(BIN)/ruff check .

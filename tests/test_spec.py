@@ -12,6 +12,7 @@ from plexus import spec as specs
 from plexus.errors import PlexusError
 from plexus.spec import ExperimentSpec, load_spec, parse_spec
 from plexus.spec_reference import field_docs
+from plexus.traces.world import TracesSpec
 
 TEXT = """\
 name = "small"
@@ -19,13 +20,24 @@ nodes = 10
 hours = 3
 [task]
 name = "parity"
-[traces.availability]
-kind = "churn"
+[task.rate]
+kind = "falling"
 """
 
 
-class ParitySpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """A task that exists only here."""
+class Constant(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="constant"):
+    """The same all the time."""
+
+
+class Falling(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="falling"):
+    """Less and less."""
+
+    half_life_s: float = 60.0
+    """Time in which it halves, in seconds."""
+
+
+class ParitySpec(Struct, frozen=True, forbid_unknown_fields=True, tag_field="name", tag="parity"):
+    """A task that exists only here, with every kind of key there is."""
 
     partition: Literal["iid", "dirichlet"] = "iid"
     """How examples are divided."""
@@ -34,32 +46,22 @@ class ParitySpec(Struct, frozen=True, forbid_unknown_fields=True):
     continued on a second line."""
     widths: tuple[int, ...] = (8, 8)
     """Sizes of the layers."""
-
-
-class Always(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="always"):
-    """Nobody leaves."""
-
-
-class Churn(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="churn"):
-    """Nodes come and go."""
-
-    online: float = 0.1
-    """The share of nodes online."""
-
-
-class SomeTraces(Struct, frozen=True, forbid_unknown_fields=True):
-    """Traces that exist only here."""
-
-    availability: Always | Churn = Churn()
-    """When devices are online."""
+    rate: Constant | Falling = Constant()
+    """How the step size changes."""
     file: str | None = None
-    """Where they are read from."""
+    """Where data comes from."""
+
+    def __post_init__(self) -> None:
+        if not self.widths:
+            raise PlexusError(f"widths = {self.widths}: at least one is needed")
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "spec.md"
 
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(specs, "TASKS", {"parity": ParitySpec})
-    monkeypatch.setattr(specs, "TRACES", {"traces": SomeTraces})
 
 
 def read(*overrides: str, text: str = TEXT, seed: int | None = None) -> ExperimentSpec:
@@ -78,8 +80,8 @@ def test_sections_have_the_types_that_their_names_choose() -> None:
     assert (spec.name, spec.seed, spec.nodes, spec.hours) == ("small", 1, 10, 3.0)
     assert spec.protocol.name == "plexus"
     assert spec.protocol.parameters.sample_size == 13
-    assert spec.task == specs.Choice("parity", ParitySpec(learning_rate=1.0))
-    assert spec.traces == SomeTraces(Churn())
+    assert spec.task == specs.Choice("parity", ParitySpec(learning_rate=1.0, rate=Falling()))
+    assert spec.traces == TracesSpec()
     assert (spec.network.sharing, spec.evaluation.every_rounds) == ("shared", 10)
 
 
@@ -94,7 +96,7 @@ def test_an_override_can_make_a_section_that_the_file_lacks() -> None:
 
 
 def test_the_resolved_spec_reads_back_as_the_same() -> None:
-    spec = read("traces.file='a \"b\".csv'", "task.learning_rate=1e-7", seed=3)
+    spec = read("task.file='a \"b\".csv'", "task.learning_rate=1e-7", seed=3)
     assert read(text=spec.to_toml()) == spec
     assert "sample_size = 13" in spec.to_toml()
 
@@ -121,8 +123,8 @@ def test_equal_specs_have_equal_digests_however_they_are_written() -> None:
         ("qqq=1", "unknown key"),
         ("protocol.sampel_size=3", "unknown key (did you mean 'protocol.sample_size'?)"),
         (
-            "traces.availability.onlin=1",
-            "unknown key (did you mean 'traces.availability.online'?)",
+            "task.rate.half_lif_s=1",
+            "unknown key (did you mean 'task.rate.half_life_s'?)",
         ),
         ("nodes=0", "expected an integer >= 1, got 0"),
         ("nodes=many", "expected an integer, got 'many'"),
@@ -134,7 +136,7 @@ def test_equal_specs_have_equal_digests_however_they_are_written() -> None:
         ("seed=-1", "expected an integer >= 0, got -1"),
         ("network=3", "expected a table, got 3"),
         ("protocol=3", "expected a table, got 3"),
-        ("traces.file=3", "expected a string, got 3"),
+        ("task.file=3", "expected a string, got 3"),
         ("task.widths=4", "expected a list, got 4"),
         ("task.name=1", "1 is not one of 'parity'"),
         ("task.name=[]", "[] is not one of 'parity'"),
@@ -144,9 +146,11 @@ def test_equal_specs_have_equal_digests_however_they_are_written() -> None:
             "'shard' is not one of 'fair', 'fifo', 'shared' (did you mean 'shared'?)",
         ),
         (
-            "traces.availability.kind=alwys",
-            "'alwys' is not one of 'always', 'churn' (did you mean 'always'?)",
+            "task.rate.kind=constnat",
+            "'constnat' is not one of 'constant', 'falling' (did you mean 'constant'?)",
         ),
+        ("traces.graceful_share=3", "traces.graceful_share = 3.0: must be between 0 and 1"),
+        ("task.widths=[]", "task.widths = (): at least one is needed"),
         ("nodes.x=1", "nodes is not a section"),
         ("protocol.advertise_size=0", "protocol.advertise_size is 0, but must be at least 1"),
         (
@@ -214,11 +218,13 @@ def test_the_meaning_of_a_key_is_the_docstring_under_it() -> None:
     assert field_docs(ParitySpec)["learning_rate"] == "Step size; continued on a second line."
 
 
-def test_the_reference_has_a_row_for_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    from plexus import spec_reference
+def test_the_reference_page_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    page = specs.reference_markdown()
+    assert PAGE.read_text(encoding="utf-8") == page, "run: python -m plexus.spec"
 
-    monkeypatch.setattr(spec_reference, "TASKS", specs.TASKS)
-    monkeypatch.setattr(spec_reference, "TRACES", specs.TRACES)
+
+def test_the_reference_has_a_row_for_every_key() -> None:
     page = specs.reference_markdown()
     for row in (
         "| `nodes` | integer, at least 1 | required | How many devices take part; at any time only"
@@ -226,21 +232,20 @@ def test_the_reference_has_a_row_for_every_key(monkeypatch: pytest.MonkeyPatch) 
         "| `protocol.sample_size` | integer | `13` | s: how many",
         '| `task.partition` | one of `dirichlet`, `iid` | `"iid"` | How examples are divided. |',
         "| `task.widths` | list of integer | `[8, 8]` | Sizes of the layers. |",
-        '### [traces.availability] with kind = "churn"',
-        "| `traces.availability.online` | number | `0.1` | The share of nodes online. |",
+        '### [task.rate] with kind = "falling"',
+        "| `task.rate.half_life_s` | number | `60.0` | Time in which it halves, in seconds. |",
+        "| `traces.graceful_share` | number | `1.0` | Share of departures",
         "| `evaluation.every_rounds` | integer, at least 1 | `10` |",
     ):
         assert row in page
 
 
 def test_a_field_without_a_docstring_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from plexus import spec_reference
-
     class Undocumented(Struct):
         """No word under its field."""
 
         size: int = 1
 
-    monkeypatch.setattr(spec_reference, "TASKS", {"x": Undocumented})
+    monkeypatch.setattr(specs, "TASKS", {"x": Undocumented})
     with pytest.raises(LookupError, match=r"Undocumented\.size has no docstring under it"):
-        spec_reference.page()
+        specs.reference_markdown()

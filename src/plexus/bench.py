@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
+from plexus.metrics.result import ProtocolBench, Traffic
+from plexus.metrics.usage import peak_mb
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.parameters import PlexusParameters
 from plexus.rng import array_stream
@@ -20,25 +21,6 @@ from plexus.traces.world import TracesSpec, build_world
 MODEL_BYTES = 346_000
 LOCAL_STEPS, BATCH = 5, 20
 SESSION_MEAN_S, ONLINE_SHARE = 1600.0, 0.08
-
-
-class ProtocolBench(Struct, frozen=True):
-    """What one run of the benchmark measured."""
-
-    nodes: int
-    hours: float
-    churn: bool
-    cpu_s_per_simulated_hour: float
-    messages_per_s: float
-    """Messages delivered or lost, per second of CPU."""
-    peak_mb: float
-    setup_cpu_s: float
-    rounds: int
-    events: int
-    messages: dict[str, dict[str, int]]
-    joins_and_leaves_per_hour: float
-    mean_online: float
-    digest: str
 
 
 class SymbolicModels:
@@ -59,7 +41,7 @@ class SymbolicModels:
 def bench_protocol(nodes: int, hours: float, churn: bool, seed: int = 1) -> ProtocolBench:
     """Simulate `hours` of Plexus on generated devices and measure the CPU time after set-up."""
     began_s = time.process_time()
-    generated = build_world(TracesSpec(availability="none"), nodes, seed, None)
+    generated = build_world(TracesSpec(availability="none"), nodes, seed, Path())
     availability = exponential_churn(nodes, seed) if churn else always_online(nodes)
     world = World(generated.devices, availability, generated.latency)
     durations = [training_time_s(device, LOCAL_STEPS, BATCH) for device in world.devices]
@@ -86,12 +68,12 @@ def bench_protocol(nodes: int, hours: float, churn: bool, seed: int = 1) -> Prot
         churn=churn,
         cpu_s_per_simulated_hour=cpu_s / hours,
         messages_per_s=sum(entry["count"] for entry in table.values()) / cpu_s,
-        peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        peak_mb=peak_mb(),
         setup_cpu_s=setup_cpu_s,
         rounds=rounds,
         digest=runtime.kernel.digest(),
         events=runtime.kernel.delivered,
-        messages=table,
+        messages={name: Traffic(**entry) for name, entry in table.items()},
         joins_and_leaves_per_hour=toggles / hours,
         mean_online=mean_online,
     )

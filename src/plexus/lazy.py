@@ -5,8 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from plexus.errors import PlexusError
+
 
 def load(reference: str) -> Any:
     """The object that `package.module:name` refers to."""
     module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise PlexusError(
+            f"this needs the Python module {error.name}, which is not installed"
+        ) from error

@@ -1,7 +1,7 @@
 """What an experiment is: one typed, documented, checked object, read from a TOML file.
 
 `python -m plexus.spec` rewrites the reference of all keys (docs/spec.md) from the docstrings of the
-fields below and of the structs that the registries name.
+fields below and of the structs that it names.
 """
 
 from __future__ import annotations
@@ -19,21 +19,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from plexus import lazy, toml
+from plexus import toml
 from plexus.errors import PlexusError
 from plexus.learn import tasks
+from plexus.protocol.parameters import PlexusParameters
 from plexus.spec_check import Source, convert, suggest
+from plexus.traces.world import TracesSpec
 
-PROTOCOLS: dict[str, str | type[Struct]] = {
-    "plexus": "plexus.protocol.parameters:PlexusParameters",
-}
+Registry = Mapping[str, type[Struct]]
+PROTOCOLS: Registry = {"plexus": PlexusParameters}
 """The parameters of each protocol, by the `name` in [protocol]."""
-
-TASKS: dict[str, str | type[Struct]] = {name: struct for name, (struct, _) in tasks.TASKS.items()}
+TASKS: Registry = {name: parameters for name, (parameters, _) in tasks.TASKS.items()}
 """The parameters of each learning task, by the `name` in [task]."""
-
-TRACES: dict[str, str | type[Struct]] = {"traces": "plexus.traces.world:TracesSpec"}
-"""The one struct of [traces]."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -43,7 +40,7 @@ class Choice(Struct, frozen=True):
 
     name: str
     parameters: Any
-    """The struct that the registry has for this name."""
+    """The struct that `PROTOCOLS` or `TASKS` has for this name."""
 
 
 class NetworkSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +81,7 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     task: Choice
     """What is learned: the task's `name`, and its parameters."""
 
-    traces: Any
+    traces: TracesSpec = TracesSpec()
     """Where devices, availability and latency come from."""
 
     network: NetworkSpec = NetworkSpec()
@@ -150,7 +147,8 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         beside = (each.name for each in path.parent.glob("*.toml"))
-        hint = suggest(path.name, beside, "" if path.parent == Path() else f"{path.parent}/")
+        folder = "" if path.parent == Path() else f"{path.parent}/"
+        hint = suggest(path.name, beside, folder, likeness=0.8)
         raise PlexusError(f"{path}: no such file{hint}") from None
     except OSError as error:
         raise PlexusError(f"{path}: cannot be read: {error.strerror}") from None
@@ -169,7 +167,7 @@ def _assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, override:
 def _typed(tables: dict[str, Any], source: Source) -> ExperimentSpec:
     """Check what is declared above, then the sections that are looked up."""
     known = ExperimentSpec.__struct_fields__
-    for section in ("protocol", "task", "traces"):
+    for section in ("protocol", "task"):
         if not isinstance(tables.get(section, {}), dict):
             raise source.error((section,), f"expected a table, got {tables[section]!r}")
     tables = {**tables, "protocol": {"name": "plexus", **tables.get("protocol", {})}}
@@ -180,20 +178,16 @@ def _typed(tables: dict[str, Any], source: Source) -> ExperimentSpec:
     unchecked: dict[str, Any] = {
         "protocol": {"name": "", "parameters": None},
         "task": {"name": "", "parameters": None},
-        "traces": None,
     }
     plain = convert({**tables, **unchecked}, ExperimentSpec, (), source)
     return msgspec.structs.replace(
         plain,
         protocol=_chosen("protocol", PROTOCOLS, tables["protocol"], source),
         task=_chosen("task", TASKS, tables.get("task", {}), source),
-        traces=convert(tables.get("traces", {}), struct_of(TRACES, "traces"), ("traces",), source),
     )
 
 
-def _chosen(
-    section: str, registry: Mapping[str, str | type[Struct]], values: dict[str, Any], source: Source
-) -> Choice:
+def _chosen(section: str, registry: Registry, values: dict[str, Any], source: Source) -> Choice:
     at = (section, "name")
     known = ", ".join(map(repr, registry))
     name = values.get("name")
@@ -202,15 +196,10 @@ def _chosen(
     if not isinstance(name, str) or name not in registry:
         hint = suggest(str(name), registry)
         raise source.error(at, f"{name!r} is not one of {known}{hint}")
-    parameters = {key: value for key, value in values.items() if key != "name"}
-    return Choice(name, convert(parameters, struct_of(registry, name), (section,), source))
-
-
-def struct_of(registry: Mapping[str, str | type[Struct]], name: str) -> type[Struct]:
-    """The struct registered under `name`, imported if need be."""
-    entry = registry[name]
-    struct: type[Struct] = lazy.load(entry) if isinstance(entry, str) else entry
-    return struct
+    struct = registry[name]
+    if struct.__struct_config__.tag_field != "name":  # Else the struct itself expects its name.
+        values = {key: value for key, value in values.items() if key != "name"}
+    return Choice(name, convert(values, struct, (section,), source))
 
 
 def _elsewhere(key: str, tables: dict[str, Any]) -> str:
@@ -218,12 +207,12 @@ def _elsewhere(key: str, tables: dict[str, Any]) -> str:
     sections: dict[str, tuple[str, ...]] = {
         "network": NetworkSpec.__struct_fields__,
         "evaluation": EvaluationSpec.__struct_fields__,
-        "traces": struct_of(TRACES, "traces").__struct_fields__,
+        "traces": TracesSpec.__struct_fields__,
     }
     for section, registry in (("protocol", PROTOCOLS), ("task", TASKS)):
         name = tables.get(section, {}).get("name")
         if isinstance(name, str) and name in registry:
-            sections[section] = struct_of(registry, name).__struct_fields__
+            sections[section] = registry[name].__struct_fields__
     homes = [section for section, keys in sections.items() if key in keys]
     return f" (did you mean '{homes[0]}.{key}'?)" if homes else ""
 

@@ -44,7 +44,7 @@ class Source:
 
     def error(self, path: Path, message: str) -> PlexusError:
         """One line: the origin at fault, the key, what is wrong with it."""
-        is_sentence = message.startswith("is ")
+        is_sentence = message.startswith(("is ", "= "))
         key = f"{dotted(path)} " if is_sentence else f"{dotted(path)}: " if path else ""
         if path in self.options and not is_sentence:
             key = ""  # The option itself says which key.
@@ -65,9 +65,9 @@ def dotted(path: Path) -> str:
     return text.removeprefix(".")
 
 
-def suggest(word: str, known: Iterable[str], prefix: str = "") -> str:
+def suggest(word: str, known: Iterable[str], prefix: str = "", likeness: float = 0.6) -> str:
     """` (did you mean 'x'?)`, or nothing where no known word is near."""
-    near = get_close_matches(word, list(known), n=1)
+    near = get_close_matches(word, list(known), n=1, cutoff=likeness)
     return f" (did you mean '{prefix}{near[0]}'?)" if near else ""
 
 
@@ -160,7 +160,7 @@ def _explain(error: str, values: Any, info: inspect.Type) -> tuple[Path, str]:
 def _own_rule(path: Path, message: str) -> tuple[Path, str]:
     """A struct's own rule says all that is needed; where it names its key first, so do we."""
     key, _, rest = message.partition(" ")
-    return ((*path, key), rest) if rest.startswith("is ") else (path, message)
+    return ((*path, key), rest) if rest.startswith(("is ", "= ")) else (path, message)
 
 
 def _in_words(kinds: re.Match[str]) -> str:

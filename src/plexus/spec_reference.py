@@ -5,23 +5,15 @@ from __future__ import annotations
 import ast
 import inspect as source_of
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Any
 
 import msgspec
 from msgspec import Struct, inspect
 
+from plexus import spec as specs
 from plexus import toml
-from plexus.spec import (
-    PROTOCOLS,
-    TASKS,
-    TRACES,
-    EvaluationSpec,
-    ExperimentSpec,
-    NetworkSpec,
-    struct_of,
-)
+from plexus.traces.world import TracesSpec
 
 _HEAD = """\
 # The experiment file
@@ -38,27 +30,35 @@ The run directory keeps the spec as it was used, every default written out ([for
 
 def page() -> str:
     """The whole page."""
-    top = [field for field in _fields(ExperimentSpec) if field.name not in _SECTIONS]
-    parts = [_HEAD, "## Top level\n", _table("", ExperimentSpec, top)]
-    for section, structs in _SECTIONS.items():
-        parts += [f"## [{section}]\n"]
+    sections = _sections()
+    root = specs.ExperimentSpec
+    docs = field_docs(root)
+    top = [field for field in _fields(root) if field.name not in sections]
+    parts = [_HEAD, "## Top level\n", _table("", root, top, docs)]
+    for section, structs in sections.items():
+        parts.append(f"## [{section}]\n")
         if section in ("protocol", "task"):
-            parts += [f"{field_docs(ExperimentSpec)[section]}\n"]
-        for name, struct in structs():
+            parts.append(f"{docs[section]}\n")
+        # A key that several tasks have means the same in all of them and is explained in one.
+        shared = {
+            key: doc for struct in structs.values() for key, doc in field_docs(struct).items()
+        }
+        for name, struct in structs.items():
             if name:
-                parts += [f'### name = "{name}"\n']
-            parts += [f"{_summary(struct)}\n", _table(section, struct, _fields(struct))]
-            parts += list(_nested(section, struct))
+                parts.append(f'### name = "{name}"\n')
+            parts += _described(section, struct, shared)
     return "\n".join(parts)
 
 
-_SECTIONS: dict[str, Any] = {
-    "protocol": lambda: [(name, struct_of(PROTOCOLS, name)) for name in PROTOCOLS],
-    "task": lambda: [(name, struct_of(TASKS, name)) for name in TASKS],
-    "traces": lambda: [("", struct_of(TRACES, "traces"))],
-    "network": lambda: [("", NetworkSpec)],
-    "evaluation": lambda: [("", EvaluationSpec)],
-}
+def _sections() -> dict[str, specs.Registry]:
+    """The structs of each section, by its `name` where it has one."""
+    return {
+        "protocol": specs.PROTOCOLS,
+        "task": specs.TASKS,
+        "traces": {"": TracesSpec},
+        "network": {"": specs.NetworkSpec},
+        "evaluation": {"": specs.EvaluationSpec},
+    }
 
 
 def field_docs(struct: type[Struct]) -> dict[str, str]:
@@ -89,8 +89,16 @@ def _summary(struct: type[Struct]) -> str:
     return " ".join((struct.__doc__ or "").split())
 
 
-def _table(section: str, struct: type[Struct], fields: list[inspect.Field]) -> str:
-    docs = field_docs(struct)
+def _described(key: str, struct: type[Struct], shared: Mapping[str, str]) -> Iterator[str]:
+    """What a table is for, its keys, and the tables inside it."""
+    yield f"{_summary(struct)}\n"
+    yield _table(key, struct, _fields(struct), {**shared, **field_docs(struct)})
+    yield from _nested(key, struct)
+
+
+def _table(
+    section: str, struct: type[Struct], fields: list[inspect.Field], docs: Mapping[str, str]
+) -> str:
     if not fields:
         return "No further keys.\n"
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
@@ -112,9 +120,7 @@ def _nested(section: str, struct: type[Struct]) -> Iterator[str]:
                 key = f"{section}.{field.encode_name}"
                 tag = f' with {option.tag_field} = "{option.tag}"' if option.tag_field else ""
                 yield f"### [{key}]{tag}\n"
-                yield f"{_summary(option.cls)}\n"
-                yield _table(key, option.cls, _fields(option.cls))
-                yield from _nested(key, option.cls)
+                yield from _described(key, option.cls, {})
 
 
 def _type(kind: inspect.Type) -> str:

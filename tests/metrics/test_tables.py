@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,27 @@ def test_rows_reach_the_file_without_being_asked_to(tmp_path: Path) -> None:
     for moment in range(2000):
         recorder.record("online", simulated_s=float(moment), online=moment)
     assert len(read(tmp_path / "online.csv")["online"]) >= 1000
+
+
+def test_a_flush_that_is_interrupted_loses_and_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(tmp_path)
+    for moment in range(5):
+        recorder.record("online", simulated_s=float(moment), online=moment)
+    write = os.pwrite
+
+    def interrupted(descriptor: int, data: bytes, at: int) -> int:
+        write(descriptor, data[: len(data) // 2], at)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "pwrite", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.flush()
+    monkeypatch.undo()
+    recorder.record("online", simulated_s=5.0, online=5)
+    recorder.flush()
+    assert read(tmp_path / "online.csv")["online"].tolist() == list(range(6))
 
 
 def test_a_line_that_was_cut_off_is_no_row(tmp_path: Path) -> None:

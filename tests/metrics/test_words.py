@@ -24,15 +24,15 @@ from plexus.metrics import words
         (words.size(999_600), "1 MB"),
         (words.size(12_345_678), "12.3 MB"),
         (words.size(5e15), "5000 TB"),
-        (words.whole(1234567), "1 234 567"),
+        (words.whole(1234567), "1,234,567"),
         (words.clock(59.6), "1:00"),
         (words.clock(3725), "1:02:05"),
         (words.hours(45_000), "12.5"),
-        (words.hours(3600 * 12345.6), "12 346"),
+        (words.hours(3600 * 12345.6), "12,346"),
     ],
 )
 def test_quantity(text: str, expected: str) -> None:
-    assert text.replace("\N{NARROW NO-BREAK SPACE}", " ") == expected
+    assert text == expected
 
 
 @pytest.mark.slow

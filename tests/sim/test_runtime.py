@@ -37,7 +37,9 @@ def test_the_first_round_is_begun_by_the_first_sample_alone() -> None:
 
 
 @pytest.mark.parametrize("moment_s", [7.0, 12.0, 100.0, 333.0])
-def test_a_session_recovers_when_everybody_working_on_a_round_crashes_at_once(moment_s: float) -> None:
+def test_a_session_recovers_when_everybody_working_on_a_round_crashes_at_once(
+    moment_s: float,
+) -> None:
     session = Session(40, sample_size=5).run(moment_s)
     before = max(session.rounds, default=1)
     newest = max(fact.round for _, _, fact in session.of(TrainingStarted))

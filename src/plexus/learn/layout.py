@@ -67,7 +67,7 @@ class Layout:
     def tensors(self, vector: Tensor) -> dict[str, Tensor]:
         """The named tensors of `vector`: views of it, except where a tensor has another type."""
         return {
-            entry.name: _cast(vector[entry.start : entry.stop], entry.dtype).view(entry.shape)
+            entry.name: cast(vector[entry.start : entry.stop], entry.dtype).view(entry.shape)
             for entry in self.entries
         }
 
@@ -100,7 +100,7 @@ class BoundModule:
         """Give the module these weights."""
         self.vector.copy_(vector)
         for tensor, piece in self.strays:
-            tensor.copy_(_cast(piece, tensor.dtype).view(tensor.shape))
+            tensor.copy_(cast(piece, tensor.dtype).view(tensor.shape))
 
     @torch.no_grad()
     def saved(self) -> Tensor:
@@ -117,7 +117,8 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def _cast(piece: Tensor, dtype: torch.dtype) -> Tensor:
+def cast(piece: Tensor, dtype: torch.dtype) -> Tensor:
+    """A slice of a vector in the type of its tensor."""
     if piece.dtype == dtype:
         return piece
     # An average of counters need not be whole: round, rather than cut.

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
+from plexus.rng import array_stream
 
 Rows = NDArray[np.int64]
+Labels = NDArray[np.int64]
+
+
+class ByLabel(Protocol):
+    """The part of a `[task]` table that says how examples with a class are divided."""
+
+    @property
+    def partition(self) -> str: ...
+    @property
+    def alpha(self) -> float: ...
+    @property
+    def shards_per_node(self) -> int: ...
+
+
+def by_label(spec: ByLabel, labels: Labels, nodes: int, seed: int) -> tuple[Rows, ...]:
+    """The partition that a `[task]` table names."""
+    rng = array_stream(seed, "learn", "partition")
+    if spec.partition == "dirichlet":
+        return dirichlet(labels, nodes, spec.alpha, rng)
+    if spec.partition == "shards":
+        return shards(labels, nodes, spec.shards_per_node, rng)
+    return iid(len(labels), nodes, rng)
 
 
 def iid(examples: int, nodes: int, rng: np.random.Generator) -> tuple[Rows, ...]:
@@ -16,7 +41,7 @@ def iid(examples: int, nodes: int, rng: np.random.Generator) -> tuple[Rows, ...]
     return tuple(np.sort(part) for part in np.array_split(rng.permutation(examples), nodes))
 
 
-def by_user(users: NDArray[np.int64], nodes: int, rng: np.random.Generator) -> tuple[Rows, ...]:
+def by_user(users: NDArray[Any], nodes: int, rng: np.random.Generator) -> tuple[Rows, ...]:
     """One user a node; where there are more users than nodes, a random choice of users."""
     names, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
     if nodes < 1:
@@ -28,7 +53,7 @@ def by_user(users: NDArray[np.int64], nodes: int, rng: np.random.Generator) -> t
 
 
 def dirichlet(
-    labels: NDArray[np.int64], nodes: int, alpha: float, rng: np.random.Generator
+    labels: Labels, nodes: int, alpha: float, rng: np.random.Generator
 ) -> tuple[Rows, ...]:
     """Each class is divided among the nodes by proportions drawn from Dirichlet(alpha).
 
@@ -50,7 +75,7 @@ def dirichlet(
 
 
 def shards(
-    labels: NDArray[np.int64], nodes: int, shards_per_node: int, rng: np.random.Generator
+    labels: Labels, nodes: int, shards_per_node: int, rng: np.random.Generator
 ) -> tuple[Rows, ...]:
     """Sort by class, cut into equal shards, give each node `shards_per_node` of them at random."""
     if shards_per_node < 1:

@@ -6,17 +6,19 @@ model are over before `torch.optim.SGD` is set up. That both give the same bits 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from plexus.learn.layout import Layout
-from plexus.learn.task import Metrics, Sgd, Task
+from plexus.learn.task import Draw, Metrics, Sgd, Task
 
-EVALUATION_BATCH = 1000
-"""Examples per forward pass of an evaluation; part of the result's last bits, hence fixed."""
+EVALUATION_BATCH = 500
+"""Examples per forward pass of an evaluation; decides the result's last bits, hence fixed."""
 
 
 @contextmanager
@@ -30,30 +32,76 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+class DeviceData:
+    """The examples of a task in the memory of one device."""
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self._task = task
+        self._device = device
+        self._train = task.train.to(device)
+        self._test = task.test.to(device)
+
+    def batches(self, draw: Draw) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of one local training, its steps one after the other."""
+        return self._examples(draw.examples, draw.augmentation)
+
+    def stacked(self, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of many local trainings: step x client x example in the batch."""
+        shape = (self._task.local_steps, len(draws), self._task.batch)
+
+        def by_step(arrays: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+            rows = np.stack(arrays).reshape(len(draws), *shape[::2], *arrays[0].shape[1:])
+            return rows.swapaxes(0, 1).reshape(-1, *arrays[0].shape[1:])
+
+        drawn = [draw.augmentation for draw in draws if draw.augmentation is not None]
+        inputs, targets = self._examples(
+            by_step([draw.examples for draw in draws]), by_step(drawn) if drawn else None
+        )
+        return inputs.view(*shape, *inputs.shape[1:]), targets.view(*shape, *targets.shape[1:])
+
+    def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The test set, ready for the model."""
+        for inputs, targets in batched(self._test.inputs, self._test.targets, EVALUATION_BATCH):
+            yield (inputs if self._task.prepare is None else self._task.prepare(inputs)), targets
+
+    def _examples(
+        self,
+        examples: NDArray[np.int64],
+        augmentation: NDArray[np.int64] | None,
+    ) -> tuple[Tensor, Tensor]:
+        rows = torch.from_numpy(examples).to(self._device)
+        inputs, targets = self._train.inputs[rows], self._train.targets[rows]
+        if self._task.prepare is not None:
+            inputs = self._task.prepare(inputs)
+        if self._task.augment is not None and augmentation is not None:
+            inputs = self._task.augment.apply(
+                inputs, torch.from_numpy(augmentation).to(self._device)
+            )
+        return inputs, targets
+
+
 class Trainer:
     """Trains and evaluates models of one task, one at a time."""
 
     def __init__(self, task: Task, device: torch.device) -> None:
         module = task.initial_model().to(device)
         self._task = task
-        self._device = device
+        self.data = DeviceData(task, device)
         self.layout = Layout.of(module)
         self.initial = self.layout.vector_of(module)
         self._bound = self.layout.bind(module)
-        self._train = task.train.to(device)
-        self._test = task.test.to(device)
 
     def train(self, base: Tensor, node: int, round: int) -> Tensor:
         """The weights after `node` trained `base` on its own data in `round`."""
         task, bound = self._task, self._bound
-        inputs, targets, torch_seed = self._batches(node, round)
+        draw = task.draw(node, round)
         # Drawing by name, not by who computes: any worker gives this training the same numbers.
-        torch.default_generator.manual_seed(torch_seed)
+        torch.default_generator.manual_seed(draw.torch_seed)
         bound.load(base)
         bound.module.train()
         momenta: list[Tensor] = []
-        for batch, wanted in _batched(inputs, targets, task.batch):
-            loss = task.loss(bound.module(batch), wanted)
+        for inputs, targets in batched(*self.data.batches(draw), task.batch):
+            loss = task.loss(bound.module(inputs), targets)
             gradients = torch.autograd.grad(loss, bound.parameters, materialize_grads=True)
             sgd_step(task.sgd, bound.parameters, list(gradients), momenta)
         return bound.saved()
@@ -64,26 +112,20 @@ class Trainer:
         task, module = self._task, self._bound.module
         self._bound.load(vector)
         module.eval()
-        total, loss = 0.0, 0.0
-        for batch, wanted in _batched(self._test.inputs, self._test.targets, EVALUATION_BATCH):
-            outputs = module(batch if task.prepare is None else task.prepare(batch))
-            total += task.measure.per_example(outputs, wanted).sum(dtype=torch.float64).item()
-            loss += task.loss(outputs, wanted).item() * len(wanted)
+        sums = []
+        for inputs, targets in self.data.test_batches():
+            outputs = module(inputs)
+            measured = task.measure.per_example(outputs, targets).sum(dtype=torch.float64)
+            sums.append(
+                torch.stack([measured, task.loss(outputs, targets).double() * len(targets)])
+            )
+        # Read from the device once, at the end.
+        total, loss = torch.stack(sums).sum(dim=0).tolist()
         return metrics_of(task, total, loss)
 
-    def _batches(self, node: int, round: int) -> tuple[Tensor, Tensor, int]:
-        draw = self._task.draw(node, round)
-        rows = torch.from_numpy(draw.examples).to(self._device)
-        inputs, targets = self._train.inputs[rows], self._train.targets[rows]
-        if self._task.prepare is not None:
-            inputs = self._task.prepare(inputs)
-        if self._task.augment is not None and draw.augmentation is not None:
-            drawn = torch.from_numpy(draw.augmentation).to(self._device)
-            inputs = self._task.augment.apply(inputs, drawn)
-        return inputs, targets, draw.torch_seed
 
-
-def _batched(inputs: Tensor, targets: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def batched(inputs: Tensor, targets: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Both tensors in batches of `size` examples."""
     return zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
 
 

@@ -24,7 +24,8 @@ class Recorder:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._columns: dict[str, tuple[str, ...]] = {}
-        self._pending: dict[str, list[str]] = {}
+        self._files: dict[str, tuple[int, list[str]]] = {}
+        """By table: how long its file is, in bytes, and the lines that are not in it yet."""
         self._held = 0
         self._flush_at = 0.0
 
@@ -37,17 +38,22 @@ class Recorder:
             if set(known) != set(columns):
                 raise ValueError(f"{table} has columns {known}, this row has {tuple(columns)}")
             columns = {name: columns[name] for name in known}
-        self._pending[table].append(line(tuple(columns.values())))
+        self._files[table][1].append(line(tuple(columns.values())))
         self._held += 1
         if self._held >= _ROWS_HELD or time.monotonic() >= self._flush_at:
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything recorded so far to the operating system."""
-        for table, lines in self._pending.items():
+        """Hand everything recorded so far to the operating system.
+
+        Ctrl-C may strike anywhere in here. Lines and length change in one step, so a flush that was cut
+        short is done once more at the same place, and no row is lost or written twice.
+        """
+        for table, (length, lines) in self._files.items():
             if lines:
-                self._append(self._directory / f"{table}.csv", "\n".join(lines) + "\n")
-                lines.clear()
+                data = ("\n".join(lines) + "\n").encode()
+                self._write(self._directory / f"{table}.csv", length, data)
+                self._files[table] = (length + len(data), [])
         self._held = 0
         self._flush_at = time.monotonic() + _FLUSH_EVERY_S
 
@@ -57,16 +63,18 @@ class Recorder:
         missing = TABLES[table].columns.keys() - set(columns)
         if missing:
             raise ValueError(f"a row of {table} lacks {', '.join(sorted(missing))}")
+        self._files[table] = (0, [line(columns)])
         self._columns[table] = columns
-        self._pending[table] = [line(columns)]
         return columns
 
-    def _append(self, path: Path, text: str) -> None:
-        # One write of whole lines to a file in append mode: nothing else can come between.
+    def _write(self, path: Path, at: int, data: bytes) -> None:
         try:
-            with path.open("ab", buffering=0) as file:
-                data = text.encode()
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+            try:
                 while data:
-                    data = data[os.write(file.fileno(), data) :]
+                    written = os.pwrite(descriptor, data, at)
+                    at, data = at + written, data[written:]
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise PlexusError(f"{path}: cannot be written: {error.strerror}") from None

@@ -61,23 +61,25 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class ProtocolBench(Struct, frozen=True, kw_only=True):
-    """What simulating the protocol alone costs. Set-up is not counted."""
+    """What simulating the protocol alone costs."""
 
     nodes: int
     hours: float
     churn: bool
     cpu_s_per_simulated_hour: float
-    """Processor seconds for each simulated hour."""
+    """Processor seconds for each simulated hour, after set-up."""
     messages_per_s: float
-    """Simulated messages for each processor second."""
+    """Messages delivered or lost, for each processor second."""
     peak_mb: float
     """The most memory the process ever held, in megabytes of 10⁶ bytes."""
-    messages: int
-    """Messages simulated."""
+    setup_cpu_s: float
+    """Processor seconds before virtual time began, not counted above."""
     rounds: int
+    events: int
+    messages: dict[str, Traffic]
+    """By type of message."""
     joins_and_leaves_per_hour: float
     """How much churn there was."""
-    setup_s: float
-    """Processor seconds before virtual time began, not counted above."""
+    mean_online: float
     digest: str
     """Of the event trace."""

@@ -14,6 +14,11 @@ def metric(name: str, value: float | None) -> str:
     return f"{100 * value:.1f} %" if name in _PERCENT else f"{value:.4g}"
 
 
+def metric_name(name: str) -> str:
+    """Abbreviations in capitals, as they are written in a text."""
+    return name.upper() if name in ("mse", "rmse", "mae", "auc") else name
+
+
 def is_percentage(name: str) -> bool:
     """Whether this metric is a share of one, shown in percent."""
     return name in _PERCENT
@@ -30,7 +35,7 @@ def size(count: float) -> str:
 
 def whole(count: int) -> str:
     """A count with its thousands apart."""
-    return f"{count:,}".replace(",", " ")
+    return f"{count:,}"
 
 
 def clock(seconds: float) -> str:

@@ -19,14 +19,20 @@ class AggregationTask:
         self._parameters = parameters
         self.k_agg = k_agg
         self.collecting = False
+        self._combining = False
         self._models: dict[NodeId, tuple[Model, int]] = {}
         self._participants = 0
         self._first_at = 0.0
         self._timed_out = False
 
-    def reset(self) -> None:
-        """The node was offline: the models collected are gone, the round is not taken up again."""
-        self.collecting = False
+    def reset(self, k_held: int) -> None:
+        """The node was offline: the models collected are gone. `k_held` is the newest round it has.
+
+        A round begun and not finished is forgotten with its models: to call its messages stale would
+        acknowledge models that nobody aggregates.
+        """
+        self.k_agg = k_held
+        self.collecting = self._combining = False
         self._models.clear()
 
     def on_request(self, src: NodeId, request: AggregateRequest) -> bool:
@@ -43,13 +49,15 @@ class AggregationTask:
         return fresh
 
     def on_timeout(self, _: int) -> None:
-        self._timed_out = True
-        self._complete()
+        if self.collecting:
+            self._timed_out = True
+            self._complete()
 
     def on_aggregated(self, event: Aggregated) -> bool:
         """Says whether the result is of the round the task is in, rather than of one it left behind."""
-        if event.round != self.k_agg:
+        if not self._combining or event.round != self.k_agg:
             return False
+        self._combining = False
         self._node.report(
             AggregationCompleted(
                 round=event.round,
@@ -72,7 +80,6 @@ class AggregationTask:
         self._abandon()
         self.k_agg = k
         self.collecting = True
-        self._models.clear()
         self._participants = 0
         self._timed_out = False
         self._first_at = self._node.now
@@ -87,17 +94,19 @@ class AggregationTask:
             self._complete()
 
     def _complete(self) -> None:
-        self.collecting = False
+        self.collecting, self._combining = False, True
         self._acknowledge()
         models, samples = zip(*self._models.values(), strict=True)
         self._node.outbox.append(Aggregate(self.k_agg, models, samples))
 
     def _abandon(self) -> None:
         """The network has gone ahead: release those who wait for this round."""
+        self._combining = False
         if self.collecting:
             self.collecting = False
             self._node.cancel_timer(AGGREGATION)
             self._acknowledge()
+        self._models.clear()
 
     def _acknowledge(self) -> None:
         self._node.send(tuple(self._models), Ack(self.k_agg))

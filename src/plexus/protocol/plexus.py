@@ -115,7 +115,7 @@ class PlexusNode(Machine):
     def _on_online(self, _: WentOnline) -> None:
         self.sampler.reset()
         self.training.reset()
-        self.aggregation.reset()
+        self.aggregation.reset(self.held_round)
         self.membership.raise_counter(online=True)
         self._save()
         self.membership.advertise_joined()
@@ -168,14 +168,15 @@ class PlexusNode(Machine):
 
     # Sampling (III-D)
 
-    def _search(self, purpose: str, k: int) -> None:
+    def _search(self, purpose: str, k: int, model: Model = None) -> None:
         candidates = self.roster.candidates(self.membership.view, k)
         asking = purpose == RESTART
         sample = SampleSearch(
             self.me, candidates, self.parameters.sample_size, parallel=1 if asking else None
         )
         # Who only asks whether a restart is needed is no sign of progress.
-        self.sampler.begin(Search(purpose, k, sample, announced=k - 1 if asking else k))
+        announced = k - 1 if asking else k
+        self.sampler.begin(Search(purpose, k, sample, announced, model))
 
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
         self.membership.contacted = True
@@ -204,12 +205,12 @@ class PlexusNode(Machine):
         sample, k = search.sample.found, search.round
         self.report(SampleDerived(k, search.purpose, sample, search.sample.silent))
         if search.purpose == PARTICIPANTS:
-            self._push(k, self.held_model, sample)
+            self._push(k, search.model, sample)
         elif search.purpose == AGGREGATOR:
             self.training.send_to_best(sample)
         elif search.purpose == RESTART:
             self._restart(k, sample)
-        elif self.me in sample:
+        elif self.me in sample and self.held_round < FIRST_ROUND:
             self._train(k, self.held_model, len(sample))
 
     # Training (III-C)
@@ -223,12 +224,11 @@ class PlexusNode(Machine):
     def _train(self, k: int, model: Model, participants: int) -> None:
         if self.training.begin(k, model, participants):
             self.sampler.give_up(AGGREGATOR)
-            self.watchdog.notice_own_work(k)
+            self._notice_own_work(k)
             self._hold(k, model)
 
     def _on_trained(self, trained: Trained) -> None:
-        if trained.round == self.training.k_train:
-            self.training.trained = trained
+        if self.training.on_trained(trained):
             self._search(AGGREGATOR, trained.round + 1)
 
     def _on_ack(self, _: NodeId, ack: Ack) -> None:
@@ -237,8 +237,9 @@ class PlexusNode(Machine):
             self.sampler.give_up(AGGREGATOR)
 
     def _on_ack_timeout(self, _: int) -> None:
-        self.training.give_up_on_aggregator()
-        self._search(AGGREGATOR, self.training.k_train + 1)
+        if self.training.awaited is not None:
+            self.training.give_up_on_aggregator()
+            self._search(AGGREGATOR, self.training.k_train + 1)
 
     def _retry_if_aggregator_left(self) -> None:
         if self.training.aggregator_left:
@@ -251,13 +252,14 @@ class PlexusNode(Machine):
         self._merge(request)
         if self.aggregation.on_request(src, request):
             self.sampler.give_up(PARTICIPANTS)
-            self.watchdog.notice_own_work(request.round)
+            self._notice_own_work(request.round)
         self._retry_if_aggregator_left()
 
     def _on_aggregated(self, aggregated: Aggregated) -> None:
         if self.aggregation.on_aggregated(aggregated):
             self._hold(aggregated.round, aggregated.model)
-            self._search(PARTICIPANTS, aggregated.round)
+            # Not the held model: by the time the sample is found, that may be of a newer round.
+            self._search(PARTICIPANTS, aggregated.round, aggregated.model)
 
     def _push(self, k: int, model: Model, sample: tuple[NodeId, ...]) -> None:
         view = self.membership.view.snapshot()
@@ -266,8 +268,14 @@ class PlexusNode(Machine):
     # The watchdog: not in the paper, see watchdog.py
 
     def _on_watchdog(self, _: int) -> None:
-        if self.watchdog.is_due(self.held_round):
+        # Asking many silent nodes one by one may take longer than the watchdog waits: let it finish.
+        if self.watchdog.is_due(self.held_round) and not self.sampler.is_searching(RESTART):
             self._search(RESTART, self.watchdog.k_seen + 1)
+
+    def _notice_own_work(self, k: int) -> None:
+        """A node that has work need not ask whether to start some."""
+        self.watchdog.notice_own_work(k)
+        self.sampler.give_up(RESTART)
 
     def _restart(self, k: int, sample: tuple[NodeId, ...]) -> None:
         if k <= self.watchdog.k_seen:  # progress came while asking

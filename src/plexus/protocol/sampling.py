@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from plexus.protocol.api import TimerKey
 from plexus.protocol.machine import Machine
-from plexus.protocol.messages import NodeId, Ping, Pong
+from plexus.protocol.messages import Model, NodeId, Ping, Pong
 
 
 class SampleSearch:
@@ -85,13 +85,17 @@ class SampleSearch:
 class Search:
     """A search on the way: for what, the sample of which round, and the round its pings speak of."""
 
-    __slots__ = ("announced", "purpose", "round", "sample")
+    __slots__ = ("announced", "model", "purpose", "round", "sample")
 
-    def __init__(self, purpose: str, round: int, sample: SampleSearch, announced: int) -> None:
+    def __init__(
+        self, purpose: str, round: int, sample: SampleSearch, announced: int, model: Model = None
+    ) -> None:
         self.purpose = purpose
         self.round = round
         self.sample = sample
         self.announced = announced
+        self.model = model
+        """What the sample is to be sent, if that is settled already."""
 
 
 class Sampler:
@@ -121,6 +125,9 @@ class Sampler:
         """Forget all searches (their timers are gone with the node's last session)."""
         self._exchanges.clear()
 
+    def is_searching(self, purpose: str) -> bool:
+        return any(search.purpose == purpose for search in self._exchanges.values())
+
     def search_of(self, exchange: int) -> Search | None:
         return self._exchanges.get(exchange)
 
@@ -131,9 +138,10 @@ class Sampler:
             self._go_on(search)
 
     def on_timeout(self, exchange: int) -> None:
-        search = self._exchanges.pop(exchange)
-        search.sample.timed_out()
-        self._go_on(search)
+        search = self._exchanges.pop(exchange, None)
+        if search is not None:
+            search.sample.timed_out()
+            self._go_on(search)
 
     def _go_on(self, search: Search) -> None:
         contact = search.sample.to_ping()

@@ -52,6 +52,13 @@ class TrainingTask:
         self._node.report(TrainingStarted(k))
         return True
 
+    def on_trained(self, trained: Trained) -> bool:
+        """Says whether it is the training the task is at, rather than one it left behind."""
+        if not self.busy or self.trained is not None or trained.round != self.k_train:
+            return False
+        self.trained = trained
+        return True
+
     def send_to_best(self, sample: tuple[NodeId, ...]) -> None:
         """Choose the aggregator of round k + 1 in its sample and send it the trained model."""
         assert self.trained is not None

@@ -39,7 +39,7 @@ class Accounts:
         self.sent_bytes = array("q", bytes(8 * nodes))
         self.received_bytes = array("q", bytes(8 * nodes))
         self.lost_bytes = 0
-        """Sent in full, but the receiver was offline when it arrived."""
+        """Sent in full, but the receiver was offline when it was sent or arrived."""
         self.cut_bytes = 0
         """Sent of transfers that were cut because one end went offline."""
         self.lost_messages = 0
@@ -51,9 +51,9 @@ class Accounts:
         entry[1] += count * size_bytes
         self.sent_bytes[src] += count * size_bytes
 
-    def begin_transfer(self, kind: type[Message], has_view: bool) -> None:
-        self.messages[NAMES[kind]][0] += 1
-        self.messages[VIEW][0] += has_view
+    def begin_transfers(self, kind: type[Message], count: int, has_view: bool) -> None:
+        self.messages[NAMES[kind]][0] += count
+        self.messages[VIEW][0] += count * has_view
 
     def send_transfer(self, src: int, kind: type[Message], sent: int, view_bytes: int) -> None:
         """The frame with the view goes first: of a cut transfer, the model is what is missing."""
@@ -62,12 +62,9 @@ class Accounts:
         self.messages[NAMES[kind]][1] += sent - of_view
         self.sent_bytes[src] += sent
 
-    def receive(self, dst: int, size_bytes: int) -> None:
-        self.received_bytes[dst] += size_bytes
-
-    def lose(self, size_bytes: int) -> None:
-        self.lost_messages += 1
-        self.lost_bytes += size_bytes
+    def lose(self, count: int, size_bytes: int) -> None:
+        self.lost_messages += count
+        self.lost_bytes += count * size_bytes
 
     def table(self) -> dict[str, dict[str, int]]:
         return {name: {"count": c, "bytes": b} for name, (c, b) in self.messages.items()}

@@ -44,12 +44,16 @@ class Network:
         if src in to:
             self._kernel.at(self._kernel.now, src, Received(src, body))
             to = tuple(node for node in to if node != src)
+        # Nobody listens at a node that is offline: what is sent there is lost at once.
+        online = self._online
+        there = [node for node in to if online[node]]
         if hasattr(body, "model"):
-            self._transfer(src, to, body)
+            self._transfer(src, there, len(to), body)
         else:
             size_bytes = frame_bytes(body)
             self._accounts.send_control(src, type(body), len(to), size_bytes)
-            self._kernel.spread(to, self.delays_s(src), Received(src, body, size_bytes))
+            self._accounts.lose(len(to) - len(there), size_bytes)
+            self._kernel.spread(there, self.delays_s(src), Received(src, body, size_bytes))
 
     def cut(self, node: NodeId) -> None:
         """A node goes offline: what it was sending or receiving stops here; sent bytes count."""
@@ -71,17 +75,12 @@ class Network:
         """What transfers under way have moved so far."""
         return self._transfers.in_flight_bytes(self._kernel.now)
 
-    def _transfer(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+    def _transfer(self, src: NodeId, to: list[NodeId], asked: int, body: Message) -> None:
         total = frame_bytes(body, self._model_bytes) + self._model_bytes
         received = Received(src, body, total)
-        flows = []
-        for dst in to:
-            self._accounts.begin_transfer(type(body), hasattr(body, "view"))
-            if self._online[dst]:
-                flows.append(Flow(src, dst, total, received))
-            else:  # no connection, so nothing is sent
-                self._accounts.lose(0)
-        self._transfers.begin(flows, self._kernel.now)
+        self._accounts.begin_transfers(type(body), asked, hasattr(body, "view"))
+        self._accounts.lose(asked - len(to), 0)  # no connection, so nothing was sent
+        self._transfers.begin([Flow(src, dst, total, received) for dst in to], self._kernel.now)
 
     def _at(self, time_s: float, flow: Flow) -> int:
         return self._kernel.at(time_s, INTERNAL, partial(self._on_flow_due, flow))

@@ -144,7 +144,7 @@ class Runtime:
         kind = type(event)
         if kind is Received:
             if not self.online[target]:
-                self.accounts.lose(event.size_bytes)
+                self.accounts.lose(1, event.size_bytes)
                 return
             self.accounts.received_bytes[target] += event.size_bytes
         elif kind is TimerFired:

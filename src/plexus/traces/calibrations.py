@@ -7,6 +7,9 @@ with which, how closely, and how to check). Changing one changes every generated
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from plexus.errors import PlexusError
 
 # Points (share of devices, value) of a distribution's quantile function; log-linear in between.
 Quantiles = tuple[tuple[float, float], ...]
@@ -47,32 +50,56 @@ class Calibration(Struct, frozen=True):
     share_alpha: float
     """The others' online shares follow a Beta distribution with these two parameters."""
     share_beta: float
+    peak_online: float
+    """The share of devices online in the best hour of the day that follows from all the rest."""
     sessions: Durations
     gaps: Durations
     start_rate_by_hour: tuple[float, ...]
     """How readily an offline device comes online in each hour of the day; the mean is 1."""
 
+    def with_peak(self, peak_online: float) -> Calibration:
+        """The same world with more or fewer devices online, `peak_online` of them in the best hour."""
+        total = self.share_alpha + self.share_beta
+        mean = self.share_alpha / total * peak_online / self.peak_online
+        if not 0 < mean < 1:
+            highest = self.peak_online * total / self.share_alpha
+            raise PlexusError(f"peak_online = {peak_online}: must be between 0 and {highest:.2f}")
+        return replace(
+            self,
+            share_alpha=total * mean,
+            share_beta=total * (1 - mean),
+            peak_online=peak_online,
+        )
+
 
 FEDSCALE = Calibration(
     rare_share=0.0,
     rare_online=0.0,
-    share_alpha=1.4,
-    share_beta=5.6,
-    sessions=Durations(0.30, 6.0, 1.3, 21.0 * 60, 1.65),
-    gaps=Durations(0.40, 4.0, 1.8, 0.0, 1.2),
-    start_rate_by_hour=(1.0,) * 24,
-)
+    share_alpha=3.3,
+    share_beta=12.9,
+    peak_online=0.233,
+    sessions=Durations(0.37, 8.0, 1.4, 28.0 * 60, 1.5),
+    gaps=Durations(0.42, 4.0, 1.8, 0.0, 1.2),
+    start_rate_by_hour=(
+        0.95, 1.05, 1.21, 1.32, 1.34, 1.35, 1.33, 1.28, 1.22, 1.12, 1.03, 0.97,
+        0.93, 0.91, 0.88, 0.90, 0.89, 0.91, 0.91, 0.89, 0.81, 0.71, 0.59, 0.50,
+    ),
+)  # fmt: skip
 """15 to 24 % online by the hour, sessions of 8 minutes in the median and an hour on average."""
 
 STRICT = Calibration(
     rare_share=0.27,
     rare_online=0.001,
-    share_alpha=0.9,
-    share_beta=7.0,
-    sessions=Durations(0.30, 6.0, 1.3, 10.3 * 60, 1.65),
-    gaps=Durations(0.40, 4.0, 1.8, 0.0, 1.2),
-    start_rate_by_hour=(1.0,) * 24,
-)
+    share_alpha=1.0,
+    share_beta=7.7,
+    peak_online=0.121,
+    sessions=Durations(0.37, 8.0, 1.4, 14.5 * 60, 1.5),
+    gaps=Durations(0.42, 4.0, 1.8, 0.0, 1.2),
+    start_rate_by_hour=(
+        1.19, 1.58, 1.79, 1.87, 1.79, 1.61, 1.40, 0.94, 0.72, 0.72, 0.58, 0.47,
+        0.59, 0.40, 0.59, 0.65, 0.88, 0.89, 1.16, 0.43, 0.45, 0.73, 1.12, 1.45,
+    ),
+)  # fmt: skip
 """Idle, charging and on WiFi: 8 % online on average, a quarter of the devices hardly ever."""
 
 CALIBRATIONS = {"fedscale": FEDSCALE, "strict": STRICT}

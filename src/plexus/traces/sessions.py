@@ -52,7 +52,7 @@ def pack(sessions: Sequence[Rows]) -> Sessions:
     """The compact form of a list of per-device rows."""
     if isinstance(sessions, Sessions):
         return sessions
-    rows = np.concatenate([np.empty((0, 2)), *(np.reshape(s, (-1, 2)) for s in sessions)])
+    rows = np.concatenate([np.empty((0, 2)), *sessions])
     return Sessions(rows, _bounds([len(s) for s in sessions]))
 
 

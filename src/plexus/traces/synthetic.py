@@ -8,6 +8,8 @@ session at a time, so that 100,000 of them take a second.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +18,7 @@ from plexus.traces import calibrations as fitted
 from plexus.traces.api import Availability, Device
 from plexus.traces.calibrations import Calibration, Durations, Quantiles
 from plexus.traces.cities import City, great_circle_km
-from plexus.traces.sessions import Sessions, shift
+from plexus.traces.sessions import Sessions
 
 DAY_S = 86400.0
 PERIOD_S = 7 * DAY_S
@@ -64,10 +66,9 @@ def generate_availability(nodes: int, calibration: Calibration, seed: int) -> Av
     """One looping week per device."""
     rng = array_stream(seed, "traces", "availability")
     shares = _online_shares(nodes, calibration, rng)
-    seam_s = rng.random(nodes) * PERIOD_S
-    week = _renewal(shares, seam_s, calibration, rng)
-    periods_s = np.full(nodes, PERIOD_S)
-    return Availability(shift(week, PERIOD_S - seam_s, periods_s), PERIOD_S)
+    # Whole seconds, so that adding and taking off a week leaves them exact.
+    seam_s = np.floor(rng.random(nodes) * PERIOD_S)
+    return Availability(_rotate(_renewal(shares, seam_s, calibration, rng), seam_s), PERIOD_S)
 
 
 def _online_shares(nodes: int, calibration: Calibration, rng: np.random.Generator) -> Floats:
@@ -76,86 +77,117 @@ def _online_shares(nodes: int, calibration: Calibration, rng: np.random.Generato
     return np.clip(shares, 1e-4, 0.99)
 
 
+class _Step(NamedTuple):
+    """The k-th session of each device still in play."""
+
+    devices: NDArray[np.int32]
+    start_s: Floats
+    end_s: Floats
+
+
 def _renewal(
     shares: Floats, seam_s: Floats, calibration: Calibration, rng: np.random.Generator
-) -> Sessions:
-    """Sessions over one period; time 0 of device i is `seam_s[i]` on the clock of the day."""
+) -> list[_Step]:
+    """Sessions over one period from `seam_s` on, all devices one session further in each step."""
     clock = _DayClock(calibration.start_rate_by_hour)
-    gap_median_s = _gap_medians(shares, calibration)
-    devices = np.arange(len(shares))
-    online = rng.random(len(shares)) < shares
+    sessions, gaps = calibration.sessions, calibration.gaps
+    session_log = np.log(np.full(1, sessions.median_s))
+    gap_log = np.log(_gap_medians(shares, calibration))
+    devices = np.arange(len(shares), dtype=np.int32)
+    until_s = seam_s + PERIOD_S
     # What remains of the session or gap under way: lengths seen from inside are length-biased.
+    online = rng.random(len(shares)) < shares
     here = rng.random(len(shares))
-    session_s = here * _draw(calibration.sessions, calibration.sessions.median_s, rng, here.size, 1)
-    gap_s = here * _draw(calibration.gaps, gap_median_s, rng, here.size, 1)
-    start_s = np.where(online, 0.0, clock.later(seam_s, gap_s) - seam_s)
-    end_s = start_s + np.where(
-        online,
-        session_s,
-        _draw(calibration.sessions, calibration.sessions.median_s, rng, here.size),
-    )
-    steps: list[tuple[NDArray[np.intp], Floats, Floats]] = []
-    while len(devices):
-        alive = start_s < PERIOD_S
+    rest_s = here * _draw(sessions, session_log, rng, len(shares), bias=1)
+    wait_s = here * _draw(gaps, gap_log, rng, len(shares), bias=1)
+    start_s = np.where(online, seam_s, clock.later(seam_s, wait_s))
+    end_s = start_s + np.where(online, rest_s, _draw(sessions, session_log, rng, len(shares)))
+    steps: list[_Step] = []
+    while True:
+        alive = start_s < until_s
         devices, start_s, end_s = devices[alive], start_s[alive], end_s[alive]
-        steps.append((devices, start_s, np.minimum(end_s, PERIOD_S)))
-        seam, gap_median_s = seam_s[devices], gap_median_s[alive]
-        gap_s = _draw(calibration.gaps, gap_median_s, rng, len(devices))
-        start_s = clock.later(seam + end_s, gap_s) - seam
-        end_s = start_s + _draw(
-            calibration.sessions, calibration.sessions.median_s, rng, len(devices)
-        )
-    return _by_device(steps, len(shares))
+        until_s, gap_log = until_s[alive], gap_log[alive]
+        if not len(devices):
+            return steps
+        steps.append(_Step(devices, start_s, np.minimum(end_s, until_s)))
+        start_s = clock.later(end_s, _draw(gaps, gap_log, rng, len(devices)))
+        end_s = start_s + _draw(sessions, session_log, rng, len(devices))
 
 
-def _by_device(steps: list[tuple[NDArray[np.intp], Floats, Floats]], nodes: int) -> Sessions:
-    """Step k holds the k-th session of each device still in play: its place needs no sorting."""
-    counts = np.zeros(nodes, np.int64)
-    for devices, _, _ in steps:
-        counts[devices] += 1
-    bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+def _rotate(steps: list[_Step], seam_s: Floats) -> Sessions:
+    """Lay the steps out by device, wrapped into one period. Every row's place is known: no sorting.
+
+    A device's rows that begin after the period's end come first there, before them the end of a
+    session that crosses it.
+    """
+    before = np.zeros(len(seam_s), np.int64)
+    after, crosses = before.copy(), before.copy()
+    for devices, start_s, end_s in steps:
+        late = start_s >= PERIOD_S
+        after[devices] += late
+        before[devices] += ~late
+        crosses[devices] += ~late & (end_s > PERIOD_S)
+    bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(before + after + crosses)))
+    first_late, first_early = bounds[:-1] + crosses - before, bounds[:-1] + crosses + after
     rows = np.empty((int(bounds[-1]), 2))
     for k, (devices, start_s, end_s) in enumerate(steps):
-        place = bounds[devices] + k
-        rows[place, 0] = start_s
-        rows[place, 1] = end_s
-    return Sessions(rows, bounds)
+        late = start_s >= PERIOD_S
+        place = np.where(late, first_late[devices], first_early[devices]) + k
+        rows[place, 0] = np.where(late, start_s - PERIOD_S, start_s)
+        rows[place, 1] = np.where(late, end_s - PERIOD_S, np.minimum(end_s, PERIOD_S))
+        over = ~late & (end_s > PERIOD_S)
+        rows[bounds[devices[over]], 0] = 0.0
+        rows[bounds[devices[over]], 1] = end_s[over] - PERIOD_S
+    return _unite_touching(rows, bounds)
+
+
+def _unite_touching(rows: Floats, bounds: NDArray[np.int64]) -> Sessions:
+    """A device online where its week ends and begins has two rows that meet there: make them one."""
+    meets = np.zeros(len(rows), np.bool_)
+    meets[:-1] = rows[:-1, 1] == rows[1:, 0]
+    meets[bounds[1:][bounds[1:] > bounds[:-1]] - 1] = False  # the next row is another device's
+    rows[1:, 0][meets[:-1]] = rows[:-1, 0][meets[:-1]]
+    removed = np.concatenate((np.zeros(1, np.int64), np.cumsum(meets, dtype=np.int64)))
+    return Sessions(rows[~meets], bounds - removed[bounds])
 
 
 def _draw(
-    durations: Durations,
-    median_s: Floats | float,
-    rng: np.random.Generator,
-    count: int,
-    bias: int = 0,
+    durations: Durations, log_median: Floats, rng: np.random.Generator, count: int, bias: int = 0
 ) -> Floats:
     """Lengths of at least a second. `bias` 1 draws them as a random instant would meet them."""
-    flicker = durations.flicker_share
+    flicker: Floats | float = durations.flicker_share
     if bias:  # each component weighs as much as the time it covers
-        short_s = flicker * durations.flicker_median_s * np.exp(durations.flicker_sigma**2 / 2)
-        long_s = (1 - flicker) * np.asarray(median_s) * np.exp(durations.sigma**2 / 2)
+        short_s = durations.flicker_share * _log_normal_mean_s(
+            np.log(durations.flicker_median_s), durations.flicker_sigma
+        )
+        long_s = (1 - durations.flicker_share) * _log_normal_mean_s(log_median, durations.sigma)
         flicker = short_s / (short_s + long_s)
     short = rng.random(count) < flicker
     sigma = np.where(short, durations.flicker_sigma, durations.sigma)
-    log_median = np.where(short, np.log(durations.flicker_median_s), np.log(median_s))
-    drawn = np.exp(log_median + sigma * (rng.standard_normal(count) + bias * sigma))
-    return np.asarray(np.maximum(drawn, 1.0), np.float64)
+    exponent = rng.standard_normal(count)
+    if bias:
+        exponent += sigma
+    exponent *= sigma
+    exponent += np.where(short, np.log(durations.flicker_median_s), log_median)
+    return np.maximum(np.exp(exponent, out=exponent), 1.0, out=exponent)
 
 
 def _gap_medians(shares: Floats, calibration: Calibration) -> Floats:
     """The median of each device's long gaps that gives it its online share."""
-    session_s = _mean_s(calibration.sessions, calibration.sessions.median_s)
+    sessions, gaps = calibration.sessions, calibration.gaps
+    session_s = sessions.flicker_share * _log_normal_mean_s(
+        np.log(sessions.flicker_median_s), sessions.flicker_sigma
+    ) + (1 - sessions.flicker_share) * _log_normal_mean_s(np.log(sessions.median_s), sessions.sigma)
     gap_s = session_s * (1 - shares) / shares
-    gaps = calibration.gaps
-    flicker_s = gaps.flicker_share * gaps.flicker_median_s * np.exp(gaps.flicker_sigma**2 / 2)
+    flicker_s = gaps.flicker_share * _log_normal_mean_s(
+        np.log(gaps.flicker_median_s), gaps.flicker_sigma
+    )
     long_mean_s = np.maximum(gap_s - flicker_s, 1.0) / (1 - gaps.flicker_share)
     return np.asarray(long_mean_s / np.exp(gaps.sigma**2 / 2), np.float64)
 
 
-def _mean_s(durations: Durations, median_s: float) -> float:
-    short_s = durations.flicker_median_s * np.exp(durations.flicker_sigma**2 / 2)
-    long_s = median_s * np.exp(durations.sigma**2 / 2)
-    return float(durations.flicker_share * short_s + (1 - durations.flicker_share) * long_s)
+def _log_normal_mean_s(log_median: Floats | float, sigma: float) -> Floats:
+    return np.asarray(np.exp(np.asarray(log_median) + sigma**2 / 2), np.float64)
 
 
 class _DayClock:

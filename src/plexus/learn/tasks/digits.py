@@ -26,20 +26,19 @@ def build(spec: DigitsSpec, nodes: int, seed: int) -> Task:
     source = load_digits()
     inputs = torch.from_numpy((source.data / 16).astype(np.float32))
     targets = torch.from_numpy(source.target.astype(np.int64))
-    train_rows, test_rows = partition.split(
-        len(inputs), spec.test_share, array_stream(seed, "learn", "split")
-    )
+    rng = array_stream(seed, "learn", "split")
+    train_rows, test_rows = partition.split(len(inputs), spec.test_share, rng)
     train = _subset(inputs, targets, train_rows)
     return Task(
-        name="digits",
+        name=spec.name,
         seed=seed,
         train=train,
-        parts=_partition(spec, train.targets.numpy(), nodes, seed),
+        parts=partition.by_label(spec, train.targets.numpy(), nodes, seed),
         test=_subset(inputs, targets, test_rows),
         build_model=partial(perceptron, spec.hidden),
         loss=functional.cross_entropy,
         measure=TOP1,
-        sgd=Sgd(spec.learning_rate, spec.momentum, spec.weight_decay),
+        sgd=Sgd.of(spec),
         local_steps=spec.local_steps,
         batch=spec.batch,
     )
@@ -48,17 +47,6 @@ def build(spec: DigitsSpec, nodes: int, seed: int) -> Task:
 def perceptron(hidden: int) -> nn.Module:
     """64 pixels, one hidden layer, ten classes."""
     return nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
-
-
-def _partition(
-    spec: DigitsSpec, labels: partition.Rows, nodes: int, seed: int
-) -> tuple[partition.Rows, ...]:
-    rng = array_stream(seed, "learn", "partition")
-    if spec.partition == "dirichlet":
-        return partition.dirichlet(labels, nodes, spec.alpha, rng)
-    if spec.partition == "shards":
-        return partition.shards(labels, nodes, spec.shards_per_node, rng)
-    return partition.iid(len(labels), nodes, rng)
 
 
 def _subset(inputs: Tensor, targets: Tensor, rows: partition.Rows) -> Examples:

@@ -6,18 +6,25 @@ import difflib
 import importlib
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from plexus.errors import PlexusError
-from plexus.learn.tasks.specs import DigitsSpec, TaskSpec
+from plexus.learn.tasks import specs
+from plexus.learn.tasks.specs import OwnTaskSpec, TaskSpec
 
 if TYPE_CHECKING:
     from plexus.learn.task import Task
 
 TASKS: dict[str, tuple[type[TaskSpec], str]] = {
-    "digits": (DigitsSpec, "plexus.learn.tasks.digits"),
+    "digits": (specs.DigitsSpec, "plexus.learn.tasks.digits"),
+    "digits-by-writer": (specs.WritersSpec, "plexus.learn.tasks.writers"),
+    "cifar10": (specs.Cifar10Spec, "plexus.learn.tasks.cifar10"),
+    "celeba": (specs.CelebaSpec, "plexus.learn.tasks.celeba"),
+    "femnist": (specs.FemnistSpec, "plexus.learn.tasks.femnist"),
+    "movielens": (specs.MovielensSpec, "plexus.learn.tasks.movielens"),
 }
 """Name -> its parameters, and the module whose `build(spec, nodes, seed)` makes the task."""
 
@@ -27,13 +34,19 @@ def create_task(name: str, nodes: int, seed: int, **parameters: Any) -> Task:
     return build_task(parse_task({"name": name, **parameters}), nodes, seed)
 
 
-def parse_task(table: Mapping[str, Any]) -> TaskSpec:
-    """Check a `[task]` table; what is wrong is named by its key."""
-    if "name" not in table:
-        raise PlexusError(f"task.name is missing: one of {', '.join(TASKS)}")
+def parse_task(table: Mapping[str, Any] | str) -> TaskSpec | OwnTaskSpec:
+    """Check a `[task]` table, or a task's mere name; what is wrong is named by its key."""
+    if isinstance(table, str):
+        table = {"name": table}
+    if not isinstance(table.get("name"), str):
+        raise PlexusError(
+            f"task.name is missing: one of {', '.join(TASKS)}, or package.module:factory"
+        )
     name = table["name"]
+    if ":" in name:
+        return OwnTaskSpec(name, {key: value for key, value in table.items() if key != "name"})
     if name not in TASKS:
-        raise PlexusError(f"task.name: unknown task {name!r}{_hint(str(name), TASKS)}")
+        raise PlexusError(f"task.name: unknown task {name!r}{_hint(name, TASKS)}")
     spec_type, _ = TASKS[name]
     known = [field.encode_name for field in msgspec.structs.fields(spec_type)]
     for key in table:
@@ -45,12 +58,23 @@ def parse_task(table: Mapping[str, Any]) -> TaskSpec:
         raise PlexusError(_one_line(str(error))) from None
 
 
-def build_task(spec: TaskSpec, nodes: int, seed: int) -> Task:
-    """The task that `spec` describes, divided among `nodes` nodes."""
+def build_task(
+    spec: TaskSpec | OwnTaskSpec, nodes: int, seed: int, base_dir: Path | None = None
+) -> Task:
+    """The task that `spec` describes, divided among `nodes` nodes.
+
+    `base_dir` is the session file's folder: paths and the user's modules are found from there.
+    """
     if nodes < 1:
         raise PlexusError(f"nodes is {nodes}: a task needs at least 1")
-    name = str(spec.__struct_config__.tag)
-    module = importlib.import_module(TASKS[name][1])
+    if isinstance(spec, OwnTaskSpec):
+        from plexus.learn.own import build_own
+
+        return build_own(spec, nodes, seed, base_dir or Path())
+    data = getattr(spec, "data", None)
+    if data is not None and base_dir is not None:
+        spec = msgspec.structs.replace(spec, data=str(base_dir / Path(data).expanduser()))
+    module = importlib.import_module(TASKS[spec.name][1])
     task: Task = module.build(spec, nodes, seed)
     return task
 

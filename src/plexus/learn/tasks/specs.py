@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -11,6 +12,7 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 Momentum = Annotated[float, Meta(ge=0, lt=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
+Partition = Literal["iid", "dirichlet", "shards"]
 
 
 class TaskSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="name"):
@@ -20,19 +22,112 @@ class TaskSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, ta
     """Steps of SGD in one local training."""
     batch: Count = 20
     """Examples per step."""
+    learning_rate: Positive
+    """Step size of SGD."""
+    momentum: Momentum = 0.0
+    """Starts anew with each local training."""
+    weight_decay: NotNegative = 0.0
+    """Of SGD: the L2 penalty on weights."""
+
+    @property
+    def name(self) -> str:
+        return str(self.__struct_config__.tag)
+
+    def table(self) -> dict[str, Any]:
+        """The complete `[task]` table."""
+        table: dict[str, Any] = msgspec.to_builtins(self)
+        return table
 
 
 class DigitsSpec(TaskSpec, frozen=True, tag="digits"):
     """scikit-learn's bundled 8 x 8 digits: 1,797 images, nothing to download."""
 
-    partition: Literal["iid", "dirichlet", "shards"] = "iid"
+    learning_rate: Positive = 0.3
+    """Step size of SGD."""
+    partition: Partition = "iid"
+    """How the training set is divided among nodes: at random, with classes in Dirichlet shares, or with
+    a few classes a node."""
     alpha: Positive = 0.3
     """Of the Dirichlet partition: the smaller, the more the nodes' classes differ."""
     shards_per_node: Count = 2
     """Of the shards partition: roughly the number of classes a node has."""
     test_share: Share = 0.2
+    """The share of all examples that is held back for evaluation."""
     hidden: Count = 64
     """Width of the one hidden layer."""
-    learning_rate: Positive = 0.3
-    momentum: Momentum = 0.0
-    weight_decay: NotNegative = 0.0
+
+
+class WritersSpec(TaskSpec, frozen=True, tag="digits-by-writer"):
+    """MNIST's digits, one writer a node, tested on other writers; the FEMNIST network."""
+
+    learning_rate: Positive = 0.004
+    """Step size of SGD."""
+    data: str | None = None
+    """Folder of mnist_by_writer.npz or of QMNIST's IDX files."""
+
+
+class Cifar10Spec(TaskSpec, frozen=True, tag="cifar10"):
+    """CIFAR-10 and GN-LeNet: the paper's IID task."""
+
+    learning_rate: Positive = 0.002
+    """Step size of SGD."""
+    momentum: Momentum = 0.9
+    """Of SGD; starts anew with each local training."""
+    partition: Partition = "iid"
+    """How the training set is divided among nodes: at random, with classes in Dirichlet shares, or with
+    a few classes a node."""
+    alpha: Positive = 0.3
+    """Of the Dirichlet partition: the smaller, the more the nodes' classes differ."""
+    shards_per_node: Count = 2
+    """Of the shards partition: roughly the number of classes a node has."""
+    augment: bool = True
+    """Random crop (4 pixels), mirror image and a 16-pixel cutout."""
+    data: str | None = None
+    """Folder of the official binary batches."""
+
+
+class CelebaSpec(TaskSpec, frozen=True, tag="celeba"):
+    """CelebA of LEAF, one celebrity a node: smiling or not."""
+
+    learning_rate: Positive = 0.001
+    """Step size of SGD."""
+    data: str | None = None
+    """Folder with LEAF's train/ and test/ and the photographs in img_align_celeba/."""
+
+
+class FemnistSpec(TaskSpec, frozen=True, tag="femnist"):
+    """FEMNIST of LEAF, one writer a node: 62 characters."""
+
+    learning_rate: Positive = 0.004
+    """Step size of SGD."""
+    data: str | None = None
+    """Folder with LEAF's train/ and test/."""
+
+
+class MovielensSpec(TaskSpec, frozen=True, tag="movielens"):
+    """MovieLens' ratings, one user a node, by matrix factorisation."""
+
+    learning_rate: Positive = 0.2
+    """Step size of SGD."""
+    biases: bool = False
+    """Add a global mean and a bias per user and per movie. The paper's model has none."""
+    dimension: Count = 20
+    """Factors per user and per movie."""
+    spread: Positive = 0.05
+    """Factors start uniformly within plus and minus this."""
+    test_share: Share = 0.3
+    """Of each user's ratings."""
+    data: str | None = None
+    """Folder of ratings.csv."""
+
+
+class OwnTaskSpec(Struct, frozen=True):
+    """A task of the user's own: `name` is "package.module:factory"."""
+
+    name: str
+    parameters: dict[str, Any] = {}
+    """Passed on to the factory by name."""
+
+    def table(self) -> dict[str, Any]:
+        """The complete `[task]` table."""
+        return {"name": self.name, **self.parameters}

@@ -17,6 +17,9 @@ from typing import Any
 
 from plexus.errors import PlexusError
 
+RESOLUTION_S = 1e-9
+"""Instants closer than this are one: rounding must not tell apart flows that end together."""
+
 
 class Link:
     """One direction of one node's connection, and the flows on it in start order."""
@@ -82,8 +85,7 @@ class Flow:
 
     def settle(self, now: float) -> None:
         """Account for what was sent at the present rate until `now`."""
-        if now >= self.ends_s:
-            # Exactly nothing is left, whatever rounding would say.
+        if now > self.ends_s - RESOLUTION_S:
             self.remaining_bytes = 0.0
         else:
             left = self.remaining_bytes - self.rate_bytes_per_s * (now - self.since_s)
@@ -94,7 +96,11 @@ class Flow:
         """Settle, then go on at another rate."""
         self.settle(now)
         self.rate_bytes_per_s = rate_bytes_per_s
-        self.ends_s = now + self.remaining_bytes / rate_bytes_per_s if rate_bytes_per_s else inf
+        if rate_bytes_per_s:
+            self.ends_s = now + self.remaining_bytes / rate_bytes_per_s
+        else:
+            # A flow that has just sent everything is complete, even if it loses its rate now.
+            self.ends_s = inf if self.remaining_bytes else now
 
 
 class Sharing(ABC):

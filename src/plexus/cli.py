@@ -1,0 +1,210 @@
+"""The command `plexus`. What is heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from plexus import __version__, lazy
+from plexus.errors import PlexusError
+from plexus.lazygroup import LazyGroup
+
+if TYPE_CHECKING:
+    from plexus.metrics.result import ProtocolBench, Result
+    from plexus.spec import ExperimentSpec
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctrl-C)
+    """The command stopped early because it was told to; its text says how far it came."""
+
+
+@click.group(
+    cls=LazyGroup,
+    elsewhere={
+        "data": ("plexus.data.commands:data", "Fetch and check data sets."),
+        "new": ("plexus.learn.commands:new", "Write the beginnings of a task of your own."),
+        "traces": ("plexus.traces.commands:traces", "Look into traces of devices, and make some."),
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, "-V", "--version", prog_name="plexus")
+def cli() -> None:
+    """Train one model across many unreliable devices, with no server.
+
+    Start with: plexus run experiments/quickstart.toml
+    """
+
+
+@cli.command()
+@click.argument("spec_file", metavar="SPEC.toml", type=click.Path(path_type=Path))
+@click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Change a key of the spec, e.g. protocol.sample_size=10. May be given several times.",
+)
+@click.option("--seed", type=int, metavar="N", help="Change the seed of the spec.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The run directory.  [default: runs/NAME-DIGEST]",
+)
+@click.option("--force", is_flag=True, help="Replace an earlier run in the run directory.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors and the JSON object.")
+def run(
+    spec_file: Path,
+    overrides: tuple[str, ...],
+    seed: int | None,
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Simulate the experiment in SPEC.toml.
+
+    Prints a summary, and leaves a run directory with the resolved spec, the metrics and a figure.
+    Ctrl-C stops early and keeps what there is.
+    """
+    from plexus.metrics.store import claim
+    from plexus.spec import load_spec
+
+    spec = load_spec(spec_file, overrides, seed)
+    out = out or Path("runs") / f"{spec.name}-{spec.digest()}"
+    moved = claim(out, spec.digest(), force=force)
+    if moved is not None:
+        _note(f"the earlier run in {out} is now {moved}", quiet)
+    result, reached = _simulate(spec, spec_file.parent, out, quiet)
+    _draw(out, quiet)
+    _show(spec, result, as_json, quiet)
+    if result.interrupted:
+        raise Interrupted(f"interrupted {reached}; what there is, is in {out}")
+
+
+def _simulate(spec: ExperimentSpec, base_dir: Path, out: Path, quiet: bool) -> tuple[Result, str]:
+    """The result, and how far it came in words."""
+    from plexus.progress import progress_for
+
+    progress = progress_for(spec.name, spec.hours * 3600, sys.stderr, quiet=quiet)
+    try:
+        with _stoppable(), progress:
+            result: Result = lazy.load("plexus.session:simulate")(spec, base_dir, out, progress)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted {progress.how_far()}") from None
+    return result, progress.how_far()
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Ctrl-C and a polite `kill` stop the run, also one that a script started in the background.
+
+    A shell makes such commands deaf to SIGINT; a run that nobody can stop would only burn processors.
+    """
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {each: signal.signal(each, signal.default_int_handler) for each in signals}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _draw(out: Path, quiet: bool) -> None:
+    """The figure is a courtesy: a run does not fail for want of it."""
+    from plexus.metrics.store import FIGURE, load_run
+    from plexus.report.figures import accuracy_over_time
+
+    try:
+        accuracy_over_time(load_run(out), out / FIGURE)
+    except PlexusError as error:
+        _note(f"no figure drawn: {error}", quiet)
+
+
+def _show(spec: ExperimentSpec, result: Result, as_json: bool, quiet: bool) -> None:
+    if not quiet:
+        from rich.console import Console
+
+        from plexus.report.summary import print_summary
+
+        title = (
+            f"{spec.name}: {spec.protocol.name} on {spec.task.name},"
+            f" {spec.nodes} nodes, seed {spec.seed}"
+        )
+        print_summary(title, result, Console(stderr=as_json, highlight=False))
+    if as_json:
+        _print_json(result)
+
+
+def _print_json(value: Result | ProtocolBench) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(value))
+
+
+def _note(text: str, quiet: bool) -> None:
+    if not quiet:
+        click.echo(f"plexus: {text}", err=True)
+
+
+@cli.group(
+    cls=LazyGroup,
+    elsewhere={
+        "training": ("plexus.learn.commands:bench_training", "Local trainings a second, by engine.")
+    },
+)
+def bench() -> None:
+    """Measure what simulating costs on this machine."""
+
+
+@bench.command()
+@click.option("--nodes", type=click.IntRange(min=1), metavar="N", default=1000, show_default=True)
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="H",
+    default=1.0,
+    show_default=True,
+    help="Simulated hours.",
+)
+@click.option("--churn", is_flag=True, help="Nodes come and go; about 8 % are online.")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", default=1, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def protocol(nodes: int, hours: float, churn: bool, seed: int, as_json: bool) -> None:
+    """The protocol alone: messages, views, timers and transfers, without training."""
+    result: ProtocolBench = lazy.load("plexus.bench:bench_protocol")(
+        nodes=nodes, hours=hours, churn=churn, seed=seed
+    )
+    if as_json:
+        _print_json(result)
+        return
+    from rich.console import Console
+
+    from plexus.report.summary import print_bench
+
+    print_bench(result, Console(highlight=False))
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command, and end the process with a line for the user and a status for scripts."""
+    try:
+        status = cli.main(arguments, prog_name="plexus", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except PlexusError as error:
+        click.echo(f"plexus: {' '.join(str(error).split())}", err=True)
+        sys.exit(BAD_INPUT)
+    except (Interrupted, KeyboardInterrupt, click.Abort) as stop:
+        click.echo(f"plexus: {str(stop) or 'interrupted'}", err=True)
+        sys.exit(INTERRUPTED)
+    sys.exit(status if isinstance(status, int) else 0)

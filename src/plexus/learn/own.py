@@ -1,0 +1,78 @@
+"""Tasks of the user's own: any torch module, any torch data set, named "package.module:factory"."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sized
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from plexus.errors import PlexusError
+from plexus.learn.task import Examples, Task
+from plexus.learn.tasks.specs import OwnTaskSpec
+
+
+def examples_from(dataset: Dataset[Any], first_id: int = 0) -> Examples:
+    """All items of a data set of (input, target) pairs as two tensors.
+
+    Give the test set a `first_id` past the training set's: ids tell their examples apart.
+    """
+    count = len(cast(Sized, dataset))
+    if count == 0:
+        raise PlexusError("a data set is empty: it needs at least one (input, target) pair")
+    try:
+        pairs = [dataset[row] for row in range(count)]
+        inputs, targets = zip(
+            *((torch.as_tensor(x), torch.as_tensor(y)) for x, y in pairs), strict=True
+        )
+        return Examples(
+            torch.stack(inputs), torch.stack(targets), np.arange(first_id, first_id + count)
+        )
+    except (TypeError, ValueError, RuntimeError) as error:
+        first_line = str(error).splitlines()[0]
+        raise PlexusError(
+            "a data set must give (input, target) pairs of numbers or tensors, all of the same"
+            f" shape: {first_line}"
+        ) from error
+
+
+def build_own(spec: OwnTaskSpec, nodes: int, seed: int, base_dir: Path) -> Task:
+    """Import the factory, from `base_dir` first, and call it with nodes, seed and parameters."""
+    factory = _load(spec.name, base_dir)
+    try:
+        task = factory(nodes=nodes, seed=seed, **spec.parameters)
+    except PlexusError:
+        raise
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else "no message"
+        raise PlexusError(f"task {spec.name} failed: {type(error).__name__}: {reason}") from error
+    if not isinstance(task, Task):
+        raise PlexusError(f"task {spec.name} must return a Task, not a {type(task).__name__}")
+    if task.nodes != nodes:
+        raise PlexusError(f"task {spec.name} has data for {task.nodes} nodes, not for {nodes}")
+    return task
+
+
+def _load(name: str, base_dir: Path) -> Callable[..., Any]:
+    module_name, _, attribute = name.partition(":")
+    folder = str(base_dir.resolve())
+    if folder not in sys.path:
+        # For good, not just for this import: the module may import neighbours later, and worker
+        # processes take over this list.
+        sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise PlexusError(
+            f"task.name: module {module_name!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise PlexusError(f"task.name: module {module_name} has no function {attribute!r}")
+    return cast(Callable[..., Any], factory)

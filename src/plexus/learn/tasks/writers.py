@@ -1,0 +1,39 @@
+"""Digits by writer: MNIST's images, one writer a node, tested on writers nobody trained on.
+
+Stands in for FEMNIST where LEAF's files are not at hand: the same network with ten outputs. Plain
+sampled averaging of 10 of 355 nodes, measured: 95.0 % after 1000 rounds, 97.9 % after 3000.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from plexus.errors import PlexusError
+from plexus.learn import partition
+from plexus.learn.formats.folder import data_folder
+from plexus.learn.formats.writers import read_written_digits
+from plexus.learn.images import scaled
+from plexus.learn.networks import femnist_cnn
+from plexus.learn.task import Task
+from plexus.learn.tasks.images import classification
+from plexus.learn.tasks.specs import WritersSpec
+from plexus.rng import array_stream
+
+
+def build(spec: WritersSpec, nodes: int, seed: int) -> Task:
+    """The task for `nodes` writers, drawn by seed where the data has more."""
+    folder = data_folder(spec.data, "digits-by-writer", what="handwritten digits by writer")
+    train, test = read_written_digits(folder)
+    if np.isin(train.writers, test.writers).any():
+        raise PlexusError(f"{folder}: writers of the test set are also in the training set")
+    return classification(
+        spec,
+        seed,
+        partition.by_user(train.writers, nodes, array_stream(seed, "learn", "partition")),
+        (train.images[:, None], train.labels),
+        (test.images[:, None], test.labels),
+        partial(femnist_cnn, 10),
+        scaled,
+    )

@@ -1,0 +1,188 @@
+"""Telling the person who waits how far a run has come.
+
+A runtime calls `tick` as often as it likes; most calls only note the state. On a terminal a bar is
+drawn, elsewhere (a log file, a CI job) a line is written every so often. There is no thread: the
+engines start processes, and a process must not be started while a thread holds a lock.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, NamedTuple, Self
+
+from plexus.metrics import words
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+BAR_EVERY_S = 0.2
+LINE_EVERY_S = 10.0
+
+
+class Tick(NamedTuple):
+    """The state of a run at one moment."""
+
+    simulated_s: float
+    round: int
+    online: int
+    metric_name: str | None
+    metric_value: float | None
+
+
+class Progress:
+    """Notes how far a run has come, and shows nothing: what `--quiet` uses, and the base of the others."""
+
+    every_s = float("inf")
+
+    def __init__(self, title: str, total_s: float) -> None:
+        self.title = title
+        self.total_s = total_s
+        self._at: tuple[float, int, int] | None = None
+        self._metric: tuple[str | None, float | None] = (None, None)
+        self._began: tuple[float, float] | None = None
+        self._due_s = 0.0
+
+    def tick(
+        self,
+        simulated_s: float,
+        round: int,
+        online: int,
+        metric_name: str | None = None,
+        metric_value: float | None = None,
+    ) -> None:
+        """The run is here now. Without a metric the newest known one goes on being shown."""
+        self._at = (simulated_s, round, online)
+        if metric_value is not None:
+            self._metric = (metric_name, metric_value)
+        now_s = time.monotonic()
+        if now_s >= self._due_s:
+            self._due_s = now_s + self.every_s
+            self._began = self._began or (now_s, simulated_s)
+            self.show(Tick(*self._at, *self._metric))
+
+    @property
+    def last(self) -> Tick | None:
+        """The newest state, shown or not."""
+        return None if self._at is None else Tick(*self._at, *self._metric)
+
+    def show(self, at: Tick) -> None:
+        """Draw `at`; called only every so often."""
+
+    def how_far(self) -> str:
+        """`3.2 of 12 simulated hours, round 57`, for the line that an interrupted run ends with."""
+        if self._at is None:
+            return "before the simulation began"
+        simulated_s, round, _ = self._at
+        done, total = words.hours(simulated_s), f"{self.total_s / 3600:g}"
+        return f"at {done} of {total} simulated hours, round {round}"
+
+    def facts(self, at: Tick) -> list[str]:
+        """The state in words, the most interesting first."""
+        facts = [f"round {words.whole(at.round)}", f"{words.whole(at.online)} online"]
+        if at.metric_name is not None:
+            facts.append(f"{at.metric_name} {words.metric(at.metric_name, at.metric_value)}")
+        return [*facts, *self._pace(at)]
+
+    def _pace(self, at: Tick) -> list[str]:
+        """Speed and time left, counted from the first tick: what came before was set-up."""
+        began_s, from_s = self._began or (0.0, at.simulated_s)
+        elapsed_s, done_s = time.monotonic() - began_s, at.simulated_s - from_s
+        if done_s <= 0 or elapsed_s <= 0:
+            return []
+        left_s = max(0.0, self.total_s - at.simulated_s) * elapsed_s / done_s
+        return [f"{done_s / 3600 / elapsed_s:.3g} h/s", f"{words.clock(left_s)} left"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop showing."""
+
+
+class Lines(Progress):
+    """A line every so often, for output that is kept."""
+
+    every_s = LINE_EVERY_S
+
+    def __init__(self, title: str, total_s: float, stream: IO[str]) -> None:
+        super().__init__(title, total_s)
+        self._stream = stream
+
+    def show(self, at: Tick) -> None:
+        hours = f"{words.hours(at.simulated_s)} of {self.total_s / 3600:g} h"
+        print(", ".join([f"{self.title}: {hours}", *self.facts(at)]), file=self._stream, flush=True)
+
+
+class Bar(Progress):
+    """A bar with the state below it, redrawn in place and gone at the end."""
+
+    every_s = BAR_EVERY_S
+
+    def __init__(self, title: str, total_s: float, console: Console) -> None:
+        super().__init__(title, total_s)
+        self._console = console
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        from rich.live import Live
+
+        self._live = Live(
+            console=self._console, auto_refresh=False, transient=True, redirect_stdout=False
+        )
+        self._live.start()
+        return super().__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, at: Tick) -> None:
+        if self._live is not None:
+            self._live.update(self.drawing(at), refresh=True)
+
+    def drawing(self, at: Tick) -> RenderableType:
+        """Two lines: how far, and what is going on."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        line = Table.grid(padding=(0, 2), expand=True)
+        line.add_column(no_wrap=True)
+        line.add_column(ratio=1)
+        line.add_column(no_wrap=True, justify="right")
+        line.add_row(
+            Text(self.title, style="bold"),
+            ProgressBar(
+                total=self.total_s,
+                completed=min(at.simulated_s, self.total_s),
+                complete_style="cyan",
+                finished_style="cyan",
+            ),
+            f"{words.hours(at.simulated_s)} of {self.total_s / 3600:g} h",
+        )
+        below = Text(" · ".join(self.facts(at)), style="dim", no_wrap=True, overflow="ellipsis")
+        return Group(line, below)
+
+
+def progress_for(title: str, total_s: float, stream: IO[str], *, quiet: bool = False) -> Progress:
+    """What suits where `stream` goes."""
+    if quiet:
+        return Progress(title, total_s)
+    if not stream.isatty():
+        return Lines(title, total_s, stream)
+    from rich.console import Console
+
+    return Bar(title, total_s, Console(file=stream))

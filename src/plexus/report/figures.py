@@ -1,0 +1,161 @@
+"""Figures of a run, drawn with matplotlib."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plexus.errors import PlexusError
+from plexus.metrics import words
+from plexus.metrics.files import named
+from plexus.metrics.store import Run
+from plexus.metrics.tables import Columns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, which people with any colour vision can tell apart.
+BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#5B6470"
+INK, FAINT = "#1F2933", "#E4E7EB"
+STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": "#9AA5B1",
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+}
+
+
+def accuracy_over_time(run: Run, path_png: Path) -> None:
+    """Write the test metric over simulated hours, and below it how many nodes were online."""
+    figure = learning_curve(run)
+    with named(path_png):
+        figure.savefig(path_png, dpi=160)
+
+
+def learning_curve(run: Run) -> Figure:
+    """As `accuracy_over_time`, not yet written."""
+    evaluations = run.tables["evaluations"]
+    if not evaluations:
+        raise PlexusError("nothing was evaluated")
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ModuleNotFoundError:
+        raise PlexusError(
+            "matplotlib is not installed: pip install 'plexus-learning[report]'"
+        ) from None
+    with rc_context(STYLE):
+        layout = ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.1)
+        figure = Figure(figsize=(8, 5), layout=layout)
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+        end_hours = _end_hours(run)
+        upper.set_xlim(0, end_hours)
+        _draw_metric(upper, evaluations, *_metric_of(run))
+        _draw_online(lower, run.tables["online"], end_hours)
+        _head(upper, run)
+        figure.align_ylabels()
+    return figure
+
+
+def _metric_of(run: Run) -> tuple[str, bool]:
+    """The name of the task's metric, and whether higher is better; of a killed run, a good guess."""
+    if run.result is not None:
+        return run.result.metric.name, run.result.metric.higher_is_better
+    others = ("simulated_s", "round", "loss", "sent_bytes", "training_s")
+    names = [name for name in run.tables["evaluations"] if name not in others]
+    return (names[0], words.is_percentage(names[0])) if names else ("loss", False)
+
+
+def _end_hours(run: Run) -> float:
+    reached_s = max(table["simulated_s"].max() for table in run.tables.values() if table)
+    if run.result is not None:
+        reached_s = max(reached_s, run.result.simulated_s)
+    return float(reached_s) / 3600
+
+
+def _head(axes: Any, run: Run) -> None:
+    """A title, and below it in grey what was run."""
+    spec = run.spec
+    facts = [
+        f"{spec['protocol']['name']} on {spec['task']['name']}",
+        f"{words.whole(spec['nodes'])} nodes",
+        f"seed {spec['seed']}",
+    ]
+    if run.result is not None:
+        facts.append(f"{words.whole(run.result.rounds)} rounds")
+    if run.result is None or run.result.interrupted:
+        facts.append("interrupted")
+    axes.set_title(spec["name"], loc="left", fontsize=14, fontweight="bold", pad=30)
+    axes.annotate(
+        " · ".join(facts),
+        (0, 1),
+        xytext=(0, 12),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        color=GREY,
+    )
+
+
+def _draw_metric(axes: Any, evaluations: Columns, name: str, higher_is_better: bool) -> None:
+    hours = evaluations["simulated_s"] / 3600
+    values = evaluations[name].astype(float)
+    axes.plot(hours, values, color=BLUE, linewidth=1.8, solid_joinstyle="round", zorder=3)
+    axes.set_ylabel(f"test {words.metric_name(name)}")
+    if words.is_percentage(name):
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        axes.set_ylim(min(0.0, values.min()), 1.0)
+    if not np.isnan(values).all():
+        best = int(np.nanargmax(values) if higher_is_better else np.nanargmin(values))
+        _mark(axes, hours[best], values[best], f"best {words.metric(name, values[best])}")
+
+
+def _mark(axes: Any, hour: float, value: float, label: str) -> None:
+    """A point with its label, inside the panel and readable over whatever it covers."""
+    from matplotlib.patheffects import withStroke
+
+    axes.plot(hour, value, "o", color=VERMILION, markersize=6, zorder=4)
+    axes.margins(y=0.1)
+    middle = sum(axes.get_ylim()) / 2
+    across = hour / axes.get_xlim()[1]
+    axes.annotate(
+        label,
+        (hour, value),
+        xytext=(0, -12 if value > middle else 12),
+        textcoords="offset points",
+        ha="left" if across < 0.1 else "right" if across > 0.9 else "center",
+        va="top" if value > middle else "bottom",
+        color=VERMILION,
+        fontweight="bold",
+        zorder=5,
+        path_effects=[withStroke(linewidth=3, foreground="white")],
+    )
+
+
+def _draw_online(axes: Any, online: Columns, end_hours: float) -> None:
+    axes.set_xlabel("simulated hours")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_ylabel("online")
+    axes.set_ylim(0, 1)
+    if not online:
+        return
+    hours = np.append(online["simulated_s"] / 3600, end_hours)
+    count = np.append(online["online"], online["online"][-1])
+    axes.fill_between(hours, count, step="post", color=GREY, alpha=0.25, linewidth=0)
+    axes.step(hours, count, where="post", color=GREY, linewidth=0.8)
+    axes.set_ylim(0, max(1.0, 1.15 * float(count.max())))
+    axes.yaxis.get_major_locator().set_params(nbins=3, integer=True)

@@ -1,0 +1,150 @@
+"""The commands beside `run`, and what the command line must not do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from plexus import cli, lazy
+from plexus.metrics.store import load_run
+from tests.cli.standin import SPEC, Plexus
+
+
+def test_bench_protocol_prints_one_object(plexus: Plexus) -> None:
+    arguments = ("bench", "protocol", "--nodes", "30", "--hours", "0.2", "--churn", "--json")
+    outcome = plexus(*arguments)
+    printed = json.loads(outcome.out)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert (printed["nodes"], printed["hours"], printed["churn"]) == (30, 0.2, True)
+    assert printed["cpu_s_per_simulated_hour"] > 0
+    assert printed["messages_per_s"] > 0
+    assert printed["peak_mb"] > 0
+    assert json.loads(plexus(*arguments).out)["digest"] == printed["digest"]
+    assert json.loads(plexus(*arguments, "--seed", "2").out)["digest"] != printed["digest"]
+
+
+def test_bench_protocol_is_readable_without_json(plexus: Plexus) -> None:
+    outcome = plexus("bench", "protocol", "--nodes", "20", "--hours", "0.1")
+    assert "protocol alone, 20 nodes, 0.1 h, without churn" in outcome.out
+    assert "per simulated hour" in outcome.out
+    assert "20 nodes on average, 0 joins and leaves an hour" in outcome.out
+
+
+@pytest.mark.parametrize("arguments", [["--nodes", "0"], ["--hours", "0"], ["--nodes", "many"]])
+def test_bench_protocol_refuses_impossible_sizes(plexus: Plexus, arguments: list[str]) -> None:
+    outcome = plexus("bench", "protocol", *arguments)
+    assert outcome.status == 2
+    assert f"Error: Invalid value for '{arguments[0]}'" in outcome.err
+
+
+def test_help_lists_every_command_with_what_it_does(plexus: Plexus) -> None:
+    outcome = plexus("--help")
+    assert outcome.status == 0
+    lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
+    assert "bench Measure what simulating costs on this machine." in lines
+    assert "run Simulate the experiment in SPEC.toml." in lines
+
+
+def test_a_command_that_is_not_installed_is_unknown(
+    plexus: Plexus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli.cli, "elsewhere", {"gone": ("plexus.no_such:gone", "Not there.")})
+    assert "gone" not in plexus("--help").out
+    outcome = plexus("gone")
+    assert (outcome.status, outcome.err.splitlines()[-1]) == (2, "Error: No such command 'gone'.")
+
+
+def test_a_command_that_needs_a_missing_package_says_which(
+    plexus: Plexus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "heavy_commands.py").write_text("import heavy_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(cli.cli, "elsewhere", {"heavy": ("heavy_commands:heavy", "Needs more.")})
+    outcome = plexus("heavy")
+    assert (outcome.status, outcome.err) == (
+        2,
+        "plexus: this needs the Python module heavy_package, which is not installed\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [ref for group in (cli.cli, cli.bench) for ref, _ in group.elsewhere.values()],
+)
+def test_every_command_that_is_listed_exists(reference: str) -> None:
+    pytest.importorskip(reference.partition(":")[0])
+    assert isinstance(lazy.load(reference), click.Command)
+
+
+@pytest.mark.slow
+def test_help_imports_nothing_heavy() -> None:
+    """Starting stays quick, and works where torch is not installed."""
+    script = (
+        "import sys; from plexus.cli import main\n"
+        "try: main(['--help'])\n"
+        "finally: print(sorted({'torch', 'numpy', 'rich', 'matplotlib', 'sklearn'} & sys.modules.keys()))"
+    )
+    printed = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert printed.splitlines()[-1] == "[]"
+
+
+@pytest.mark.slow
+def test_a_reader_that_stops_reading_is_no_traceback() -> None:
+    script = "from plexus.cli import main; main(['--help'])"
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        child = subprocess.run(
+            [sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writer)
+    assert (child.returncode, child.stderr) == (1, b"")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_real_signal_leaves_a_valid_directory(tmp_path: Path, stop: signal.Signals) -> None:
+    """It comes while the process is busy, in the background of a script (deaf to SIGINT)."""
+    (tmp_path / "small.toml").write_text(SPEC)
+    script = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        f"import sys, itertools; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from plexus import cli\n"
+        "from tests.cli import standin\n"
+        "class Busy(standin.Session):\n"
+        "    def _step(self, spec, directory, observe, step):\n"
+        "        for step in itertools.count():\n"
+        "            directory.recorder.record('online', simulated_s=float(step), online=1)\n"
+        "            observe.tick(float(step), step, 1)\n"
+        "            if step == 5000: print('busy', flush=True)\n"
+        "sys.modules['plexus.session'] = Busy('plexus.session')\n"
+        "cli.main(['run', 'small.toml', '--out', 'here'])\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdout is not None
+        started = child.stdout.readline()
+        child.send_signal(stop)
+        _, errors = child.communicate()
+    assert started == "busy\n", errors
+    assert child.returncode == 130
+    assert "Traceback" not in errors
+    assert "plexus: interrupted at " in errors.splitlines()[-1]
+    run = load_run(tmp_path / "here")
+    assert run.result is not None
+    assert run.result.interrupted
+    assert len(run.tables["online"]["online"]) > 5000

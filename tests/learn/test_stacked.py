@@ -1,0 +1,167 @@
+"""The engine stacked gives the weights of the engine inline, within rounding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from plexus.errors import PlexusError
+from plexus.learn.engines.api import Job
+from plexus.learn.engines.inline import InlineEngine
+from plexus.learn.engines.stacked import StackedEngine, stack_size
+from plexus.learn.networks import (
+    BiasedFactorisation,
+    MatrixFactorisation,
+    celeba_cnn,
+    femnist_cnn,
+    gn_lenet,
+)
+from plexus.learn.stacked_layers import forward_of
+from plexus.learn.task import Sgd, Task
+
+TOLERANCE = 1e-4
+"""Of the largest weight, after one local training: what the documentation promises."""
+
+
+def assert_close(task: Task, clients: int = 5, most_clients: int | None = None) -> None:
+    inline, stacked = InlineEngine(task), StackedEngine(task, most_clients=most_clients)
+    assert torch.equal(inline.initial, stacked.initial)
+    bases = [inline.initial, *inline.train([Job(inline.initial, 0, 1)])]
+    jobs = [Job(bases[i % 2], i % task.nodes, 2 + i) for i in range(clients)]
+    for expected, got in zip(inline.train(jobs), stacked.train(jobs), strict=True):
+        assert not torch.equal(expected, inline.initial)
+        assert (expected - got).abs().max() <= TOLERANCE * expected.abs().max()
+
+
+@pytest.mark.parametrize("sgd", [Sgd(0.3), Sgd(0.1, 0.9), Sgd(0.1, 0.9, 0.01), Sgd(0.1, 0, 0.1)])
+def test_digits_for_any_sgd(digits: Task, sgd: Sgd) -> None:
+    assert_close(replace(digits, sgd=sgd))
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 17])
+def test_any_number_of_clients(digits: Task, clients: int) -> None:
+    assert_close(digits, clients)
+
+
+def test_more_clients_than_fit_one_stack(digits: Task) -> None:
+    assert_close(digits, clients=11, most_clients=4)
+
+
+def test_a_stack_holds_the_jobs_with_few_idle_places() -> None:
+    sizes = [stack_size(jobs) for jobs in range(1, 201)]
+    assert all(size >= jobs for jobs, size in enumerate(sizes, start=1))
+    assert len(set(sizes)) <= 20
+    assert all(size <= 1.5 * jobs for jobs, size in enumerate(sizes, start=1))
+
+
+def images(digits: Task, shape: tuple[int, int, int], classes: int) -> Task:
+    """The digits task with random images of another shape."""
+    generator = torch.Generator().manual_seed(1)
+    train = replace(
+        digits.train,
+        inputs=torch.rand(len(digits.train), *shape, generator=generator),
+        targets=digits.train.targets % classes,
+    )
+    test = replace(digits.test, inputs=torch.rand(len(digits.test), *shape, generator=generator))
+    return replace(digits, train=train, test=test, sgd=Sgd(0.01, 0.9), batch=4, local_steps=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("build", "shape", "classes"),
+    [
+        (gn_lenet, (3, 32, 32), 10),
+        (celeba_cnn, (3, 84, 84), 2),
+        (lambda: femnist_cnn(10), (1, 28, 28), 10),
+    ],
+)
+def test_the_papers_networks(digits: Task, build, shape, classes) -> None:  # type: ignore[no-untyped-def]
+    task = replace(images(digits, shape, classes), build_model=build)
+    assert forward_of(build()) is not None
+    assert_close(task, clients=3)
+
+
+@pytest.mark.parametrize("model", [MatrixFactorisation, BiasedFactorisation])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_factorisation(digits: Task, model: type[nn.Module], sparse: bool) -> None:
+    generator = torch.Generator().manual_seed(1)
+
+    def rated(count: int) -> tuple[Tensor, Tensor]:
+        pairs = torch.randint(0, 9, (count, 2), generator=generator)
+        return pairs, torch.rand(count, generator=generator) * 5
+
+    (train_x, train_y), (test_x, test_y) = rated(len(digits.train)), rated(len(digits.test))
+    task = replace(
+        digits,
+        train=replace(digits.train, inputs=train_x, targets=train_y),
+        test=replace(digits.test, inputs=test_x, targets=test_y),
+        build_model=lambda: model(9, 9, 20, 0.05, sparse=sparse),
+        loss=functional.mse_loss,
+        sgd=Sgd(0.2),
+    )
+    assert_close(task)
+
+
+class Unusual(nn.Module):
+    """Unknown to the layers by hand: batch normalisation, a tied and a frozen parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 64)
+        self.second = nn.Linear(64, 64)
+        self.second.weight = self.first.weight
+        self.norm = nn.BatchNorm1d(64)
+        self.scale = nn.Parameter(torch.tensor(2.0), requires_grad=False)
+        self.last = nn.Linear(64, 10, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.second(torch.relu(self.first(x)))))
+        return self.last(x * self.scale)  # type: ignore[no-any-return]
+
+
+def test_any_module_through_vmap(digits: Task) -> None:
+    assert forward_of(Unusual()) is None
+    assert_close(replace(digits, build_model=Unusual))
+
+
+def test_any_loss(digits: Task) -> None:
+    assert_close(
+        replace(
+            digits, loss=lambda outputs, targets: outputs[range(20), targets].neg().exp().mean()
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(3, 4, 3),
+        nn.Conv2d(3, 4, 3, padding=1, stride=2),
+        nn.Conv2d(3, 3, 3, padding=1, groups=3),
+        nn.Conv2d(3, 4, 4, padding=2),
+        nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"),
+        nn.Conv2d(3, 4, 3, padding=1, bias=False),
+        nn.GroupNorm(2, 4, affine=False),
+        nn.Flatten(2),
+        nn.LeakyReLU(),
+    ],
+)
+def test_what_the_layers_by_hand_do_not_know_goes_through_vmap(layer: nn.Module) -> None:
+    assert forward_of(nn.Sequential(layer, nn.Flatten(), nn.Linear(4, 2))) is None
+
+
+def test_a_model_that_draws_random_numbers_is_refused(digits: Task) -> None:
+    task = replace(digits, build_model=lambda: nn.Sequential(nn.Linear(64, 10), nn.Dropout(0.5)))
+    stacked = StackedEngine(task)
+    with pytest.raises(PlexusError, match=r"stacked cannot run this model.*draws random numbers"):
+        stacked.train([Job(stacked.initial, 0, 1), Job(stacked.initial, 1, 1)])
+
+
+def test_evaluation_is_that_of_inline(digits: Task) -> None:
+    inline, stacked = InlineEngine(digits), StackedEngine(digits)
+    vectors = [inline.initial, inline.train([Job(inline.initial, 0, 1)])[0]]
+    assert inline.evaluate(vectors) == stacked.evaluate(vectors)

@@ -1,0 +1,66 @@
+"""What must be true of a node after every event, whatever the network does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from plexus.protocol.api import Effect, Send, TimerKey, Train
+from plexus.protocol.messages import Ack, TrainRequest
+from plexus.protocol.plexus import AGGREGATOR, PlexusNode
+
+
+def check_invariants(node: PlexusNode, armed: Collection[TimerKey], training: bool) -> None:
+    """`armed` are the timers the runtime keeps for the node; `training`: it trains right now."""
+    _check_nothing_stalls(node, armed, training)
+    _check_numbers(node)
+
+
+def _check_nothing_stalls(node: PlexusNode, armed: Collection[TimerKey], training: bool) -> None:
+    """Work that is begun waits for an event that will come."""
+    task = node.training
+    searches = node.sampler._exchanges
+    for exchange in searches:
+        assert ("ping", exchange) in armed, "pings without a timeout"
+    if task.awaited is not None:
+        assert ("ack", 0) in armed, "an acknowledgement is awaited without a timeout"
+        assert task.trained is not None
+    elif task.trained is not None:
+        looking = any(search.purpose == AGGREGATOR for search in searches.values())
+        assert looking, "a trained model, and nobody looks for an aggregator"
+    elif task.busy:
+        assert training, "busy, but neither training nor sending"
+    if node.aggregation.collecting:
+        assert ("aggregation", 0) in armed, "models are collected without a timeout"
+    assert ("watchdog", 0) in armed, "an online node always has its watchdog"
+    if not node.membership.contacted:
+        assert ("readvertise", 0) in armed, "nobody knows of the node, and it will not tell"
+
+
+def _check_numbers(node: PlexusNode) -> None:
+    membership = node.membership
+    assert membership.view.is_online(node.me), "an online node is a candidate to itself"
+    assert membership.view.event_of(node.me) == 2 * membership.counter + 1
+    assert node.training.k_train <= node.watchdog.k_seen
+    assert node.aggregation.k_agg <= node.watchdog.k_seen
+    assert node.held_round <= node.watchdog.k_seen
+
+
+def check_models(effects: list[Effect]) -> None:
+    """A round starts from its own model or, after a restart, an older one. The kit's label is m<round>."""
+    for effect in effects:
+        work = effect.body if isinstance(effect, Send) else effect
+        if isinstance(work, TrainRequest | Train):
+            made_in = int(work.model.removeprefix("m"))
+            assert made_in <= work.round, f"the model of round {made_in} in round {work.round}"
+            assert work.round > 1 or made_in == 0, "all start from the common initial model"
+
+
+def check_acknowledgements(
+    node: PlexusNode, effects: list[Effect], finished: set[tuple[int, int]]
+) -> None:
+    """Who is told to stop looking for an aggregator can rely on it: the round is done or overtaken."""
+    for effect in effects:
+        if isinstance(effect, Send) and isinstance(effect.body, Ack):
+            k = effect.body.round
+            known_to_be_done = k < node.aggregation.k_agg or k <= node.held_round
+            assert known_to_be_done or (node.me, k) in finished, f"a false Ack({k})"

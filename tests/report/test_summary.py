@@ -1,0 +1,85 @@
+"""The summary on the terminal, as text."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from plexus.metrics.result import Metric, ProtocolBench, Result, Traffic
+from plexus.report.summary import print_bench, print_summary
+from tests.report.runs import result
+
+
+def printed(outcome: Result | ProtocolBench) -> list[str]:
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    if isinstance(outcome, ProtocolBench):
+        print_bench(outcome, console)
+    else:
+        print_summary("small: plexus on digits", outcome, console)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_a_run_in_words() -> None:
+    assert printed(result()) == [
+        "",
+        "small: plexus on digits",
+        "  simulated    2.0 hours",
+        "  rounds       1,234",
+        "  accuracy     90.0 % at best, 85.0 % at the end",
+        "  training     1.5 device hours; 20 trainings, 5 never needed",
+        "  sent         1 MB by all nodes",
+        "  computed in  2.5 s (1.2 s of processor time)",
+        "",
+        "  messages    count     bytes     share",
+        "  model          10    979 kB    97.9 %",
+        "  ping        1,000     20 kB     2.0 %",
+        "  ack             9      1 kB     0.1 %",
+        "",
+        "  digest   d1ge57",
+        "  weights  we16h75",
+        "  files    runs/small",
+    ]
+
+
+def test_an_interrupted_run_without_evaluations_or_messages() -> None:
+    never = Metric("mse", best=None, final=None, higher_is_better=False)
+    silent = result(metric=never, interrupted=True, messages={"ping": Traffic(0, 0)})
+    lines = printed(silent)
+    assert "  simulated    2.0 hours (interrupted)" in lines
+    assert "  MSE          – at best, – at the end" in lines
+    assert "  ping            0      0 B        –" in lines
+
+
+def test_a_directory_may_have_any_name() -> None:
+    assert printed(result(out="runs/[bold]x[/]"))[-1] == "  files    runs/[bold]x[/]"
+
+
+def test_the_cost_of_the_protocol_in_words() -> None:
+    bench = ProtocolBench(
+        nodes=1000,
+        hours=1.0,
+        churn=True,
+        cpu_s_per_simulated_hour=0.4321,
+        messages_per_s=123456.7,
+        peak_mb=132.2,
+        setup_cpu_s=0.531,
+        rounds=97,
+        events=99_999,
+        messages={"ping": Traffic(53_000, 10), "ack": Traffic(123, 90)},
+        joins_and_leaves_per_hour=344.2,
+        mean_online=81.4,
+        digest="d1ge57",
+    )
+    assert printed(bench)[:9] == [
+        "",
+        "protocol alone, 1,000 nodes, 1 h, with churn",
+        "  cpu        0.432 s per simulated hour",
+        "  speed      123,457 messages per cpu second",
+        "  memory     132 MB at most",
+        "  simulated  53,123 messages, 97 rounds",
+        "  online     81 nodes on average, 344 joins and leaves an hour",
+        "  set-up     0.53 s of cpu, not counted",
+        "  digest     d1ge57",
+    ]
