@@ -105,6 +105,10 @@ class Connection(asyncio.BufferedProtocol):
     def is_up(self) -> bool:
         return self._traffic is not None and self.reason is None
 
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._control) or self._paused
+
     # asyncio's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -27,6 +27,10 @@ class Dialler:
     def is_dialling(self, key: bytes) -> bool:
         return key in self._attempts
 
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._attempts)
+
     def dial(self, address: Address, key: bytes) -> bool:
         """Try to reach the node `key` at `address`; says whether an attempt is under way."""
         if key in self._attempts:

@@ -66,6 +66,8 @@ class Hub:
         self._waiting: dict[bytes, deque[Callable[[Link], None]]] = {}
         self.dialler = Dialler(self, limits, source)
         self.refused = 0
+        self.past_sent_bytes = self.past_received_bytes = 0
+        """Of connections that have ended."""
         self.closing = False
 
     # Starting and stopping
@@ -88,6 +90,15 @@ class Hub:
         for link in list(self.links.values()):
             link.connection.close(reason)
         await asyncio.sleep(0)
+
+    async def flush(self, at_most_s: float) -> None:
+        """Wait until everything that waits to be sent is handed to the network."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + at_most_s
+        while loop.time() < until and (
+            self.dialler.is_busy or any(link.connection.has_unsent for link in self.links.values())
+        ):
+            await asyncio.sleep(0.02)
 
     # Sending
 
@@ -157,6 +168,8 @@ class Hub:
 
     def closed(self, connection: Connection, reason: str) -> None:
         self._end_handshake(connection)
+        self.past_sent_bytes += connection.sent_bytes
+        self.past_received_bytes += connection.received_bytes
         key = connection.peer.key if connection.peer is not None else None
         link = self.links.get(key) if key is not None else None
         if key is not None and link is not None and link.connection is connection:

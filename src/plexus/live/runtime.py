@@ -118,6 +118,11 @@ class Runtime:
         if self.trainer is not None:
             self.trainer.interrupt()
 
+    @property
+    def errors(self) -> int:
+        """Exceptions that should not have happened, and that the peer survived."""
+        return self._log.errors
+
     def close(self) -> None:
         self._aggregator.close()
 
@@ -208,7 +213,7 @@ class Runtime:
         if state.counter != self._store.state.counter:
             self._store.save_counter(state.counter, self.view_frame(), self.meter.bytes_per_s)
         if state.round > self._store.state.round:
-            self._store.save_model(state.round, state.model)
+            self._store.save_model(state.round, state.model, self.view_frame())
 
     def _drop_obsolete(self) -> None:
         is_obsolete = self.progress.is_obsolete
@@ -237,7 +242,7 @@ class Runtime:
                 f"a model of {model_bytes} bytes: this session's has {self._layout.size_bytes}"
             )
         tag: Tag = (type(body), body.round)
-        return None if self.node is None or self.progress.is_obsolete(*tag) else tag
+        return None if self.progress.is_obsolete(*tag) else tag
 
     def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
         def checked(flaw: str | None) -> None:

@@ -51,7 +51,7 @@ class Store:
         self.state = self._read(session)
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
-        self._pending: tuple[int, LiveModel] | None = None
+        self._pending: tuple[int, LiveModel, bytes] | None = None
         self._writing: Future[None] | None = None
 
     def model(self) -> LiveModel | None:
@@ -69,9 +69,9 @@ class Store:
         """On the disk when this returns."""
         self._update(counter=counter, view=view, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
 
-    def save_model(self, round: int, model: LiveModel) -> None:
+    def save_model(self, round: int, model: LiveModel, view: bytes) -> None:
         """On the disk soon, unless a newer one overtakes it."""
-        self._pending = round, model
+        self._pending = round, model, view
         if self._writing is None or self._writing.done():
             self._writing = self._thread.submit(self._write_models)
 
@@ -82,11 +82,11 @@ class Store:
     def _write_models(self) -> None:
         try:
             while self._pending is not None:
-                (round, model), self._pending = self._pending, None
+                (round, model, view), self._pending = self._pending, None
                 name = f"model-{round}.safetensors"
                 old = self.state.model_file
                 _write(self._home / name, model.data)
-                self._update(round=round, model_file=name, model_digest=model.digest)
+                self._update(round=round, model_file=name, model_digest=model.digest, view=view)
                 if old and old != name:
                     (self._home / old).unlink(missing_ok=True)
         except OSError as error:
