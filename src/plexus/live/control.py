@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import os
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +57,33 @@ def ask(home: Path, command: str) -> dict[str, Any]:
             raise PlexusError(f"{home}: no peer is running here") from None
     picture: dict[str, Any] = msgspec.json.decode(answer)
     return picture
+
+
+def wait_until_gone(home: Path, at_most_s: float = 30.0) -> None:
+    """Return when no peer runs in `home` any more."""
+    until = time.monotonic() + at_most_s
+    while time.monotonic() < until:
+        try:
+            os.close(lock_home(home))
+        except PlexusError:
+            time.sleep(0.05)
+        else:
+            return
+    raise PlexusError(f"{home}: the peer has not ended after {at_most_s:g} s")
+
+
+def lock_home(home: Path) -> int:
+    """A descriptor that keeps other peers out of this home until it is closed or the process ends."""
+    try:
+        descriptor = os.open(home, os.O_RDONLY)
+    except OSError as error:
+        raise PlexusError(f"{home}: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise PlexusError(f"{home}: another peer is running here") from None
+    return descriptor
 
 
 def socket_path(home: Path) -> Path:

@@ -62,7 +62,7 @@ class Hub:
         self._log = log
         self._handshakes: Counter[str] = Counter()
         self._server: asyncio.Server | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._keeper = asyncio.get_running_loop().create_task(self._keep_links())
         self._waiting: dict[bytes, deque[Callable[[Link], None]]] = {}
         self.dialler = Dialler(self, limits, source)
         self.refused = 0
@@ -76,14 +76,12 @@ class Hub:
         """Accept connections at `address`; returns it with the port that was chosen if it was 0."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._accepted, sock=_listening_socket(address))
-        self._keeper = loop.create_task(self._keep_links())
         return address[0], self._server.sockets[0].getsockname()[1]
 
     async def close(self, reason: str) -> None:
         """Stop listening and end all links."""
         self.closing = True
-        if self._keeper is not None:
-            self._keeper.cancel()
+        self._keeper.cancel()
         if self._server is not None:
             self._server.close()
         await self.dialler.close()
@@ -178,7 +176,8 @@ class Hub:
             self._guarded(lambda: self._peers.link_down(key, reason))
         elif link is None and not connection.was_race:
             self.refused += 1
-            self._log.warning(
+            say = self._log.info if connection.dialled else self._log.warning
+            say(
                 "no_link",
                 remote=addresses.show(connection.remote),
                 dialled=connection.dialled,

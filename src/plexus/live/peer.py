@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import signal
 import time
@@ -19,7 +18,7 @@ from plexus.live.addresses import Address
 from plexus.live.admission import Admission
 from plexus.live.buffers import Buffers
 from plexus.live.channel import SetUp
-from plexus.live.control import serve_control, serve_metrics, socket_path
+from plexus.live.control import lock_home, serve_control, serve_metrics, socket_path
 from plexus.live.frames import Hello
 from plexus.live.hashing import digest_of
 from plexus.live.hub import Hub
@@ -132,6 +131,9 @@ class Peer:
         self._port = listening[1]
         self._advertise(config.advertise or listening)
         self._log.info("listening", address=addresses.show(listening), node=self._admission.key)
+        self._joining = Joining(
+            self._hub, self._runtime, self._view, list(config.join), self._rng, self._log
+        )
         servers = [await serve_control(config.home, self._picture, self._stop.set)]
         if config.metrics is not None:
             servers.append(await serve_metrics(config.metrics, self._picture))
@@ -147,17 +149,13 @@ class Peer:
             for server in servers:
                 server.close()
             self._runtime.close()
-            self._log.info("stopped")
+            self._log.info("stopped", **self._status.counts())
 
     # Joining
 
     async def _join(self) -> bool:
         """Says whether the others were found before somebody wanted the peer to stop."""
-        config = self._config
-        steps = Joining(
-            self._hub, self._runtime, self._view, list(config.join), self._rng, self._log
-        )
-        self._joining = steps
+        config, steps = self._config, self._joining
 
         async def join() -> None:
             await steps.reach(config.at_least)
@@ -255,7 +253,7 @@ class Peer:
 
     def _on_evaluated(self, round: int, value: float, loss: float) -> None:
         assert self._trainer.ready is not None
-        self._observer.evaluated(self._trainer.ready.metric, round, value, loss)
+        self._observer.evaluated(self._trainer.ready, round, value, loss)
 
     # Housekeeping
 
@@ -326,17 +324,3 @@ class Peer:
             "failure", where=context.get("message"), reason=repr(context.get("exception"))
         )
         self._log.errors += 1
-
-
-def lock_home(home: Path) -> int:
-    """A descriptor that keeps other peers out of this home until it is closed or the process ends."""
-    try:
-        descriptor = os.open(home, os.O_RDONLY)
-    except OSError as error:
-        raise PlexusError(f"{home}: {error.strerror}") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise PlexusError(f"{home}: another peer is running here") from None
-    return descriptor

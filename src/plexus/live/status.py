@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from plexus.live import addresses
+from plexus.live.channel import Ready
 from plexus.live.hub import Hub
 from plexus.live.identity import short
 from plexus.live.log import Log
@@ -56,9 +57,17 @@ class Observer:
         self.round = max(self.round, fields.get("round", 0))
         self._log.info(type(fact).__name__, **fields)
 
-    def evaluated(self, name: str, round: int, value: float, loss: float) -> None:
+    def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
+        name = measure.metric
         self.metric = {"name": name, "round": round, "value": value, "loss": loss}
-        self._log.info("Evaluated", round=round, metric=name, value=value, loss=loss)
+        self._log.info(
+            "Evaluated",
+            round=round,
+            metric=name,
+            value=value,
+            higher_is_better=measure.higher_is_better,
+            loss=loss,
+        )
 
     def _names(self, nodes: tuple[NodeId, ...]) -> list[str]:
         return [short(self._roster.keys[node]) for node in nodes]

@@ -112,6 +112,16 @@ class Store:
         return state
 
 
+def newest_model(home: Path) -> tuple[int, Path]:
+    """Round and file of the newest model on the disk of the node in `home`."""
+    path = home / STATE_FILE
+    with named(path):
+        state = msgspec.msgpack.decode(path.read_bytes(), type=State)
+    if not state.model_file:
+        raise PlexusError(f"{home}: this node holds no model but the initial one yet")
+    return state.round, home / state.model_file
+
+
 def _write(path: Path, data: bytes | memoryview) -> None:
     """The file is there whole or not at all, even if the machine stops."""
     temporary = path.with_name(f".{path.name}.new")
