@@ -42,7 +42,7 @@ from plexus.live.channel import (
     Stopped,
     TrainJob,
 )
-from plexus.live.hashing import digest_of
+from plexus.live.seals import seal
 from plexus.spec import parse_spec
 
 
@@ -97,7 +97,7 @@ class Worker:
         if not torch.isfinite(trained.sum()):
             raise PlexusError("the trained weights are not finite")
         body = self._encode(trained)
-        finished = Finished(job.job, digest_of(body), time.perf_counter() - began_s)
+        finished = Finished(job.job, seal(body), time.perf_counter() - began_s)
         channel.send(self._sock, finished, body)
 
     def _listen(self, jobs: SimpleQueue[tuple[Header, memoryview]]) -> None:

@@ -12,8 +12,8 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from plexus.live.buffers import Buffers, Ticket
-from plexus.live.hashing import digest_of
 from plexus.live.models import LiveModel, ModelLayout, RunningSum
+from plexus.live.seals import seal
 
 INLINE_BYTES = 2**20
 Result = TypeVar("Result")
@@ -78,7 +78,7 @@ class Aggregator:
             assert total.count == len(contributions), "what was added is what the node kept"
             data = total.mean()
             flaw = self._layout.flaw(data)
-            return (None, flaw) if flaw else (LiveModel(data, digest_of(data)), None)
+            return (None, flaw) if flaw else (LiveModel(data, seal(data)), None)
 
         self._do(mean, lambda result: self._done(round, *result))
 

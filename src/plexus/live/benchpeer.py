@@ -15,14 +15,15 @@ import numpy as np
 from plexus.live.addresses import Address
 from plexus.live.admission import Admission
 from plexus.live.buffers import Buffers, Ticket
+from plexus.live.connection import RECEIVE_BYTES
 from plexus.live.frames import Hello
-from plexus.live.hashing import digest_of
 from plexus.live.hub import Hub
 from plexus.live.limits import Limits
 from plexus.live.log import Log
 from plexus.live.models import LiveModel, ModelLayout
 from plexus.live.roster import LiveRoster
 from plexus.live.runtime import Runtime
+from plexus.live.seals import seal
 from plexus.live.session import Session
 from plexus.live.store import Store
 from plexus.protocol.facts import AggregationCompleted
@@ -31,28 +32,7 @@ from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import View
 
 LOOPBACK = "127.0.0.1"
-
-
-class Sink(asyncio.BufferedProtocol):
-    """Receives `size` bytes over plain TCP, into memory, and says so."""
-
-    def __init__(self, size: int) -> None:
-        self._space = np.empty(size, np.uint8).data
-        self._filled = 0
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._space[self._filled :] if self._filled < len(self._space) else self._space
-
-    def buffer_updated(self, count: int) -> None:
-        self._filled += count
-        if self._filled == len(self._space):
-            assert self._transport is not None
-            self._transport.write(b"done")
+STREAM_LIMIT = 2**20
 
 
 class Echo:
@@ -98,12 +78,23 @@ def made_up_model(size_bytes: int) -> LiveModel:
     # The same numbers over and over: what they are does not matter, drawing them takes time.
     some = np.random.default_rng(1).standard_normal(2**16).astype(np.float32)
     data[len(head) :].view(np.float32)[:] = np.resize(some, count)
-    return LiveModel(data.data, digest_of(data.data))
+    return LiveModel(data.data, seal(data.data))
 
 
 async def plain(size: int) -> None:
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Sink(size), LOOPBACK, 0)
+    """Receives `size` bytes over asyncio's plain TCP streams, into one buffer, and says so."""
+
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        space, filled = np.empty(size, np.uint8).data, 0
+        while filled < size:
+            piece = await reader.read(RECEIVE_BYTES)
+            space[filled : filled + len(piece)] = piece
+            filled += len(piece)
+        writer.write(b"done")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(receive, LOOPBACK, 0, limit=STREAM_LIMIT)
     _say(server.sockets[0].getsockname()[1])
     await asyncio.Event().wait()
 

@@ -43,8 +43,8 @@ class Buffers:
         self._serve()
 
     def withdraw(self, ticket: Ticket) -> None:
-        """The ticket is no longer needed. A buffer it got is not used again: bytes of its model may still
-        arrive, or be read by another thread."""
+        """The ticket is no longer needed. A buffer it got is not used again: the rest of a chunk may still be
+        on its way into it."""
         if ticket.buffer is not None:
             self.let_go(ticket)
         elif ticket in self._waiting:

@@ -56,7 +56,7 @@ class Finished(Struct, frozen=True, tag=True):
     """From the worker; the trained model follows."""
 
     job: int
-    digest: bytes
+    seal: bytes
     seconds: float
 
 

@@ -3,15 +3,13 @@
 Until the greeting is over, nothing but the greeting is accepted, and who dialled does not take the link
 for up before the other side's welcome: in TLS 1.3 the handshake of a rejected client looks successful.
 
-Control frames overtake models: they go out before the next chunk, and little enough of a model is handed
-to the operating system at a time (`TCP_NOTSENT_LOWAT`, chunks that shrink on slow links).
+Control frames overtake models: they go out before the next chunk, and only so much of a model is on its
+way as `window` allows.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -27,13 +25,9 @@ from plexus.live.tls import Tls
 from plexus.protocol.wire import WireError
 
 RECEIVE_BYTES = 256 * 1024
-MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 8 * 1024, 256 * 1024
-SLOW_S, FAST_S = 0.1, 0.02
-"""A chunk that the network takes longer for is halved next time; one that takes less is doubled."""
-PUMP_BYTES = 2**20
+PUMP_BYTES = 256 * 1024
 """Sent in one go before others get their turn."""
 CLOSE_S = 2.0
-TCP_NOTSENT_LOWAT = 25
 
 # Filled and emptied within one callback of the loop, so all connections can share it.
 _received = memoryview(bytearray(RECEIVE_BYTES))
@@ -59,7 +53,10 @@ class Traffic(Protocol):
     """What happens on a link that is up."""
 
     def on_frame(self, frame: Frame) -> None: ...
-    def next_chunk(self, max_bytes: int) -> bytes | None: ...
+    def next_chunk(self) -> tuple[bytes | memoryview, ...] | None: ...
+    def caught_up(self) -> None:
+        """All that has arrived so far has been handled."""
+
     def sink(self, number: int, length: int) -> memoryview: ...
     def close(self, reason: str) -> None: ...
 
@@ -84,10 +81,8 @@ class Connection(asyncio.BufferedProtocol):
         self._traffic: Traffic | None = None
         self._control: deque[bytes] = deque()
         self._control_bytes = 0
-        self._paused_at = 0.0
         self._paused = False
         self._pumping = False
-        self._chunk_bytes = 64 * 1024
         self._deadline: asyncio.TimerHandle | None = None
         self.peer: Admitted | None = None
         self.remote: Address = ("0.0.0.0", 0)
@@ -118,7 +113,6 @@ class Connection(asyncio.BufferedProtocol):
         if name:
             self.remote = addresses.normal((name[0], name[1]))
         transport.set_write_buffer_limits(high=0)
-        self._limit_unsent()
         timeout_s = self._owner.limits.handshake_timeout_s
         self._deadline = self._loop.call_later(timeout_s, self._on_deadline)
         self._guarded(self._advance)
@@ -143,18 +137,10 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def pause_writing(self) -> None:
-        self._paused, self._paused_at = True, self._loop.time()
+        self._paused = True
 
     def resume_writing(self) -> None:
         self._paused = False
-        took_s = self._loop.time() - self._paused_at
-        size = self._chunk_bytes
-        if took_s > SLOW_S:
-            self._chunk_bytes = max(MIN_CHUNK_BYTES, size // 2)
-        elif took_s < FAST_S:
-            self._chunk_bytes = min(MAX_CHUNK_BYTES, size * 2)
-        if self._chunk_bytes != size:
-            self._limit_unsent()
         self.pump()
 
     # For the hub and the transfers
@@ -181,9 +167,10 @@ class Connection(asyncio.BufferedProtocol):
                 data = self._next()
                 if data is None:
                     return
-                self._tls.write(data)
+                for part in data:
+                    self._tls.write(part)
+                    left -= len(part)
                 self._flush()
-                left -= len(data)
         finally:
             self._pumping = False
         if not self._paused and self.reason is None:
@@ -239,10 +226,12 @@ class Connection(asyncio.BufferedProtocol):
         while self.reason is None:
             count = tls.read_into(reader.space())
             if count == 0:
-                return
+                break
             complete = reader.received(count)
             if complete is not None:
                 self._on_frame(complete)
+        if self._traffic is not None:
+            self._traffic.caught_up()
 
     def _handshake(self) -> None:
         self._tls.handshake()
@@ -291,15 +280,15 @@ class Connection(asyncio.BufferedProtocol):
             raise FrameError("a CHUNK before the greeting")
         return self._traffic.sink(number, length)
 
-    def _next(self) -> bytes | None:
+    def _next(self) -> tuple[bytes | memoryview, ...] | None:
         if self._traffic is None:
             return None
         if self._control:
-            data = b"".join(self._control) if len(self._control) > 1 else self._control[0]
+            data = b"".join(self._control)
             self._control.clear()
             self._control_bytes = 0
-            return data
-        return self._traffic.next_chunk(self._chunk_bytes)
+            return (data,)
+        return self._traffic.next_chunk()
 
     def _flush(self) -> None:
         assert self._transport is not None
@@ -311,13 +300,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_deadline(self) -> None:
         self.close(f"no link within {self._owner.limits.handshake_timeout_s:g} s", tell=False)
-
-    def _limit_unsent(self) -> None:
-        """Let the operating system queue no more than two chunks beyond what is on its way."""
-        assert self._transport is not None
-        sock = self._transport.get_extra_info("socket")
-        if sys.platform == "linux" and sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, 2 * self._chunk_bytes)
 
     def __repr__(self) -> str:
         way = "to" if self.dialled else "from"

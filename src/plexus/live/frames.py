@@ -21,7 +21,6 @@ from plexus.protocol.messages import ADDRESS_BYTES
 
 HEAD_BYTES = 4
 ID_BYTES = 4
-DIGEST_BYTES = 32
 MAX_LENGTH = 2**24 - 1
 
 
@@ -38,13 +37,13 @@ class Kind(IntEnum):
     """Instead of a welcome, or at any time: why the link ends."""
     HEARTBEAT = 4
     OFFER = 5
-    """Number, hash and message of a model to come; without a message, a measurement of bandwidth."""
+    """Number, seal and message of a model to come; without a message, a measurement of bandwidth."""
     GRANT = 6
     """There is room for the model with this number: send it."""
     CHUNK = 7
     """Number, then the next bytes of the model."""
     DONE = 8
-    """The model with this number has arrived and its hash is right."""
+    """The model with this number has arrived and its seal fits."""
     CANCEL = 9
     """From the sender: nothing more of this model will come."""
     DECLINE = 10
@@ -53,6 +52,8 @@ class Kind(IntEnum):
     """The authority's newest list of revocations."""
     MEASURE_ME = 12
     """Please send a measurement of bandwidth."""
+    RECEIVED = 13
+    """So many chunks more have arrived."""
 
 
 KINDS = frozenset(Kind)

@@ -52,6 +52,7 @@ class Link:
             Kind.DONE: self.sending.on_done,
             Kind.CANCEL: self.receiving.on_cancel,
             Kind.DECLINE: self.sending.on_decline,
+            Kind.RECEIVED: self.sending.on_received,
             Kind.REVOCATIONS: self._on_revocations,
             Kind.MEASURE_ME: self._on_measure_me,
         }
@@ -88,8 +89,11 @@ class Link:
             self._used()
         handler(complete.payload)
 
-    def next_chunk(self, max_bytes: int) -> bytes | None:
-        return self.sending.next_chunk(max_bytes)
+    def next_chunk(self) -> tuple[bytes | memoryview, ...] | None:
+        return self.sending.next_chunk()
+
+    def caught_up(self) -> None:
+        self.receiving.acknowledge()
 
     def sink(self, number: int, length: int) -> memoryview:
         return self.receiving.sink(number, length)
@@ -110,7 +114,7 @@ class Link:
             self._inbox.failed("model")
 
     def corrupt(self) -> None:
-        self.connection.close("a model had another hash than it was offered with")
+        self.connection.close("a model did not fit its seal")
 
     def sent(self, tag: Any) -> None:
         self._inbox.sent(self.key, tag)

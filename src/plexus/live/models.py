@@ -29,16 +29,13 @@ _TYPES = {
 
 
 class LiveModel:
-    """An encoded model and its hash."""
+    """An encoded model and its seal."""
 
-    __slots__ = ("data", "digest")
+    __slots__ = ("data", "seal")
 
-    def __init__(self, data: memoryview, digest: bytes) -> None:
+    def __init__(self, data: memoryview, seal: bytes) -> None:
         self.data = data
-        self.digest = digest
-
-    def __repr__(self) -> str:
-        return f"LiveModel({self.digest.hex()[:12]})"
+        self.seal = seal
 
 
 class ModelLayout:

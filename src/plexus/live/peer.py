@@ -20,7 +20,6 @@ from plexus.live.buffers import Buffers
 from plexus.live.channel import SetUp
 from plexus.live.control import lock_home, serve_control, serve_metrics, socket_path
 from plexus.live.frames import Hello
-from plexus.live.hashing import digest_of
 from plexus.live.hub import Hub
 from plexus.live.joining import Joining
 from plexus.live.limits import Limits
@@ -28,6 +27,7 @@ from plexus.live.log import Log
 from plexus.live.models import LiveModel, ModelLayout
 from plexus.live.roster import LiveRoster
 from plexus.live.runtime import Runtime
+from plexus.live.seals import seal
 from plexus.live.session import Session
 from plexus.live.status import Observer, Status
 from plexus.live.store import Store
@@ -107,7 +107,7 @@ class Peer:
         )
         initial = await self._trainer.start()
         try:
-            await self._run(LiveModel(memoryview(initial), digest_of(initial)))
+            await self._run(LiveModel(memoryview(initial), seal(initial)))
         finally:
             await self._trainer.close()
             self._store.close()

@@ -1,4 +1,4 @@
-"""Models that this side of a link receives: granted when there is room, hashed while they arrive.
+"""Models that this side of a link receives: granted when there is room, checked while they arrive.
 
 Nothing is received that was not granted, so back-pressure reaches the sender as a late grant, and the
 memory that peers can take is the size of the buffers.
@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from plexus.live.buffers import Buffers, Ticket
-from plexus.live.frames import DIGEST_BYTES, ID_BYTES, FrameError, Kind, number_of, numbered
-from plexus.live.hashing import StreamHash
+from plexus.live.frames import ID_BYTES, FrameError, Kind, number_of, numbered
 from plexus.live.models import LiveModel
+from plexus.live.seals import SEAL_BYTES, SealCheck
 from plexus.live.sending import PROBE_BYTES
+
+ACKNOWLEDGE_BYTES, ACKNOWLEDGE_S = 2**20, 0.002
 
 # Where bytes go that nobody wants: those of measurements, and of models declined meanwhile.
 _scratch = memoryview(bytearray(2**20))
@@ -31,7 +33,7 @@ class Receiver(Protocol):
         """A model, and the ticket of the buffer it is in."""
 
     def corrupt(self) -> None:
-        """A model had another hash than it was offered with."""
+        """A model did not fit its seal."""
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
 
@@ -40,27 +42,27 @@ class Incoming:
     """A model on its way in."""
 
     __slots__ = (
-        "digest",
+        "check",
         "granted",
-        "hash",
         "message",
         "number",
         "received_bytes",
+        "seal",
         "started_at",
         "tag",
         "ticket",
     )
 
-    def __init__(self, number: int, digest: bytes, message: bytes) -> None:
+    def __init__(self, number: int, seal: bytes, message: bytes) -> None:
         self.number = number
-        self.digest = digest
+        self.seal = seal
+        self.check = SealCheck(seal)
         self.message = message
         self.tag: Any = None
         self.granted = False
         self.received_bytes = 0
         self.started_at = 0.0
         self.ticket: Ticket | None = None
-        self.hash: StreamHash | None = None
 
     @property
     def is_probe(self) -> bool:
@@ -83,7 +85,10 @@ class Receiving:
         self._receiver = receiver
         self._buffers = buffers
         self._most = most
-        self._now = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
+        self._unacknowledged = self._unacknowledged_bytes = 0
+        self._soon: asyncio.TimerHandle | None = None
         self.under_way: dict[int, Incoming] = {}
 
     def decline(self, is_obsolete: Callable[[Any], bool]) -> None:
@@ -94,12 +99,12 @@ class Receiving:
 
     def on_offer(self, payload: bytearray) -> None:
         number = number_of(payload)
-        digest = bytes(payload[ID_BYTES : ID_BYTES + DIGEST_BYTES])
-        if len(digest) < DIGEST_BYTES or number in self.under_way:
+        seal = bytes(payload[ID_BYTES : ID_BYTES + SEAL_BYTES])
+        if len(seal) < SEAL_BYTES or number in self.under_way:
             raise FrameError("a malformed offer")
         if len(self.under_way) >= self._most:
             raise FrameError(f"more than {self._most} models at a time")
-        incoming = Incoming(number, digest, bytes(payload[ID_BYTES + DIGEST_BYTES :]))
+        incoming = Incoming(number, seal, bytes(payload[ID_BYTES + SEAL_BYTES :]))
         self.under_way[number] = incoming
         if incoming.is_probe:
             self._grant(incoming)
@@ -131,6 +136,8 @@ class Receiving:
         return incoming.buffer[incoming.received_bytes : incoming.received_bytes + length]
 
     def on_chunk(self, number: int, length: int) -> None:
+        self._unacknowledged += 1
+        self._unacknowledged_bytes += length
         incoming = self.under_way.get(number)
         if incoming is None:
             return
@@ -142,12 +149,25 @@ class Receiving:
                 self._measure(incoming, length)
                 self._end(incoming, Kind.DONE)
             return
-        if incoming.hash is None:
-            incoming.hash = StreamHash(incoming.buffer)
-        incoming.hash.advance(incoming.received_bytes)
-        if incoming.received_bytes == len(incoming.buffer):
+        buffer, filled = incoming.buffer, incoming.received_bytes
+        incoming.check.update(buffer[filled - length : filled])
+        if filled == len(buffer):
             self._measure(incoming, length)
-            incoming.hash.when_done(lambda digest: self._on_hashed(incoming, digest))
+            self._complete(incoming)
+
+    def acknowledge(self) -> None:
+        """Tell the sender how many chunks came since the last time: when they are many, or soon."""
+        if self._unacknowledged_bytes >= ACKNOWLEDGE_BYTES:
+            self._acknowledge_now()
+        elif self._unacknowledged and self._soon is None:
+            self._soon = self._loop.call_later(ACKNOWLEDGE_S, self._acknowledge_now)
+
+    def _acknowledge_now(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        self._send(numbered(Kind.RECEIVED, self._unacknowledged))
+        self._unacknowledged = self._unacknowledged_bytes = 0
 
     def on_cancel(self, payload: bytearray) -> None:
         incoming = self.under_way.get(number_of(payload))
@@ -156,6 +176,8 @@ class Receiving:
 
     def close(self) -> None:
         """The link is gone."""
+        if self._soon is not None:
+            self._soon.cancel()
         for incoming in list(self.under_way.values()):
             self._end(incoming, None)
 
@@ -169,19 +191,16 @@ class Receiving:
         if took_s > 0:
             self._receiver.measured(incoming.received_bytes - last_bytes, took_s, sent=False)
 
-    def _on_hashed(self, incoming: Incoming, digest: bytes) -> None:
-        if incoming.number not in self.under_way:  # cancelled, or the link is gone
-            return
-        if digest != incoming.digest:
+    def _complete(self, incoming: Incoming) -> None:
+        if not incoming.check.fits():
             self._end(incoming, None)
             self._receiver.corrupt()
             return
         del self.under_way[incoming.number]
         self._send(numbered(Kind.DONE, incoming.number))
         assert incoming.ticket is not None
-        self._receiver.arrived(
-            incoming.message, LiveModel(incoming.buffer, digest), incoming.ticket
-        )
+        model = LiveModel(incoming.buffer, incoming.seal)
+        self._receiver.arrived(incoming.message, model, incoming.ticket)
 
     def _end(self, incoming: Incoming, answer: Kind | None) -> None:
         del self.under_way[incoming.number]

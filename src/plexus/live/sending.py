@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from plexus.live.frames import DIGEST_BYTES, ID_BYTES, FrameError, Kind, head, number_of, numbered
+from plexus.live.frames import ID_BYTES, FrameError, Kind, head, number_of, numbered
 from plexus.live.models import LiveModel
+from plexus.live.seals import SEAL_BYTES
+from plexus.live.window import Window
 
 PROBE_BYTES = 512 * 1024
-_probe = LiveModel(memoryview(bytes(PROBE_BYTES)), bytes(DIGEST_BYTES))
+_probe = LiveModel(memoryview(bytes(PROBE_BYTES)), bytes(SEAL_BYTES))
 
 
 class Sender(Protocol):
@@ -49,6 +51,7 @@ class Sending:
         self._now = asyncio.get_running_loop().time
         self._last_number = 0
         self._granted: deque[Outgoing] = deque()
+        self._window = Window()
         self.under_way: dict[int, Outgoing] = {}
 
     def offer(self, message: bytes, model: LiveModel, tag: Any) -> None:
@@ -58,7 +61,7 @@ class Sending:
         self._last_number = (self._last_number + 1) % 2 ** (8 * ID_BYTES)
         outgoing = Outgoing(self._last_number, model, tag, self._now())
         self.under_way[outgoing.number] = outgoing
-        self._send(numbered(Kind.OFFER, outgoing.number, model.digest + message))
+        self._send(numbered(Kind.OFFER, outgoing.number, model.seal + message))
 
     def probe(self) -> None:
         """Send some bytes to find out how fast they go, unless models show it anyway."""
@@ -71,18 +74,19 @@ class Sending:
             if outgoing.tag is not None and is_obsolete(outgoing.tag):
                 self._stop(outgoing, reason)
 
-    def next_chunk(self, max_bytes: int) -> bytes | None:
-        """The next piece of a model, each of those granted in turn."""
-        if not self._granted:
+    def next_chunk(self) -> tuple[bytes, memoryview] | None:
+        """The next piece of a model, each of those granted in turn, if the window has room for it."""
+        if not self._granted or not self._window.is_open:
             return None
         outgoing = self._granted.popleft()
         at, data = outgoing.sent_bytes, outgoing.model.data
-        piece = data[at : at + max_bytes]
+        piece = data[at : at + self._window.chunk_bytes]
         outgoing.sent_bytes += len(piece)
+        self._window.sent(len(piece), self._now())
         if outgoing.sent_bytes < len(data):
             self._granted.append(outgoing)
         number = outgoing.number.to_bytes(ID_BYTES, "big")
-        return b"".join((head(Kind.CHUNK, ID_BYTES + len(piece)), number, piece))
+        return head(Kind.CHUNK, ID_BYTES + len(piece)) + number, piece
 
     def on_grant(self, payload: bytearray) -> None:
         outgoing = self.under_way.get(number_of(payload))
@@ -92,6 +96,13 @@ class Sending:
             raise FrameError("a model was granted twice")
         outgoing.started_at = self._now()
         self._granted.append(outgoing)
+        self._wake()
+
+    def on_received(self, payload: bytearray) -> None:
+        now = self._now()
+        for _ in range(number_of(payload)):
+            if not self._window.acknowledged(now):
+                raise FrameError("a chunk was acknowledged that was not sent")
         self._wake()
 
     def on_done(self, payload: bytearray) -> None:

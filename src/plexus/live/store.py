@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.live.hashing import digest_of
 from plexus.live.models import LiveModel
+from plexus.live.seals import fits
 from plexus.metrics.files import named
 
 STATE_FILE = "state.bin"
@@ -34,7 +34,7 @@ class State(Struct, frozen=True, kw_only=True):
     round: int = 0
     model_file: str = ""
     """Beside the state file; empty if the node holds none but the initial model."""
-    model_digest: bytes = b""
+    model_seal: bytes = b""
     view: bytes = b""
     """As a frame of the protocol."""
     bandwidth_bytes_per_s: int = 0
@@ -61,9 +61,9 @@ class Store:
         path = self._home / self.state.model_file
         with named(path):
             data = path.read_bytes()
-        if digest_of(data) != self.state.model_digest:
-            raise PlexusError(f"{path}: damaged: its hash is not the one in {STATE_FILE}")
-        return LiveModel(memoryview(data), self.state.model_digest)
+        if not fits(self.state.model_seal, data):
+            raise PlexusError(f"{path}: damaged: not the model that {STATE_FILE} speaks of")
+        return LiveModel(memoryview(data), self.state.model_seal)
 
     def save_counter(self, counter: int, view: bytes, bandwidth_bytes_per_s: int) -> None:
         """On the disk when this returns."""
@@ -86,7 +86,7 @@ class Store:
                 name = f"model-{round}.safetensors"
                 old = self.state.model_file
                 _write(self._home / name, model.data)
-                self._update(round=round, model_file=name, model_digest=model.digest, view=view)
+                self._update(round=round, model_file=name, model_seal=model.seal, view=view)
                 if old and old != name:
                     (self._home / old).unlink(missing_ok=True)
         except OSError as error:

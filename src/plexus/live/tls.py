@@ -36,15 +36,21 @@ class Tls:
         self.ready = True
 
     def read_into(self, space: memoryview) -> int:
-        """Decrypt into `space`; 0 when more must come from the network first."""
+        """Decrypt into `space` as much as fits and is there; 0 when more must come from the network."""
+        filled, size = 0, len(space)
+        read = self._object.read
         try:
-            return self._object.read(len(space), space)  # type: ignore[return-value]
+            while filled < size:  # TLS hands out one record of 16 KB at a time
+                filled += read(size - filled, space[filled:])  # type: ignore[operator]
         except ssl.SSLWantReadError:
-            return 0
+            return filled
         except ssl.SSLZeroReturnError:
+            if filled:
+                return filled
             raise RefusedError("the other side closed the connection") from None
         except ssl.SSLError as error:
             raise RefusedError(explain(error)) from None
+        return filled
 
     def write(self, data: bytes | memoryview) -> None:
         """Encrypt; what is to be sent waits in `to_send`."""

@@ -106,10 +106,10 @@ class Trainer:
 
     def _on_answer(self, answer: Header, body: bytes) -> None:
         match answer:
-            case Finished(job, digest, _) if self._training and job == self._training[0].job:
+            case Finished(job, seal, _) if self._training and job == self._training[0].job:
                 round = self._training[0].round
                 self._training = self.since_s = None
-                self._on_trained(round, LiveModel(memoryview(body), digest))
+                self._on_trained(round, LiveModel(memoryview(body), seal))
             case Stopped(job, reason) if self._training and job == self._training[0].job:
                 # Nobody asked for this: bad data, or a model that cannot be trained.
                 self._log.warning("training_failed", round=self._training[0].round, reason=reason)
