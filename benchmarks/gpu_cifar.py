@@ -60,22 +60,24 @@ class KeptPatches(torch.autograd.Function):
         cut = stacked_layers.patches(x.to(dtype), weight.shape[-1])
         ctx.save_for_backward(cut, weight)
         ctx.dtype = dtype
-        product = torch.bmm(weight.flatten(2).to(dtype), cut)
-        return product.view(x.shape[0], weight.shape[1], *x.shape[2:]).float()
+        return as_images(torch.bmm(weight.flatten(2).to(dtype), cut), x)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None]:
         cut, weight = ctx.saved_tensors
         narrow = gradient.to(ctx.dtype)
-        by_weight = torch.bmm(narrow.flatten(2), cut.transpose(1, 2)).float()
+        by_weight = torch.bmm(stacked_layers.columns(narrow), cut.transpose(1, 2)).float()
         by_input = None
         if ctx.needs_input_grad[0]:
             flipped = weight.flip(3, 4).transpose(1, 2).to(ctx.dtype)
-            product = torch.bmm(
-                flipped.flatten(2), stacked_layers.patches(narrow, weight.shape[-1])
-            )
-            by_input = product.view(*flipped.shape[:2], *gradient.shape[2:]).float()
+            again = stacked_layers.patches(narrow, weight.shape[-1])
+            by_input = as_images(torch.bmm(flipped.flatten(2), again), gradient)
         return by_input, by_weight.view(weight.shape), None
+
+
+def as_images(product: Tensor, like: Tensor) -> Tensor:
+    clients, _, batch, height, width = like.shape
+    return product.view(clients, -1, height, width, batch).permute(0, 1, 4, 2, 3).float()
 
 
 def kept(dtype: torch.dtype, x: Tensor, weight: Tensor) -> Tensor:

@@ -149,7 +149,7 @@ def test_equal_specs_have_equal_digests_however_they_are_written() -> None:
             "task.rate.kind=constnat",
             "'constnat' is not one of 'constant', 'falling' (did you mean 'constant'?)",
         ),
-        ("traces.graceful_share=3", "traces.graceful_share = 3.0: must be between 0 and 1"),
+        ("traces.graceful_share=3", "expected a number <= 1.0, got 3"),
         ("task.widths=[]", "task.widths = (): at least one is needed"),
         ("nodes.x=1", "nodes is not a section"),
         ("protocol.advertise_size=0", "protocol.advertise_size is 0, but must be at least 1"),
@@ -234,7 +234,7 @@ def test_the_reference_has_a_row_for_every_key() -> None:
         "| `task.widths` | list of integer | `[8, 8]` | Sizes of the layers. |",
         '### [task.rate] with kind = "falling"',
         "| `task.rate.half_life_s` | number | `60.0` | Time in which it halves, in seconds. |",
-        "| `traces.graceful_share` | number | `1.0` | Share of departures",
+        "| `traces.graceful_share` | number, at least 0, at most 1 | `1.0` | Share of departures",
         "| `evaluation.every_rounds` | integer, at least 1 | `10` |",
     ):
         assert row in page

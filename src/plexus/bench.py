@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
+from plexus import toml
+from plexus.errors import PlexusError
 from plexus.metrics.result import ProtocolBench, Traffic
 from plexus.metrics.usage import peak_mb
-from plexus.protocol.facts import AggregationCompleted
-from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.facts import AggregationCompleted, ModelUpdated
 from plexus.rng import array_stream
-from plexus.sim.setup import plexus_session
+from plexus.sim.registry import PROTOCOLS
+from plexus.sim.setting import Setting
+from plexus.sim.setup import simulated_session
+from plexus.sim.symbolic import SymbolicModels
+from plexus.spec_check import Source, convert, suggest
 from plexus.traces.api import Availability, World, always_online, training_time_s
 from plexus.traces.world import TracesSpec, build_world
 
@@ -23,23 +29,18 @@ LOCAL_STEPS, BATCH = 5, 20
 SESSION_MEAN_S, ONLINE_SHARE = 1600.0, 0.08
 
 
-class SymbolicModels:
-    """Models that are never computed."""
+def bench_protocol(
+    nodes: int,
+    hours: float,
+    churn: bool,
+    seed: int = 1,
+    protocol: str = "plexus",
+    overrides: Sequence[str] = (),
+) -> ProtocolBench:
+    """Simulate `hours` of a protocol on generated devices and measure the CPU time after set-up.
 
-    model_bytes = MODEL_BYTES
-
-    def train(self, model: Any, node: int, round: int) -> None:
-        return None
-
-    def mean(self, models: Sequence[Any], samples: Sequence[int]) -> None:
-        return None
-
-    def samples(self, node: int) -> int:
-        return LOCAL_STEPS * BATCH
-
-
-def bench_protocol(nodes: int, hours: float, churn: bool, seed: int = 1) -> ProtocolBench:
-    """Simulate `hours` of Plexus on generated devices and measure the CPU time after set-up."""
+    `overrides` are `key=value` of the protocol's parameters.
+    """
     began_s = time.process_time()
     generated = build_world(TracesSpec(availability="none"), nodes, seed, Path())
     availability = exponential_churn(nodes, seed) if churn else always_online(nodes)
@@ -49,12 +50,12 @@ def bench_protocol(nodes: int, hours: float, churn: bool, seed: int = 1) -> Prot
 
     def observe(_now: float, _node: int, fact: Any) -> None:
         nonlocal rounds
-        if type(fact) is AggregationCompleted:
+        if type(fact) in (AggregationCompleted, ModelUpdated):
             rounds = max(rounds, fact.round)
 
-    runtime = plexus_session(
-        world, PlexusParameters(), SymbolicModels(), None, durations.__getitem__, seed, observe
-    )
+    models = SymbolicModels(MODEL_BYTES)
+    setting = Setting(world, models, None, durations.__getitem__, seed)
+    runtime, cast = simulated_session(protocol, _parameters(protocol, overrides), setting, observe)
     runtime.run(0.0)
     setup_cpu_s = time.process_time() - began_s
     began_s = time.process_time()
@@ -63,6 +64,7 @@ def bench_protocol(nodes: int, hours: float, churn: bool, seed: int = 1) -> Prot
     table = runtime.accounts.table()
     toggles, mean_online = _churn_facts(availability, 3600 * hours)
     return ProtocolBench(
+        protocol=protocol,
         nodes=nodes,
         hours=hours,
         churn=churn,
@@ -76,6 +78,24 @@ def bench_protocol(nodes: int, hours: float, churn: bool, seed: int = 1) -> Prot
         messages={name: Traffic(**entry) for name, entry in table.items()},
         joins_and_leaves_per_hour=toggles / hours,
         mean_online=mean_online,
+        tuning=cast.tuning,
+    )
+
+
+def _parameters(protocol: str, overrides: Sequence[str]) -> Struct:
+    values: dict[str, Any] = {}
+    options: dict[tuple[str | int, ...], str] = {}
+    for override in overrides:
+        path, value = toml.parse_assignment(override)
+        values[".".join(path)] = value
+        options[("protocol", *path)] = f"--set {override}"
+    if protocol not in PROTOCOLS:
+        known = ", ".join(PROTOCOLS)
+        raise PlexusError(
+            f"--protocol {protocol}: not one of {known}{suggest(protocol, PROTOCOLS)}"
+        )
+    return convert(
+        values, PROTOCOLS[protocol].parameters, ("protocol",), Source("--protocol", options)
     )
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -48,7 +48,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("spec_file", metavar="SPEC.toml", type=click.Path(path_type=Path))
+@click.argument("spec_file", metavar="[SPEC.toml]", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--set",
     "overrides",
@@ -64,45 +64,90 @@ def cli() -> None:
     help="The run directory.  [default: runs/NAME-DIGEST]",
 )
 @click.option("--force", is_flag=True, help="Replace an earlier run in the run directory.")
+@click.option(
+    "--engine",
+    metavar="NAME",
+    default="auto",
+    show_default=True,
+    help="What trains: auto, inline, processes, stacked or ray.",
+)
+@click.option("--device", metavar="NAME", help="Where it trains: cpu, cuda or cuda:N.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N", help="How many processes train."
+)
+@click.option(
+    "--checkpoint-every",
+    type=click.FloatRange(min=0),
+    metavar="MINUTES",
+    default=5.0,
+    show_default=True,
+    help="Write down how to go on after a crash this often.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Go on with the run in DIR from its checkpoint. Takes the place of SPEC.toml.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors and the JSON object.")
 def run(
-    spec_file: Path,
+    spec_file: Path | None,
     overrides: tuple[str, ...],
     seed: int | None,
     out: Path | None,
     force: bool,
+    resume: Path | None,
     as_json: bool,
     quiet: bool,
+    **machinery: Any,
 ) -> None:
     """Simulate the experiment in SPEC.toml.
 
     Prints a summary, and leaves a run directory with the resolved spec, the metrics and a figure.
-    Ctrl-C stops early and keeps what there is.
+    Ctrl-C stops early and keeps what there is; --resume goes on with a run that was stopped or killed.
     """
-    from plexus.metrics.store import claim
+    from plexus.metrics.store import claim, spec_dir_of
     from plexus.spec import load_spec
 
-    spec = load_spec(spec_file, overrides, seed)
-    out = out or Path("runs") / f"{spec.name}-{spec.digest()}"
-    moved = claim(out, spec.digest(), force=force)
-    if moved is not None:
-        _note(f"the earlier run in {out} is now {moved}", quiet)
-    result, reached = _simulate(spec, spec_file.parent, out, quiet)
+    if resume is not None:
+        if spec_file or overrides or seed is not None or out or force:
+            raise click.UsageError("--resume goes on with a run as it is: give it no spec")
+        spec, base_dir, out = load_spec(resume / "spec.toml"), spec_dir_of(resume), resume
+    elif spec_file is None:
+        raise click.UsageError("give a spec, e.g. experiments/quickstart.toml, or --resume DIR")
+    else:
+        spec, base_dir = load_spec(spec_file, overrides, seed), spec_file.parent
+        out = out or Path("runs") / f"{spec.name}-{spec.digest()}"
+        moved = claim(out, spec.digest(), force=force)
+        if moved is not None:
+            _note(f"the earlier run in {out} is now {moved}", quiet)
+    machinery["checkpoint_every_s"] = 60 * machinery.pop("checkpoint_every")
+    result, reached = _simulate(spec, base_dir, out, quiet, machinery, resume is not None)
     _draw(out, quiet)
     _show(spec, result, as_json, quiet)
     if result.interrupted:
         raise Interrupted(f"interrupted {reached}; what there is, is in {out}")
 
 
-def _simulate(spec: ExperimentSpec, base_dir: Path, out: Path, quiet: bool) -> tuple[Result, str]:
+def _simulate(
+    spec: ExperimentSpec,
+    base_dir: Path,
+    out: Path,
+    quiet: bool,
+    machinery: dict[str, Any],
+    resume: bool,
+) -> tuple[Result, str]:
     """The result, and how far it came in words."""
     from plexus.progress import progress_for
 
     progress = progress_for(spec.name, spec.hours * 3600, sys.stderr, quiet=quiet)
+    simulate, options = (lazy.load(f"plexus.session:{name}") for name in ("simulate", "Machinery"))
     try:
         with _stoppable(), progress:
-            result: Result = lazy.load("plexus.session:simulate")(spec, base_dir, out, progress)
+            result: Result = simulate(
+                spec, base_dir, out, progress, options(**machinery), resume=resume
+            )
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted {progress.how_far()}") from None
     return result, progress.how_far()
@@ -185,12 +230,28 @@ def bench() -> None:
     help="Simulated hours.",
 )
 @click.option("--churn", is_flag=True, help="Nodes come and go; about 8 % are online.")
+@click.option("--protocol", "name", default="plexus", show_default=True, metavar="NAME")
+@click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Change a parameter of the protocol, e.g. topology=regular.",
+)
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", default=1, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-def protocol(nodes: int, hours: float, churn: bool, seed: int, as_json: bool) -> None:
-    """The protocol alone: messages, views, timers and transfers, without training."""
+def protocol(
+    nodes: int,
+    hours: float,
+    churn: bool,
+    name: str,
+    overrides: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+) -> None:
+    """A protocol alone: messages, views, timers and transfers, without training."""
     result: ProtocolBench = lazy.load("plexus.bench:bench_protocol")(
-        nodes=nodes, hours=hours, churn=churn, seed=seed
+        nodes=nodes, hours=hours, churn=churn, seed=seed, protocol=name, overrides=overrides
     )
     if as_json:
         _print_json(result)

@@ -6,15 +6,20 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from plexus.learn.engines.inline import InlineEngine
-from plexus.learn.graph import Expression, LazyModels
-from plexus.learn.task import Metrics, Task
+from msgspec import Struct
+
+from plexus.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
+from plexus.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation
+from plexus.learn.engines.choice import create_engine
+from plexus.learn.graph import LazyModels
+from plexus.learn.task import Task
 from plexus.learn.tasks import build_task
-from plexus.metrics.recorder import Recorder
-from plexus.metrics.result import Metric, Result, Traffic, Trainings
+from plexus.metrics.result import Engine, Result, Traffic, Trainings
 from plexus.metrics.store import RunDirectory
 from plexus.protocol.facts import AggregationCompleted, Fact
-from plexus.sim.setup import plexus_session
+from plexus.sim.registry import PROTOCOLS
+from plexus.sim.setting import Setting
+from plexus.sim.setup import simulated_session
 from plexus.spec import ExperimentSpec
 from plexus.traces.api import training_time_s
 from plexus.traces.world import build_world
@@ -37,14 +42,35 @@ class Observer(Protocol):
     ) -> None: ...
 
 
-def simulate(spec: ExperimentSpec, base_dir: Path, out: Path, observe: Observer) -> Result:
-    """Run `spec` in virtual time and leave a run directory at `out`.
+class Machinery(Struct, frozen=True, kw_only=True):
+    """What carries out a run on this machine. Of no influence on events; weights are those of any other
+    machinery, bit for bit or to the tolerance that the engines state."""
+
+    engine: str = "auto"
+    device: str | None = None
+    workers: int | None = None
+    checkpoint_every_s: float = 300.0
+
+
+def simulate(
+    spec: ExperimentSpec,
+    base_dir: Path,
+    out: Path,
+    observe: Observer,
+    machinery: Machinery | None = None,
+    resume: bool = False,
+) -> Result:
+    """Run `spec` in virtual time and leave a run directory at `out`, or go on with the run there.
 
     An interruption (Ctrl-C) ends the run early; its directory is as valid as that of a whole one.
     """
-    with RunDirectory(out, spec.to_toml(), spec.digest()) as directory:
-        session = Session(spec, base_dir, directory.recorder)
-        result = session.run(observe, out)
+    machinery = machinery or Machinery()
+    checkpoint = read_checkpoint(out) if resume else None
+    with RunDirectory(
+        out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume
+    ) as directory:
+        session = Session(spec, base_dir, directory, machinery, checkpoint)
+        result = session.run(observe)
         directory.finish(result)
     return result
 
@@ -52,113 +78,121 @@ def simulate(spec: ExperimentSpec, base_dir: Path, out: Path, observe: Observer)
 class Session:
     """One simulated session and what is known of it so far."""
 
-    def __init__(self, spec: ExperimentSpec, base_dir: Path, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        base_dir: Path,
+        directory: RunDirectory,
+        machinery: Machinery,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
         self._until_s = 3600 * spec.hours
-        self._every_rounds = spec.evaluation.every_rounds
-        self._recorder = recorder
+        self._out = directory.path
+        self._recorder = recorder = directory.recorder
+        self._checkpoints = Checkpoints(directory.path, machinery.checkpoint_every_s)
+        self._resumed = checkpoint
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
-        task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed)
-        self._models = LazyModels(task, InlineEngine(task))
-        self._measure = task.measure
+        task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed, base_dir)
+        engine, self.engine = create_engine(
+            machinery.engine, task, workers=machinery.workers, device=machinery.device
+        )
+        self._models = LazyModels(task, engine)
+        if checkpoint is not None:
+            self._models.replay(checkpoint.evaluated)
         durations_s = [training_time_s(d, task.local_steps, task.batch) for d in world.devices]
-        self._runtime = plexus_session(
+        setting = Setting(
             world=world,
-            parameters=spec.protocol.parameters,
             models=self._models,
             initial_model=self._models.initial(),
             training_s=durations_s.__getitem__,
             seed=spec.seed,
-            observe=self._on_fact,
             sharing=spec.network.sharing,
             graceful_share=spec.traces.graceful_share,
+            base_dir=base_dir,
         )
-        self._newest: Expression = self._models.initial()
-        self._round = 0
-        self._evaluated: tuple[Expression, Metrics] | None = None
-        self._evaluated_round = 0
-        self._best: Metrics | None = None
+        name, parameters = spec.protocol.name, spec.protocol.parameters
+        self._runtime, self._cast = simulated_session(name, parameters, setting, self._on_fact)
+        judge = JUDGES[PROTOCOLS[name].judged_by]
+        self._evaluation = judge(spec.evaluation, task, self._models, self._runtime, recorder)
 
-    def run(self, observe: Observer, out: Path) -> Result:
+    @property
+    def _online(self) -> int:
+        """How many devices are online; servers are none."""
+        return self._runtime.online_count - self._cast.servers
+
+    def run(self, observe: Observer) -> Result:
         """Let virtual time pass until the end of the session."""
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         interrupted = False
         try:
             self._pass_time(observe)
-            self._evaluate(self._round, self._newest)
+            self._evaluation.look()
         except KeyboardInterrupt:
             interrupted = True
-        return self._result(
-            interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s, out
-        )
+        try:
+            return self._result(
+                interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s
+            )
+        finally:
+            self._models.close()
 
     def _pass_time(self, observe: Observer) -> None:
-        runtime, now_s = self._runtime, 0.0
+        runtime, evaluation, now_s = self._runtime, self._evaluation, 0.0
         while now_s < self._until_s:
             if now_s % ONLINE_EVERY_S == 0:
                 runtime.run(now_s)
-                self._recorder.record("online", simulated_s=now_s, online=runtime.online_count)
-            now_s = min(now_s + STEP_S, self._until_s)
+                self._recorder.record("online", simulated_s=now_s, online=self._online)
+            now_s = min(STEP_S * (now_s // STEP_S + 1), evaluation.next_s, self._until_s)
             runtime.run(now_s)
-            value = self._evaluated[1].value if self._evaluated else None
-            observe.tick(now_s, self._round, runtime.online_count, self._measure.name, value)
+            if now_s == evaluation.next_s:
+                evaluation.look()
+            self._keep(now_s)
+            metric = evaluation.metric()
+            observe.tick(now_s, evaluation.round, self._online, metric.name, metric.final)
+
+    def _keep(self, now_s: float) -> None:
+        """A moment between two steps: go on from a checkpoint here, or write one."""
+        if self._resumed is None:
+            self._checkpoints.offer(self._runtime.kernel, self._models)
+        elif now_s == self._resumed.simulated_s:
+            restore(self._resumed, self._out, self._runtime.kernel, self._models)
+            self._resumed = None
 
     def _on_fact(self, now_s: float, node: int, fact: Fact) -> None:
         if isinstance(fact, AggregationCompleted):
-            self._on_aggregation(now_s, node, fact)
+            self._recorder.record(
+                "rounds",
+                simulated_s=now_s,
+                round=fact.round,
+                aggregator=node,
+                models=fact.models,
+                participants=fact.participants,
+                timed_out=fact.timed_out,
+                waited_s=fact.waited_s,
+            )
+        self._evaluation.on_fact(node, fact)
 
-    def _on_aggregation(self, now_s: float, node: int, fact: AggregationCompleted) -> None:
-        self._recorder.record(
-            "rounds",
-            simulated_s=now_s,
-            round=fact.round,
-            aggregator=node,
-            models=fact.models,
-            participants=fact.participants,
-            timed_out=fact.timed_out,
-            waited_s=fact.waited_s,
-        )
-        # Where views differ a round can have two aggregators; the first result stands for the round.
-        if fact.round > self._round:
-            self._round, self._newest = fact.round, fact.model
-            if fact.round // self._every_rounds > self._evaluated_round // self._every_rounds:
-                self._evaluate(fact.round, fact.model)
-
-    def _evaluate(self, round: int, model: Expression) -> None:
-        if self._evaluated is not None and self._evaluated[0] is model:
-            return
-        metrics = self._models.evaluate(model)
+    def _result(self, interrupted: bool, wall_s: float, cpu_s: float) -> Result:
         accounts = self._runtime.accounts
-        self._evaluated, self._evaluated_round = (model, metrics), round
-        if self._best is None or metrics.better_than(self._best):
-            self._best = metrics
-        self._recorder.record(
-            "evaluations",
-            simulated_s=self._runtime.kernel.now,
-            round=round,
-            **{metrics.name: metrics.value, **metrics.others, "loss": metrics.loss},
-            sent_bytes=sum(accounts.sent_bytes),
-            training_s=sum(accounts.training_s),
-        )
-
-    def _result(self, interrupted: bool, wall_s: float, cpu_s: float, out: Path) -> Result:
-        accounts = self._runtime.accounts
-        model, final = self._evaluated or (self._models.initial(), None)
         return Result(
             digest=self._runtime.kernel.digest(),
-            weights_hash=self._models.weights_hash(model),
-            rounds=self._round,
+            weights_hash=self._models.weights_hash(self._evaluation.final_model()),
+            rounds=self._evaluation.round,
             simulated_s=self._runtime.kernel.now,
             cpu_s=cpu_s,
             wall_s=wall_s,
-            metric=Metric(
-                name=self._measure.name,
-                best=self._best.value if self._best else None,
-                final=final.value if final else None,
-                higher_is_better=self._measure.higher_is_better,
-            ),
+            metric=self._evaluation.metric(),
             messages={name: Traffic(**entry) for name, entry in sorted(accounts.table().items())},
             training_s=sum(accounts.training_s),
             trainings=Trainings(self._models.asked, self._models.computed),
+            tuning=self._cast.tuning,
             interrupted=interrupted,
-            out=str(out),
+            engine=Engine(self.engine.name, self.engine.device, self.engine.reason),
+            out=str(self._out),
         )
+
+
+JUDGES: dict[str, type[Evaluation]] = {
+    "global model": GlobalModelEvaluation,
+    "models of nodes": NodeModelsEvaluation,
+}

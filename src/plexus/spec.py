@@ -22,12 +22,13 @@ from msgspec import Meta, Struct
 from plexus import toml
 from plexus.errors import PlexusError
 from plexus.learn import tasks
-from plexus.protocol.parameters import PlexusParameters
+from plexus.learn.tasks.specs import OwnTaskSpec
+from plexus.sim.registry import PROTOCOLS as SIMULATED
 from plexus.spec_check import Source, convert, suggest
 from plexus.traces.world import TracesSpec
 
 Registry = Mapping[str, type[Struct]]
-PROTOCOLS: Registry = {"plexus": PlexusParameters}
+PROTOCOLS: Registry = {name: protocol.parameters for name, protocol in SIMULATED.items()}
 """The parameters of each protocol, by the `name` in [protocol]."""
 TASKS: Registry = {name: parameters for name, (parameters, _) in tasks.TASKS.items()}
 """The parameters of each learning task, by the `name` in [task]."""
@@ -56,7 +57,14 @@ class EvaluationSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """When the model is measured on the test set."""
 
     every_rounds: Annotated[int, Meta(ge=1)] = 10
-    """The global model is evaluated each time this many rounds have been aggregated."""
+    """The global model (Plexus, FedAvg) is evaluated each time this many rounds have been aggregated."""
+
+    every_hours: Annotated[float, Meta(gt=0)] = 2.0
+    """Where every node has a model of its own (Gossip Learning, D-PSGD, Epidemic Learning), the models of
+    the nodes online are evaluated this often, in simulated hours."""
+
+    node_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    """The share of the nodes online whose own models are evaluated, drawn by seed; at least one node."""
 
 
 class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -104,6 +112,8 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         tables: dict[str, Any] = msgspec.to_builtins(self)
         for section in ("protocol", "task"):
             tables[section] = {"name": tables[section]["name"], **tables[section]["parameters"]}
+        if isinstance(self.task.parameters, OwnTaskSpec):
+            tables["task"] = self.task.parameters.table()
         return tables
 
     def to_toml(self) -> str:
@@ -170,6 +180,8 @@ def _typed(tables: dict[str, Any], source: Source) -> ExperimentSpec:
     """Check what is declared above, then the sections that are looked up."""
     known = ExperimentSpec.__struct_fields__
     for section in ("protocol", "task"):
+        if isinstance(tables.get(section), str):  # a name alone: all else as it usually is
+            tables = {**tables, section: {"name": tables[section]}}
         if not isinstance(tables.get(section, {}), dict):
             raise source.error((section,), f"expected a table, got {tables[section]!r}")
     tables = {**tables, "protocol": {"name": "plexus", **tables.get("protocol", {})}}
@@ -193,6 +205,8 @@ def _chosen(section: str, registry: Registry, values: dict[str, Any], source: So
     at = (section, "name")
     known = ", ".join(map(repr, registry))
     name = values.get("name")
+    if section == "task" and isinstance(name, str) and ":" in name:
+        return Choice(name, tasks.parse_task(values))
     if name is None:
         raise source.error(at, f"missing; one of {known}")
     if not isinstance(name, str) or name not in registry:

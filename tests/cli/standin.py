@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from msgspec import Struct
 
@@ -23,12 +24,21 @@ class Session(ModuleType):
     evaluates: bool = True
     fails: Exception | None = None
     base_dir: Path | None = None
+    machinery: dict[str, Any] | None = None
+    Machinery = dict
 
     def simulate(
-        self, spec: spec.ExperimentSpec, base_dir: Path, out: Path, observe: Progress
+        self,
+        spec: spec.ExperimentSpec,
+        base_dir: Path,
+        out: Path,
+        observe: Progress,
+        machinery: dict[str, Any],
+        resume: bool,
     ) -> Result:
         """Ten steps, each with a row in every table."""
         self.base_dir = base_dir
+        self.machinery = machinery
         if self.fails is not None:
             raise self.fails
         with RunDirectory(out, spec.to_toml(), spec.digest()) as directory:

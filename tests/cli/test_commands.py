@@ -32,7 +32,7 @@ def test_bench_protocol_prints_one_object(plexus: Plexus) -> None:
 
 def test_bench_protocol_is_readable_without_json(plexus: Plexus) -> None:
     outcome = plexus("bench", "protocol", "--nodes", "20", "--hours", "0.1")
-    assert "protocol alone, 20 nodes, 0.1 h, without churn" in outcome.out
+    assert "plexus alone, 20 nodes, 0.1 h, without churn" in outcome.out
     assert "per simulated hour" in outcome.out
     assert "20 nodes on average, 0 joins and leaves an hour" in outcome.out
 
@@ -148,3 +148,31 @@ def test_a_real_signal_leaves_a_valid_directory(tmp_path: Path, stop: signal.Sig
     assert run.result is not None
     assert run.result.interrupted
     assert len(run.tables["online"]["online"]) > 5000
+
+
+def test_bench_protocol_measures_any_protocol(plexus: Plexus) -> None:
+    arguments = ("bench", "protocol", "--nodes", "20", "--hours", "0.1")
+    outcome = plexus(*arguments, "--protocol", "dpsgd", "--set", "topology=ring", "--churn")
+    assert "dpsgd alone, 20 nodes, 0.1 h, with churn" in outcome.out
+    assert "time for 99 % of 40 transfers without churn" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (
+            ("--protocol", "gosip"),
+            "--protocol gosip: not one of plexus, gossip, dpsgd, epidemic, fedavg"
+            " (did you mean 'gossip'?)",
+        ),
+        (
+            ("--protocol", "gossip", "--set", "perod_s=3"),
+            "--set perod_s=3: unknown key (did you mean 'protocol.period_s'?)",
+        ),
+    ],
+)
+def test_bench_protocol_names_what_is_wrong(
+    plexus: Plexus, options: tuple[str, ...], complaint: str
+) -> None:
+    outcome = plexus("bench", "protocol", *options)
+    assert (outcome.status, outcome.err) == (2, f"plexus: {complaint}\n")

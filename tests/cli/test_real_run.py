@@ -49,6 +49,7 @@ def test_the_same_spec_and_seed_give_the_same_result_and_another_seed_another(
     assert tables["evaluations"]["accuracy"][-1] == first["metric"]["final"]
     assert tables["rounds"]["round"].max() == first["rounds"] > 10
     assert set(tables["online"]["online"]) == {20}
+    assert tables.pop("node_evaluations") == {}, "there is one model, not one a node"
     for table in tables.values():
         assert np.all(np.diff(table["simulated_s"]) >= 0)
     resolved = run("--out", "d", *("--set", "seed=1"))

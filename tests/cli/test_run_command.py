@@ -134,7 +134,7 @@ def test_ctrl_c_keeps_what_there_is_and_says_how_far_it_came(
 def test_ctrl_c_before_the_simulation_is_no_traceback_either(
     plexus: Plexus, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*arguments: object) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session, "simulate", interrupted)

@@ -21,6 +21,7 @@ from plexus.learn.networks import (
     gn_lenet,
 )
 from plexus.learn.stacked_layers import forward_of
+from plexus.learn.stacking import Stack
 from plexus.learn.task import Sgd, Task
 
 TOLERANCE = 1e-4
@@ -54,7 +55,7 @@ def test_more_clients_than_fit_one_stack(digits: Task) -> None:
 def test_a_stack_holds_the_jobs_with_few_idle_places() -> None:
     sizes = [stack_size(jobs) for jobs in range(1, 201)]
     assert all(size >= jobs for jobs, size in enumerate(sizes, start=1))
-    assert len(set(sizes)) <= 20
+    assert len(set(sizes)) <= 36
     assert all(size <= 1.5 * jobs for jobs, size in enumerate(sizes, start=1))
 
 
@@ -165,3 +166,38 @@ def test_evaluation_is_that_of_inline(digits: Task) -> None:
     inline, stacked = InlineEngine(digits), StackedEngine(digits)
     vectors = [inline.initial, inline.train([Job(inline.initial, 0, 1)])[0]]
     assert inline.evaluate(vectors) == stacked.evaluate(vectors)
+
+
+def test_a_stack_that_does_not_fit_into_memory_is_halved(
+    digits: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    whole = Stack.train
+
+    def small_memory(stack: Stack, bases: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        sizes.append(len(bases))
+        if len(bases) > 3:
+            raise torch.OutOfMemoryError
+        return whole(stack, bases, inputs, targets)
+
+    monkeypatch.setattr(Stack, "train", small_memory)
+    assert_close(digits, clients=7, most_clients=8)
+    assert sizes == [8, 4, 2, 2, 2, 1]
+    monkeypatch.setattr(Stack, "train", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    stacked = StackedEngine(digits)
+    with pytest.raises(PlexusError, match="not even one client fits"):
+        stacked.train([Job(stacked.initial, 0, 1)])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA GPU")
+@pytest.mark.parametrize("build", [gn_lenet, Unusual])
+def test_a_gpu_gives_the_weights_of_the_cpu(digits: Task, build: type[nn.Module]) -> None:
+    task = replace(digits, build_model=build)
+    if build is gn_lenet:
+        task = replace(images(digits, (3, 32, 32), 10), build_model=build)
+    inline, stacked = InlineEngine(task), StackedEngine(task, "cuda")
+    for round in (1, 2):  # the second time the CUDA graph is replayed on other data
+        jobs = [Job(inline.initial, node, round) for node in range(5)]
+        on_gpu = [Job(stacked.initial, node, round) for node in range(5)]
+        for expected, got in zip(inline.train(jobs), stacked.train(on_gpu), strict=True):
+            assert (expected - got.cpu()).abs().max() <= 10 * TOLERANCE * expected.abs().max()

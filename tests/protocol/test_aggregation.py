@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from plexus.protocol.api import Aggregated, Received, TimerFired, WentOnline
-from plexus.protocol.messages import Ack, AggregateRequest, Pong, TrainRequest
+from plexus.protocol.api import (
+    Aggregate,
+    Aggregated,
+    CancelTimer,
+    Durable,
+    Received,
+    Report,
+    Save,
+    Send,
+    SetTimer,
+    TimerFired,
+    WentOnline,
+)
+from plexus.protocol.facts import AggregationCompleted
+from plexus.protocol.messages import Ack, AggregateRequest, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import PlexusNode
-from tests.protocol.kit import NOTHING, online_node, sent
+from tests.protocol.kit import NOTHING, facts, hash_order, online_node, sent
+
+K = 5
+TIMEOUT = TimerFired(("aggregation", 0))
 
 
 def trained_model(k: int, model: str = "t", participants: int = 2) -> AggregateRequest:
@@ -13,27 +29,154 @@ def trained_model(k: int, model: str = "t", participants: int = 2) -> AggregateR
     return AggregateRequest(k, participants, 10, NOTHING, model)
 
 
-def aggregating(node: PlexusNode, k: int, now: float = 1.0) -> PlexusNode:
-    """Brings `node` to the point where it has asked for the mean of round k."""
-    node.handle(now, Received(1, trained_model(k, participants=1)))
+def collecting_node(participants: int = 3, **options: float) -> PlexusNode:
+    """An aggregator that has one model of several for round K, from node 1."""
+    node = online_node(0, 6, **{"success_fraction": 1.0} | options)
+    node.handle(1.0, Received(1, trained_model(K, "t1", participants)))
     return node
+
+
+def aggregating_node(me: int = 0, n: int = 6) -> PlexusNode:
+    """An aggregator that has acknowledged round K and waits for the mean."""
+    node = online_node(me, n)
+    node.handle(1.0, Received(1, trained_model(K, participants=1)))
+    return node
+
+
+def test_a_fresh_message_starts_the_task_and_its_timeout() -> None:
+    node = online_node(0, 6, success_fraction=1.0)
+    effects = node.handle(1.0, Received(1, trained_model(K, "t1")))
+    assert effects == [SetTimer(("aggregation", 0), 300.0)]
+    assert node.aggregation.k_agg == K
+
+
+def test_enough_models_are_acknowledged_then_aggregated() -> None:
+    node = collecting_node(participants=3)
+    assert node.handle(2.0, Received(2, trained_model(K, "t2", 3))) == []
+    assert node.handle(3.0, Received(3, trained_model(K, "t3", 3))) == [
+        CancelTimer(("aggregation", 0)),
+        Send((1, 2, 3), Ack(K)),
+        Aggregate(K, ("t1", "t2", "t3"), (10, 10, 10)),
+    ]
+
+
+def test_one_model_of_one_participant_is_enough_at_once() -> None:
+    node = online_node(0, 6)
+    assert node.handle(1.0, Received(1, trained_model(K, "t1", participants=1))) == [
+        SetTimer(("aggregation", 0), 300.0),
+        CancelTimer(("aggregation", 0)),
+        Send((1,), Ack(K)),
+        Aggregate(K, ("t1",), (10,)),
+    ]
+
+
+def test_a_duplicate_does_not_count_twice() -> None:
+    node = collecting_node(participants=2)
+    assert node.handle(1.5, Received(1, trained_model(K, "t1 again"))) == []
+    effects = node.handle(2.0, Received(2, trained_model(K, "t2")))
+    assert Aggregate(K, ("t1", "t2"), (10, 10)) in effects
+
+
+def test_if_participants_disagree_on_their_number_the_largest_counts() -> None:
+    """Two aggregators pushed the round before to samples of different size."""
+    node = collecting_node(participants=2)
+    node.handle(2.0, Received(2, trained_model(K, "t2", participants=4)))
+    node.handle(2.0, Received(3, trained_model(K, "t3", participants=2)))
+    assert node.aggregation.collecting
+    node.handle(2.0, Received(4, trained_model(K, "t4", participants=4)))
+    assert not node.aggregation.collecting
+
+
+def test_at_the_timeout_one_model_suffices() -> None:
+    node = collecting_node(participants=3)
+    assert node.handle(301.0, TIMEOUT) == [
+        Send((1,), Ack(K)),
+        Aggregate(K, ("t1",), (10,)),
+    ]
+    effects = node.handle(301.0, Aggregated(K, "m5"))
+    assert facts(effects)[0] == AggregationCompleted(K, "m5", 1, 3, timed_out=True, waited_s=300.0)
+
+
+def test_the_mean_is_kept_and_pushed_to_the_participants_of_the_round() -> None:
+    first = hash_order(6, K)[:2]
+    node = aggregating_node(me=hash_order(6, K)[-1])
+    assert node.handle(1.5, Aggregated(K, "m5")) == [
+        Report(AggregationCompleted(K, "m5", 1, 1, timed_out=False, waited_s=0.5)),
+        Save(Durable(2, K, "m5")),
+        Send(tuple(first), Ping(1, K)),
+        SetTimer(("ping", 1), 2.0),
+    ]
+
+
+def test_a_model_that_comes_after_the_round_is_complete_is_acknowledged_and_ignored() -> None:
+    node = aggregating_node()
+    assert node.handle(2.0, Received(4, trained_model(K, "late"))) == [Send((4,), Ack(K))]
+    node.handle(2.0, Aggregated(K, "m5"))
+    assert node.handle(3.0, Received(3, trained_model(K, "later"))) == [Send((3,), Ack(K))]
+
+
+def test_a_stale_model_is_acknowledged_and_ignored() -> None:
+    node = collecting_node()
+    assert node.handle(2.0, Received(4, trained_model(K - 1))) == [Send((4,), Ack(K - 1))]
+    assert node.aggregation.k_agg == K
+
+
+def test_a_fresh_round_releases_those_who_wait_for_the_one_before() -> None:
+    node = collecting_node(participants=3)
+    effects = node.handle(2.0, Received(4, trained_model(K + 1, "t4", 3)))
+    assert effects == [
+        CancelTimer(("aggregation", 0)),
+        Send((1,), Ack(K)),
+        SetTimer(("aggregation", 0), 300.0),
+    ]
+    effects = node.handle(302.0, TIMEOUT)
+    assert Aggregate(K + 1, ("t4",), (10,)) in effects
+
+
+def test_the_mean_of_a_round_left_behind_is_not_pushed() -> None:
+    node = aggregating_node()
+    node.handle(1.1, Received(4, trained_model(K + 1, "t4", 3)))
+    assert node.handle(1.2, Aggregated(K, "m5")) == []
+
+
+def test_a_fresh_round_gives_up_the_search_for_participants_of_the_one_before() -> None:
+    node = aggregating_node()
+    node.handle(1.0, Aggregated(K, "m5"))
+    effects = node.handle(1.1, Received(4, trained_model(K + 1, "t4", 3)))
+    assert CancelTimer(("ping", 1)) in effects
 
 
 def test_the_push_carries_the_model_of_its_round_even_if_a_newer_one_arrived_meanwhile() -> None:
     """Two aggregators of round 5, because of inconsistent views; the other one is a round ahead."""
-    node = aggregating(online_node(0, 3), 5)
-    node.handle(1.0, Aggregated(5, "m5"))
-    node.handle(1.1, Received(1, TrainRequest(6, 2, NOTHING, "m6")))
+    node = aggregating_node(0, 3)
+    node.handle(1.0, Aggregated(K, "m5"))
+    node.handle(1.1, Received(1, TrainRequest(K + 1, 2, NOTHING, "m6")))
     effects = node.handle(3.0, TimerFired(("ping", 1)))
-    effects += node.handle(3.1, Received(1, Pong(2, 6, 6)))
-    effects += node.handle(3.1, Received(2, Pong(2, 6, 6)))
-    assert {(push.round, push.model) for _, push in sent(effects, TrainRequest)} == {(5, "m5")}
+    effects += node.handle(3.1, Received(1, Pong(2, 6, 6, 0)))
+    effects += node.handle(3.1, Received(2, Pong(2, 6, 6, 0)))
+    assert {(push.round, push.model) for _, push in sent(effects, TrainRequest)} == {(K, "m5")}
+
+
+def test_training_and_aggregating_do_not_disturb_each_other() -> None:
+    node = collecting_node(participants=2)
+    node.handle(1.5, Received(4, TrainRequest(K, 2, NOTHING, "m5")))
+    assert node.training.busy
+    assert node.aggregation.collecting
+    effects = node.handle(2.0, Received(2, trained_model(K, "t2")))
+    assert Aggregate(K, ("t1", "t2"), (10, 10)) in effects
+    assert node.training.busy
 
 
 def test_a_round_that_a_crash_cut_short_is_fresh_again_and_never_acknowledged_as_done() -> None:
-    node = online_node(0, 4, success_fraction=1.0)
-    node.handle(1.0, Received(1, trained_model(5, "t1")))
+    node = collecting_node(participants=2)
     node.handle(60.0, WentOnline())  # after a crash: the model of node 1 is lost
-    effects = node.handle(61.0, Received(2, trained_model(5, "t2")))
-    assert sent(effects, Ack) == []
+    effects = node.handle(61.0, Received(2, trained_model(K, "t2")))
+    assert effects == [SetTimer(("aggregation", 0), 300.0)]
     assert node.aggregation.collecting
+
+
+def test_after_a_crash_a_round_whose_model_the_node_holds_is_done() -> None:
+    node = aggregating_node()
+    node.handle(1.0, Aggregated(K, "m5"))
+    node.handle(60.0, WentOnline())
+    assert node.handle(61.0, Received(2, trained_model(K, "t2"))) == [Send((2,), Ack(K))]

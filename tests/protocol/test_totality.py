@@ -42,7 +42,7 @@ sizes = st.integers(0, N)
 
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Ping, exchanges, rounds),
-    st.builds(Pong, exchanges, rounds, rounds),
+    st.builds(Pong, exchanges, rounds, rounds, counters),
     st.builds(Joined, counters, st.integers(0, 900)),
     st.builds(Left, counters),
     st.builds(Ack, rounds),

@@ -1,16 +1,205 @@
-"""The watchdog: rounds whose workers all vanished start again, soon, once, and from the newest model."""
+"""The watchdog: rounds whose workers all vanished start again, soon, by few, and from the newest model."""
 
 from __future__ import annotations
 
-from plexus.protocol.facts import RoundRestarted
-from tests.protocol.kit import Exchange
+from typing import Any
 
-SHORT = {
+import pytest
+
+from plexus.protocol.api import (
+    CancelTimer,
+    Durable,
+    Effect,
+    Received,
+    Report,
+    Send,
+    SetTimer,
+    TimerFired,
+    WentOnline,
+)
+from plexus.protocol.facts import (
+    AggregationCompleted,
+    RoundRestarted,
+    SampleDerived,
+    TrainingStarted,
+)
+from plexus.protocol.messages import Ack, AggregateRequest, NodeId, Ping, Pong, TrainRequest
+from plexus.protocol.plexus import RESTART, PlexusNode
+from tests.protocol.kit import NOTHING, Exchange, hash_order, make_node, online_node, sent
+
+N = 5
+FIRED = TimerFired(("watchdog", 0))
+WATCHDOG_S = 900.0
+LATE = 1000.0
+"""Later than any node that is not behind would wait."""
+SHORT: dict[str, Any] = {
     "aggregation_timeout_s": 30.0,
     "ack_timeout_s": 45.0,
     "readvertise_s": 60.0,
     "watchdog_s": 90.0,
 }
+
+
+def holding(me: NodeId, k: int = 7, **options: Any) -> PlexusNode:
+    """A node that holds the model of round k and has just come online."""
+    node = make_node(me, N, durable=Durable(3, k, f"m{k}"), **options)
+    node.handle(0.0, WentOnline())
+    return node
+
+
+def timer(effects: list[Effect]) -> float:
+    """How long the watchdog will wait."""
+    [delay_s] = [
+        effect.delay_s
+        for effect in effects
+        if isinstance(effect, SetTimer) and effect.key == ("watchdog", 0)
+    ]
+    return delay_s
+
+
+def pong(
+    node: PlexusNode, src: NodeId, exchange: int, k: int, held: int, now: float = LATE
+) -> list[Effect]:
+    return node.handle(now, Received(src, Pong(exchange, k, held, 0)))
+
+
+ORDER = hash_order(N, 8)
+
+
+def test_a_node_asks_the_candidates_of_the_next_round_one_by_one_and_claims_no_progress() -> None:
+    node = holding(ORDER[-1])
+    effects = node.handle(LATE, FIRED)
+    assert effects[1:] == [Send((ORDER[0],), Ping(1, 7)), SetTimer(("ping", 1), 2.0)]
+    effects = pong(node, ORDER[0], 1, k=7, held=7)
+    assert effects == [
+        CancelTimer(("ping", 1)),
+        Send((ORDER[1],), Ping(2, 7)),
+        SetTimer(("ping", 2), 2.0),
+    ]
+
+
+def test_if_nobody_knows_better_it_announces_the_round_and_starts_it_from_its_model() -> None:
+    node = holding(ORDER[-1])
+    node.handle(LATE, FIRED)
+    pong(node, ORDER[0], 1, k=7, held=7)
+    effects = pong(node, ORDER[1], 2, k=3, held=2)
+    sample = tuple(ORDER[:2])
+    assert effects == [
+        CancelTimer(("ping", 2)),
+        Report(SampleDerived(8, RESTART, sample, 0)),
+        Report(RoundRestarted(8, held=7)),
+        Send(sample, Ping(0, 8)),
+        Send(sample, TrainRequest(8, 2, node.membership.view.snapshot(), "m7")),
+    ]
+
+
+def test_the_restarting_node_may_be_in_the_sample_itself() -> None:
+    node = holding(ORDER[1])
+    node.handle(LATE, FIRED)
+    effects = pong(node, ORDER[0], 1, k=7, held=7)
+    assert sent(effects, Ping) == [(ORDER[0], Ping(0, 8))]
+    assert [to for to, _ in sent(effects, TrainRequest)] == ORDER[:2]
+
+
+def test_messages_for_the_restarted_round_are_stale_to_who_restarted_it() -> None:
+    node = holding(ORDER[-1])
+    node.handle(LATE, FIRED)
+    pong(node, ORDER[0], 1, k=7, held=7)
+    pong(node, ORDER[1], 2, k=7, held=7)
+    assert node.aggregation.k_agg == 8
+
+
+def test_an_aggregation_that_got_stuck_is_released_by_a_restart() -> None:
+    """Its participants are told to stop waiting for it."""
+    node = holding(ORDER[-1], success_fraction=1.0)
+    node.handle(1.0, Received(ORDER[2], AggregateRequest(8, 2, 1, NOTHING, "t")))
+    node.handle(LATE, FIRED)
+    order = hash_order(N, 9)
+    others = [candidate for candidate in order if candidate != node.me][:2]
+    effects = pong(node, others[0], 1, k=8, held=7) + pong(node, others[1], 2, k=8, held=7)
+    assert sent(effects, Ack) == [(ORDER[2], Ack(8))]
+    assert CancelTimer(("aggregation", 0)) in effects
+    assert RoundRestarted(9, held=7) in [e.fact for e in effects if isinstance(e, Report)]
+
+
+@pytest.mark.parametrize(("k", "held"), [(8, 3), (30, 3), (7, 8), (3, 8)])
+def test_it_stops_at_the_first_that_knows_a_newer_round_or_holds_a_newer_model(
+    k: int, held: int
+) -> None:
+    node = holding(ORDER[-1])
+    node.handle(LATE, FIRED)
+    assert pong(node, ORDER[0], 1, k=k, held=held) == [CancelTimer(("ping", 1))]
+    assert node.watchdog.k_seen == max(7, k)
+
+
+def test_progress_that_comes_while_it_asks_makes_the_restart_unnecessary() -> None:
+    node = holding(ORDER[-1])
+    node.handle(LATE, FIRED)
+    pong(node, ORDER[0], 1, k=7, held=7)
+    node.handle(LATE, Received(ORDER[2], Ping(4, 8)))
+    effects = pong(node, ORDER[1], 2, k=7, held=7)
+    assert effects == [
+        CancelTimer(("ping", 2)),
+        Report(SampleDerived(8, RESTART, tuple(ORDER[:2]), 0)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [TrainRequest(8, 2, NOTHING, "m8"), AggregateRequest(8, 2, 1, NOTHING, "t")],
+    ids=lambda work: type(work).__name__,
+)
+def test_a_node_that_is_given_work_stops_asking(work: TrainRequest | AggregateRequest) -> None:
+    node = holding(ORDER[-1])
+    node.handle(LATE, FIRED)
+    assert CancelTimer(("ping", 1)) in node.handle(LATE, Received(ORDER[2], work))
+
+
+def test_who_noticed_progress_waits_for_the_rest_of_its_time() -> None:
+    node = holding(0)
+    node.handle(500.0, Received(1, Ping(1, 8)))
+    effects = node.handle(905.0, FIRED)
+    assert sent(effects, Ping) == []
+    assert WATCHDOG_S <= 905.0 - 500.0 + timer(effects) < WATCHDOG_S + 20.0
+
+
+def test_a_ping_for_a_round_already_known_is_no_progress() -> None:
+    node = holding(ORDER[-1])
+    node.handle(899.0, Received(1, Ping(1, 7)))
+    assert sent(node.handle(LATE, FIRED), Ping)
+
+
+def test_the_older_its_model_the_longer_a_node_waits() -> None:
+    """So the one with the newest model is the first to restart."""
+    waits = []
+    for held in (60, 58, 50, 10, 0):
+        node = holding(0, k=held)
+        node.handle(0.0, Received(1, Ping(1, 60)))
+        effects = node.handle(0.0, FIRED)
+        waits.append(timer(effects))
+    assert waits == sorted(waits)
+    assert [int(wait - WATCHDOG_S) // 10 for wait in waits] == [0, 2, 10, 30, 30]
+
+
+def test_finding_others_ahead_makes_patient_and_work_makes_watchful_again() -> None:
+    node, now = holding(ORDER[-1]), 0.0
+    waits = []
+    for k in range(8, 13):
+        now += 20_000.0
+        node.handle(now, FIRED)
+        [exchange] = node.sampler._exchanges
+        [asked] = node.sampler._exchanges[exchange].sample._waiting
+        pong(node, asked, exchange, k=k, held=7, now=now)
+        waits.append(timer(node.handle(now, FIRED)))
+    assert [round(wait / WATCHDOG_S) for wait in waits] == [2, 4, 8, 8, 8]
+    node.handle(now, Received(1, TrainRequest(20, 2, NOTHING, "m20")))
+    assert round(timer(node.handle(now, FIRED)) / WATCHDOG_S) == 1
+
+
+def test_the_watchdog_is_always_set_again() -> None:
+    node = holding(ORDER[-1])
+    for now in (100.0, LATE, LATE + 1, 5000.0):
+        assert timer(node.handle(now, FIRED)) > 0
 
 
 def test_asking_many_silent_nodes_is_not_begun_anew_each_time_the_watchdog_fires() -> None:
@@ -19,3 +208,54 @@ def test_asking_many_silent_nodes_is_not_begun_anew_each_time_the_watchdog_fires
     exchange.go_online(0)
     exchange.run_until(exchange.has_aggregated(3), limit_s=1000)
     assert len(exchange.of(RoundRestarted)) == 1
+
+
+def test_many_nodes_whose_watchdogs_fire_together_start_few_rounds() -> None:
+    """The whole first sample never comes; 95 nodes have waited equally long for it."""
+    n, s = 100, 5
+    exchange = Exchange(n, sample_size=s, advertise_size=5)
+    exchange.go_online(*hash_order(n, 1)[s:])
+    exchange.run(1200.0)
+    restarts = exchange.of(RoundRestarted)
+    assert 1 <= len(restarts) <= 4
+    assert {fact.round for _, _, fact in restarts} == {1}
+    started = [fact.round for _, _, fact in exchange.of(TrainingStarted)]
+    assert started.count(1) == s, "each participant trains once, however many ask it to"
+    assert len(exchange.rounds) == len(set(exchange.rounds)) > 5
+
+
+@pytest.mark.parametrize("moment_s", [7.0, 14.0, 16.2, 17.3, 50.0])
+def test_when_all_who_work_on_a_round_crash_at_once_others_go_on_from_the_newest_model(
+    moment_s: float,
+) -> None:
+    exchange = Exchange(30, sample_size=3)
+    exchange.go_online(*range(30))
+    exchange.run(moment_s)
+    newest = max(fact.round for _, _, fact in exchange.of(TrainingStarted))
+    working = {n for _, n, fact in exchange.of(TrainingStarted) if fact.round >= newest - 1}
+    working |= {n for _, n, fact in exchange.of(AggregationCompleted) if fact.round >= newest - 1}
+    for node in sorted(working):
+        exchange.crash(node)
+    survivors = [exchange.nodes[node].held_round for node in exchange.online]
+    exchange.run_until(exchange.has_aggregated(newest + 4), limit_s=moment_s + 1500)
+    restarts = exchange.of(RoundRestarted)
+    assert 1 <= len(restarts) <= 3
+    assert all(fact.held == max(survivors) for _, _, fact in restarts)
+
+
+def test_a_quiet_session_never_restarts_a_round() -> None:
+    """Nodes that are in no sample for long ask around, and hear that all is well."""
+    n = 150
+    exchange = Exchange(n, sample_size=3, checked=False, advertise_size=10)
+    exchange.go_online(*range(n))
+    exchange.run(4000.0)
+    assert exchange.of(RoundRestarted) == []
+    asked = [node for node in exchange.nodes if node.watchdog._patience > 1]
+    assert asked, "some did ask"
+
+
+def test_one_who_asks_alone_in_the_world_restarts_alone() -> None:
+    node = online_node(0, 1)
+    effects = node.handle(LATE, FIRED)
+    assert sent(effects, TrainRequest)[0][0] == 0
+    assert RoundRestarted(1, 0) in [e.fact for e in effects if isinstance(e, Report)]

@@ -74,7 +74,7 @@ def test_the_cost_of_the_protocol_in_words() -> None:
     )
     assert printed(bench)[:9] == [
         "",
-        "protocol alone, 1,000 nodes, 1 h, with churn",
+        "plexus alone, 1,000 nodes, 1 h, with churn",
         "  cpu        0.432 s per simulated hour",
         "  speed      123,457 messages per cpu second",
         "  memory     132 MB at most",

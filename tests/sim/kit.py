@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from plexus.protocol.facts import AggregationCompleted, Fact
-from plexus.protocol.parameters import PlexusParameters
+from plexus.sim.registry import PROTOCOLS
 from plexus.sim.runtime import Runtime
-from plexus.sim.setup import plexus_session
+from plexus.sim.setting import Setting
+from plexus.sim.setup import simulated_session
 from plexus.traces.api import Availability, Device, Latency, World, always_online
 
 TRAINING_S = 10.0
@@ -30,6 +31,9 @@ class Labels:
     def mean(self, models: Sequence[Any], samples: Sequence[int]) -> Any:
         return ("mean", *models)
 
+    def merge(self, models: Sequence[Any], weights: Sequence[float]) -> Any:
+        return ("merged", tuple(zip(models, weights, strict=True)))
+
     def samples(self, node: int) -> int:
         return 100
 
@@ -44,6 +48,8 @@ class Session:
         seed: int = 1,
         graceful_share: float = 1.0,
         sharing: str = "shared",
+        protocol: str = "plexus",
+        training_s: Callable[[int], float] = lambda _: TRAINING_S,
         **parameters: Any,
     ) -> None:
         rng = np.random.default_rng(seed)
@@ -51,16 +57,13 @@ class Session:
         latency = Latency(np.full((1, 1), LATENCY_S), np.zeros(nodes, np.intp))
         world = World(devices, availability or always_online(nodes), latency)
         self.facts: list[tuple[float, int, Fact]] = []
-        self.runtime: Runtime = plexus_session(
-            world,
-            PlexusParameters(**parameters),
-            Labels(),
-            "initial",
-            lambda _: TRAINING_S,
-            seed,
+        setting = Setting(world, Labels(), "initial", training_s, seed, sharing, graceful_share)
+        self.runtime: Runtime
+        self.runtime, self.cast = simulated_session(
+            protocol,
+            PROTOCOLS[protocol].parameters(**parameters),
+            setting,
             lambda now, node, fact: self.facts.append((now, node, fact)),
-            sharing=sharing,
-            graceful_share=graceful_share,
         )
 
     def run(self, until_s: float) -> Session:

@@ -198,19 +198,20 @@ def test_fifo_flow_waits_while_nothing_is_left_for_it():
 
 
 def test_fifo_does_not_hand_out_rounding_errors():
-    """0.1 + 0.2 leave 5e-17 of 0.3: a flow at that rate would end after the universe."""
-    sharing = Fifo(up_bytes_per_s=[0.1, 0.2, 1.0, 1.0], down_bytes_per_s=[1.0, 1.0, 1.0, 0.3])
-    flows = flows_between([(1, 3), (0, 3), (2, 3)])
+    """0.1 and 0.7 leave 1e-16 of 0.8: a flow at that rate would run for ever."""
+    sharing = Fifo(up_bytes_per_s=[0.1, 0.7, 1.0, 1.0], down_bytes_per_s=[1.0, 1.0, 1.0, 0.8])
+    flows = flows_between([(0, 3), (1, 3), (2, 3)])
     sharing.start(flows, 0.0)
-    assert 0.3 - 0.2 - 0.1 != 0.0
-    assert rates_of(flows)[2] == 0.0
+    assert 0.8 - 0.1 - 0.7 > 0.0
+    assert rates_of(flows) == [0.1, 0.7, 0.0]
 
 
-def test_settling_counts_what_was_sent_and_ends_at_exactly_nothing():
+@pytest.mark.parametrize("start_s", [0.7, 1e9])
+def test_settling_counts_what_was_sent_and_ends_at_exactly_nothing(start_s):
     flow = Flow(0, 1, 1.0)
-    Shared([3.0, 1.0], [1.0, 0.1]).start([flow], 0.7)
-    flow.settle(5.7)
-    assert flow.sent_bytes == pytest.approx(0.5)
+    Shared([3.0, 1.0], [1.0, 0.06]).start([flow], start_s)
+    flow.settle(start_s + 5)
+    assert flow.sent_bytes == pytest.approx(0.3)
     flow.settle(flow.ends_s)
     assert (flow.sent_bytes, flow.remaining_bytes, flow.since_s) == (1.0, 0.0, flow.ends_s)
 

@@ -27,10 +27,15 @@ def mean(vectors: Sequence[Tensor], samples: Sequence[int]) -> Tensor:
 
 def sample_weighted_mean(vectors: Sequence[Tensor], samples: Sequence[int]) -> Tensor:
     """A model counts by the number of examples it was trained on, as in federated averaging."""
-    total = vectors[0] * samples[0]
-    for vector, weight in zip(vectors[1:], samples[1:], strict=True):
+    return weighted_mean(vectors, samples)
+
+
+def weighted_mean(vectors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Model i counts `weights[i]`; with equal whole weights the same bits as `mean`."""
+    total = vectors[0] * weights[0]
+    for vector, weight in zip(vectors[1:], weights[1:], strict=True):
         total.add_(vector, alpha=weight)
-    return total.div_(sum(samples))
+    return total.div_(sum(weights))
 
 
 AGGREGATIONS: dict[str, Aggregation] = {

@@ -6,13 +6,19 @@ ancestors in waves of trainings that do not depend on each other. A model nobody
 anything made from it, is never trained.
 
 Memory: an expression that has its value lets go of what it was made from, and Python's reference
-counts free every expression that neither the simulator nor a younger expression holds.
+counts free every expression that neither the simulator nor a younger expression holds. What is still
+held goes to disk past a budget (see `store`).
 """
 
 from __future__ import annotations
 
+import time
+import weakref
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -20,58 +26,28 @@ from torch import Tensor
 from plexus.errors import PlexusError
 from plexus.learn import aggregation, models
 from plexus.learn.engines.api import Engine, Job
+from plexus.learn.expressions import Expression, Initial, Mean, Trained, waves
+from plexus.learn.store import DEFAULT_BUDGET_BYTES, Store
 from plexus.learn.task import Metrics, Task
 
+E = TypeVar("E", bound=Expression)
+UNCHECKED = 1000
+"""Trainings whose results are looked at together: looking makes a GPU wait."""
 
-class Expression:
-    """A model that may or may not have been computed yet."""
-
-    __slots__ = ("metrics", "parents", "value")
-
-    def __init__(self, parents: tuple[Expression, ...]) -> None:
-        self.parents = parents
-        self.value: Tensor | None = None
-        self.metrics: Metrics | None = None
-
-    def settle(self, value: Tensor) -> None:
-        """Take the computed weights and let go of what they were made from."""
-        self.value = value
-        self.parents = ()
-
-
-class Initial(Expression):
-    """The model everybody starts from."""
-
-    __slots__ = ()
-
-
-class Trained(Expression):
-    """The base model after one local training."""
-
-    __slots__ = ("node", "round")
-
-    def __init__(self, base: Expression, node: int, round: int) -> None:
-        super().__init__((base,))
-        self.node = node
-        self.round = round
-
-
-class Mean(Expression):
-    """Models combined by the aggregation rule."""
-
-    __slots__ = ("samples",)
-
-    def __init__(self, parts: tuple[Expression, ...], samples: tuple[int, ...]) -> None:
-        super().__init__(parts)
-        self.samples = samples
+__all__ = ["Costs", "Expression", "Initial", "LazyModels", "Mean", "Trained"]
 
 
 @dataclass
-class Counters:
-    """How many local trainings the protocol asked for, and how many an evaluation needed."""
+class Costs:
+    """What learning took so far. Times are of this machine, and in no result that must repeat."""
 
     asked: int = 0
+    """Local trainings the protocol asked for."""
     computed: int = 0
+    """Local trainings that something evaluated needed."""
+    training_s: float = 0.0
+    evaluations: int = 0
+    evaluation_s: float = 0.0
 
     @property
     def spared(self) -> int:
@@ -80,34 +56,47 @@ class Counters:
 
 
 class LazyModels:
-    """The models of one run."""
+    """The models of one run. `budget_bytes` bounds the memory of those held, not of a wave's work."""
 
     def __init__(
         self,
         task: Task,
         engine: Engine,
         aggregation: aggregation.Aggregation = aggregation.mean,
+        budget_bytes: int = DEFAULT_BUDGET_BYTES,
+        spill_to: Path | None = None,
     ) -> None:
-        self._task = task
-        self._engine = engine
+        self.task = task
+        self.engine = engine
         self._aggregate = aggregation
+        self.store = Store(budget_bytes, spill_to)
+        self.costs = Costs()
+        self._unchecked: list[tuple[int, int, Tensor]] = []
+        self._made = 0
+        self.alive: weakref.WeakValueDictionary[int, Expression] = weakref.WeakValueDictionary()
+        """All models that somebody holds, by number."""
+        self.evaluated: list[Metrics] = []
+        """Every evaluation made, in order."""
+        self._known: deque[Metrics] = deque()
         self._initial = Initial(())
-        self._initial.settle(engine.initial)
-        self._check_finite([engine.initial], ["everybody at the start"])
-        self.counters = Counters()
+        self._initial.settle(self.store.keep(engine.initial))
+        if not torch.isfinite(engine.initial).all():
+            raise PlexusError(
+                f"task {task.name}: the initial model has weights that are not finite"
+            )
         self.model_bytes = models.model_bytes(engine.layout, engine.initial)
 
     @property
     def asked(self) -> int:
-        return self.counters.asked
+        return self.costs.asked
 
     @property
     def computed(self) -> int:
-        return self.counters.computed
+        return self.costs.computed
 
     @property
     def spared(self) -> int:
-        return self.counters.spared
+        return self.costs.spared
 
     def initial(self) -> Expression:
         """The model everybody starts from."""
@@ -115,18 +104,24 @@ class LazyModels:
 
     def train(self, model: Expression, node: int, round: int) -> Expression:
         """`model` after a local training by `node`, to be computed if it is ever needed."""
-        self.counters.asked += 1
-        return Trained(model, node, round)
+        self.costs.asked += 1
+        return self._new(Trained(model, node, round))
 
     def mean(self, models: Sequence[Expression], samples: Sequence[int]) -> Expression:
         """The aggregate of `models`, `samples[i]` examples being behind `models[i]`."""
         if len(models) != len(samples) or not models:
             raise ValueError(f"{len(models)} models and {len(samples)} sample counts to aggregate")
-        return Mean(tuple(models), tuple(samples))
+        return self._new(Mean(tuple(models), tuple(samples)))
+
+    def merge(self, models: Sequence[Expression], weights: Sequence[float]) -> Expression:
+        """The mean in which `models[i]` counts `weights[i]`, whatever the aggregation rule."""
+        if len(models) != len(weights) or not models:
+            raise ValueError(f"{len(models)} models and {len(weights)} weights to merge")
+        return self._new(Mean(tuple(models), tuple(weights), merged=True))
 
     def samples(self, node: int) -> int:
         """How many examples are behind a local training of `node`."""
-        return self._task.samples(node)
+        return self.task.samples(node)
 
     def evaluate(self, model: Expression) -> Metrics:
         """The metrics of `model` on the test set; computes it if need be."""
@@ -135,22 +130,51 @@ class LazyModels:
     def evaluate_all(self, models: Sequence[Expression]) -> list[Metrics]:
         """The metrics of each model: forced together, so that their trainings share waves."""
         fresh = list(dict.fromkeys(model for model in models if model.metrics is None))
-        vectors = self._force(fresh)
-        for model, metrics in zip(fresh, self._engine.evaluate(vectors), strict=True):
-            model.metrics = metrics
+        if self._known:
+            for model in fresh:
+                model.metrics = self._known.popleft()
+        else:
+            self._evaluate(fresh)
         return [model.metrics for model in models if model.metrics is not None]
+
+    def replay(self, known: Sequence[Metrics]) -> None:
+        """Answer the next evaluations with what they found in an earlier run of the same session."""
+        self._known = deque(known)
+        self.evaluated = list(known)
+
+    def _evaluate(self, fresh: Sequence[Expression]) -> None:
+        self._force(fresh)
+        started = time.perf_counter()
+        for model in fresh:
+            # One at a time: they need not all fit into memory.
+            model.metrics = self.engine.evaluate([model.vector()])[0]
+            self.evaluated.append(model.metrics)
+        self.costs.evaluations += len(fresh)
+        self.costs.evaluation_s += time.perf_counter() - started
+
+    def _new(self, expression: E) -> E:
+        expression.number = self._made
+        self.alive[self._made] = expression
+        self._made += 1
+        return expression
 
     def weights(self, model: Expression) -> dict[str, Tensor]:
         """The named tensors of `model` on the CPU, the caller's own; computes it if need be."""
-        (vector,) = self._force([model])
-        tensors = self._engine.layout.tensors(vector)
+        self._force([model])
+        tensors = self.engine.layout.tensors(model.vector())
         return {name: tensor.cpu().clone() for name, tensor in tensors.items()}
 
     def weights_hash(self, model: Expression) -> str:
         """Names the weights of `model`: equal weights, equal hash."""
         return models.weights_hash(self.weights(model))
 
-    def _force(self, wanted: Sequence[Expression]) -> list[Tensor]:
+    def close(self) -> None:
+        """Give back workers and files."""
+        self.engine.close()
+        self.store.close()
+
+    def _force(self, wanted: Sequence[Expression]) -> None:
+        started = time.perf_counter()
         pending = waves(wanted)
         pending.reverse()
         while pending:
@@ -158,69 +182,36 @@ class LazyModels:
             wave = pending.pop()
             self._train_wave(wave.trainings)
             for mean in wave.means:
-                vectors = [_value(part) for part in mean.parents]
-                mean.settle(self._aggregate(vectors, mean.samples))
-        return [_value(model) for model in wanted]
+                rule = aggregation.weighted_mean if mean.merged else self._aggregate
+                vector = rule([part.vector() for part in mean.parents], mean.weights)
+                mean.settle(self.store.keep(vector))
+        self._check_finite()
+        self.costs.training_s += time.perf_counter() - started
 
     def _train_wave(self, trainings: list[Trained]) -> None:
-        if not trainings:
-            return
-        jobs = [Job(_value(t.parents[0]), t.node, t.round) for t in trainings]
-        vectors = self._engine.train(jobs)
-        self._check_finite(vectors, [f"node {t.node} after round {t.round}" for t in trainings])
-        for trained, vector in zip(trainings, vectors, strict=True):
-            trained.settle(vector)
-        self.counters.computed += len(trainings)
+        # A wave may be wider than memory: at most half the budget for what goes in and what comes out.
+        at_once = max(1, self.store.budget_bytes // (4 * self._initial.vector().nbytes))
+        for start in range(0, len(trainings), at_once):
+            some = trainings[start : start + at_once]
+            jobs = [Job(t.parents[0].vector(), t.node, t.round) for t in some]
+            for trained, vector in zip(some, self.engine.train(jobs), strict=True):
+                self._unchecked.append((trained.node, trained.round, vector.sum()))
+                trained.settle(self.store.keep(vector))
+            self.costs.computed += len(some)
+        if len(self._unchecked) > UNCHECKED:
+            self._check_finite()
 
-    def _check_finite(self, vectors: Sequence[Tensor], owners: Sequence[str]) -> None:
-        # A sum is not finite if any weight is not; one look at the device for all of them.
-        finite = torch.isfinite(torch.stack([vector.sum() for vector in vectors])).tolist()
+    def _check_finite(self) -> None:
+        if not self._unchecked:
+            return
+        # A sum is not finite if any weight is not; all of them are read from the device at once.
+        finite = torch.isfinite(torch.stack([total for _, _, total in self._unchecked])).tolist()
+        checked, self._unchecked = self._unchecked, []
         if not all(finite):
-            sgd = self._task.sgd
+            node, round, _ = checked[finite.index(False)]
+            sgd = self.task.sgd
             raise PlexusError(
-                f"task {self._task.name}: the model of {owners[finite.index(False)]} has weights"
+                f"task {self.task.name}: the model of node {node} after round {round} has weights"
                 " that are not finite: training diverged at"
                 f" learning rate {sgd.learning_rate:g}, momentum {sgd.momentum:g}"
             )
-
-
-@dataclass
-class Wave:
-    """Trainings that can run at once, and the means that can be taken right after them."""
-
-    trainings: list[Trained]
-    means: list[Mean]
-
-
-def waves(wanted: Sequence[Expression]) -> list[Wave]:
-    """All that must be computed for `wanted`, each wave needing only the ones before it."""
-    level: dict[Expression, int] = {}
-    found: list[Wave] = []
-    # A stack of our own: chains grow by two expressions a round, beyond Python's recursion limit.
-    stack = list(reversed(wanted))
-    while stack:
-        expression = stack[-1]
-        if expression.value is not None or expression in level:
-            stack.pop()
-            continue
-        missing = [p for p in expression.parents if p.value is None and p not in level]
-        if missing:
-            stack.extend(reversed(missing))
-            continue
-        stack.pop()
-        after = max((level[p] for p in expression.parents if p in level), default=-1)
-        level[expression] = max(after, 0) if isinstance(expression, Mean) else after + 1
-        while len(found) <= level[expression]:
-            found.append(Wave([], []))
-        wave = found[level[expression]]
-        if isinstance(expression, Mean):
-            wave.means.append(expression)
-        else:
-            assert isinstance(expression, Trained), f"{expression} is computed by nobody"
-            wave.trainings.append(expression)
-    return found
-
-
-def _value(expression: Expression) -> Tensor:
-    assert expression.value is not None, "forced before it is read"
-    return expression.value

@@ -103,7 +103,8 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
         x, weight = ctx.saved_tensors
-        by_weight = torch.bmm(gradient.flatten(2), patches(x, weight.shape[-1]).transpose(1, 2))
+        cut = patches(x, weight.shape[-1])
+        by_weight = torch.bmm(columns(gradient), cut.transpose(1, 2))
         by_input = None
         if ctx.needs_input_grad[0]:
             by_input = _filtered(gradient, weight.flip(3, 4).transpose(1, 2))
@@ -111,15 +112,25 @@ class _Convolution(torch.autograd.Function):
 
 
 def _filtered(x: Tensor, weight: Tensor) -> Tensor:
+    clients, _, batch, height, width = x.shape
     product = torch.bmm(weight.flatten(2), patches(x, weight.shape[-1]))
-    return product.view(x.shape[0], weight.shape[1], *x.shape[2:])
+    return product.view(clients, -1, height, width, batch).permute(0, 1, 4, 2, 3)
+
+
+def columns(x: Tensor) -> Tensor:
+    """clients x channel x (row, column, example): the order of columns in `patches`."""
+    return x.permute(0, 1, 3, 4, 2).flatten(2)
 
 
 def patches(x: Tensor, side: int) -> Tensor:
-    """The neighbourhood of every pixel: clients x (channel, row, column) x (example, pixel)."""
+    """The neighbourhood of every pixel: clients x (channel, row, column) x (row, column, example).
+
+    With examples last, a row of patches is copied from memory in long runs: the copy is most of the
+    time of a convolution.
+    """
     clients, channels, batch, height, width = x.shape
-    padded = functional.pad(x, (side // 2,) * 4)
-    client, channel, example, row, column = padded.stride()
-    shape = (clients, channels, side, side, batch, height, width)
-    view = padded.as_strided(shape, (client, channel, row, column, example, row, column))
-    return view.reshape(clients, channels * side * side, batch * height * width)
+    padded = functional.pad(x.permute(0, 1, 3, 4, 2), (0, 0, *(side // 2,) * 4)).contiguous()
+    client, channel, row, column, example = padded.stride()
+    shape = (clients, channels, side, side, height, width, batch)
+    view = padded.as_strided(shape, (client, channel, row, column, row, column, example))
+    return view.reshape(clients, channels * side * side, height * width * batch)

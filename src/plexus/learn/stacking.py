@@ -38,12 +38,19 @@ class Stack:
     """The local training of a fixed number of clients of one task."""
 
     def __init__(
-        self, task: Task, layout: Layout, module: nn.Module, clients: int, by_hand: bool = True
+        self,
+        task: Task,
+        layout: Layout,
+        module: nn.Module,
+        clients: int,
+        by_hand: bool = True,
+        compiled: bool = False,
     ) -> None:
         self._task = task
         self._layout = layout
         self._clients = clients
         self._plain = build_step(task, layout, module, by_hand)
+        self._compiled = compiled
         self._step: Step | None = None
 
     def train(self, bases: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -65,6 +72,8 @@ class Stack:
                 f"task {self._task.name}: the engine stacked cannot run this model, use inline or"
                 f" processes: {_reason(error)}"
             ) from error
+        if self._compiled:
+            step = torch.compile(step, fullgraph=True, dynamic=False)
         return step
 
     def _unstack(self, bases: Tensor) -> tuple[list[Tensor], list[Tensor]]:

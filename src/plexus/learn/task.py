@@ -136,6 +136,8 @@ class Task:
     prepare: Callable[[Tensor], Tensor] | None = None
     """Turns stored inputs (say bytes) into what the model takes."""
     augment: Augmentation | None = None
+    average_only: bool = False
+    """Whether a single node's model means nothing, so that only averages are evaluated (MovieLens)."""
 
     def __post_init__(self) -> None:
         for name in ("local_steps", "batch"):

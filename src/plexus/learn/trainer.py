@@ -59,10 +59,11 @@ class DeviceData:
         )
         return inputs.view(*shape, *inputs.shape[1:]), targets.view(*shape, *targets.shape[1:])
 
-    def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The test set, ready for the model."""
-        for inputs, targets in batched(self._test.inputs, self._test.targets, EVALUATION_BATCH):
-            yield (inputs if self._task.prepare is None else self._task.prepare(inputs)), targets
+    def test_batch(self, number: int) -> tuple[Tensor, Tensor]:
+        """One of the batches of the test set, ready for the model."""
+        rows = slice(number * EVALUATION_BATCH, (number + 1) * EVALUATION_BATCH)
+        inputs, targets = self._test.inputs[rows], self._test.targets[rows]
+        return (inputs if self._task.prepare is None else self._task.prepare(inputs)), targets
 
     def _examples(
         self,
@@ -106,22 +107,23 @@ class Trainer:
             sgd_step(task.sgd, bound.parameters, list(gradients), momenta)
         return bound.saved()
 
-    @torch.no_grad()
     def evaluate(self, vector: Tensor) -> Metrics:
         """How good these weights are on the test set."""
+        batches = range(evaluation_batches(self._task))
+        sums = torch.stack([self.evaluate_batch(vector, number) for number in batches])
+        # Read from the device once, at the end.
+        return metrics_of(self._task, sums.tolist())
+
+    @torch.no_grad()
+    def evaluate_batch(self, vector: Tensor, number: int) -> Tensor:
+        """The sums of metric and loss over one batch of the test set."""
         task, module = self._task, self._bound.module
         self._bound.load(vector)
         module.eval()
-        sums = []
-        for inputs, targets in self.data.test_batches():
-            outputs = module(inputs)
-            measured = task.measure.per_example(outputs, targets).sum(dtype=torch.float64)
-            sums.append(
-                torch.stack([measured, task.loss(outputs, targets).double() * len(targets)])
-            )
-        # Read from the device once, at the end.
-        total, loss = torch.stack(sums).sum(dim=0).tolist()
-        return metrics_of(task, total, loss)
+        inputs, targets = self.data.test_batch(number)
+        outputs = module(inputs)
+        measured = task.measure.per_example(outputs, targets).sum(dtype=torch.float64)
+        return torch.stack([measured, task.loss(outputs, targets).double() * len(targets)])
 
 
 def batched(inputs: Tensor, targets: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -146,9 +148,15 @@ def sgd_step(
     torch._foreach_add_(parameters, gradients, alpha=-sgd.learning_rate)
 
 
-def metrics_of(task: Task, total: float, loss: float) -> Metrics:
-    """The metrics from sums over the test set."""
+def evaluation_batches(task: Task) -> int:
+    """How many batches the test set has."""
+    return -(-len(task.test) // EVALUATION_BATCH)
+
+
+def metrics_of(task: Task, sums: Sequence[Sequence[float]]) -> Metrics:
+    """The metrics from each batch's sums of metric and loss, added in the order of the batches."""
     measure, count = task.measure, len(task.test)
-    value = total / count
+    value = sum(batch[0] for batch in sums) / count
+    loss = sum(batch[1] for batch in sums)
     others = {name: derive(value) for name, derive in measure.derived.items()}
     return Metrics(measure.name, value, measure.higher_is_better, loss / count, others)

@@ -42,14 +42,15 @@ from plexus.protocol.messages import (
     Ack,
     AggregateRequest,
     Message,
-    ModelMessage,
     NodeId,
+    TrainRequest,
     ViewReply,
 )
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import WireError
 
 OBSOLETE, DECLINED = "the round has moved on", "declined"
+MODEL_MESSAGES = (TrainRequest, AggregateRequest)
 Tag = tuple[type[Message], int]
 """Kind and round of a model message under way."""
 
@@ -148,7 +149,7 @@ class Runtime:
         others = [node for node in effect.to if node != 0]
         if len(others) < len(effect.to):
             self._loop.call_soon(self._send_to_self, body)
-        if isinstance(body, ModelMessage):
+        if isinstance(body, MODEL_MESSAGES):
             # Whoever takes part in a round knows that the one before is complete.
             if self.progress.notice(body):
                 self._drop_obsolete()
@@ -225,7 +226,7 @@ class Runtime:
 
     def message(self, src: bytes, payload: bytes) -> None:
         body, _ = wire.decode(payload, self.roster)
-        if isinstance(body, ModelMessage):
+        if hasattr(body, "model"):
             raise WireError(f"a {type(body).__name__} without its model")
         if self.node is None:
             if isinstance(body, ViewReply) and self.on_view is not None:
@@ -235,7 +236,7 @@ class Runtime:
 
     def wants(self, src: bytes, payload: bytes) -> Tag | None:
         body, model_bytes = wire.decode(payload, self.roster)
-        if not isinstance(body, ModelMessage):
+        if not isinstance(body, MODEL_MESSAGES):
             raise WireError(f"a model with a {type(body).__name__}")
         if model_bytes != self._layout.size_bytes:
             raise WireError(

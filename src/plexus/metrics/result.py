@@ -6,7 +6,10 @@ from msgspec import Struct
 
 
 class Metric(Struct, frozen=True):
-    """How good the model became on the test set. None: it was never evaluated."""
+    """How good the model became on the test set. None: it was never evaluated.
+
+    Where every node has a model of its own: the best that any was, and the mean over them at the end.
+    """
 
     name: str
     best: float | None
@@ -28,15 +31,37 @@ class Trainings(Struct, frozen=True):
     computed: int
 
 
+class RoundTuning(Struct, frozen=True, kw_only=True):
+    """How the duration of fixed rounds was found: from transfers in a short simulation without churn."""
+
+    round_duration_s: float
+    """By then the wanted share of transfers is complete, in seconds after the start of a round."""
+    transfers: int
+    """How many were measured."""
+    complete: float
+    """The wanted share."""
+    slowest_s: float | None
+    """When the last one was complete; null if it took longer than a day."""
+
+
+class Engine(Struct, frozen=True):
+    """What computed the trainings."""
+
+    name: str
+    device: str
+    reason: str
+    """Why this one."""
+
+
 class Result(Struct, frozen=True, kw_only=True):
     """The outcome of one run."""
 
     digest: str
     """Of the event trace: equal for equal runs, whatever the machine."""
     weights_hash: str
-    """Of the final model's weights."""
+    """Of the final model's weights; of the mean of the models that were evaluated last, if several were."""
     rounds: int
-    """The highest round that was aggregated."""
+    """The highest round that was completed; for Gossip Learning, the greatest age of a model."""
     simulated_s: float
     """How far virtual time came, in seconds."""
     cpu_s: float
@@ -49,8 +74,11 @@ class Result(Struct, frozen=True, kw_only=True):
     training_s: float
     """Time that devices spent training, all of them together, in simulated seconds."""
     trainings: Trainings
+    tuning: RoundTuning | None = None
+    """How the duration of rounds was found, if the protocol needs one and the spec does not give it."""
     interrupted: bool
     """Whether the run was stopped before its last simulated hour."""
+    engine: Engine | None = None
     out: str
     """The run directory."""
 
@@ -63,6 +91,7 @@ class Result(Struct, frozen=True, kw_only=True):
 class ProtocolBench(Struct, frozen=True, kw_only=True):
     """What simulating the protocol alone costs."""
 
+    protocol: str = "plexus"
     nodes: int
     hours: float
     churn: bool
@@ -75,11 +104,14 @@ class ProtocolBench(Struct, frozen=True, kw_only=True):
     setup_cpu_s: float
     """Processor seconds before virtual time began, not counted above."""
     rounds: int
+    """The highest that was completed (for Gossip Learning, the greatest age of a model)."""
     events: int
     messages: dict[str, Traffic]
     """By type of message."""
     joins_and_leaves_per_hour: float
     """How much churn there was."""
     mean_online: float
+    tuning: RoundTuning | None = None
+    """How the duration of rounds was found, if it was."""
     digest: str
     """Of the event trace."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from plexus.metrics.result import Result
 from plexus.metrics.tables import TABLES, Columns, read
 
 SPEC, VERSIONS, RESULT, FIGURE = "spec.toml", "versions.json", "result.json", "learning-curve.png"
+CHECKPOINT, CHECKPOINT_FOLDER = "checkpoint.json", "checkpoint-"
 _PACKAGES = (
     "click",
     "matplotlib",
@@ -41,18 +43,36 @@ _PACKAGES = (
 class RunDirectory:
     """The directory of a run under way, open for writing. Use it in a `with` statement."""
 
-    def __init__(self, path: Path, spec_toml: str, spec_digest: str) -> None:
-        """Make the directory, which must not hold a run yet (see `claim`)."""
+    def __init__(
+        self,
+        path: Path,
+        spec_toml: str,
+        spec_digest: str,
+        *,
+        base_dir: Path = Path(),
+        resume: bool = False,
+    ) -> None:
+        """Make the directory, which must not hold a run yet (see `claim`), or go on with the run there.
+
+        A run that is resumed writes its tables anew. `base_dir` is what paths in the spec start from.
+        """
         self.path = path
         with named(path):
             path.mkdir(parents=True, exist_ok=True)
             self._lock = lock_directory(path)
-        if (path / VERSIONS).exists():
+        if resume:
+            for name in (RESULT, FIGURE, *_table_files()):
+                (path / name).unlink(missing_ok=True)
+        elif (path / VERSIONS).exists():
             os.close(self._lock)
             raise PlexusError(f"{path}: already holds a run")
-        # The versions first: they mark the directory as a run's.
-        write_json(path / VERSIONS, {"spec_digest": spec_digest, **versions()})
-        write_text(path / SPEC, spec_toml)
+        else:
+            # The versions first: they mark the directory as a run's.
+            write_json(
+                path / VERSIONS,
+                {"spec_digest": spec_digest, "spec_dir": str(base_dir.resolve()), **versions()},
+            )
+            write_text(path / SPEC, spec_toml)
         self.recorder = Recorder(path)
 
     def finish(self, result: Result) -> None:
@@ -102,6 +122,12 @@ def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
         return path.rename(_free(path))
 
 
+def spec_dir_of(path: Path) -> Path:
+    """What paths in the spec of the run in this directory start from."""
+    spec_digest_of(path)
+    return Path(str(msgspec.json.decode((path / VERSIONS).read_bytes()).get("spec_dir", ".")))
+
+
 def spec_digest_of(path: Path) -> str:
     """The digest of the spec that the run in this directory has."""
     try:
@@ -121,6 +147,16 @@ def _delete_run(path: Path) -> None:
     """Delete what a run writes, and nothing that somebody else put there; its mark last."""
     for name in (RESULT, FIGURE, *_table_files(), SPEC, VERSIONS):
         (path / name).unlink(missing_ok=True)
+    remove_checkpoints(path)
+
+
+def remove_checkpoints(path: Path, keep: str | None = None) -> None:
+    """Delete the checkpoints in a run directory, but for the folder `keep`."""
+    if keep is None:
+        (path / CHECKPOINT).unlink(missing_ok=True)
+    for folder in path.glob(f"{CHECKPOINT_FOLDER}*"):
+        if folder.name != keep:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _table_files() -> list[str]:

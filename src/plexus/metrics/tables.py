@@ -34,21 +34,32 @@ class Table:
 
 TABLES: dict[str, Table] = {
     "evaluations": Table(
-        "One row for each time the model was measured on the test set.",
+        "One row for each time that models were measured on the test set.",
         {
             "simulated_s": "simulated time, in seconds",
-            "round": "the round whose aggregated model was measured",
+            "round": "the newest round that a model is of; for Gossip Learning, the greatest age",
         },
         "one column for each metric of the task (`accuracy`, or `mse` and `rmse`, …) and `loss`; "
         "`sent_bytes` and `training_s`, if present, are what all nodes together had sent and trained "
-        "by then",
+        "by then. Where every node has a model of its own, a metric is the mean over the `nodes` "
+        "measured, and `accuracy_std` and `accuracy_best` (or `mse_std`, …) are their standard deviation "
+        "and the best of them",
+    ),
+    "node_evaluations": Table(
+        "One row for each node whose own model was measured, at the times of evaluations.",
+        {
+            "simulated_s": "simulated time, in seconds",
+            "node": "the number of the node",
+            "round": "the round that its model is of; for Gossip Learning, its age",
+        },
+        "one column for each metric of the task and `loss`",
     ),
     "rounds": Table(
-        "One row for each aggregation that was completed.",
+        "One row for each aggregation into a global model that was completed.",
         {
             "simulated_s": "simulated time, in seconds",
             "round": "the round that it belongs to",
-            "aggregator": "the number of the node that aggregated",
+            "aggregator": "the number of the node that aggregated; a server comes after all nodes",
             "models": "how many models it aggregated",
             "participants": "how many nodes had been asked to train",
             "timed_out": "whether it went on because of the aggregation timeout",

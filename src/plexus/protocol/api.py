@@ -45,7 +45,7 @@ class Trained(Event, frozen=True):
 
 
 class Aggregated(Event, frozen=True):
-    """The aggregation asked for by `Aggregate` is finished."""
+    """The aggregation asked for by `Aggregate` or `Merge` is finished."""
 
     round: int
     model: Model
@@ -102,6 +102,19 @@ class Aggregate(Effect, frozen=True):
     round: int
     models: tuple[Model, ...]
     samples: tuple[int, ...]
+
+
+class Merge(Effect, frozen=True):
+    """Combine `models` into one, then `Aggregated`. `models[i]` counts `weights[i]`, which the protocol
+    itself decides: the session's rule of aggregation has no say, and the weights need not sum to 1."""
+
+    round: int
+    models: tuple[Model, ...]
+    weights: tuple[float, ...]
+
+
+class StopSending(Effect, frozen=True):
+    """End my transfers under way: those that are not complete by now never arrive."""
 
 
 class Save(Effect, frozen=True):

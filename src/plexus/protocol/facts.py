@@ -51,6 +51,15 @@ class AggregationCompleted(Fact, frozen=True):
     waited_s: float
 
 
+class ModelUpdated(Fact, frozen=True):
+    """The node's own model is now `model`: that of its `round` (for Gossip Learning, its age), made of
+    `merged` models. Protocols without a global model are judged by these."""
+
+    round: int
+    model: Model
+    merged: int
+
+
 class RoundRestarted(Fact, frozen=True):
     """Nobody answered knows of progress: the node starts `round` from the model of round `held`."""
 

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Protocol
 
 from plexus.protocol.facts import Readvertised
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping
-from plexus.protocol.parameters import PlexusParameters
-from plexus.protocol.view import Snapshot, View, event_number
+from plexus.protocol.view import MAX_COUNTER, Snapshot, View, event_number
 
 READVERTISE = ("readvertise", 0)
 HEARD_ME = 0
-"""The exchange number of the pings that ask whether a re-advertisement was heard."""
+"""The exchange number of pings that belong to no search: was a re-advertisement heard?"""
+
+
+class Advertising(Protocol):
+    """What a protocol's parameters say about advertisements."""
+
+    @property
+    def advertise_to(self) -> int:
+        """|P|: how many nodes are told of a join or leave."""
+
+    @property
+    def readvertise_to(self) -> int:
+        """How many are told again when nobody shows that it heard."""
+
+    @property
+    def readvertise_s(self) -> float:
+        """How long somebody may take to show that it heard."""
 
 
 class Membership:
@@ -21,7 +37,7 @@ class Membership:
     def __init__(
         self,
         node: Machine,
-        parameters: PlexusParameters,
+        parameters: Advertising,
         view: View,
         bandwidth_bytes_per_s: int,
         rng: Random,
@@ -31,7 +47,7 @@ class Membership:
         self._node = node
         self._address = address
         self._advertise_to = parameters.advertise_to
-        self._sample_size = parameters.sample_size
+        self._readvertise_to = parameters.readvertise_to
         self._readvertise_s = parameters.readvertise_s
         self._rng = rng
         self._attempts = 0
@@ -39,14 +55,15 @@ class Membership:
         self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self.counter = counter
         self.contacted = False
-        """Somebody contacted or answered this node since it joined, so somebody knows it is online."""
+        """Somebody contacted this node since it joined, or said that it heard of that."""
 
     def raise_counter(self, online: bool) -> None:
         """A new event of this node itself: the only place where its counter grows."""
-        self.counter = max(self.counter, self.view.event_of(self._node.me) // 2) + 1
-        self.view.learn(
-            self._node.me, event_number(self.counter, online), self.bandwidth_bytes_per_s
-        )
+        newest = max(self.counter, self.view.event_of(self._node.me) // 2)
+        # Never reached by going on- and offline; but somebody may claim it.
+        self.counter = min(newest + 1, MAX_COUNTER)
+        bandwidth_bytes_per_s = self.bandwidth_bytes_per_s if online else 0
+        self.view.learn(self._node.me, event_number(self.counter, online), bandwidth_bytes_per_s)
 
     def advertise_joined(self) -> None:
         """Tell a random set P that the node is online; again later if nobody shows that it heard."""
@@ -74,6 +91,17 @@ class Membership:
         """Others hold an event of this node that it does not remember: it lost its disk."""
         return self.view.event_of(self._node.me) > event_number(self.counter, True)
 
+    def counter_of(self, node: NodeId) -> int:
+        """The number of the newest event known of `node`."""
+        return self.view.event_of(node) // 2
+
+    def on_counter_known(self, counter: int) -> None:
+        """Somebody says which event of this node it knows."""
+        if counter == self.counter:
+            self.contacted = True
+        elif counter > self.counter:
+            self.view.learn(self._node.me, event_number(counter, True), self.bandwidth_bytes_per_s)
+
     def on_readvertise(self, _: int) -> None:
         """Nobody showed that it heard: tell a few others, and ask them to answer.
 
@@ -82,7 +110,7 @@ class Membership:
         if self.contacted:
             return
         self._attempts += 1
-        to = self._random_set(self._sample_size, anybody=self._attempts % 2 == 0)
+        to = self._random_set(self._readvertise_to, anybody=self._attempts % 2 == 0)
         self._node.send(to, self._joined())
         self._node.send(to, Ping(HEARD_ME, 0))
         self._node.set_timer(READVERTISE, self._readvertise_s)

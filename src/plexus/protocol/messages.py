@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -33,11 +33,13 @@ class Ping(Message, frozen=True, tag=1):
 
 class Pong(Message, frozen=True, tag=2):
     """Yes. `round` is the newest round the answering node knew of before the ping, `held` the round of
-    the newest aggregated model it holds."""
+    the newest aggregated model it holds, `counter` the number of the newest event it knows of the asking
+    node: so a node learns whether its last joined was heard, and what it was called before it forgot."""
 
     exchange: int
     round: int
     held: int
+    counter: int
 
 
 class Joined(Message, frozen=True, tag=3):
@@ -81,17 +83,69 @@ class AggregateRequest(Message, frozen=True, tag=7):
     model: Model
 
 
-class ViewRequest(Message, frozen=True, tag=8):
+class GossipModel(Message, frozen=True, tag=8):
+    """Gossip Learning: the sender's model, to be merged with the receiver's own."""
+
+    age: int
+    """How many trainings are behind this model, one after the other."""
+    view: Snapshot
+    model: Model
+
+
+class NeighbourModel(Message, frozen=True, tag=9):
+    """D-PSGD: what the sender trained in `round`, to a neighbour in the topology."""
+
+    round: int
+    model: Model
+
+
+class EpidemicModel(Message, frozen=True, tag=10):
+    """Epidemic Learning: what the sender trained in `round`, to a node it drew."""
+
+    round: int
+    view: Snapshot
+    model: Model
+
+
+class GlobalModel(Message, frozen=True, tag=11):
+    """Federated averaging, from the server to a client of `round`: train this model."""
+
+    round: int
+    model: Model
+
+
+class ClientModel(Message, frozen=True, tag=12):
+    """Federated averaging, from a client of `round` to the server: here is my trained model."""
+
+    round: int
+    samples: int
+    model: Model
+
+
+class ViewRequest(Message, frozen=True, tag=13):
     """From a node that is joining: whom do you know?"""
 
 
-class ViewReply(Message, frozen=True, tag=9):
+class ViewReply(Message, frozen=True, tag=14):
     """These."""
 
     view: Snapshot
 
 
 Body: TypeAlias = (
-    Ping | Pong | Joined | Left | Ack | TrainRequest | AggregateRequest | ViewRequest | ViewReply
+    Ping
+    | Pong
+    | Joined
+    | Left
+    | Ack
+    | TrainRequest
+    | AggregateRequest
+    | GossipModel
+    | NeighbourModel
+    | EpidemicModel
+    | GlobalModel
+    | ClientModel
+    | ViewRequest
+    | ViewReply
 )
-ModelMessage = (TrainRequest, AggregateRequest)
+ModelMessage = tuple(kind for kind in get_args(Body) if "model" in kind.__struct_fields__)

@@ -47,8 +47,8 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def __post_init__(self) -> None:
         """Refuse values that no session could work with."""
-        _require(self.sample_size >= 1, "sample_size", self.sample_size, "at least 1")
-        _require(
+        require(self.sample_size >= 1, "sample_size", self.sample_size, "at least 1")
+        require(
             0 < self.success_fraction <= 1,
             "success_fraction",
             self.success_fraction,
@@ -56,23 +56,23 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         )
         for name in ("ping", "aggregation", "ack"):
             field = f"{name}_timeout_s"
-            _require_duration(field, getattr(self, field))
-        _require_duration("readvertise_s", self.readvertise_s)
-        _require_duration("watchdog_s", self.watchdog_s)
-        _require(
+            require_duration(field, getattr(self, field))
+        require_duration("readvertise_s", self.readvertise_s)
+        require_duration("watchdog_s", self.watchdog_s)
+        require(
             math.isfinite(self.start_delay_s) and self.start_delay_s >= 0,
             "start_delay_s",
             self.start_delay_s,
             "a number of seconds, 0 or more",
         )
-        _require(
+        require(
             self.ack_timeout_s > self.aggregation_timeout_s,
             "ack_timeout_s",
             self.ack_timeout_s,
             f"greater than aggregation_timeout_s ({self.aggregation_timeout_s:g}): otherwise a participant "
             "turns to another aggregator while the first still waits for models",
         )
-        _require(
+        require(
             self.watchdog_s > self.ack_timeout_s,
             "watchdog_s",
             self.watchdog_s,
@@ -80,22 +80,32 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             "that a retry would have saved",
         )
         if self.advertise_size is not None:
-            _require(self.advertise_size >= 1, "advertise_size", self.advertise_size, "at least 1")
+            require(self.advertise_size >= 1, "advertise_size", self.advertise_size, "at least 1")
 
     @property
     def advertise_to(self) -> int:
         """|P| with its default filled in."""
         return 10 * self.sample_size if self.advertise_size is None else self.advertise_size
 
+    @property
+    def readvertise_to(self) -> int:
+        """How many are told again when nobody shows that it heard."""
+        return self.sample_size
+
     def models_needed(self, participants: int) -> int:
-        """⌊sf · |S|⌋, but never fewer than one. The small term undoes rounding: 0.29 · 100 is 28.999…"""
-        return max(1, math.floor(self.success_fraction * participants + 1e-9))
+        """How many of a sample's models complete an aggregation."""
+        return models_needed(self.success_fraction, participants)
 
 
-def _require_duration(field: str, value: float) -> None:
-    _require(math.isfinite(value) and value > 0, field, value, "a number of seconds above 0")
+def models_needed(success_fraction: float, participants: int) -> int:
+    """⌊sf · |S|⌋, but never fewer than one. The small term undoes rounding: 0.29 · 100 is 28.999…"""
+    return max(1, math.floor(success_fraction * participants + 1e-9))
 
 
-def _require(holds: bool, field: str, value: object, allowed: str) -> None:
+def require_duration(field: str, value: float) -> None:
+    require(math.isfinite(value) and value > 0, field, value, "a number of seconds above 0")
+
+
+def require(holds: bool, field: str, value: object, allowed: str) -> None:
     if not holds:
         raise ValueError(f"{field} is {value!r}, but must be {allowed}")

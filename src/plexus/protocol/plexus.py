@@ -142,12 +142,17 @@ class PlexusNode(Machine):
     def _on_view_request(self, src: NodeId, _: ViewRequest) -> None:
         self.send((src,), ViewReply(self.membership.view.snapshot()))
 
-    def _on_view_reply(self, _: NodeId, reply: ViewReply) -> None:
-        self._merge(reply)
+    def _on_view_reply(self, src: NodeId, reply: ViewReply) -> None:
+        self._merge(src, reply)
         self._retry_if_aggregator_left()
 
-    def _merge(self, message: TrainRequest | AggregateRequest | ViewReply) -> None:
+    def _merge(self, src: NodeId, message: TrainRequest | AggregateRequest | ViewReply) -> None:
+        if src != self.me:
+            self.membership.contacted = True
         self.membership.merge(message.view)
+        self._refute_if_misrepresented()
+
+    def _refute_if_misrepresented(self) -> None:
         if self.membership.is_misrepresented:
             self._join_anew()
 
@@ -166,7 +171,10 @@ class PlexusNode(Machine):
     def _on_start(self, _: int) -> None:
         first = self.roster.candidates(self.membership.view, FIRST_ROUND)
         # Nodes further back would be members only if earlier ones are silent: the watchdog's case.
-        if self.watchdog.k_seen <= FIRST_STILL_WANTED and self.me in first[: self.parameters.sample_size]:
+        if (
+            self.watchdog.k_seen <= FIRST_STILL_WANTED
+            and self.me in first[: self.parameters.sample_size]
+        ):
             self._search(FIRST_SAMPLE, FIRST_ROUND)
 
     # Sampling (III-D)
@@ -184,11 +192,13 @@ class PlexusNode(Machine):
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
         self.membership.contacted = True
         # Answer with what was known before: nobody must take the echo of its own ping for progress.
-        self.send((src,), Pong(ping.exchange, self.watchdog.k_seen, self.held_round))
+        counter = self.membership.counter_of(src)
+        self.send((src,), Pong(ping.exchange, self.watchdog.k_seen, self.held_round, counter))
         self.watchdog.notice(ping.round)
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
-        self.membership.contacted |= pong.exchange == HEARD_ME
+        self.membership.on_counter_known(pong.counter)
+        self._refute_if_misrepresented()
         search = self.sampler.search_of(pong.exchange)
         if search is not None and self._is_overtaken(search, pong):
             self.sampler.give_up(search.purpose)
@@ -210,7 +220,7 @@ class PlexusNode(Machine):
         if search.purpose == PARTICIPANTS:
             self._push(k, search.model, sample)
         elif search.purpose == AGGREGATOR:
-            self.training.send_to_best(sample)
+            self._choose_aggregator(k, sample)
         elif search.purpose == RESTART:
             self._restart(k, sample)
         elif self.me in sample and self.held_round < FIRST_ROUND:
@@ -218,9 +228,8 @@ class PlexusNode(Machine):
 
     # Training (III-C)
 
-    def _on_train_request(self, _: NodeId, request: TrainRequest) -> None:
-        self.membership.contacted = True
-        self._merge(request)
+    def _on_train_request(self, src: NodeId, request: TrainRequest) -> None:
+        self._merge(src, request)
         self._train(request.round, request.model, request.participants)
         self._retry_if_aggregator_left()
 
@@ -233,6 +242,14 @@ class PlexusNode(Machine):
     def _on_trained(self, trained: Trained) -> None:
         if self.training.on_trained(trained):
             self._search(AGGREGATOR, trained.round + 1)
+
+    def _choose_aggregator(self, k: int, sample: tuple[NodeId, ...]) -> None:
+        # Who answered and then said goodbye, while others were still pinged, would be waited for in vain.
+        present = tuple(filter(self.membership.view.is_online, sample))
+        if present:
+            self.training.send_to_best(present)
+        else:
+            self._search(AGGREGATOR, k)
 
     def _on_ack(self, _: NodeId, ack: Ack) -> None:
         self.watchdog.notice(ack.round)
@@ -251,8 +268,7 @@ class PlexusNode(Machine):
     # Aggregation (III-C)
 
     def _on_aggregate_request(self, src: NodeId, request: AggregateRequest) -> None:
-        self.membership.contacted = True
-        self._merge(request)
+        self._merge(src, request)
         if self.aggregation.on_request(src, request):
             self.sampler.give_up(PARTICIPANTS)
             self._notice_own_work(request.round)

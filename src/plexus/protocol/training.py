@@ -29,6 +29,7 @@ class TrainingTask:
         """The aggregator whose acknowledgement is awaited."""
         self._participants = 0
         self._tried: set[NodeId] = set()
+        self._attempts = 0
 
     def reset(self) -> None:
         """The node was offline: nothing of the task is left but the round it was in."""
@@ -36,6 +37,7 @@ class TrainingTask:
         self.trained = None
         self.awaited = None
         self._tried.clear()
+        self._attempts = 0
 
     def begin(self, k: int, model: Model, participants: int) -> bool:
         """Train `model` for round k, unless the node already did or is beyond. Says whether it began."""
@@ -68,6 +70,7 @@ class TrainingTask:
             fresh = list(sample)
         aggregator = self._best_connected(fresh)
         self._tried.add(aggregator)
+        self._attempts += 1
         self.awaited = aggregator
         request = AggregateRequest(
             round=self.k_train + 1,
@@ -78,7 +81,7 @@ class TrainingTask:
         )
         self._node.send((aggregator,), request)
         self._node.set_timer(ACK, self._parameters.ack_timeout_s)
-        self._node.report(AggregatorChosen(self.k_train + 1, aggregator, len(self._tried)))
+        self._node.report(AggregatorChosen(self.k_train + 1, aggregator, self._attempts))
 
     def on_ack(self, k: int) -> bool:
         """Round k is aggregated. Says whether that was what the task waited for."""

@@ -3,7 +3,7 @@
 A view is a join-semilattice. Each node's newest event is one integer, `2 * counter + online`; the
 larger integer is the newer event, so merging two views is an element-wise maximum: idempotent,
 commutative and associative. Only its owner raises a counter, hence equal integers mean equal events.
-A node's bandwidth belongs to its event and travels with it.
+A node's bandwidth belongs to its joined event and travels with it; with a left event it is 0.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ class Snapshot:
 class View:
     """One node's knowledge; grows when it hears of more nodes."""
 
-    __slots__ = ("_bandwidth_of", "_bandwidths", "_event_of", "_events", "_snapshot")
+    __slots__ = ("_actives", "_bandwidth_of", "_bandwidths", "_event_of", "_events", "_snapshot")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._adopt(snapshot.events, snapshot.bandwidths)
         self._snapshot: Snapshot | None = snapshot
+        self._actives: list[int] | None = None
 
     @classmethod
     def of(cls, size: int, joined: Iterable[tuple[int, int]] = ()) -> View:
@@ -74,7 +75,7 @@ class View:
     def __len__(self) -> int:
         return len(self._events)
 
-    def learn(self, node: int, event: int, bandwidth_bytes_per_s: int | None = None) -> bool:
+    def learn(self, node: int, event: int, bandwidth_bytes_per_s: int = 0) -> bool:
         """Record an event if it is newer than the one known; say whether it was.
 
         This and `merge` are the only two places where events are compared.
@@ -85,8 +86,7 @@ class View:
             return False
         self._write()
         self._event_of[node] = event
-        if bandwidth_bytes_per_s is not None:
-            self._bandwidth_of[node] = bandwidth_bytes_per_s
+        self._bandwidth_of[node] = bandwidth_bytes_per_s
         return True
 
     def merge(self, other: Snapshot) -> bool:
@@ -115,8 +115,10 @@ class View:
         return (self._events & 1).astype(np.bool_)
 
     def actives(self) -> list[int]:
-        """The nodes whose newest event is joined (the paper's Actives)."""
-        return np.flatnonzero(self._events & 1).tolist()
+        """The nodes whose newest event is joined (the paper's Actives). Not to be changed."""
+        if self._actives is None:
+            self._actives = np.flatnonzero(self._events & 1).tolist()
+        return self._actives
 
     def is_online(self, node: int) -> bool:
         return bool(node < len(self._events) and self._event_of[node] & 1)
@@ -138,6 +140,7 @@ class View:
 
     def _write(self) -> None:
         """Before a change: leave the shared arrays to the snapshot and go on with copies."""
+        self._actives = None
         if self._snapshot is not None:
             self._adopt(self._events.copy(), self._bandwidths.copy())
             self._snapshot = None

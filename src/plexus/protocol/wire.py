@@ -79,8 +79,8 @@ def encode(body: Message, roster: Roster, model_bytes: int = 0) -> bytes:
 def decode(payload: bytes, roster: Roster) -> tuple[Message, int]:
     """The message in a frame's payload and the length of the model that follows.
 
-    The model field is None until the model has arrived. Anything that `encode` cannot have made
-    raises `WireError`, and the roster is left as it was.
+    The model field is None until the model has arrived. Bytes that are no message raise `WireError`
+    and leave the roster as it was.
     """
     fields = _decode_array(payload)
     tag = fields.pop(0) if fields else None
@@ -89,7 +89,7 @@ def decode(payload: bytes, roster: Roster) -> tuple[Message, int]:
         raise WireError(f"no message has the tag {tag!r}")
     expected = len(kind.__struct_fields__) + (_VIEW_COLUMNS - 1) * _HAS_VIEW[kind]
     if len(fields) != expected:
-        raise WireError(f"a {kind.__name__} has {expected} fields, not {len(fields)}")
+        raise WireError(f"{kind.__name__} takes {expected} fields, not {len(fields)}")
     values: dict[str, Any] = {}
     model_bytes = 0
     columns: list[Any] = []
@@ -123,13 +123,13 @@ def _checked_int(kind: type[Message], field: str, value: object) -> int:
     # Counters and bandwidths live in 32-bit columns of the view.
     limit = {"counter": MAX_COUNTER, "bandwidth_bytes_per_s": 2**32 - 1}.get(field, MAX_INT)
     if type(value) is not int or not 0 <= value <= limit:
-        raise WireError(f"{field} of a {kind.__name__} must be an integer from 0 to {limit}")
+        raise WireError(f"{field} of {kind.__name__} must be an integer from 0 to {limit}")
     return value
 
 
 def _checked_address(kind: type[Message], value: object) -> bytes:
     if type(value) is not bytes or len(value) != ADDRESS_BYTES:
-        raise WireError(f"address of a {kind.__name__} must be {ADDRESS_BYTES} bytes")
+        raise WireError(f"address of {kind.__name__} must be {ADDRESS_BYTES} bytes")
     return value
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plexus.metrics import words
-from plexus.metrics.result import ProtocolBench, Result, Traffic
+from plexus.metrics.result import ProtocolBench, Result, RoundTuning, Traffic
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +33,7 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
     return [
         ("simulated", f"{words.hours(result.simulated_s)} hours{cut}"),
         ("rounds", words.whole(result.rounds)),
+        *_tuned(result.tuning),
         (words.metric_name(metric.name), f"[bold]{best}[/] at best, [bold]{final}[/] at the end"),
         (
             "training",
@@ -42,6 +43,13 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
         ("sent", f"{words.size(result.sent_bytes)} by all nodes"),
         ("computed in", f"{result.wall_s:.1f} s ({result.cpu_s:.1f} s of processor time)"),
     ]
+
+
+def _tuned(tuning: RoundTuning | None) -> list[tuple[str, str]]:
+    if tuning is None:
+        return []
+    share = f"{100 * tuning.complete:g} % of {words.whole(tuning.transfers)} transfers"
+    return [("rounds of", f"{tuning.round_duration_s:g} s: time for {share} without churn")]
 
 
 def _where(result: Result) -> list[tuple[str, str]]:
@@ -86,7 +94,7 @@ def _traffic(messages: Mapping[str, Traffic]) -> Table:
 def print_bench(bench: ProtocolBench, console: Console) -> None:
     """What simulating the protocol alone costs."""
     churn = "with churn" if bench.churn else "without churn"
-    title = f"protocol alone, {words.whole(bench.nodes)} nodes, {bench.hours:g} h, {churn}"
+    title = f"{bench.protocol} alone, {words.whole(bench.nodes)} nodes, {bench.hours:g} h, {churn}"
     sent = sum(traffic.count for traffic in bench.messages.values())
     toggles = f"{bench.joins_and_leaves_per_hour:.0f} joins and leaves an hour"
     console.print(f"\n[bold]{title}[/]")
@@ -98,6 +106,7 @@ def print_bench(bench: ProtocolBench, console: Console) -> None:
                 ("memory", f"{bench.peak_mb:.0f} MB at most"),
                 ("simulated", f"{words.whole(sent)} messages, {words.whole(bench.rounds)} rounds"),
                 ("online", f"{bench.mean_online:.0f} nodes on average, {toggles}"),
+                *_tuned(bench.tuning),
                 ("set-up", f"{bench.setup_cpu_s:.2f} s of cpu, not counted"),
                 ("digest", bench.digest),
             ]

@@ -6,13 +6,12 @@ from array import array
 
 from plexus.protocol.messages import (
     Ack,
-    AggregateRequest,
     Joined,
     Left,
     Message,
+    ModelMessage,
     Ping,
     Pong,
-    TrainRequest,
 )
 
 # The paper's names. A model message is accounted as a `model` and the `view` that rides on it.
@@ -22,8 +21,7 @@ NAMES: dict[type[Message], str] = {
     Joined: "membership",
     Left: "membership",
     Ack: "ack",
-    TrainRequest: "model",
-    AggregateRequest: "model",
+    **dict.fromkeys(ModelMessage, "model"),
 }
 VIEW = "view"
 
@@ -41,7 +39,7 @@ class Accounts:
         self.lost_bytes = 0
         """Sent in full, but the receiver was offline when it was sent or arrived."""
         self.cut_bytes = 0
-        """Sent of transfers that were cut because one end went offline."""
+        """Sent of transfers that were cut: one end went offline, or the sender stopped."""
         self.lost_messages = 0
         self.training_s = array("d", bytes(8 * nodes))
 

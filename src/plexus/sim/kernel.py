@@ -23,7 +23,6 @@ class Kernel:
 
     def __init__(self, deliver: Deliver) -> None:
         self.now = 0.0
-        self.delivered = 0
         self._deliver = deliver
         self._heap: list[tuple[float, Token, int, Any]] = []
         self._next_token = 0
@@ -32,6 +31,7 @@ class Kernel:
         self._tokens = array("q")
         self._targets = array("q")
         self._hash = hashlib.blake2b(digest_size=16)
+        self._folded = 0
 
     def at(self, time_s: float, target: int, event: Any) -> Token:
         """Deliver `event` to `target` at `time_s`, after everything already due then."""
@@ -70,13 +70,20 @@ class Kernel:
                 self._fold()
         self.now = max(self.now, until_s)
 
+    @property
+    def delivered(self) -> int:
+        """How many events were delivered so far."""
+        return self._folded + len(self._times)
+
     def digest(self) -> str:
-        """A fingerprint of everything delivered so far."""
-        self._fold()
-        return self._hash.hexdigest()
+        """A fingerprint of everything delivered so far. Asking for it changes nothing."""
+        so_far = self._hash.copy()
+        for column in (self._times, self._tokens, self._targets):
+            so_far.update(column.tobytes())
+        return so_far.hexdigest()
 
     def _fold(self) -> None:
-        self.delivered += len(self._times)
+        self._folded += len(self._times)
         for column in (self._times, self._tokens, self._targets):
             self._hash.update(column.tobytes())
             del column[:]

@@ -57,10 +57,11 @@ class Network:
 
     def cut(self, node: NodeId) -> None:
         """A node goes offline: what it was sending or receiving stops here; sent bytes count."""
-        for flow in self._transfers.cut(node, self._kernel.now):
-            sent = round(flow.sent_bytes)
-            self._account(flow, sent)
-            self._accounts.cut_bytes += sent
+        self._account_cut(self._transfers.cut(node, self._kernel.now))
+
+    def cut_sends(self, node: NodeId) -> None:
+        """A node ends what it was sending."""
+        self._account_cut(self._transfers.cut_sends(node, self._kernel.now))
 
     def delays_s(self, src: NodeId) -> list[float]:
         """One-way latency from `src` to every node."""
@@ -91,6 +92,12 @@ class Network:
             self._account(complete, received.size_bytes)
             arrival_s = self._kernel.now + self.delays_s(complete.src)[complete.dst]
             self._kernel.at(arrival_s, complete.dst, received)
+
+    def _account_cut(self, flows: list[Flow]) -> None:
+        for flow in flows:
+            sent = round(flow.sent_bytes)
+            self._account(flow, sent)
+            self._accounts.cut_bytes += sent
 
     def _account(self, flow: Flow, sent: int) -> None:
         body = flow.tag.body

@@ -12,12 +12,14 @@ from plexus.protocol.api import (
     Aggregated,
     CancelTimer,
     Effect,
+    Merge,
     Node,
     Received,
     Report,
     Save,
     Send,
     SetTimer,
+    StopSending,
     TimerFired,
     TimerKey,
     Train,
@@ -40,6 +42,7 @@ class Models(Protocol):
 
     def train(self, model: Model, node: NodeId, round: int) -> Model: ...
     def mean(self, models: Sequence[Model], samples: Sequence[int]) -> Model: ...
+    def merge(self, models: Sequence[Model], weights: Sequence[float]) -> Model: ...
     def samples(self, node: NodeId) -> int: ...
 
 
@@ -81,6 +84,8 @@ class Runtime:
             CancelTimer: self._cancel_timer,
             Train: self._train,
             Aggregate: self._aggregate,
+            Merge: self._merge,
+            StopSending: self._stop_sending,
             Save: self._save,
             Report: self._report,
         }
@@ -198,6 +203,13 @@ class Runtime:
     def _aggregate(self, node: NodeId, effect: Aggregate) -> None:
         model = self._models.mean(effect.models, effect.samples)
         self.kernel.at(self.kernel.now, node, Aggregated(effect.round, model))
+
+    def _merge(self, node: NodeId, effect: Merge) -> None:
+        model = self._models.merge(effect.models, effect.weights)
+        self.kernel.at(self.kernel.now, node, Aggregated(effect.round, model))
+
+    def _stop_sending(self, node: NodeId, effect: StopSending) -> None:
+        self.network.cut_sends(node)
 
     def _save(self, node: NodeId, effect: Save) -> None:
         """Nothing to do: a simulated node keeps its state in memory while it is offline."""

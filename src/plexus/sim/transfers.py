@@ -55,7 +55,13 @@ class Transfers:
 
     def cut(self, node: int, now: float) -> list[Flow]:
         """Abort everything `node` sends or receives; each flow's `sent_bytes` had been sent."""
-        flows = self._sharing.flows_of(node)
+        return self._cut(self._sharing.flows_of(node), now)
+
+    def cut_sends(self, node: int, now: float) -> list[Flow]:
+        """As `cut`, for what `node` sends alone."""
+        return self._cut(list(self._sharing.sent_by(node)), now)
+
+    def _cut(self, flows: list[Flow], now: float) -> list[Flow]:
         self._bring_forward(self._sharing.stop(flows, now))
         for flow in flows:
             if not self._sharing.sent_by(flow.src):

@@ -42,6 +42,14 @@ class Availability:
         """All sessions in one array."""
         return pack(self.sessions)
 
+    @cached_property
+    def has_churn(self) -> bool:
+        """Whether any device is ever offline."""
+        if (np.diff(self.packed.bounds) != 1).any():
+            return True
+        rows = self.packed.rows
+        return bool((rows[:, 0] > 0).any() or (rows[:, 1] < self.periods_s).any())
+
     def toggles(self, device: int) -> Iterator[tuple[float, bool]]:
         """The changes of one device from time 0 on, in order: (time_s, online). Offline before."""
         sessions, period_s = self.sessions[device].tolist(), float(self.periods_s[device])

@@ -15,9 +15,10 @@ from plexus.errors import PlexusError
 Quantiles = tuple[tuple[float, float], ...]
 
 COMPUTE_MS_PER_SAMPLE: Quantiles = (
-    (0.00, 15.0), (0.05, 18.8), (0.10, 21.0), (0.20, 23.0), (0.30, 24.4), (0.42, 28.0),
-    (0.475, 31.5), (0.49, 38.0), (0.56, 50.0), (0.62, 78.0), (0.635, 120.0), (0.65, 136.0),
-    (0.75, 148.0), (0.85, 163.0), (0.90, 175.0), (0.95, 191.0), (1.00, 199.0),
+    (0.00, 15.0), (0.05, 18.8), (0.10, 21.0), (0.20, 23.0), (0.30, 25.0), (0.42, 28.0),
+    (0.47, 31.5), (0.48, 38.5), (0.50, 41.0), (0.55, 49.5), (0.60, 64.0), (0.64, 96.0),
+    (0.65, 117.0), (0.67, 136.0), (0.75, 148.0), (0.85, 158.0), (0.90, 174.0), (0.95, 191.0),
+    (1.00, 199.0),
 )  # fmt: skip
 """Inference time of one sample: two camps, recent and old phones, with little in between."""
 
@@ -58,12 +59,12 @@ class Calibration(Struct, frozen=True):
     """How readily an offline device comes online in each hour of the day; the mean is 1."""
 
     def with_peak(self, peak_online: float) -> Calibration:
-        """The same world with more or fewer devices online, `peak_online` of them in the best hour."""
+        """The same world, but with `peak_online` of the devices online in the best hour."""
         total = self.share_alpha + self.share_beta
         mean = self.share_alpha / total * peak_online / self.peak_online
         if not 0 < mean < 1:
             highest = self.peak_online * total / self.share_alpha
-            raise PlexusError(f"peak_online = {peak_online}: must be between 0 and {highest:.2f}")
+            raise PlexusError(f"traces.peak_online = {peak_online}: must be below {highest:.2f}")
         return replace(
             self,
             share_alpha=total * mean,
@@ -75,14 +76,14 @@ class Calibration(Struct, frozen=True):
 FEDSCALE = Calibration(
     rare_share=0.0,
     rare_online=0.0,
-    share_alpha=3.3,
-    share_beta=12.9,
-    peak_online=0.233,
+    share_alpha=3.34,
+    share_beta=12.86,
+    peak_online=0.235,
     sessions=Durations(0.37, 8.0, 1.4, 28.0 * 60, 1.5),
     gaps=Durations(0.42, 4.0, 1.8, 0.0, 1.2),
     start_rate_by_hour=(
-        0.95, 1.05, 1.21, 1.32, 1.34, 1.35, 1.33, 1.28, 1.22, 1.12, 1.03, 0.97,
-        0.93, 0.91, 0.88, 0.90, 0.89, 0.91, 0.91, 0.89, 0.81, 0.71, 0.59, 0.50,
+        1.22, 0.89, 1.28, 1.28, 1.32, 1.35, 1.33, 1.27, 1.24, 1.11, 1.03, 0.97,
+        0.94, 0.93, 0.88, 0.91, 0.86, 0.93, 0.86, 0.86, 0.77, 0.67, 0.58, 0.52,
     ),
 )  # fmt: skip
 """15 to 24 % online by the hour, sessions of 8 minutes in the median and an hour on average."""
@@ -90,14 +91,14 @@ FEDSCALE = Calibration(
 STRICT = Calibration(
     rare_share=0.27,
     rare_online=0.001,
-    share_alpha=1.0,
-    share_beta=7.7,
-    peak_online=0.121,
+    share_alpha=0.98,
+    share_beta=7.72,
+    peak_online=0.119,
     sessions=Durations(0.37, 8.0, 1.4, 14.5 * 60, 1.5),
     gaps=Durations(0.42, 4.0, 1.8, 0.0, 1.2),
     start_rate_by_hour=(
-        1.19, 1.58, 1.79, 1.87, 1.79, 1.61, 1.40, 0.94, 0.72, 0.72, 0.58, 0.47,
-        0.59, 0.40, 0.59, 0.65, 0.88, 0.89, 1.16, 0.43, 0.45, 0.73, 1.12, 1.45,
+        1.21, 1.61, 1.71, 1.88, 1.81, 1.66, 1.44, 0.97, 0.77, 0.77, 0.59, 0.50,
+        0.64, 0.36, 0.64, 0.60, 0.85, 0.85, 1.12, 0.34, 0.60, 0.70, 1.02, 1.36,
     ),
 )  # fmt: skip
 """Idle, charging and on WiFi: 8 % online on average, a quarter of the devices hardly ever."""

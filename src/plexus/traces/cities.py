@@ -39,3 +39,13 @@ def great_circle_km(cities: list[City]) -> NDArray[np.float64]:
 def _on_sphere(lat: list[float], lon: list[float]) -> NDArray[np.float64]:
     phi, lam = np.radians(lat), np.radians(lon)
     return np.column_stack((np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)))
+
+
+def nearest_city(places: list[City], cities: list[City]) -> NDArray[np.intp]:
+    """For each place the index of the city closest to it."""
+    here = _on_sphere([c.lat for c in places], [c.lon for c in places])
+    there = _on_sphere([c.lat for c in cities], [c.lon for c in cities])
+    closeness = np.nan_to_num(
+        here @ there.T, nan=-2.0
+    )  # a city of unknown place is no one's nearest
+    return np.asarray(np.argmax(closeness, axis=1), np.intp)

@@ -87,6 +87,12 @@ def choose(sessions: Sessions, devices: NDArray[np.intp]) -> Sessions:
     return Sessions(sessions.rows[np.repeat(sessions.bounds[devices], counts) + within], bounds)
 
 
+def drop_before(sessions: Sessions, time_s: float) -> Sessions:
+    """Without what lies before `time_s`; a session under way then begins there."""
+    rows = np.column_stack((np.maximum(sessions.rows[:, 0], time_s), sessions.rows[:, 1]))
+    return join(sessions.owners(), rows, len(sessions)) if time_s > 0 else sessions
+
+
 def shift(sessions: Sessions, by_s: NDArray[np.float64], period_s: NDArray[np.float64]) -> Sessions:
     """Let each device's trace begin `by_s` into its (finite) period; what it skips comes last."""
     owners = sessions.owners()

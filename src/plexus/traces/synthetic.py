@@ -18,12 +18,13 @@ from plexus.traces import calibrations as fitted
 from plexus.traces.api import Availability, Device
 from plexus.traces.calibrations import Calibration, Durations, Quantiles
 from plexus.traces.cities import City, great_circle_km
+from plexus.traces.devices import KBPS_TO_BYTES_PER_S
 from plexus.traces.sessions import Sessions
 
 DAY_S = 86400.0
 PERIOD_S = 7 * DAY_S
 """A generated week repeats. Each device begins it at a moment of its own: no common seam."""
-KBPS_TO_BYTES_PER_S = 125.0
+
 
 Floats = NDArray[np.float64]
 
@@ -142,7 +143,7 @@ def _rotate(steps: list[_Step], seam_s: Floats) -> Sessions:
 
 
 def _unite_touching(rows: Floats, bounds: NDArray[np.int64]) -> Sessions:
-    """A device online where its week ends and begins has two rows that meet there: make them one."""
+    """A device online where its week begins and ends has two rows that meet: make them one."""
     meets = np.zeros(len(rows), np.bool_)
     meets[:-1] = rows[:-1, 1] == rows[1:, 0]
     meets[bounds[1:][bounds[1:] > bounds[:-1]] - 1] = False  # the next row is another device's

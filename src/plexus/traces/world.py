@@ -2,67 +2,53 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Literal
 
-from msgspec import Struct
+import numpy as np
+from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
+from plexus.rng import array_stream
 from plexus.traces.api import Availability, Device, Latency, World, always_online
+from plexus.traces.availability import read_availability
 from plexus.traces.calibrations import CALIBRATIONS
-from plexus.traces.cities import world_cities
+from plexus.traces.cities import City, world_cities
+from plexus.traces.devices import KBPS_TO_BYTES_PER_S, choose_devices, read_devices
+from plexus.traces.latency import nearest_cities, read_latency, read_places
+from plexus.traces.paths import resolve
+from plexus.traces.recorded import DAY_S
+from plexus.traces.sessions import Sessions, choose, drop_before, shift
+from plexus.traces.spec import TracesSpec
 from plexus.traces.synthetic import (
-    KBPS_TO_BYTES_PER_S,
     generate_availability,
     generate_devices,
     generate_latency,
     round_robin,
 )
 
-
-class TracesSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where devices, availability and latency of a run come from."""
-
-    devices: Literal["generated"] = "generated"
-    """Compute and bandwidth."""
-    availability: Literal["none", "strict", "fedscale"] = "fedscale"
-    """Who is online when: `none` (all, always), `strict` (about 8 %) or `fedscale` (15 to 24 %)."""
-    latency: Literal["generated"] = "generated"
-    """Delays between cities."""
-    uniform_compute_ms_per_sample: float | None = None
-    """Give every device this compute speed instead."""
-    uniform_up_kbps: float | None = None
-    """Give every device this upload capacity (kilobits a second) instead."""
-    uniform_down_kbps: float | None = None
-    """Give every device this download capacity (kilobits a second) instead."""
-    graceful_share: float = 1.0
-    """Share of departures that are announced; the others are crashes."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.graceful_share <= 1:
-            raise PlexusError(f"graceful_share = {self.graceful_share}: must be between 0 and 1")
-        for key in ("uniform_compute_ms_per_sample", "uniform_up_kbps", "uniform_down_kbps"):
-            value = getattr(self, key)
-            if value is not None and not 0 < value < float("inf"):
-                raise PlexusError(f"{key} = {value}: must be a positive number")
+__all__ = ["TracesSpec", "build_world"]
 
 
 def build_world(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> World:
     """The devices of a run of `nodes` nodes. Same spec, nodes and seed, same world."""
     return World(
-        _devices(spec, nodes, seed), _availability(spec, nodes, seed), _latency(nodes, seed)
+        _devices(spec, nodes, seed, base_dir),
+        _availability(spec, nodes, seed, base_dir),
+        _latency(spec, nodes, seed, base_dir),
     )
 
 
-def _devices(spec: TracesSpec, nodes: int, seed: int) -> list[Device]:
-    devices = generate_devices(nodes, seed)
-    compute_ms, up, down = (
-        spec.uniform_compute_ms_per_sample,
-        spec.uniform_up_kbps,
-        spec.uniform_down_kbps,
-    )
-    if compute_ms is up is down is None:
+def _devices(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> list[Device]:
+    if spec.devices == "generated":
+        devices = generate_devices(nodes, seed)
+    else:
+        trace = read_devices(resolve("traces.devices", spec.devices, base_dir))
+        devices = trace.choose(choose_devices(len(trace), nodes, seed, "devices"))
+    uniform = (spec.uniform_compute_ms_per_sample, spec.uniform_up_kbps, spec.uniform_down_kbps)
+    if uniform == (None, None, None):
         return devices
+    compute_ms, up, down = uniform
     return [
         Device(
             device.compute_ms_per_sample if compute_ms is None else compute_ms,
@@ -73,12 +59,59 @@ def _devices(spec: TracesSpec, nodes: int, seed: int) -> list[Device]:
     ]
 
 
-def _availability(spec: TracesSpec, nodes: int, seed: int) -> Availability:
+def _availability(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Availability:
     if spec.availability == "none":
         return always_online(nodes)
-    return generate_availability(nodes, CALIBRATIONS[spec.availability], seed)
+    if spec.availability in CALIBRATIONS:
+        calibration = CALIBRATIONS[spec.availability]
+        if spec.peak_online is not None:
+            calibration = calibration.with_peak(spec.peak_online)
+        generated = generate_availability(nodes, calibration, seed)
+        sessions, periods_s = generated.packed, generated.periods_s
+    else:
+        path = resolve("traces.availability", spec.availability, base_dir)
+        trace = read_availability(path, spec.period_s)
+        chosen = choose_devices(len(trace), nodes, seed, "availability")
+        kept = drop_before(trace.sessions, spec.drop_before_s)
+        sessions, periods_s = choose(kept, chosen), trace.periods_s[chosen]
+    return Availability(_offset(spec, sessions, periods_s, seed), periods_s)
 
 
-def _latency(nodes: int, seed: int) -> Latency:
-    cities = world_cities()
-    return Latency(generate_latency(cities, seed), round_robin(nodes, len(cities)))
+def _offset(
+    spec: TracesSpec, sessions: Sessions, periods_s: NDArray[np.float64], seed: int
+) -> Sessions:
+    """Begin where the spec says, each device elsewhere if it says so."""
+    by_s = np.full(len(sessions), spec.start_s)
+    if spec.offsets != "none":
+        drawn = array_stream(seed, "traces", "offsets").random(len(sessions)) * periods_s
+        by_s += np.floor(drawn / DAY_S) * DAY_S if spec.offsets == "days" else drawn
+    return shift(sessions, by_s, periods_s) if by_s.any() else sessions
+
+
+def _latency(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Latency:
+    cities: list[City] | None = None
+    if spec.latency == "generated":
+        cities = world_cities()
+        matrix_s = generate_latency(cities, seed)
+    else:
+        path = resolve("traces.latency", spec.latency, base_dir)
+        trace = read_latency(path, spec.latency_kind)
+        matrix_s = trace.matrix_s
+        if spec.cities is not None:
+            cities = _cities_of(resolve("traces.cities", spec.cities, base_dir), trace.cities)
+    if spec.places is None:
+        return Latency(matrix_s, round_robin(nodes, len(matrix_s)))
+    if cities is None:
+        raise PlexusError("traces.cities: needed beside traces.places, to say where cities are")
+    places = [place for _, place in read_places(resolve("traces.places", spec.places, base_dir))]
+    return Latency(matrix_s, nearest_cities(places, cities, nodes))
+
+
+def _cities_of(path: Path, ids: tuple[str, ...]) -> list[City]:
+    """The coordinates of the matrix's rows; a row without any is nowhere near anything."""
+    known = dict(read_places(path))
+    missing = [name for name in ids if name not in known]
+    if len(missing) == len(ids):
+        raise PlexusError(f"{path}: knows none of the cities of traces.latency, e.g. {ids[0]}")
+    nowhere = City("", "", math.nan, math.nan)
+    return [known.get(name, nowhere) for name in ids]

@@ -1,1 +1,5 @@
 """Engines carry out trainings: the same weights from all of them, at different speeds."""
+
+from plexus.learn.engines.choice import ENGINES, Chosen, EngineSpec, choose, create_engine
+
+__all__ = ["ENGINES", "Chosen", "EngineSpec", "choose", "create_engine"]

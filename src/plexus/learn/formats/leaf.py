@@ -99,7 +99,7 @@ def celeba_images(examples: LeafExamples, photographs: Path) -> NDArray[np.uint8
         from PIL import Image
     except ImportError:
         raise PlexusError(
-            "CelebA needs the package pillow to read photographs: pip install pillow"
+            "CelebA needs the package pillow to read photographs: pip install 'plexus-learning[images]'"
         ) from None
     images = np.empty((len(examples.x), 3, CELEBA_SIDE, CELEBA_SIDE), np.uint8)
     for row, name in enumerate(examples.x):

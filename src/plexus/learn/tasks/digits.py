@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -23,6 +22,9 @@ from plexus.rng import array_stream
 
 def build(spec: DigitsSpec, nodes: int, seed: int) -> Task:
     """The task for `nodes` nodes: one seeded split, then the partition of the training set."""
+    # Here, not above: workers import this module for its network, and scikit-learn takes a second.
+    from sklearn.datasets import load_digits
+
     source = load_digits()
     inputs = torch.from_numpy((source.data / 16).astype(np.float32))
     targets = torch.from_numpy(source.target.astype(np.int64))

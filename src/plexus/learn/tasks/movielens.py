@@ -1,7 +1,8 @@
 """MovieLens: predict the stars a user gives a movie. One user a node, as in the paper.
 
 One seeded split of every user's ratings, so the error is a clean one. Measured on ml-latest-small
-with plain sampled averaging of 10 of 610 nodes: see `docs/` for both variants.
+with plain sampled averaging of 10 of 610 nodes: the paper's model reaches an MSE of 1.48 after
+10,000 to 15,000 rounds and then overfits; with biases it is 0.85 after 1000 rounds, 0.79 after 5000.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from plexus.learn.formats.movielens import Ratings, read_ratings
 from plexus.learn.measures import MSE
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation
 from plexus.learn.task import Examples, Sgd, Task
-from plexus.learn.tasks.specs import MovielensSpec
+from plexus.learn.tasks.specs import BiasedMovielensSpec, MovielensSpec
 from plexus.rng import array_stream
 
 
@@ -37,7 +38,8 @@ def build(spec: MovielensSpec, nodes: int, seed: int) -> Task:
     train_rows = [rows[train] for rows, (train, _) in zip(own, splits, strict=True)]
     test_rows = [rows[test] for rows, (_, test) in zip(own, splits, strict=True)]
     ends = np.cumsum([len(rows) for rows in train_rows])
-    model = BiasedFactorisation if spec.biases else MatrixFactorisation
+    biased = isinstance(spec, BiasedMovielensSpec)
+    model = BiasedFactorisation if biased else MatrixFactorisation
     return Task(
         name=spec.name,
         seed=seed,
@@ -57,6 +59,7 @@ def build(spec: MovielensSpec, nodes: int, seed: int) -> Task:
         sgd=Sgd.of(spec),
         local_steps=spec.local_steps,
         batch=spec.batch,
+        average_only=True,
     )
 
 

@@ -25,6 +25,7 @@ TASKS: dict[str, tuple[type[TaskSpec], str]] = {
     "celeba": (specs.CelebaSpec, "plexus.learn.tasks.celeba"),
     "femnist": (specs.FemnistSpec, "plexus.learn.tasks.femnist"),
     "movielens": (specs.MovielensSpec, "plexus.learn.tasks.movielens"),
+    "movielens-biased": (specs.BiasedMovielensSpec, "plexus.learn.tasks.movielens"),
 }
 """Name -> its parameters, and the module whose `build(spec, nodes, seed)` makes the task."""
 

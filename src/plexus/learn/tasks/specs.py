@@ -105,12 +105,10 @@ class FemnistSpec(TaskSpec, frozen=True, tag="femnist"):
 
 
 class MovielensSpec(TaskSpec, frozen=True, tag="movielens"):
-    """MovieLens' ratings, one user a node, by matrix factorisation."""
+    """MovieLens' ratings, one user a node, by the paper's matrix factorisation: no biases."""
 
     learning_rate: Positive = 0.2
     """Step size of SGD."""
-    biases: bool = False
-    """Add a global mean and a bias per user and per movie. The paper's model has none."""
     dimension: Count = 20
     """Factors per user and per movie."""
     spread: Positive = 0.05
@@ -119,6 +117,13 @@ class MovielensSpec(TaskSpec, frozen=True, tag="movielens"):
     """Of each user's ratings."""
     data: str | None = None
     """Folder of ratings.csv."""
+
+
+class BiasedMovielensSpec(MovielensSpec, frozen=True, tag="movielens-biased"):
+    """MovieLens with a global mean and a bias per user and per movie: a far better predictor."""
+
+    weight_decay: NotNegative = 1e-4
+    """Of SGD: the L2 penalty on weights."""
 
 
 class OwnTaskSpec(Struct, frozen=True):

@@ -7,13 +7,16 @@ later one, while an earlier flow that is topped up may take from a later one.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 
 from plexus.sim.sharing.links import Flow, Link, Sharing
 
 ROUNDING = 1e-9
 """Less than this fraction of a link's capacity is rounding error, not capacity to hand out."""
+_ORDER = attrgetter("order")
 
 
 class Fifo(Sharing):
@@ -28,25 +31,28 @@ class Fifo(Sharing):
         for flow in flows:
             flow.order = self._started
             self._started += 1
-            # Unlike any leavings, so that the first service counts as a change.
-            flow.up_spare_bytes_per_s = flow.down_spare_bytes_per_s = -1.0
+            flow.up_spare_bytes_per_s = flow.down_spare_bytes_per_s = 0.0
         return _serve(flows, now)
 
     def stop(self, flows: Sequence[Flow], now: float) -> list[Flow]:
-        touched = self._detach(flows, now)
-        first = min((flow.order for flow in flows), default=0)
-        return _serve([f for link in touched for f in link.flows if f.order > first], now)
+        self._detach(flows, now)
+        behind: list[Flow] = []
+        for flow in flows:
+            for link in (flow.up, flow.down):
+                at = bisect(link.flows, flow.order, key=_ORDER)
+                behind += link.flows[at : at + 1]
+        return _serve(behind, now)
 
 
 def _serve(doubtful: Sequence[Flow], now: float) -> list[Flow]:
     """Serve `doubtful` again in start order, and whoever is behind one that leaves another rest."""
-    queue = [(flow.order, flow) for flow in dict.fromkeys(doubtful)]
+    queue = [(flow.order, flow) for flow in doubtful]
     heapify(queue)
     changed: list[Flow] = []
     served = -1
     while queue:
         order, flow = heappop(queue)
-        if order == served:  # queued on behalf of both its links
+        if order == served:  # queued more than once
             continue
         served = order
         up, down = flow.up, flow.down

@@ -85,7 +85,7 @@ class Flow:
 
     def settle(self, now: float) -> None:
         """Account for what was sent at the present rate until `now`."""
-        if now > self.ends_s - RESOLUTION_S:
+        if now >= self.ends_s - RESOLUTION_S:
             self.remaining_bytes = 0.0
         else:
             left = self.remaining_bytes - self.rate_bytes_per_s * (now - self.since_s)

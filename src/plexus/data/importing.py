@@ -1,0 +1,75 @@
+"""Take over files that a user already has: check them, read them, copy them into the data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from plexus.data.archives import extract, is_archive
+from plexus.data.registry import Dataset, File
+from plexus.data.store import all_or_nothing, copy_into, path_of, room_for, verify
+from plexus.errors import PlexusError
+from plexus.traces.describe import facts_of, lines, open_file
+from plexus.traces.latency import LatencyKind, read_places
+
+
+def import_dataset(dataset: Dataset, source: Path, *, unchecked: bool = False) -> None:
+    """Copy a data set from a file, a folder or its archive; all of it or nothing.
+
+    `unchecked` takes files whose checksum is another, as long as they can be read.
+    """
+    folder = path_of(dataset.files[0]).parent
+    if dataset.archive is not None and is_archive(source):
+        room_for(dataset.size, folder, dataset.name)
+        extract(source, dataset)
+        return
+    found = {file.path: _find(file, dataset, source) for file in dataset.files}
+    for file in dataset.files:
+        if not unchecked:
+            verify(file, found[file.path], str(found[file.path]))
+        _read(file, found[file.path])
+    room_for(sum(path.stat().st_size for path in found.values()), folder, dataset.name)
+    with all_or_nothing() as temporaries:
+        for file in dataset.files:
+            with found[file.path].open("rb") as content:
+                copy_into(content, path_of(file), temporaries)
+
+
+def _find(file: File, dataset: Dataset, source: Path) -> Path:
+    if not source.exists():
+        raise PlexusError(f"{source}: there is no such file or folder")
+    if source.is_file() and len(dataset.files) == 1:
+        return source
+    names = [Path(each.path).name for each in dataset.files]
+    if source.is_file():
+        raise PlexusError(
+            f"{source}: {dataset.name} is {len(names)} files; name the folder with {', '.join(names)}"
+        )
+    name = Path(file.path).name
+    for place in (source / name, source / file.path, source / Path(file.path).parent.name / name):
+        if place.is_file():
+            return place
+    raise PlexusError(f"{source}: there is no {name} in this folder")
+
+
+def _read(file: File, path: Path) -> None:
+    """A trace must be readable as what it is said to be."""
+    if file.kind == "places":
+        read_places(path)
+    elif file.kind != "task":
+        opened = open_file(path)
+        read = {
+            "devices": opened.devices,
+            "availability": opened.availability,
+            "latency": opened.matrix_s,
+        }
+        if read[file.kind] is None:
+            raise PlexusError(f"{path}: is a trace, but not of {file.kind}")
+
+
+def summary(dataset: Dataset) -> Iterator[str]:
+    """What the traces of a data set that is here say."""
+    for file in dataset.files:
+        if file.kind not in ("task", "places") and path_of(file).is_file():
+            kind: LatencyKind = "round-trip" if file.round_trip else "one-way"
+            yield from lines(facts_of(open_file(path_of(file), kind)))

@@ -1,0 +1,147 @@
+"""How fast an engine trains, beside a bare PyTorch loop over the same clients on the same device."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from msgspec import Struct
+
+from plexus.errors import PlexusError
+from plexus.learn.engines import create_engine
+from plexus.learn.engines.api import Engine, Job
+from plexus.learn.engines.stacked import StackedEngine
+from plexus.learn.task import Task
+from plexus.learn.tasks import create_task
+from plexus.learn.trainer import DeviceData, batched, one_thread
+
+
+class TrainingBench(Struct, frozen=True):
+    """What `plexus bench training` found."""
+
+    task: str
+    engine: str
+    device: str
+    reason: str
+    """Why this engine."""
+    clients: int
+    parameters: int
+    ms_per_client: float
+    """One local training, all clients of a wave together divided by their number."""
+    bare_loop_ms_per_client: float
+    ratio_to_bare_loop: float
+    """Below 1 is faster than the loop. Median over repeats of loop and engine in turn."""
+
+
+def bench_training(
+    task_name: str,
+    engine_name: str,
+    clients: int,
+    *,
+    repeats: int = 5,
+    seed: int = 1,
+    workers: int | None = None,
+    device: str | None = None,
+    random_data: bool = False,
+) -> TrainingBench:
+    """Let `clients` clients train once, `repeats` times, by the loop and by the engine in turn."""
+    task = _task(task_name, clients, seed, random_data)
+    engine, chosen = create_engine(engine_name, task, workers=workers, device=device)
+    if isinstance(engine, StackedEngine):
+        engine.compile_after = 0  # what a long run comes to
+    try:
+        loop_s, engine_s = _in_turn(task, engine, clients, repeats)
+    finally:
+        engine.close()
+    ratios = [ours / bare for bare, ours in zip(loop_s, engine_s, strict=True)]
+    return TrainingBench(
+        task=task_name,
+        engine=chosen.name,
+        device=chosen.device,
+        reason=chosen.reason,
+        clients=clients,
+        parameters=sum(p.numel() for p in task.initial_model().parameters()),
+        ms_per_client=1000 * statistics.median(engine_s) / clients,
+        bare_loop_ms_per_client=1000 * statistics.median(loop_s) / clients,
+        ratio_to_bare_loop=statistics.median(ratios),
+    )
+
+
+def _in_turn(
+    task: Task, engine: Engine, clients: int, repeats: int
+) -> tuple[list[float], list[float]]:
+    loop = BareLoop(task, engine.device)
+    loop_s: list[float] = []
+    engine_s: list[float] = []
+    for round in range(repeats + 1):
+        jobs = [Job(engine.initial, node, round) for node in range(clients)]
+        for times, run in ((loop_s, loop.train), (engine_s, engine.train)):
+            seconds = _timed(lambda run=run, jobs=jobs: run(jobs), engine.device)  # type: ignore[misc]
+            if round > 0:  # the first is to warm up
+                times.append(seconds)
+    return loop_s, engine_s
+
+
+class BareLoop:
+    """What one would write without Plexus: client after client, each with an optimiser object."""
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self._task = task
+        self._data = DeviceData(task, device)
+        self._module = task.initial_model().to(device)
+        self._initial = {k: v.clone() for k, v in self._module.state_dict().items()}
+
+    def train(self, jobs: list[Job]) -> None:
+        """Train every client from the initial model."""
+        sgd, module = self._task.sgd, self._module
+        with one_thread():
+            for job in jobs:
+                module.load_state_dict(self._initial)
+                optimiser = torch.optim.SGD(
+                    module.parameters(),
+                    lr=sgd.learning_rate,
+                    momentum=sgd.momentum,
+                    weight_decay=sgd.weight_decay,
+                )
+                examples = self._data.batches(self._task.draw(job.node, job.round))
+                for inputs, targets in batched(*examples, self._task.batch):
+                    optimiser.zero_grad()
+                    self._task.loss(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
+                    optimiser.step()
+
+
+def _timed(run: Callable[[], object], device: torch.device) -> float:
+    _synchronise(device)
+    started = time.perf_counter()
+    run()
+    _synchronise(device)
+    return time.perf_counter() - started
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _task(name: str, clients: int, seed: int, random_data: bool) -> Task:
+    if not random_data:
+        return create_task(name, clients, seed)
+    if name != "cifar10":
+        raise PlexusError(f"random data is there for cifar10 only, not for {name}")
+    with tempfile.TemporaryDirectory() as folder:
+        write_random_cifar10(Path(folder), per_file=max(1000, 10 * clients))
+        return create_task(name, clients, seed, data=folder)
+
+
+def write_random_cifar10(folder: Path, per_file: int) -> None:
+    """Random images in CIFAR-10's format: the speed of training does not depend on what they show."""
+    rng = np.random.default_rng(1)
+    for name in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
+        records = rng.integers(0, 256, (per_file, 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        records.tofile(folder / name)

@@ -1,0 +1,136 @@
+"""Which engine: by name, or chosen for the task and the machine, with the reason.
+
+Importing this does not import torch: the command line needs the names.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from plexus.errors import PlexusError
+
+if TYPE_CHECKING:
+    from plexus.learn.engines.api import Engine
+    from plexus.learn.task import Task
+
+ENGINES = ("auto", "inline", "processes", "stacked", "ray")
+STACKED_PARAMETERS = 50_000
+"""Up to here a model without convolutions trains faster stacked on a CPU; measured on two cores:
+digits (4,810) 4 to 6 times, MovieLens (206,680) 0.7 times as fast as one after the other."""
+
+
+class EngineSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How trainings are carried out: changes how long a run takes, not what it finds."""
+
+    name: Literal["auto", "inline", "processes", "stacked", "ray"] = "auto"
+    """`auto` chooses by device, kind and size of the model, and says why."""
+    workers: Annotated[int, Meta(ge=1)] | None = None
+    """Of the engines processes and ray; as many as there are cores if not given."""
+    device: str | None = None
+    """cpu, cuda or cuda:N; a GPU if there is one."""
+    address: str | None = None
+    """Of a Ray cluster; if not given, one is started on this machine."""
+    memory_gb: Annotated[float, Meta(gt=0)] = 2.0
+    """Memory for models that are held; more of them go to disk."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An engine's name, the device it computes on, and why it was chosen."""
+
+    name: str
+    device: str
+    reason: str
+
+
+def create_engine(
+    name: str,
+    task: Task,
+    *,
+    workers: int | None = None,
+    device: str | None = None,
+    address: str | None = None,
+) -> tuple[Engine, Chosen]:
+    """The engine called `name`; `auto` chooses. `workers` for processes and ray, `address` for ray."""
+    if name not in ENGINES:
+        close = difflib.get_close_matches(name, ENGINES, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise PlexusError(f"unknown engine {name!r}: known are {', '.join(ENGINES)}{hint}")
+    if name == "auto":
+        chosen = choose(task, workers, device)
+    else:
+        chosen = Chosen(name, device or _usual_device(name), "asked for")
+    _check_device(chosen)
+    return _build(chosen, task, workers, address), chosen
+
+
+def choose(task: Task, workers: int | None = None, device: str | None = None) -> Chosen:
+    """The engine that is fastest for this task on this machine."""
+    import torch
+    from torch import nn
+
+    from plexus.learn.engines.processes import available_cores
+    from plexus.learn.engines.stacked import cannot_stack
+
+    module = task.initial_model()
+    unfit = cannot_stack(task)
+    if device != "cpu" and (device is not None or torch.cuda.is_available()):
+        if unfit is None:
+            return Chosen("stacked", device or "cuda", "a GPU trains all clients of a wave at once")
+        return Chosen(
+            "inline", device or "cuda", f"a GPU, but the model cannot be stacked: {unfit}"
+        )
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
+    if unfit is None and not convolves and parameters <= STACKED_PARAMETERS:
+        return Chosen(
+            "stacked",
+            "cpu",
+            f"no GPU; a small model ({parameters:,} parameters) is fastest stacked",
+        )
+    kind = "a convolution network" if convolves else f"a model of {parameters:,} parameters"
+    cores = workers or available_cores()
+    if cores > 1:
+        return Chosen("processes", "cpu", f"no GPU; {kind} trains on {cores} cores in parallel")
+    return Chosen("inline", "cpu", f"no GPU; {kind}, and one core only")
+
+
+def _usual_device(name: str) -> str:
+    import torch
+
+    return "cuda" if name == "stacked" and torch.cuda.is_available() else "cpu"
+
+
+def _check_device(chosen: Chosen) -> None:
+    import torch
+
+    try:
+        kind = torch.device(chosen.device).type
+    except RuntimeError:
+        raise PlexusError(f"unknown device {chosen.device!r}: cpu, cuda or cuda:N") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise PlexusError(f"device {chosen.device} was asked for, but this machine has no CUDA GPU")
+    if kind != "cpu" and chosen.name in ("processes", "ray"):
+        raise PlexusError(f"the engine {chosen.name} computes on the CPU, not on {chosen.device}")
+
+
+def _build(chosen: Chosen, task: Task, workers: int | None, address: str | None) -> Engine:
+    if chosen.name == "inline":
+        from plexus.learn.engines.inline import InlineEngine
+
+        return InlineEngine(task, chosen.device)
+    if chosen.name == "stacked":
+        from plexus.learn.engines.stacked import StackedEngine
+
+        return StackedEngine(task, chosen.device)
+    if chosen.name == "processes":
+        from plexus.learn.engines.processes import ProcessesEngine
+
+        return ProcessesEngine(task, workers)
+    from plexus.learn.engines.ray import RayEngine
+
+    return RayEngine(task, workers, address)

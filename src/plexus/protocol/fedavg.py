@@ -1,0 +1,217 @@
+"""Federated averaging with a server: the reference that everybody knows (McMahan et al., 2017).
+
+An idealisation, to show what a decentralised protocol is up against: the server never fails, its links
+are as fast as the session says, and clients tell it when they come and go. Each round it draws a sample of
+the clients it believes online, as large as a Plexus sample, and goes on with the same share of models
+or after the same timeout; Plexus with a perfect aggregator, in other words.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from plexus.protocol.api import (
+    Aggregate,
+    Aggregated,
+    Durable,
+    Save,
+    Train,
+    Trained,
+    WentOffline,
+    WentOnline,
+)
+from plexus.protocol.facts import AggregationCompleted, TrainingStarted
+from plexus.protocol.machine import Machine
+from plexus.protocol.messages import ClientModel, GlobalModel, Joined, Left, Model, NodeId
+from plexus.protocol.parameters import models_needed, require, require_duration
+from plexus.protocol.view import View, event_number
+
+START, ROUND = ("start", 0), ("round", 0)
+
+
+class FedavgParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Federated averaging with an ideal server: each round it sends the model to a random sample of the
+    clients online and averages what they make of it."""
+
+    sample_size: int = 13
+    """How many clients train in a round; with fewer online, all of them."""
+
+    success_fraction: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    """The share of a sample's models that completes a round."""
+
+    aggregation_timeout_s: float = 300.0
+    """The server goes on with the models it has this long after the first, in seconds. If none arrives
+    for as long, it draws another sample."""
+
+    start_delay_s: float = 5.0
+    """How long the server waits for clients to show up before the first round, in seconds."""
+
+    server_mbps: float = 10_000.0
+    """What the server can send, and receive, in megabits per second."""
+
+    def __post_init__(self) -> None:
+        require(self.sample_size >= 1, "sample_size", self.sample_size, "at least 1")
+        for field in ("aggregation_timeout_s", "start_delay_s"):
+            require_duration(field, getattr(self, field))
+        require(0 < self.server_mbps < 1e9, "server_mbps", self.server_mbps, "above 0")
+
+
+class FedavgServer(Machine):
+    """The server: a node that never trains and never leaves."""
+
+    def __init__(
+        self,
+        me: NodeId,
+        parameters: FedavgParameters,
+        view: View,
+        initial_model: Model,
+        rng: Random,
+    ) -> None:
+        super().__init__(me)
+        self._parameters = parameters
+        self._view = view
+        self._rng = rng
+        self.k = 1
+        self.model = initial_model
+        self._is_idle = False
+        """There was nobody to ask when the round should have begun."""
+        self._is_aggregating = False
+        self._sample: tuple[NodeId, ...] = ()
+        self._models: dict[NodeId, tuple[Model, int]] = {}
+        self._silent: set[NodeId] = set()
+        """Clients that let a round time out; not asked again before they are heard of."""
+        self._first_at = 0.0
+        self._timed_out = False
+        self._on_event |= {WentOnline: self._on_online, Aggregated: self._on_aggregated}
+        self._on_message |= {
+            Joined: self._on_joined,
+            Left: self._on_left,
+            ClientModel: self._on_model,
+        }
+        self._on_timeout |= {"start": self._on_start, "round": self._on_round_timeout}
+
+    # Clients come and go
+
+    def _on_online(self, _: WentOnline) -> None:
+        self.set_timer(START, self._parameters.start_delay_s)
+
+    def _on_start(self, _: int) -> None:
+        self._begin()
+
+    def _on_joined(self, src: NodeId, joined: Joined) -> None:
+        self._view.learn(src, event_number(joined.counter, online=True))
+        self._heard_of(src)
+
+    def _on_left(self, src: NodeId, left: Left) -> None:
+        self._view.learn(src, event_number(left.counter, online=False))
+
+    def _heard_of(self, client: NodeId) -> None:
+        self._silent.discard(client)
+        if self._is_idle:
+            self._begin()
+
+    # Rounds
+
+    def _begin(self) -> None:
+        """Ask a new sample to train the model of round k."""
+        clients = [client for client in self._view.actives() if client not in self._silent]
+        size = min(self._parameters.sample_size, len(clients))
+        self._is_idle = size == 0
+        self._sample = tuple(self._rng.sample(clients, size))
+        if self._sample:
+            self.send(self._sample, GlobalModel(self.k, self.model))
+            self.set_timer(ROUND, self._parameters.aggregation_timeout_s)
+
+    def _on_model(self, src: NodeId, body: ClientModel) -> None:
+        # Of a client that was given up on in this round, too: it was only slow.
+        if body.round == self.k and not self._is_aggregating:
+            self._collect(src, body)
+        self._heard_of(src)
+
+    def _collect(self, src: NodeId, body: ClientModel) -> None:
+        if not self._models:
+            self._first_at = self.now
+            self.set_timer(ROUND, self._parameters.aggregation_timeout_s)
+        self._models[src] = (body.model, body.samples)
+        needed = models_needed(self._parameters.success_fraction, len(self._sample))
+        if len(self._models) >= needed:
+            self.cancel_timer(ROUND)
+            self._complete(timed_out=False)
+
+    def _on_round_timeout(self, _: int) -> None:
+        self._silent.update(client for client in self._sample if client not in self._models)
+        if self._models:
+            self._complete(timed_out=True)
+        else:
+            self._begin()
+
+    def _complete(self, timed_out: bool) -> None:
+        self._is_aggregating, self._is_idle = True, False
+        self._timed_out = timed_out
+        models, samples = zip(*self._models.values(), strict=True)
+        self.outbox.append(Aggregate(self.k + 1, models, samples))
+
+    def _on_aggregated(self, event: Aggregated) -> None:
+        if not self._is_aggregating:
+            return
+        self.report(
+            AggregationCompleted(
+                round=event.round,
+                model=event.model,
+                models=len(self._models),
+                participants=len(self._sample),
+                timed_out=self._timed_out,
+                waited_s=self.now - self._first_at,
+            )
+        )
+        self.k, self.model = event.round, event.model
+        self._is_aggregating = False
+        self._models.clear()
+        self._begin()
+
+
+class FedavgClient(Machine):
+    """A client: trains what the server sends it."""
+
+    def __init__(
+        self,
+        me: NodeId,
+        server: NodeId,
+        bandwidth_bytes_per_s: int,
+        durable: Durable | None = None,
+    ) -> None:
+        super().__init__(me)
+        self._server = server
+        self._bandwidth_bytes_per_s = bandwidth_bytes_per_s
+        self._counter = durable.counter if durable else 0
+        self._k = 0
+        self._on_event |= {
+            WentOnline: self._on_online,
+            WentOffline: self._on_offline,
+            Trained: self._on_trained,
+        }
+        self._on_message |= {GlobalModel: self._on_global_model}
+
+    def _on_online(self, _: WentOnline) -> None:
+        self._raise_counter()
+        self.send((self._server,), Joined(self._counter, self._bandwidth_bytes_per_s))
+
+    def _on_offline(self, _: WentOffline) -> None:
+        self._raise_counter()
+        self.send((self._server,), Left(self._counter))
+
+    def _raise_counter(self) -> None:
+        self._counter += 1
+        self.outbox.append(Save(Durable(self._counter, 0, None)))
+
+    def _on_global_model(self, _: NodeId, body: GlobalModel) -> None:
+        if body.round >= self._k:
+            self._k = body.round
+            self.outbox.append(Train(body.round, body.model))
+            self.report(TrainingStarted(body.round))
+
+    def _on_trained(self, event: Trained) -> None:
+        self.send((self._server,), ClientModel(event.round, event.samples, event.model))

@@ -1,0 +1,151 @@
+"""Knowing others without anybody who knows all: the peer sampling of gossip protocols.
+
+A node that comes or goes tells others as in Plexus (see `membership`), and views ride on the models
+that nodes send each other anyway. To find somebody, a node pings random ones of those that its own
+view holds online, and takes the first that answer.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from msgspec import Struct
+
+from plexus.protocol.api import WentOffline, WentOnline
+from plexus.protocol.machine import Machine
+from plexus.protocol.membership import Membership
+from plexus.protocol.messages import Joined, Left, NodeId, Ping, Pong
+from plexus.protocol.parameters import require, require_duration
+from plexus.protocol.sampling import Sampler, SampleSearch, Search
+from plexus.protocol.view import Snapshot, View
+
+SPARE_CANDIDATES = 15
+"""How many more than needed are asked, one after the other, before a search ends with fewer."""
+
+
+class PeerParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What protocols with peer sampling have in common."""
+
+    ping_timeout_s: float = 2.0
+    """How long a peer may take to answer a ping before another is asked, in seconds."""
+
+    advertise_size: int = 130
+    """How many nodes are told of a join or leave: as many as in Plexus with a sample size of 13."""
+
+    readvertise_s: float = 600.0
+    """A node that nobody contacted for this long after joining advertises itself again, in seconds."""
+
+    def __post_init__(self) -> None:
+        require_duration("ping_timeout_s", self.ping_timeout_s)
+        require_duration("readvertise_s", self.readvertise_s)
+        require(self.advertise_size >= 1, "advertise_size", self.advertise_size, "at least 1")
+
+    @property
+    def advertise_to(self) -> int:
+        return self.advertise_size
+
+    @property
+    def readvertise_to(self) -> int:
+        """A tenth, as in Plexus."""
+        return -(-self.advertise_size // 10)
+
+
+class PeerNode(Machine):
+    """A node that knows others by its own view. Protocols build on it."""
+
+    def __init__(
+        self,
+        me: NodeId,
+        parameters: PeerParameters,
+        view: View,
+        bandwidth_bytes_per_s: int,
+        rng: Random,
+        counter: int,
+    ) -> None:
+        super().__init__(me)
+        self._rng = rng
+        self.membership = Membership(self, parameters, view, bandwidth_bytes_per_s, rng, counter)
+        self.sampler = Sampler(self, parameters.ping_timeout_s, self._on_search)
+        self._on_event |= {WentOnline: self._on_online, WentOffline: self._on_offline}
+        self._on_message |= {
+            Ping: self._on_ping,
+            Pong: self._on_pong,
+            Joined: self.membership.on_joined,
+            Left: self.membership.on_left,
+        }
+        self._on_timeout |= {
+            "ping": self.sampler.on_timeout,
+            "readvertise": self.membership.on_readvertise,
+        }
+
+    # What a protocol adds
+
+    def on_start(self) -> None:
+        """The node is online and has said so."""
+        raise NotImplementedError
+
+    def on_peers(self, k: int, peers: tuple[NodeId, ...]) -> None:
+        """The search for peers in round k ended: these answered."""
+        raise NotImplementedError
+
+    def save(self) -> None:
+        """Keep the node's counter and whatever else must survive a crash."""
+        raise NotImplementedError
+
+    # What it is given
+
+    def find_peers(self, count: int, k: int) -> None:
+        """Look for `count` random nodes that are online; a search under way is given up."""
+        others = self._draw(count + SPARE_CANDIDATES)
+        self.sampler.begin(Search("peers", k, SampleSearch(self.me, others, count), announced=k))
+
+    def _draw(self, size: int) -> list[NodeId]:
+        """About `size` random others that are believed online."""
+        online, random = self.membership.view.actives(), self._rng.random
+        if len(online) > 4 * size:  # few are drawn twice: much faster than `sample`
+            drawn = dict.fromkeys(online[int(random() * len(online))] for _ in range(size))
+        else:
+            drawn = dict.fromkeys(self._rng.sample(online, min(size + 1, len(online))))
+        drawn.pop(self.me, None)
+        return list(drawn)
+
+    def learn(self, view: Snapshot) -> None:
+        """A model arrived, and with it its sender's view."""
+        self.membership.contacted = True
+        self.membership.merge(view)
+        self._refute_if_misrepresented()
+
+    # Coming and going
+
+    def _on_online(self, _: WentOnline) -> None:
+        self.sampler.reset()
+        self._join()
+        self.on_start()
+
+    def _on_offline(self, _: WentOffline) -> None:
+        self.membership.raise_counter(online=False)
+        self.save()
+        self.membership.advertise_left()
+
+    def _join(self) -> None:
+        self.membership.raise_counter(online=True)
+        self.save()
+        self.membership.advertise_joined()
+
+    def _refute_if_misrepresented(self) -> None:
+        if self.membership.is_misrepresented:
+            self._join()
+
+    # Searches
+
+    def _on_ping(self, src: NodeId, ping: Ping) -> None:
+        self.membership.contacted = True
+        self.send((src,), Pong(ping.exchange, ping.round, 0, self.membership.counter_of(src)))
+
+    def _on_pong(self, src: NodeId, pong: Pong) -> None:
+        self.membership.on_counter_known(pong.counter)
+        self._refute_if_misrepresented()
+        self.sampler.on_pong(src, pong)
+
+    def _on_search(self, search: Search) -> None:
+        self.on_peers(search.round, search.sample.found)

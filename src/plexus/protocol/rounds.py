@@ -1,0 +1,138 @@
+"""Rounds in which every node trains and exchanges models: what D-PSGD and Epidemic Learning share.
+
+Without churn rounds are synchronous: a node goes on to the next when it has trained and the models it
+expects of this round have arrived. Nodes may be rounds apart, so models of later rounds are kept.
+
+Under churn that would wait for ever. Rounds then have a fixed duration and begin at its multiples on a
+clock that all nodes share. With the round end all that is not complete: transfers are cut, training
+is given up, models that arrive later are ignored. A node that comes online during a round takes part
+in the rest of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from plexus.protocol.api import Aggregated, Durable, Merge, StopSending, Train, Trained
+from plexus.protocol.facts import ModelUpdated
+from plexus.protocol.machine import Machine
+from plexus.protocol.messages import Model, NodeId
+
+ROUND = "round"
+
+Weights = Callable[[int, Collection[NodeId]], Mapping[NodeId, float]]
+"""(round, senders of the models that arrived) -> how much the own model and each of theirs counts."""
+
+
+class Rounds:
+    """The node's round, its own model, and the models of others that arrived for each round."""
+
+    def __init__(
+        self,
+        node: Machine,
+        durable: Durable,
+        duration_s: float | None,
+        expected: Callable[[int], Collection[NodeId]],
+        share: Callable[[int, Model], None],
+        weights: Weights | None = None,
+    ) -> None:
+        """`expected(k)` send this node a model in round k, `share(k, model)` sends others its own.
+        Without `weights` all models count the same."""
+        self._node = node
+        self._duration_s = duration_s
+        self._expected = expected
+        self._share = share
+        self._weights = weights or self._same
+        self.k = self._next = durable.round + 1
+        """The round the node is in, and the one to go on with when the merge under way is done."""
+        self.model = durable.model
+        self._has_trained = False
+        self._merging = False
+        self._missing: set[NodeId] = set()
+        self._received: dict[int, dict[NodeId, Model]] = {}
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether rounds have a fixed duration."""
+        return self._duration_s is not None
+
+    def start(self) -> None:
+        """The node came online. What it trained or was sent in a fixed round before is gone."""
+        self._merging = False
+        if self._duration_s is not None:
+            self._received.clear()
+            self._next = int(self._node.now // self._duration_s) + 1
+            self._set_clock(self._duration_s)
+        self._begin()
+
+    def on_trained(self, trained: Trained) -> None:
+        if trained.round != self.k or self._has_trained or self._merging:
+            return
+        self._has_trained = True
+        self.model = trained.model
+        self._share(self.k, self.model)
+        self._merge_if_complete()
+
+    def on_model(self, src: NodeId, k: int, model: Model) -> None:
+        """A model of round k arrived; one of a round that is over came too late."""
+        if k < self._next:
+            return
+        self._received.setdefault(k, {})[src] = model
+        if k == self.k:
+            self._missing.discard(src)
+            self._merge_if_complete()
+
+    def on_boundary(self, k: int) -> None:
+        """By the clock, round k begins."""
+        assert self._duration_s is not None
+        self._node.outbox.append(StopSending())
+        self._next = k
+        self._set_clock(self._duration_s)
+        if not self._merging:  # else the merge took a whole round, which is lost
+            self._merge()
+
+    def on_aggregated(self, event: Aggregated) -> None:
+        if self._merging and event.round == self.k:
+            self._merging = False
+            self.model = event.model
+            self._finish(merged=len(self._received[self.k]) + 1)
+
+    def _set_clock(self, duration_s: float) -> None:
+        self._node.set_timer((ROUND, self._next + 1), self._next * duration_s - self._node.now)
+
+    def _begin(self) -> None:
+        self.k = self._next
+        self._has_trained = False
+        self._received = {k: models for k, models in self._received.items() if k >= self.k}
+        self._missing = set() if self.is_timed else set(self._expected(self.k))
+        self._missing -= self._received.get(self.k, {}).keys()
+        self._node.outbox.append(Train(self.k, self.model))
+
+    def _merge_if_complete(self) -> None:
+        if self._has_trained and not (self._missing or self._merging or self.is_timed):
+            self._next = self.k + 1
+            self._merge()
+
+    def _merge(self) -> None:
+        """Combine the node's own model with those that arrived; in the order of node numbers, so that
+        nodes with the same models make the same of them."""
+        received = self._received.get(self.k)
+        if not received:
+            self._finish(merged=1)
+            return
+        self._merging = True
+        parts = {**received, self._node.me: self.model}
+        weights = self._weights(self.k, received.keys())
+        order = sorted(parts)
+        self._node.outbox.append(
+            Merge(self.k, tuple(parts[n] for n in order), tuple(weights[n] for n in order))
+        )
+
+    def _finish(self, merged: int) -> None:
+        """The node's model of round k is made: go on to the next round."""
+        if merged > 1 or self._has_trained:
+            self._node.report(ModelUpdated(self.k, self.model, merged))
+        self._begin()
+
+    def _same(self, _: int, senders: Collection[NodeId]) -> Mapping[NodeId, float]:
+        return dict.fromkeys((self._node.me, *senders), 1)

@@ -1,0 +1,77 @@
+"""`plexus traces`: look into the traces of a spec or a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from plexus import lazy
+
+if TYPE_CHECKING:
+    from plexus.traces.describe import Opened
+    from plexus.traces.latency import LatencyKind
+
+
+@click.group()
+def traces() -> None:
+    """Look into traces of devices, availability and latency."""
+
+
+@traces.command()
+@click.argument("source", metavar="SPEC.toml|FILE")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="OUT.png", help="Draw a picture.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON object.")
+@click.option(
+    "--nodes", type=click.IntRange(min=1), metavar="N", help="Of a spec: as many nodes instead."
+)
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Of a spec: another seed.")
+@click.option(
+    "--round-trip", is_flag=True, help="Of a latency file: its values are there and back."
+)
+def describe(
+    source: str,
+    plot: Path | None,
+    as_json: bool,
+    nodes: int | None,
+    seed: int | None,
+    round_trip: bool,
+) -> None:
+    """What a trace says: quantiles of compute, bandwidth, latency, of sessions and gaps, and the
+    share of devices online by hour.
+
+    The source is the spec of an experiment, a trace file of any kind (see docs/traces.md), or
+    data:PATH, a file in the data directory.
+    """
+    from plexus.traces.describe import facts_of, lines
+
+    opened = _open(source, nodes, seed, "round-trip" if round_trip else "one-way")
+    facts = facts_of(opened)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(facts))
+    else:
+        click.echo("\n".join(lines(facts)))
+    if plot is not None:
+        from plexus.traces.pictures import picture
+
+        picture(opened, plot)
+        click.echo(f"picture: {plot}", err=as_json)
+
+
+def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -> Opened:
+    from plexus.traces.describe import open_file, open_world
+    from plexus.traces.paths import find
+    from plexus.traces.world import build_world
+
+    path = find(source, Path())
+    if path.suffix != ".toml":
+        if nodes is not None or seed is not None:
+            raise click.UsageError("--nodes and --seed are for a spec; this is a trace file")
+        return open_file(path, kind)
+    spec = lazy.load("plexus.spec:load_spec")(path, (), seed)
+    count = spec.nodes if nodes is None else nodes
+    world = build_world(spec.traces, count, spec.seed, path.parent)
+    return open_world(f"{spec.name}: {count:,} nodes, seed {spec.seed}", world)

@@ -1,0 +1,159 @@
+"""What a run directory says about baselines: models of nodes, their spread, the tuned duration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+import numpy as np
+import pytest
+
+import plexus.session
+from plexus.learn.task import Task
+from plexus.metrics.result import Result
+from plexus.metrics.store import Run, load_run
+from plexus.session import simulate
+from plexus.sim.registry import PROTOCOLS
+from plexus.spec import parse_spec
+
+pytestmark = pytest.mark.slow
+
+SPEC = """\
+name = "small"
+nodes = 8
+hours = 0.3
+[task]
+name = "digits"
+[traces]
+availability = "none"
+[evaluation]
+every_hours = 0.1
+"""
+CHURN = ("traces.availability=fedscale", "nodes=24", "seed=2")
+
+
+class Nobody:
+    """Does not watch."""
+
+    def tick(self, *state: Any) -> None:
+        pass
+
+
+def run(out: Path, protocol: str, *overrides: str) -> Run:
+    spec = parse_spec(SPEC, "small.toml", (f"protocol.name={protocol}", *overrides))
+    result = simulate(spec, Path(), out, Nobody())
+    found = load_run(out)
+    assert found.result == result
+    return found
+
+
+def outcome(run: Run) -> Result:
+    assert run.result is not None
+    return run.result
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("overrides", [(), CHURN])
+def test_every_protocol_runs_from_a_spec_and_repeats_itself(
+    tmp_path: Path, protocol: str, overrides: tuple[str, ...]
+) -> None:
+    runs = [outcome(run(tmp_path / name, protocol, *overrides)) for name in ("a", "b")]
+    assert runs[0].rounds > 3
+    assert runs[0].metric.final is not None
+    assert runs[0].digest == runs[1].digest
+    assert runs[0].weights_hash == runs[1].weights_hash
+
+
+def test_models_of_nodes_are_measured_each_and_told_by_mean_spread_and_best(tmp_path: Path) -> None:
+    found = run(tmp_path / "a", "gossip")
+    rows, each = found.tables["evaluations"], found.tables["node_evaluations"]
+    assert rows["simulated_s"].tolist() == [360.0, 720.0, 1080.0]
+    assert rows["nodes"].tolist() == [8, 8, 8]
+    for at, time_s in enumerate(rows["simulated_s"]):
+        now = each["simulated_s"] == time_s
+        values = each["accuracy"][now].tolist()
+        assert each["node"][now].tolist() == list(range(8))
+        assert rows["accuracy"][at] == fmean(values)
+        assert rows["accuracy_std"][at] == pstdev(values)
+        assert rows["accuracy_best"][at] == max(values)
+        assert rows["loss"][at] == fmean(each["loss"][now].tolist())
+        assert rows["round"][at] >= max(each["round"][now])
+    metric = outcome(found).metric
+    assert (metric.best, metric.final) == (each["accuracy"].max(), rows["accuracy"][-1])
+    assert len(set(each["accuracy"].tolist())) > 8, "nodes have models of their own"
+
+
+def test_a_share_of_the_nodes_is_drawn_by_seed(tmp_path: Path) -> None:
+    one, two, other = (
+        run(tmp_path / name, "dpsgd", "evaluation.node_share=0.5", f"seed={seed}").tables
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
+    assert one["evaluations"]["nodes"].tolist() == [4, 4, 4]
+    drawn = one["node_evaluations"]["node"].reshape(3, 4)
+    assert (np.diff(drawn) > 0).all()
+    assert len({tuple(row) for row in drawn.tolist()}) > 1, "others each time"
+    assert np.array_equal(one["node_evaluations"]["node"], two["node_evaluations"]["node"])
+    assert not np.array_equal(drawn, other["node_evaluations"]["node"].reshape(3, 4))
+
+
+def test_only_nodes_online_are_measured(tmp_path: Path) -> None:
+    found = run(tmp_path / "a", "dpsgd", *CHURN)
+    online = dict(
+        zip(
+            *(found.tables["online"][name].tolist() for name in ("simulated_s", "online")),
+            strict=True,
+        )
+    )
+    for time_s, nodes in zip(
+        *(found.tables["evaluations"][name].tolist() for name in ("simulated_s", "nodes")),
+        strict=True,
+    ):
+        if time_s in online:
+            assert nodes == online[time_s] < 24
+    assert outcome(found).metric.final is not None
+
+
+def test_tasks_may_ask_for_the_average_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each = run(tmp_path / "each", "dpsgd")
+    build = plexus.session.build_task
+
+    def averaged(*arguments: Any) -> Task:
+        return replace(build(*arguments), average_only=True)
+
+    monkeypatch.setattr(plexus.session, "build_task", averaged)
+    found = run(tmp_path / "mean", "dpsgd")
+    assert found.tables["node_evaluations"] == {}
+    rows = found.tables["evaluations"]
+    assert rows["nodes"].tolist() == [8, 8, 8]
+    assert rows["accuracy"].tolist() == rows["accuracy_best"].tolist()
+    assert rows["accuracy_std"].tolist() == [0.0, 0.0, 0.0]
+    assert rows["accuracy"].tolist() != each.tables["evaluations"]["accuracy"].tolist()
+    assert outcome(found).digest == outcome(each).digest
+    assert outcome(found).weights_hash == outcome(each).weights_hash
+
+
+def test_a_tuned_duration_is_part_of_the_result(tmp_path: Path) -> None:
+    tuning = outcome(run(tmp_path / "a", "dpsgd", *CHURN)).tuning
+    assert tuning is not None
+    assert tuning.transfers == 24 * 5
+    assert tuning.slowest_s is not None
+    assert 0 < tuning.round_duration_s <= tuning.slowest_s + 0.1
+    assert outcome(run(tmp_path / "b", "dpsgd")).tuning is None
+
+
+def test_a_server_is_no_device(tmp_path: Path) -> None:
+    found = run(tmp_path / "a", "fedavg", "evaluation.every_rounds=5")
+    assert set(found.tables["online"]["online"].tolist()) == {8}
+    assert set(found.tables["rounds"]["aggregator"].tolist()) == {8}
+    crossed = found.tables["evaluations"]["round"][:-1] % 5
+    assert crossed.tolist() == [0] * len(crossed)
+    assert found.tables["node_evaluations"] == {}
+
+
+def test_the_end_is_measured_even_between_evaluations(tmp_path: Path) -> None:
+    rows = run(tmp_path / "a", "gossip", "evaluation.every_hours=0.2").tables["evaluations"]
+    assert rows["simulated_s"].tolist() == [720.0, 1080.0]

@@ -1,0 +1,100 @@
+"""`plexus new` and `plexus bench training`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from plexus.errors import PlexusError
+from plexus.learn.commands import bench_training, new
+from plexus.learn.engines import choose
+from plexus.learn.tasks import OwnTaskSpec, build_task, parse_task
+
+
+def make(name: str, into: Path) -> Path:
+    result = CliRunner().invoke(new, [name, "--into", str(into)], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert f"plexus run {into / name / 'session.toml'}" in result.output
+    return into / name
+
+
+@pytest.mark.slow
+def test_a_new_project_passes_its_own_tests(tmp_path: Path) -> None:
+    folder = make("turbines", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_its_session_names_its_task(tmp_path: Path) -> None:
+    folder = make("mills", tmp_path)
+    session = tomllib.loads((folder / "session.toml").read_text())
+    spec = parse_task(session["task"])
+    assert spec == OwnTaskSpec("mills.task:build", {"learning_rate": 0.1})
+    task = build_task(spec, session["nodes"], session["seed"], base_dir=folder)
+    assert (task.name, task.nodes) == ("mills", 30)
+    assert len(task.train) + len(task.test) == 600
+    assert choose(task, device="cpu").name == "stacked"
+
+
+@pytest.mark.parametrize("name", ["My-Task", "1st", "class", "a b", "../up"])
+def test_a_name_that_is_no_package_is_refused(name: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(new, [name, "--into", str(tmp_path)])
+    assert isinstance(result.exception, PlexusError)
+    assert "cannot name a Python package" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    result = CliRunner().invoke(new, ["mine", "--into", str(tmp_path)])
+    assert (
+        str(result.exception)
+        == f"{tmp_path / 'mine'} is already there: choose another name or remove it"
+    )
+
+
+@pytest.mark.slow
+def test_bench_training_prints_one_json_object() -> None:
+    arguments = [
+        "--engine",
+        "stacked",
+        "--clients",
+        "4",
+        "--repeats",
+        "1",
+        "--device",
+        "cpu",
+        "--json",
+    ]
+    result = CliRunner().invoke(bench_training, arguments, catch_exceptions=False)
+    found = json.loads(result.output)
+    assert found["ms_per_client"] > 0
+    assert found["ratio_to_bare_loop"] > 0
+    assert {k: found[k] for k in ("task", "engine", "device", "clients", "parameters")} == {
+        "task": "digits", "engine": "stacked", "device": "cpu", "clients": 4, "parameters": 4810,
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_bench_training_reads_well_and_needs_no_data_for_gn_lenet() -> None:
+    arguments = ["--task", "cifar10", "--engine", "inline", "--clients", "1", "--repeats", "1",
+                 "--random-data"]  # fmt: skip
+    result = CliRunner().invoke(bench_training, arguments, catch_exceptions=False)
+    lines = dict(line.split(None, 1) for line in result.output.splitlines())
+    assert lines["engine"] == "inline on cpu: asked for"
+    assert lines["model"] == "cifar10, 85,354 parameters, 1 clients"
+
+
+def test_random_data_is_for_cifar10_only() -> None:
+    result = CliRunner().invoke(bench_training, ["--task", "movielens", "--random-data"])
+    assert isinstance(result.exception, PlexusError)
+    assert "random data" in str(result.exception)

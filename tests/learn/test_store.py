@@ -1,0 +1,60 @@
+"""Weights stay within a budget of memory; nothing is lost on the way to disk and back."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import torch
+
+from plexus.learn.engines.inline import InlineEngine
+from plexus.learn.graph import LazyModels
+from plexus.learn.store import Store
+from plexus.learn.task import Task
+
+
+def test_the_least_recently_used_goes_to_disk_and_comes_back(tmp_path: Path) -> None:
+    store = Store(budget_bytes=3 * 400, spill_to=tmp_path)
+    vectors = [torch.full((100,), float(i)) for i in range(5)]
+    kept = [store.keep(vector.clone()) for vector in vectors]
+    assert store.held_bytes == 1200
+    assert (store.spilled, len(list(tmp_path.glob("*/*.npy")))) == (2, 2)
+    for vector, keeper in zip(vectors, kept, strict=True):
+        assert torch.equal(keeper.get(), vector)
+        assert store.held_bytes <= store.budget_bytes
+    store.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_nobody_holds_is_free_at_once(tmp_path: Path) -> None:
+    store = Store(budget_bytes=800, spill_to=tmp_path)
+    kept = [store.keep(torch.zeros(100)) for _ in range(6)]
+    del kept[:]
+    gc.collect()
+    assert store.held_bytes == 0
+    assert list(tmp_path.glob("*/*.npy")) == []
+    store.close()
+
+
+def test_within_the_budget_nothing_touches_the_disk(tmp_path: Path) -> None:
+    store = Store(budget_bytes=10_000, spill_to=tmp_path)
+    kept = [store.keep(torch.zeros(100)) for _ in range(10)]
+    assert (store.spilled, len(kept), list(tmp_path.iterdir())) == (0, 10, [])
+
+
+def test_a_session_on_a_tight_budget_ends_with_the_same_weights(
+    digits: Task, tmp_path: Path
+) -> None:
+    hashes = set()
+    for budget in (1 << 30, 3 * 4 * 4810):
+        models = LazyModels(digits, InlineEngine(digits), budget_bytes=budget, spill_to=tmp_path)
+        newest = [models.initial()] * 8
+        for round in range(1, 4):
+            trained = [models.train(model, node, round) for node, model in enumerate(newest)]
+            newest = [models.mean([trained[i], trained[i - 1]], [1, 1]) for i in range(8)]
+            models.evaluate_all(newest)
+        hashes.add(tuple(models.weights_hash(model) for model in newest))
+        spilled = models.store.spilled
+        models.close()
+    assert spilled > 8
+    assert len(hashes) == 1

@@ -1,0 +1,244 @@
+"""Joining and leaving: the counter, the advertisements, and what becomes of a lost disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from plexus.protocol.api import (
+    Durable,
+    Received,
+    Report,
+    Save,
+    Send,
+    SetTimer,
+    TimerFired,
+    WentOffline,
+    WentOnline,
+)
+from plexus.protocol.facts import Readvertised
+from plexus.protocol.messages import (
+    AggregateRequest,
+    Joined,
+    Left,
+    Ping,
+    Pong,
+    TrainRequest,
+)
+from plexus.protocol.view import MAX_COUNTER, Snapshot, event_number
+from tests.protocol.kit import (
+    INITIAL,
+    NOTHING,
+    Exchange,
+    make_node,
+    online_node,
+    sent,
+    snapshot_of,
+    without,
+)
+
+READVERTISE_S = 600.0
+
+
+def model_message(kind: type, view: Snapshot) -> TrainRequest | AggregateRequest:
+    if kind is TrainRequest:
+        return TrainRequest(5, 2, view, "m")
+    return AggregateRequest(5, 2, 1, view, "t")
+
+
+def test_going_online_raises_the_counter_saves_it_and_only_then_advertises() -> None:
+    node = make_node(1, 4, known=[])
+    effects = node.handle(0.0, WentOnline())
+    save, send, readvertise, watchdog, start = effects
+    assert save == Save(Durable(1, 0, INITIAL))
+    assert isinstance(send, Send)
+    assert sorted(send.to) == [0, 2, 3]
+    assert send.body == Joined(1, 200)
+    assert readvertise == SetTimer(("readvertise", 0), READVERTISE_S)
+    assert isinstance(watchdog, SetTimer)
+    assert watchdog.key == ("watchdog", 0)
+    assert start == SetTimer(("start", 0), 5.0)
+    assert node.membership.view.event_of(1) == event_number(1, True)
+
+
+def test_going_offline_raises_the_counter_saves_it_and_says_goodbye() -> None:
+    node = online_node(1, 4)
+    effects = node.handle(9.0, WentOffline())
+    assert effects[0] == Save(Durable(3, 0, INITIAL))
+    assert dict(sent(effects)) == dict.fromkeys([0, 2, 3], Left(3))
+    assert not node.membership.view.is_online(1)
+
+
+def test_each_coming_and_going_has_a_number_of_its_own() -> None:
+    node = make_node(0, 3)
+    numbers = []
+    for event in (WentOnline(), WentOffline(), WentOnline(), WentOnline(), WentOffline()):
+        node.handle(0.0, event)
+        numbers.append(node.membership.counter)
+    assert numbers == [2, 3, 4, 5, 6], "the second online in a row is after a crash"
+
+
+def test_the_counter_goes_on_from_what_was_saved() -> None:
+    node = make_node(0, 3, durable=Durable(counter=7, round=4, model="m4"))
+    effects = node.handle(0.0, WentOnline())
+    assert effects[0] == Save(Durable(8, 4, "m4"))
+    assert {joined.counter for _, joined in sent(effects, Joined)} == {8}
+
+
+@pytest.mark.parametrize("kind", [TrainRequest, AggregateRequest])
+def test_a_node_that_lost_its_disk_gets_above_every_number_known_of_it(kind: type) -> None:
+    node = online_node(0, 3, known=[1, 2])
+    assert node.membership.counter == 1
+    view = snapshot_of(3, (0, 40, True))
+    request = (
+        TrainRequest(5, 2, view, "m")
+        if kind is TrainRequest
+        else AggregateRequest(5, 2, 1, view, "t")
+    )
+    effects = node.handle(3.0, Received(1, request))
+    assert effects[0] == Save(Durable(41, 0, INITIAL))
+    assert dict(sent(effects, Joined)) == dict.fromkeys([1, 2], Joined(41, 100))
+    assert SetTimer(("readvertise", 0), READVERTISE_S) in effects
+    assert node.membership.view.event_of(0) == event_number(41, True)
+
+
+def test_an_answer_is_enough_to_learn_that_the_disk_was_lost() -> None:
+    node = online_node(0, 3, known=[1, 2])
+    effects = node.handle(3.0, Received(1, Pong(0, 5, 5, 40)))
+    assert effects[0] == Save(Durable(41, 0, INITIAL))
+    assert dict(sent(effects, Joined)) == dict.fromkeys([1, 2], Joined(41, 100))
+
+
+def test_a_node_that_left_and_lost_its_disk_is_not_ignored_for_ever() -> None:
+    """Its joined messages count from 1 again and are older than its goodbye, so nobody heeds them."""
+    exchange = Exchange(5, sample_size=2)
+    exchange.go_online(*range(5))
+    exchange.run(20.0)
+    exchange.leave(0)
+    exchange.nodes[0] = make_node(0, 5)  # its disk is new
+    exchange.run(40.0)
+    exchange.go_online(0)
+    exchange.run(1000.0)
+    counter = exchange.nodes[0].membership.counter
+    assert counter > 3
+    assert all(node.membership.counter_of(0) == counter for node in exchange.nodes)
+    assert any(to == 0 and isinstance(m, TrainRequest) for _, _, to, m in exchange.messages[-200:])
+
+
+def test_what_others_know_of_a_node_and_it_knows_itself_is_no_news() -> None:
+    node = online_node(0, 3)
+    view = snapshot_of(3, (0, 2, True), (0, 1, False))
+    assert sent(node.handle(3.0, Received(1, TrainRequest(5, 2, view, "m"))), Joined) == []
+
+
+def test_the_largest_number_is_kept_rather_than_exceeded() -> None:
+    node = online_node(0, 3)
+    view = snapshot_of(3, (0, MAX_COUNTER, False))
+    node.handle(3.0, Received(1, TrainRequest(5, 2, view, "m")))
+    assert node.membership.counter == MAX_COUNTER
+    assert node.membership.view.is_online(0)
+    node.handle(4.0, WentOnline())
+    node.handle(5.0, Received(1, TrainRequest(6, 2, view, "m")))
+    assert node.membership.counter == MAX_COUNTER
+
+
+def test_a_joined_message_counts_at_once_if_it_is_newer() -> None:
+    node = online_node(0, 3, known=[1])
+    assert node.handle(1.0, Received(2, Joined(4, 555))) == []
+    assert node.membership.view.is_online(2)
+    assert node.membership.view.bandwidth_of(2) == 555
+    node.handle(1.0, Received(2, Joined(3, 111)))
+    assert node.membership.view.bandwidth_of(2) == 555, "an old one changes nothing"
+
+
+def test_a_left_message_counts_at_once_if_it_is_newer() -> None:
+    node = online_node(0, 3)
+    node.handle(1.0, Received(2, Left(0)))
+    assert node.membership.view.is_online(2)
+    assert node.handle(1.0, Received(2, Left(2))) == []
+    assert not node.membership.view.is_online(2)
+    node.handle(1.0, Received(2, Joined(1, 300)))
+    assert not node.membership.view.is_online(2), "a join that its own goodbye overtook"
+
+
+def test_p_is_ten_samples_by_default_drawn_from_those_believed_online() -> None:
+    node = make_node(0, 80, known=range(60), sample_size=2)
+    [told] = [e.to for e in node.handle(0.0, WentOnline()) if isinstance(e, Send)]
+    assert len(told) == len(set(told)) == 20
+    assert set(told) <= set(range(1, 60))
+
+
+def test_too_few_believed_online_are_filled_up_with_others_which_may_be_back() -> None:
+    node = make_node(0, 40, known=range(5), advertise_size=10)
+    [told] = [e.to for e in node.handle(0.0, WentOnline()) if isinstance(e, Send)]
+    assert set(told[:4]) == {1, 2, 3, 4}
+    assert len(told) == len(set(told)) == 10
+    assert 0 not in told
+
+
+def test_a_node_that_is_alone_tells_nobody() -> None:
+    node = make_node(0, 1)
+    assert sent(node.handle(0.0, WentOnline())) == []
+    assert sent(node.handle(9.0, TimerFired(("readvertise", 0)))) == []
+    assert sent(node.handle(10.0, WentOffline())) == []
+
+
+def test_who_was_not_contacted_advertises_again_and_asks_for_an_answer() -> None:
+    node = online_node(0, 4)
+    effects = node.handle(READVERTISE_S, TimerFired(("readvertise", 0)))
+    told, asked, timer, report = effects
+    assert isinstance(told, Send)
+    assert isinstance(asked, Send)
+    assert told.body == Joined(2, 100), "the same event, so the same number"
+    assert asked.body == Ping(0, 0)
+    assert told.to == asked.to
+    assert len(told.to) == 2, "a sample's worth of nodes"
+    assert timer == SetTimer(("readvertise", 0), READVERTISE_S)
+    assert report == Report(Readvertised(1))
+
+
+def test_every_second_time_it_turns_to_anybody() -> None:
+    """All whom the node believes online may be gone."""
+    node = online_node(0, 40, known=[0, 1, 2])
+    told = [
+        {to for to, _ in sent(node.handle(at, TimerFired(("readvertise", 0))), Joined)}
+        for at in (600.0, 1200.0, 1800.0, 2400.0)
+    ]
+    assert told[0] == told[2] == {1, 2}
+    assert told[1] != {1, 2} != told[3]
+
+
+@pytest.mark.parametrize(
+    "contact",
+    [
+        Ping(7, 3),
+        Pong(0, 3, 2, 2),
+        TrainRequest(5, 2, NOTHING, "m"),
+        AggregateRequest(5, 2, 1, NOTHING, "t"),
+    ],
+    ids=lambda contact: type(contact).__name__,
+)
+def test_who_was_contacted_or_answered_does_not_advertise_again(contact: object) -> None:
+    node = online_node(0, 4)
+    node.handle(1.0, Received(1, contact))
+    assert node.handle(READVERTISE_S, TimerFired(("readvertise", 0))) == []
+
+
+def test_an_answer_that_knows_only_an_older_event_is_no_proof_that_the_join_was_heard() -> None:
+    node = online_node(0, 4)
+    node.handle(1.0, Received(1, Pong(1, 3, 2, 1)))
+    assert sent(node.handle(READVERTISE_S, TimerFired(("readvertise", 0))), Joined)
+
+
+@pytest.mark.parametrize("kind", [TrainRequest, AggregateRequest])
+def test_a_message_of_the_node_to_itself_is_no_contact(kind: type) -> None:
+    """Nobody heard it join, so it works alone, as its own aggregator: it must go on telling others."""
+    node = online_node(0, 4)
+    node.handle(1.0, Received(0, model_message(kind, NOTHING)))
+    assert sent(node.handle(READVERTISE_S, TimerFired(("readvertise", 0))), Joined)
+
+
+def test_contacts_before_the_last_join_do_not_count() -> None:
+    node = online_node(0, 4)
+    node.handle(1.0, Received(1, Ping(7, 3)))
+    node.handle(2.0, WentOnline())
+    assert without(node.handle(602.0, TimerFired(("readvertise", 0))), Report, SetTimer) != []
