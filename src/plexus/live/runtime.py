@@ -213,6 +213,7 @@ class Runtime:
         state = effect.state
         if state.counter != self._store.state.counter:
             self._store.save_counter(state.counter, self.view_frame(), self.meter.bytes_per_s)
+            self._log.info("counter", counter=state.counter)
         if state.round > self._store.state.round:
             self._store.save_model(state.round, state.model, self.view_frame())
 
