@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 
 from plexus.errors import PlexusError
-from plexus.protocol.messages import ADDRESS_BYTES, NO_ADDRESS
+from plexus.protocol.messages import ADDRESS_BYTES
 
 Address: TypeAlias = tuple[str, int]
 """An IP address in text and a port."""
@@ -46,13 +46,14 @@ def pack(address: Address) -> bytes:
 
 
 def unpack(packed: bytes) -> Address | None:
-    """The address in 18 bytes, unless they are those of no address."""
+    """The address in 18 bytes, if it is one that can be dialled."""
     assert len(packed) == ADDRESS_BYTES
     port = int.from_bytes(packed[16:], "big")
-    if packed == NO_ADDRESS or port == 0:
+    full = IPv6Address(packed[:16])
+    ip = full.ipv4_mapped or full
+    if port == 0 or ip.is_unspecified or ip.is_multicast:
         return None
-    ip = IPv6Address(packed[:16])
-    return str(ip.ipv4_mapped or ip), port
+    return str(ip), port
 
 
 def normal(address: Address) -> Address:

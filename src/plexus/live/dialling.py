@@ -65,7 +65,8 @@ class Dialler:
         local = None if self._source is None else (self._source, 0)
         try:
             async with asyncio.timeout(self._limits.handshake_timeout_s):
-                await loop.create_connection(lambda: connection, *address, local_addr=local)
+                async with asyncio.timeout(self._limits.connect_timeout_s):
+                    await loop.create_connection(lambda: connection, *address, local_addr=local)
                 await connection.settled
         except TimeoutError:
             connection.close("no answer", tell=False)

@@ -49,8 +49,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     redial_s: float = 0.5
     """Shortest time between two attempts to reach a peer; doubles up to the longest."""
 
-    max_redial_s: float = 8.0
-    """Longest time between two attempts to reach a peer."""
+    max_redial_s: float = 2.0
+    """Longest time between two attempts to reach a peer. Short, because nobody dials without having
+    something to say, and a partition that has healed should be noticed."""
+
+    connect_timeout_s: float = 3.0
+    """For the TCP connection alone."""
 
     max_nodes: int = 100_000
     """Nodes that this node remembers."""

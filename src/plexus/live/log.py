@@ -22,6 +22,11 @@ class Log:
         self._fields = fields
         self.errors = 0
 
+    @property
+    def is_detailed(self) -> bool:
+        """Whether debug lines are written."""
+        return self._threshold <= LEVELS["debug"]
+
     def debug(self, event: str, **fields: Any) -> None:
         self._write("debug", event, fields)
 

@@ -35,7 +35,7 @@ from plexus.live.trainer import Trainer
 from plexus.protocol import wire
 from plexus.protocol.api import BandwidthMeasured, Durable, WentOffline, WentOnline
 from plexus.protocol.facts import AggregationCompleted, Fact
-from plexus.protocol.messages import ViewReply
+from plexus.protocol.messages import NO_ADDRESS, ViewReply
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import View
@@ -227,15 +227,14 @@ class Peer:
         number = self._roster.number(key)
         self._roster.learn_address(number, 1, hello.address)
         seen = addresses.unpack(hello.observed)
-        own = addresses.unpack(self._hub.advertised)
-        if seen is not None and own is not None and addresses.is_unspecified(own):
+        if seen is not None and self._hub.advertised == NO_ADDRESS:
             self._advertise((seen[0], self._port))
 
     def link_down(self, key: bytes, reason: str) -> None:
         """The protocol finds out by itself."""
 
     def _advertise(self, address: Address) -> None:
-        if not self._config.dial_only:
+        if not self._config.dial_only and not addresses.is_unspecified(address):
             self._hub.advertised = addresses.pack(address)
             self._roster.learn_address(0, OWN_EVENT, self._hub.advertised)
 

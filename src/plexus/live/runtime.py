@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -216,6 +217,8 @@ class Runtime:
             self._log.info("counter", counter=state.counter)
         if state.round > self._store.state.round:
             self._store.save_model(state.round, state.model, self.view_frame())
+            if self._log.is_detailed:
+                self._log.debug("holds", round=state.round, crc=zlib.crc32(state.model.data))
 
     def _drop_obsolete(self) -> None:
         is_obsolete = self.progress.is_obsolete
