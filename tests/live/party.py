@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import NameOID
+
 from plexus.live.admission import CERTIFICATE_FILE, KEY_FILE, Admission
-from plexus.live.authority import Authority
+from plexus.live.authority import REVOKED_FILE, Authority, load_revocations
 from plexus.live.identity import create_key, raw_public
 from plexus.live.session import Session, found_session
 
@@ -32,3 +37,38 @@ class Party:
 
     def admission(self, name: str) -> Admission:
         return Admission(self.home(name), self.session)
+
+    def revocations(self) -> bytes:
+        """The authority's newest list, as peers pass it on."""
+        text = (self.directory / "session" / REVOKED_FILE).read_bytes()
+        return load_revocations(text).public_bytes(serialization.Encoding.DER)
+
+
+def lax_context(home: Path | None) -> ssl.SSLContext:
+    """How somebody dials who does not care whom: with the credentials in `home`, or none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if home is not None:
+        context.load_cert_chain(home / CERTIFICATE_FILE, home / KEY_FILE)
+    return context
+
+
+def self_signed(home: Path) -> Path:
+    """Credentials that nobody has signed but their owner."""
+    home.mkdir(parents=True)
+    key = create_key(home / KEY_FILE)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "me")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .sign(key, None)
+    )
+    (home / CERTIFICATE_FILE).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    return home
