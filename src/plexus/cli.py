@@ -30,6 +30,10 @@ class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctr
     cls=LazyGroup,
     elsewhere={
         "data": ("plexus.data.commands:data", "Fetch and check data sets."),
+        "export": ("plexus.live.commands:export", "Write a peer's newest model to a file."),
+        "fleet": ("plexus.live.commands:fleet", "Run many live peers on this machine."),
+        "node": ("plexus.live.commands:node", "Run one live peer and look after it."),
+        "session": ("plexus.live.commands:session", "Found a session and admit nodes to it."),
         "new": ("plexus.learn.commands:new", "Write the beginnings of a task of your own."),
         "traces": ("plexus.traces.commands:traces", "Look into traces of devices, and make some."),
     },
@@ -204,7 +208,11 @@ def _note(text: str, quiet: bool) -> None:
 @cli.group(
     cls=LazyGroup,
     elsewhere={
-        "training": ("plexus.learn.commands:bench_training", "Local trainings a second, by engine.")
+        "training": (
+            "plexus.learn.commands:bench_training",
+            "Local trainings a second, by engine.",
+        ),
+        "transport": ("plexus.live.commands:bench_transport", "Live peers' network on loopback."),
     },
 )
 def bench() -> None:

@@ -141,6 +141,8 @@ def parse_spec(
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PlexusError(f"{file}: not valid TOML: {error}") from None
+    # What makes it a session to deploy (see `live.session`) does not change the experiment.
+    tables.pop("session", None)
     source = Source(file)
     for override in overrides:
         assigned, value = toml.parse_assignment(override)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from plexus.protocol.messages import Message, Ping, TrainRequest
+from plexus.protocol.messages import ADDRESS_BYTES, NO_ADDRESS, Joined, Message, Ping, TrainRequest
 from plexus.protocol.roster import KEY_BYTES, Roster, key_of
 from plexus.protocol.view import MAX_COUNTER, Snapshot, View
 from plexus.protocol.wire import (
@@ -44,6 +44,7 @@ views = st.dictionaries(st.integers(0, N - 1), st.tuples(words, words), max_size
 STRATEGIES = {
     "counter": counters,
     "bandwidth_bytes_per_s": words,
+    "address": st.binary(min_size=ADDRESS_BYTES, max_size=ADDRESS_BYTES),
     "view": views,
     "model": st.none(),
 }
@@ -198,6 +199,7 @@ def encoded(*values: object) -> bytes:
 
 
 KEYS = key_of(b"one") + key_of(b"two")
+NOWHERE = 2 * NO_ADDRESS
 
 
 @pytest.mark.parametrize(
@@ -219,13 +221,19 @@ KEYS = key_of(b"one") + key_of(b"two")
         (encoded(5, 1.0), "round of Ack must be"),
         (encoded(4, 2**31), "counter of Left must be an integer from 0 to 2147483647"),
         (encoded(2, 1, 1, 1, 2**31), "counter of Pong must be"),
-        (encoded(3, 1, 2**32), "bandwidth_bytes_per_s of Joined must be"),
-        (encoded(6, 1, 2, b"", b"", b"", -1), "model of TrainRequest must be"),
-        (encoded(6, 1, 2, "", b"", b"", 0), "a view is three byte strings"),
-        (encoded(6, 1, 2, KEYS, bytes(4), bytes(4), 0), "columns of a view"),
-        (encoded(6, 1, 2, KEYS, bytes(8), bytes(4), 0), "columns of a view"),
-        (encoded(6, 1, 2, KEYS[:-1], bytes(8), bytes(8), 0), "columns of a view"),
-        (encoded(6, 1, 2, KEYS[:KEY_BYTES] * 2, bytes(8), bytes(8), 0), "names a node twice"),
+        (encoded(3, 1, 2**32, NO_ADDRESS), "bandwidth_bytes_per_s of Joined must be"),
+        (encoded(3, 1, 1, NO_ADDRESS[1:]), "address of Joined must be 18 bytes"),
+        (encoded(3, 1, 1, "x" * ADDRESS_BYTES), "address of Joined must be 18 bytes"),
+        (encoded(6, 1, 2, b"", b"", b"", b"", -1), "model of TrainRequest must be"),
+        (encoded(6, 1, 2, "", b"", b"", b"", 0), "a view is 4 byte strings"),
+        (encoded(6, 1, 2, KEYS, NOWHERE, bytes(4), bytes(4), 0), "columns of a view"),
+        (encoded(6, 1, 2, KEYS, NOWHERE, bytes(8), bytes(4), 0), "columns of a view"),
+        (encoded(6, 1, 2, KEYS, NOWHERE[1:], bytes(8), bytes(8), 0), "columns of a view"),
+        (encoded(6, 1, 2, KEYS[:-1], NOWHERE, bytes(8), bytes(8), 0), "columns of a view"),
+        (
+            encoded(6, 1, 2, KEYS[:KEY_BYTES] * 2, NOWHERE, bytes(8), bytes(8), 0),
+            "names a node twice",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_and_the_roster_stays_as_it_was(
@@ -243,9 +251,36 @@ def test_the_bytes_are_fixed_for_ever() -> None:
     view = View.of(2, [(1, 258)]).snapshot()
     assert encode(Ping(7, 300), sender) == b"\x00\x00\x00\x06\x93\x01\x07\xcd\x01\x2c"
     assert encode(TrainRequest(5, 2, view, None), sender, 1000) == (
-        b"\x00\x00\x00\x25\x97\x06\x05\x02"
+        b"\x00\x00\x00\x39\x98\x06\x05\x02"
         + (b"\xc4\x10" + key_of(b"two"))
+        + (b"\xc4\x12" + NO_ADDRESS)
         + b"\xc4\x04\x00\x00\x00\x03"
         + b"\xc4\x04\x00\x00\x01\x02"
         + b"\xcd\x03\xe8"
     )
+
+
+def test_addresses_ride_on_views() -> None:
+    sender, receiver = roster(2), Roster(b"wire")
+    sender.learn_address(1, 3, b"a" * ADDRESS_BYTES)
+    view = View.of(2, [(0, 5), (1, 5)]).snapshot()
+    decode(encode(TrainRequest(1, 2, view, None), sender)[LENGTH_BYTES:], receiver)
+    where = {key: receiver.address_of(receiver.number(key)) for key in sender.keys}
+    assert where == {sender.keys[0]: NO_ADDRESS, sender.keys[1]: b"a" * ADDRESS_BYTES}
+
+
+def test_the_address_of_the_newest_event_counts() -> None:
+    book = roster(1)
+    new, old = b"n" * ADDRESS_BYTES, b"o" * ADDRESS_BYTES
+    book.learn_address(0, 5, new)
+    book.learn_address(0, 3, old)
+    book.learn_address(0, 5, old)
+    book.learn_address(0, 7, NO_ADDRESS)
+    assert book.address_of(0) == new
+
+
+def test_an_entry_of_a_view_takes_at_most_45_bytes() -> None:
+    """A view of 1000 nodes must be at most half of the paper's 88.0 KB."""
+    view = View.of(1000, [(node, 7) for node in range(1000)]).snapshot()
+    assert view_bytes(view) <= 45_000 - 1000
+    assert frame_bytes(Joined(1, 2)) <= 195

@@ -55,6 +55,12 @@ class WentOnline(Event, frozen=True):
     """The device is available: after a start, a leave or a crash."""
 
 
+class BandwidthMeasured(Event, frozen=True):
+    """The device's bandwidth turned out to be another than the node advertised."""
+
+    bandwidth_bytes_per_s: int
+
+
 class WentOffline(Event, frozen=True):
     """Last call before a graceful leave: effects returned now are the last to be performed."""
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from plexus.protocol.facts import Readvertised
 from plexus.protocol.machine import Machine
-from plexus.protocol.messages import Joined, Left, NodeId, Ping
+from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping
 from plexus.protocol.view import MAX_COUNTER, Snapshot, View, event_number
 
 READVERTISE = ("readvertise", 0)
@@ -42,8 +42,10 @@ class Membership:
         bandwidth_bytes_per_s: int,
         rng: Random,
         counter: int = 0,
+        address: bytes = NO_ADDRESS,
     ) -> None:
         self._node = node
+        self._address = address
         self._advertise_to = parameters.advertise_to
         self._readvertise_to = parameters.readvertise_to
         self._readvertise_s = parameters.readvertise_s
@@ -115,7 +117,7 @@ class Membership:
         self._node.report(Readvertised(self._attempts))
 
     def _joined(self) -> Joined:
-        return Joined(self.counter, self.bandwidth_bytes_per_s)
+        return Joined(self.counter, self.bandwidth_bytes_per_s, self._address)
 
     def _random_set(self, size: int, anybody: bool = False) -> tuple[NodeId, ...]:
         """P: random nodes believed online; if there are too few, random others, which may be back."""

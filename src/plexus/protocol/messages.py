@@ -14,6 +14,11 @@ NodeId: TypeAlias = int
 Model: TypeAlias = Any
 """Opaque to every protocol: tensors when live, an expression or a label in the simulator."""
 
+ADDRESS_BYTES = 18
+"""Where a node can be reached: an IPv6 (or mapped IPv4) address and a port, in network order."""
+NO_ADDRESS = bytes(ADDRESS_BYTES)
+"""Of a node that cannot be reached, or need not be (in the simulator)."""
+
 
 class Message(Struct, frozen=True, gc=False, array_like=True, tag=True):
     """Base of all messages."""
@@ -42,6 +47,7 @@ class Joined(Message, frozen=True, tag=3):
 
     counter: int
     bandwidth_bytes_per_s: int
+    address: bytes = NO_ADDRESS
 
 
 class Left(Message, frozen=True, tag=4):
@@ -116,6 +122,16 @@ class ClientModel(Message, frozen=True, tag=12):
     model: Model
 
 
+class ViewRequest(Message, frozen=True, tag=13):
+    """From a node that is joining: whom do you know?"""
+
+
+class ViewReply(Message, frozen=True, tag=14):
+    """These."""
+
+    view: Snapshot
+
+
 Body: TypeAlias = (
     Ping
     | Pong
@@ -129,5 +145,7 @@ Body: TypeAlias = (
     | EpidemicModel
     | GlobalModel
     | ClientModel
+    | ViewRequest
+    | ViewReply
 )
 ModelMessage = tuple(kind for kind in get_args(Body) if "model" in kind.__struct_fields__)

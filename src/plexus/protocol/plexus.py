@@ -10,11 +10,20 @@ from __future__ import annotations
 from random import Random
 
 from plexus.protocol.aggregation import AggregationTask
-from plexus.protocol.api import Aggregated, Durable, Save, Trained, WentOffline, WentOnline
+from plexus.protocol.api import (
+    Aggregated,
+    BandwidthMeasured,
+    Durable,
+    Save,
+    Trained,
+    WentOffline,
+    WentOnline,
+)
 from plexus.protocol.facts import RoundRestarted, SampleDerived
 from plexus.protocol.machine import Machine
 from plexus.protocol.membership import HEARD_ME, Membership
 from plexus.protocol.messages import (
+    NO_ADDRESS,
     Ack,
     AggregateRequest,
     Joined,
@@ -24,16 +33,21 @@ from plexus.protocol.messages import (
     Ping,
     Pong,
     TrainRequest,
+    ViewReply,
+    ViewRequest,
 )
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import Sampler, SampleSearch, Search
 from plexus.protocol.training import TrainingTask
-from plexus.protocol.view import View
+from plexus.protocol.view import View, event_number
 from plexus.protocol.watchdog import Watchdog
 
 START = ("start", 0)
 FIRST_ROUND = 1
+FIRST_STILL_WANTED = FIRST_ROUND + 1
+"""Nodes do not start at the same instant: while others only look for the aggregator of the second round,
+it still waits for models of the first."""
 
 # What a search is for.
 FIRST_SAMPLE, PARTICIPANTS, AGGREGATOR, RESTART = (
@@ -57,6 +71,7 @@ class PlexusNode(Machine):
         initial_model: Model,
         rng: Random,
         durable: Durable | None = None,
+        address: bytes = NO_ADDRESS,
     ) -> None:
         super().__init__(me)
         durable = durable or Durable(counter=0, round=0, model=initial_model)
@@ -65,7 +80,7 @@ class PlexusNode(Machine):
         self.held_round = durable.round
         self.held_model = durable.model
         self.membership = Membership(
-            self, parameters, view, bandwidth_bytes_per_s, rng, durable.counter
+            self, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address
         )
         self.sampler = Sampler(self, parameters.ping_timeout_s, self._on_sample)
         self.training = TrainingTask(self, parameters, self.membership, durable.round)
@@ -74,6 +89,7 @@ class PlexusNode(Machine):
         self._on_event |= {
             WentOnline: self._on_online,
             WentOffline: self._on_offline,
+            BandwidthMeasured: self._on_bandwidth_measured,
             Trained: self._on_trained,
             Aggregated: self._on_aggregated,
         }
@@ -85,6 +101,8 @@ class PlexusNode(Machine):
             Ack: self._on_ack,
             TrainRequest: self._on_train_request,
             AggregateRequest: self._on_aggregate_request,
+            ViewRequest: self._on_view_request,
+            ViewReply: self._on_view_reply,
         }
         self._on_timeout |= {
             "ping": self.sampler.on_timeout,
@@ -115,29 +133,48 @@ class PlexusNode(Machine):
 
     def _on_joined(self, src: NodeId, joined: Joined) -> None:
         self.membership.on_joined(src, joined)
+        self.roster.learn_address(src, event_number(joined.counter, True), joined.address)
 
     def _on_left(self, src: NodeId, left: Left) -> None:
         self.membership.on_left(src, left)
         self._retry_if_aggregator_left()
 
-    def _merge(self, src: NodeId, request: TrainRequest | AggregateRequest) -> None:
+    def _on_view_request(self, src: NodeId, _: ViewRequest) -> None:
+        self.send((src,), ViewReply(self.membership.view.snapshot()))
+
+    def _on_view_reply(self, src: NodeId, reply: ViewReply) -> None:
+        self._merge(src, reply)
+        self._retry_if_aggregator_left()
+
+    def _merge(self, src: NodeId, message: TrainRequest | AggregateRequest | ViewReply) -> None:
         if src != self.me:
             self.membership.contacted = True
-        self.membership.merge(request.view)
+        self.membership.merge(message.view)
         self._refute_if_misrepresented()
 
     def _refute_if_misrepresented(self) -> None:
         if self.membership.is_misrepresented:
-            self.membership.raise_counter(online=True)
-            self._save()
-            self.membership.advertise_joined()
+            self._join_anew()
+
+    def _on_bandwidth_measured(self, measured: BandwidthMeasured) -> None:
+        # A bandwidth belongs to an event, so a new one needs a new event.
+        self.membership.bandwidth_bytes_per_s = measured.bandwidth_bytes_per_s
+        self._join_anew()
+
+    def _join_anew(self) -> None:
+        self.membership.raise_counter(online=True)
+        self._save()
+        self.membership.advertise_joined()
 
     # The first round: everybody derives the first sample, its members begin by themselves
 
     def _on_start(self, _: int) -> None:
         first = self.roster.candidates(self.membership.view, FIRST_ROUND)
         # Nodes further back would be members only if earlier ones are silent: the watchdog's case.
-        if self.watchdog.k_seen <= FIRST_ROUND and self.me in first[: self.parameters.sample_size]:
+        if (
+            self.watchdog.k_seen <= FIRST_STILL_WANTED
+            and self.me in first[: self.parameters.sample_size]
+        ):
             self._search(FIRST_SAMPLE, FIRST_ROUND)
 
     # Sampling (III-D)
@@ -172,7 +209,7 @@ class PlexusNode(Machine):
     def _is_overtaken(self, search: Search, pong: Pong) -> bool:
         """Somebody else is already where a first sample or a restart wants to go."""
         if search.purpose == FIRST_SAMPLE:
-            return pong.round > FIRST_ROUND
+            return pong.round > FIRST_STILL_WANTED
         return search.purpose == RESTART and (
             pong.round >= search.round or pong.held > self.held_round
         )

@@ -1,4 +1,4 @@
-"""Who exists: the keys of all nodes ever heard of, and the order in which a round contacts them.
+"""Who exists: the keys of all nodes ever heard of, their addresses, and the order of each round.
 
 Inside a process nodes are small numbers, because views are arrays. Between processes a node is its
 key: the fingerprint of its public key. The order of a round is derived from keys and the session
@@ -12,7 +12,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from plexus.protocol.messages import NodeId
+from plexus.protocol.messages import NO_ADDRESS, NodeId
 from plexus.protocol.view import View
 
 KEY_BYTES = 16
@@ -31,6 +31,7 @@ class Roster:
         self.session = session
         self.keys: list[bytes] = []
         self._numbers: dict[bytes, NodeId] = {}
+        self._addresses: dict[NodeId, tuple[int, bytes]] = {}
         self._seeds = np.empty(0, np.uint64)
         self._orders: dict[int, NDArray[np.intp]] = {}
         for key in keys or []:
@@ -55,6 +56,15 @@ class Roster:
         self.keys.append(key)
         self._orders.clear()
         return len(self.keys) - 1
+
+    def address_of(self, node: NodeId) -> bytes:
+        """Where `node` can be reached, as far as is known."""
+        return self._addresses.get(node, (0, NO_ADDRESS))[1]
+
+    def learn_address(self, node: NodeId, event: int, address: bytes) -> None:
+        """`node` was at `address` as of its event `event`: the newest one counts."""
+        if address != NO_ADDRESS and event > self._addresses.get(node, (0, NO_ADDRESS))[0]:
+            self._addresses[node] = (event, address)
 
     def order(self, round: int) -> NDArray[np.intp]:
         """All nodes in the hash order of `round`: the same sequence of keys for everyone."""

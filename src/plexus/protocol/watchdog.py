@@ -22,7 +22,8 @@ from plexus.protocol.machine import Machine
 from plexus.protocol.parameters import PlexusParameters
 
 WATCHDOG = ("watchdog", 0)
-WAIT_PER_ROUND_BEHIND_S = 10.0
+WAIT_PER_ROUND_BEHIND = 1 / 90
+"""As a share of `watchdog_s`: sessions on fast networks set that to seconds."""
 MAX_ROUNDS_BEHIND = 30
 MAX_PATIENCE = 8
 
@@ -71,5 +72,5 @@ class Watchdog:
 
     def _wait_s(self, held: int) -> float:
         behind = min(self.k_seen - held, MAX_ROUNDS_BEHIND)
-        stagger_s = WAIT_PER_ROUND_BEHIND_S * (behind + self._rng.random())
-        return self._watchdog_s * self._patience + stagger_s
+        stagger = WAIT_PER_ROUND_BEHIND * (behind + self._rng.random())
+        return self._watchdog_s * (self._patience + stagger)

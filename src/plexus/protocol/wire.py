@@ -1,9 +1,10 @@
 """Messages as bytes, and how many bytes that is.
 
 A frame is a 4-byte length and a MessagePack array: the message's tag, then its fields in the order of
-their declaration. A view becomes three byte strings (keys, events, bandwidths) of the nodes it knows. A
-model is not in the frame: its length is, and its bytes follow the frame as they are. So the simulator
-can account for a message without encoding it (`frame_bytes`), and agree with `encode` to the byte.
+their declaration. A view becomes four byte strings (keys, addresses, events, bandwidths) of the nodes
+it knows. A model is not in the frame: its length is, and its bytes follow the frame as they are. So the
+simulator can account for a message without encoding it (`frame_bytes`), and agree with `encode` to the
+byte.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from plexus.protocol.messages import Body, Message, NodeId
+from plexus.protocol.messages import ADDRESS_BYTES, Body, Message, NodeId
 from plexus.protocol.roster import KEY_BYTES, Roster
 from plexus.protocol.view import MAX_COUNTER, Events, Snapshot
 
@@ -21,6 +22,7 @@ LENGTH_BYTES = 4
 MAX_FRAME_BYTES = 64 * 2**20
 MAX_INT = 2**63 - 1
 _NUMBER_BYTES = 4
+_VIEW_COLUMNS = 4
 
 
 class WireError(ValueError):
@@ -32,8 +34,10 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
 }
 _TAGS = {kind: tag for tag, kind in MESSAGE_TYPES.items()}
 _INTS = {
-    kind: tuple(f for f in kind.__struct_fields__ if f not in ("view", "model")) for kind in _TAGS
+    kind: tuple(f for f in kind.__struct_fields__ if f not in ("view", "model", "address"))
+    for kind in _TAGS
 }
+_HAS_ADDRESS = {kind: "address" in kind.__struct_fields__ for kind in _TAGS}
 _HAS_VIEW = {kind: "view" in kind.__struct_fields__ for kind in _TAGS}
 _HAS_MODEL = {kind: "model" in kind.__struct_fields__ for kind in _TAGS}
 
@@ -41,7 +45,8 @@ _HAS_MODEL = {kind: "model" in kind.__struct_fields__ for kind in _TAGS}
 def view_bytes(view: Snapshot) -> int:
     """What a view adds to its message."""
     known = view.known
-    return 2 * _binary_bytes(_NUMBER_BYTES * known) + _binary_bytes(KEY_BYTES * known)
+    numbers = 2 * _binary_bytes(_NUMBER_BYTES * known)
+    return numbers + _binary_bytes(KEY_BYTES * known) + _binary_bytes(ADDRESS_BYTES * known)
 
 
 def frame_bytes(body: Message, model_bytes: int = 0) -> int:
@@ -50,6 +55,8 @@ def frame_bytes(body: Message, model_bytes: int = 0) -> int:
     size = LENGTH_BYTES + 2
     for field in _INTS[kind]:
         size += _int_bytes(getattr(body, field))
+    if _HAS_ADDRESS[kind]:
+        size += _binary_bytes(ADDRESS_BYTES)
     if _HAS_VIEW[kind]:
         size += view_bytes(body.view)  # type: ignore[attr-defined]
     if _HAS_MODEL[kind]:
@@ -80,7 +87,7 @@ def decode(payload: bytes, roster: Roster) -> tuple[Message, int]:
     kind = MESSAGE_TYPES.get(tag) if type(tag) is int else None
     if kind is None:
         raise WireError(f"no message has the tag {tag!r}")
-    expected = len(kind.__struct_fields__) + 2 * _HAS_VIEW[kind]
+    expected = len(kind.__struct_fields__) + (_VIEW_COLUMNS - 1) * _HAS_VIEW[kind]
     if len(fields) != expected:
         raise WireError(f"{kind.__name__} takes {expected} fields, not {len(fields)}")
     values: dict[str, Any] = {}
@@ -88,8 +95,10 @@ def decode(payload: bytes, roster: Roster) -> tuple[Message, int]:
     columns: list[Any] = []
     for field in kind.__struct_fields__:
         if field == "view":
-            columns, fields = fields[:3], fields[3:]
+            columns, fields = fields[:_VIEW_COLUMNS], fields[_VIEW_COLUMNS:]
             values[field] = None
+        elif field == "address":
+            values[field] = _checked_address(kind, fields.pop(0))
         elif field == "model":
             model_bytes = _checked_int(kind, field, fields.pop(0))
             values[field] = None
@@ -118,29 +127,44 @@ def _checked_int(kind: type[Message], field: str, value: object) -> int:
     return value
 
 
+def _checked_address(kind: type[Message], value: object) -> bytes:
+    if type(value) is not bytes or len(value) != ADDRESS_BYTES:
+        raise WireError(f"address of {kind.__name__} must be {ADDRESS_BYTES} bytes")
+    return value
+
+
 def _encode_view(view: Snapshot, roster: Roster) -> list[bytes]:
     known: list[NodeId] = np.flatnonzero(view.events).tolist()
     return [
         b"".join(roster.keys[node] for node in known),
+        b"".join(roster.address_of(node) for node in known),
         view.events[known].astype(">u4").tobytes(),
         view.bandwidths[known].astype(">u4").tobytes(),
     ]
 
 
 def _decode_view(columns: list[Any], roster: Roster) -> Snapshot:
-    keys, events, bandwidths = columns
+    keys, addresses, events, bandwidths = columns
     if not all(type(column) is bytes for column in columns):
-        raise WireError("a view is three byte strings")
+        raise WireError(f"a view is {_VIEW_COLUMNS} byte strings")
     known, rest = divmod(len(keys), KEY_BYTES)
-    if rest or len(events) != _NUMBER_BYTES * known or len(bandwidths) != len(events):
+    widths = (ADDRESS_BYTES, _NUMBER_BYTES, _NUMBER_BYTES)
+    if rest or [len(column) for column in columns[1:]] != [width * known for width in widths]:
         raise WireError("the columns of a view have different lengths")
-    names = [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
+    names = _rows(keys, KEY_BYTES)
     if len(set(names)) != known:
         raise WireError("a view names a node twice")
     numbers = [roster.number(name) for name in names]
-    return Snapshot(
+    snapshot = Snapshot(
         _scatter(events, numbers, len(roster)), _scatter(bandwidths, numbers, len(roster))
     )
+    for node, address in zip(numbers, _rows(addresses, ADDRESS_BYTES), strict=True):
+        roster.learn_address(node, int(snapshot.events[node]), address)
+    return snapshot
+
+
+def _rows(column: bytes, width: int) -> list[bytes]:
+    return [column[at : at + width] for at in range(0, len(column), width)]
 
 
 def _scatter(column: bytes, numbers: list[NodeId], size: int) -> Events:

@@ -1,0 +1,74 @@
+"""Addresses as people write them (host:port) and as views carry them (18 bytes)."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TypeAlias
+
+from plexus.errors import PlexusError
+from plexus.protocol.messages import ADDRESS_BYTES
+
+Address: TypeAlias = tuple[str, int]
+"""An IP address in text and a port."""
+
+_MAPPED = bytes(10) + b"\xff\xff"
+
+
+def parse(text: str) -> Address:
+    """`host:port` or `[IPv6]:port`; the host may be a name."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise PlexusError(f"{text!r}: write an IPv6 address in brackets, as in [::1]:7000")
+    if not colon or not host or not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise PlexusError(f"{text!r} is not an address: expected host:port, as in 192.0.2.7:7000")
+    return host, int(port)
+
+
+def resolve(text: str) -> Address:
+    """`host:port` with the host as an IP address, looked up if it is a name."""
+    host, port = parse(text)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise PlexusError(f"{text!r}: host {host} cannot be found: {error}") from None
+    return str(found[0][4][0]), port
+
+
+def pack(address: Address) -> bytes:
+    """The 18 bytes of an address."""
+    host, port = address
+    ip = ip_address(host.partition("%")[0])
+    packed = _MAPPED + ip.packed if isinstance(ip, IPv4Address) else ip.packed
+    return packed + port.to_bytes(2, "big")
+
+
+def unpack(packed: bytes) -> Address | None:
+    """The address in 18 bytes, if it is one that can be dialled."""
+    assert len(packed) == ADDRESS_BYTES
+    port = int.from_bytes(packed[16:], "big")
+    full = IPv6Address(packed[:16])
+    ip = full.ipv4_mapped or full
+    if port == 0 or ip.is_unspecified or ip.is_multicast:
+        return None
+    return str(ip), port
+
+
+def normal(address: Address) -> Address:
+    """The same address in its plainest form: a mapped IPv4 address as IPv4, and without a zone."""
+    return unpack(pack(address)) or address
+
+
+def show(address: Address | None) -> str:
+    """An address as people write it."""
+    if address is None:
+        return "nowhere"
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_unspecified(address: Address) -> bool:
+    """0.0.0.0 or ::, which one can listen on but not be dialled at."""
+    return ip_address(address[0]).is_unspecified

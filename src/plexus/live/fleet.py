@@ -1,0 +1,316 @@
+"""A fleet: real peers, one process each, on this machine.
+
+Every peer gets its own key, certificate, port, home and log. Nothing in the peers knows that they are
+neighbours; shaping happens in proxies in front of them, churn by ending and starting processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from plexus.errors import PlexusError
+from plexus.live.admission import CERTIFICATE_FILE, KEY_FILE
+from plexus.live.authority import Authority
+from plexus.live.churn import Churn
+from plexus.live.fleetlog import LogReader
+from plexus.live.identity import create_key, node_key, raw_public, short
+from plexus.live.neighbourhood import Neighbourhood
+from plexus.live.session import SESSION_FILE, found_session
+from plexus.metrics.files import named
+
+if TYPE_CHECKING:
+    from plexus.spec import ExperimentSpec
+    from plexus.traces.api import World
+
+LOOPBACK = "127.0.0.1"
+TICK_S = 0.25
+STOP_S = 20.0
+NURSERY_S = 60.0
+FULL_MESH = 16
+"""Up to this many nodes wait for all others before the first round."""
+
+
+class FleetConfig(Struct, frozen=True, kw_only=True):
+    """How to run a fleet."""
+
+    nodes: int | None = None
+    seconds: float = 60.0
+    rounds: int | None = None
+    out: Path | None = None
+    force: bool = False
+    shape: bool = False
+    churn: float | None = None
+
+
+class NodeResult(Struct, frozen=True, kw_only=True):
+    """What one process did."""
+
+    number: int
+    id: str
+    round: int
+    trained: int
+    aggregated: int
+    sent_bytes: int
+    received_bytes: int
+    starts: int
+    errors: int
+    exit_status: int | None
+
+
+class FleetResult(Struct, frozen=True, kw_only=True):
+    """What the fleet did."""
+
+    name: str
+    seconds: float
+    rounds: int
+    metric_name: str
+    metric: float | None
+    best_metric: float | None
+    nodes: list[NodeResult]
+    failed: bool
+    """A process ended otherwise than by leaving the session when told to."""
+    out: str
+
+
+class Member:
+    """One process of the fleet, over all its lives."""
+
+    def __init__(self, number: int, home: Path, id: str, command: list[str]) -> None:
+        self.number = number
+        self.home = home
+        self.id = id
+        self.command = command
+        self.process: asyncio.subprocess.Process | None = None
+        self.log = LogReader(home / "log.jsonl")
+        self.starts = 0
+        self.expected_exits: set[int] = set()
+        self.unexpected: list[int] = []
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+    async def start(self) -> None:
+        if self.is_running:
+            return
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        with (self.home / "log.jsonl").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *self.command, stdin=asyncio.subprocess.DEVNULL, stderr=log, env=environment
+            )
+        self.starts += 1
+
+    async def end(self, number: signal.Signals) -> None:
+        """Send a signal and wait for the end; a process that ends otherwise is noted."""
+        if self.process is None or not self.is_running:
+            return
+        self.process.send_signal(number)
+        try:
+            async with asyncio.timeout(STOP_S):
+                status = await self.process.wait()
+        except TimeoutError:
+            self.process.kill()
+            status = await self.process.wait()
+        if status != (0 if number is signal.SIGTERM else -number):
+            self.unexpected.append(status)
+        self.process = None
+
+    def notice_death(self) -> bool:
+        """Whether the process ended by itself since last asked."""
+        if self.process is None or self.process.returncode is None:
+            return False
+        self.unexpected.append(self.process.returncode)
+        self.process = None
+        return True
+
+    def result(self) -> NodeResult:
+        log = self.log
+        return NodeResult(
+            number=self.number,
+            id=self.id,
+            round=log.worked_on,
+            trained=log.trained,
+            aggregated=log.aggregated,
+            sent_bytes=log.sent_bytes,
+            received_bytes=log.received_bytes,
+            starts=self.starts,
+            errors=log.errors,
+            exit_status=self.unexpected[0] if self.unexpected else 0,
+        )
+
+
+class Fleet:
+    """Members, and the things around them."""
+
+    def __init__(self, spec: ExperimentSpec, out: Path, world: World | None) -> None:
+        self.spec = spec
+        self.out = out
+        self.nodes = spec.nodes
+        self.neighbourhood = Neighbourhood(world) if world is not None else None
+        self.members: list[Member] = []
+        self._nursery: asyncio.subprocess.Process | None = None
+        self._socket = out / "nursery.sock"
+
+    async def prepare(self) -> None:
+        """Keys, certificates, ports and the nursery."""
+        session = found_session(self.out / "session", self.spec.plain())
+        authority = Authority.load(self.out / "session")
+        await self._start_nursery()
+        ports = free_ports(self.nodes)
+        fronts = [(LOOPBACK, port) for port in ports]
+        if self.neighbourhood is not None:
+            fronts = await self.neighbourhood.open([(LOOPBACK, port) for port in ports])
+        joins = fronts[:FULL_MESH]
+        for number in range(self.nodes):
+            home = self.out / f"node-{number:02}"
+            home.mkdir()
+            public = raw_public(create_key(home / KEY_FILE).public_key())
+            certificate = authority.invite(public, session.digest, timedelta(days=7))
+            (home / CERTIFICATE_FILE).write_text(certificate)
+            command = self._command(number, home, ports[number], fronts, joins)
+            self.members.append(Member(number, home, short(node_key(public)), command))
+
+    def _command(
+        self, number: int, home: Path, port: int, fronts: list[Any], joins: list[Any]
+    ) -> list[str]:
+        options = {
+            "--home": home,
+            "--data": number,
+            "--listen": f"{LOOPBACK}:{port}",
+            "--advertise": f"{fronts[number][0]}:{fronts[number][1]}",
+            "--nursery": self._socket,
+        }
+        if self.neighbourhood is not None:
+            options["--source"] = self.neighbourhood.source(number)
+        command = [sys.executable, "-m", "plexus", "node", "start"]
+        command.append(str(self.out / "session" / SESSION_FILE))
+        for name, value in options.items():
+            command += [name, str(value)]
+        for host, join_port in joins:
+            if (host, join_port) != fronts[number]:
+                command += ["--join", f"{host}:{join_port}"]
+        return command
+
+    def wait_for_all(self) -> None:
+        """Let nobody begin before everybody is there (or, in a large fleet, enough of them)."""
+        for member in self.members:
+            member.command += ["--at-least", str(min(self.nodes, FULL_MESH) - 1)]
+
+    async def _start_nursery(self) -> None:
+        command = [sys.executable, "-m", "plexus.worker", "--nursery", str(self._socket)]
+        with (self.out / "nursery.log").open("ab") as log:
+            self._nursery = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.PIPE, stderr=log
+            )
+        until = time.monotonic() + NURSERY_S
+        while not self._socket.exists():
+            if self._nursery.returncode is not None or time.monotonic() > until:
+                raise PlexusError(f"the training workers did not start: {self.out / 'nursery.log'}")
+            await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(member.end(signal.SIGTERM) for member in self.members))
+        for member in self.members:
+            member.log.read()
+        if self.neighbourhood is not None:
+            await self.neighbourhood.close()
+        if self._nursery is not None:
+            if self._nursery.returncode is None:
+                self._nursery.kill()
+            await self._nursery.wait()
+
+    @property
+    def round(self) -> int:
+        return max((member.log.round for member in self.members), default=0)
+
+
+async def run_fleet(spec: ExperimentSpec, base_dir: Path, config: FleetConfig) -> FleetResult:
+    """Run a fleet from start to stop."""
+    from plexus.traces.world import build_world
+
+    nodes = config.nodes or spec.nodes
+    spec = msgspec.structs.replace(spec, nodes=nodes)
+    out = (config.out or Path("runs") / f"fleet-{spec.name}").resolve()
+    _claim(out, config.force)
+    world = None
+    if config.shape or config.churn:
+        world = build_world(spec.traces, nodes, spec.seed, base_dir)
+    fleet = Fleet(spec, out, world if config.shape else None)
+    began = time.monotonic()
+    try:
+        await fleet.prepare()
+        if config.churn and world is not None:
+            churn = Churn(fleet.members, world, spec.traces, spec.seed, config.churn)
+            await churn.begin()
+        else:
+            churn = None
+            fleet.wait_for_all()
+            await asyncio.gather(*(member.start() for member in fleet.members))
+        await _watch(fleet, config, churn, began)
+    finally:
+        await fleet.close()
+    return _result(fleet, time.monotonic() - began)
+
+
+async def _watch(fleet: Fleet, config: FleetConfig, churn: Churn | None, began: float) -> None:
+    while time.monotonic() - began < config.seconds:
+        await asyncio.sleep(TICK_S)
+        for member in fleet.members:
+            member.log.read()
+            if member.notice_death():
+                return
+        if config.rounds is not None and fleet.round >= config.rounds:
+            return
+        if churn is not None:
+            await churn.go_on(time.monotonic() - began)
+
+
+def _result(fleet: Fleet, seconds: float) -> FleetResult:
+    metrics = sorted(
+        (each for member in fleet.members for each in member.log.metrics), key=lambda each: each[0]
+    )
+    values = [value for _, value in metrics]
+    higher = all(member.log.higher_is_better for member in fleet.members)
+    return FleetResult(
+        name=fleet.spec.name,
+        seconds=seconds,
+        rounds=fleet.round,
+        metric_name=next((m.log.metric_name for m in fleet.members if m.log.metric_name), "metric"),
+        metric=values[-1] if values else None,
+        best_metric=(max(values) if higher else min(values)) if values else None,
+        nodes=[member.result() for member in fleet.members],
+        failed=any(member.unexpected for member in fleet.members),
+        out=str(fleet.out),
+    )
+
+
+def _claim(out: Path, force: bool) -> None:
+    if out.exists() and any(out.iterdir()):
+        if not force and (out / "session" / SESSION_FILE).exists():
+            raise PlexusError(f"{out}: there is a fleet here already; use --force or another --out")
+        if not (out / "session" / SESSION_FILE).exists():
+            raise PlexusError(f"{out}: not empty, and not of an earlier fleet")
+        shutil.rmtree(out)
+    with named(out):
+        out.mkdir(parents=True, exist_ok=True)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody uses at the moment."""
+    sockets = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
+    ports: list[int] = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

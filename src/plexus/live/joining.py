@@ -1,0 +1,110 @@
+"""Finding the others: from bootstrap addresses, or from what the node knew before it stopped.
+
+A node that was given addresses to join does not go online before it has reached somebody. Alone it would
+train rounds by itself, and their numbers would outrun those of the session it looks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from plexus.live import addresses
+from plexus.live.addresses import Address
+from plexus.live.hub import Hub
+from plexus.live.log import Log
+from plexus.live.runtime import Runtime
+from plexus.protocol import wire
+from plexus.protocol.messages import ViewRequest
+from plexus.protocol.view import Snapshot, View
+
+RETRY_S, MAX_RETRY_S = 0.25, 5.0
+REPLY_S = 2.0
+"""How long to wait for views and for the measurement of bandwidth."""
+ALONE_AFTER_S = 10.0
+"""A node without addresses to join looks for those it knew for this long, then goes online alone."""
+KNOWN_TRIED = 16
+ASKED = 8
+
+
+class Joining:
+    """What happens between the start of a peer and its going online."""
+
+    def __init__(
+        self, hub: Hub, runtime: Runtime, view: View, join: list[Address], rng: Random, log: Log
+    ) -> None:
+        self._hub = hub
+        self._runtime = runtime
+        self._view = view
+        self._join = join
+        self._rng = rng
+        self._log = log
+        self._replies = 0
+        self.reason = ""
+        """Why nobody has been reached yet."""
+
+    async def reach(self, at_least: int) -> None:
+        """Return when links to `at_least` others are up, or when there is nobody to wait for."""
+        loop = asyncio.get_running_loop()
+        known = self._known()
+        needed = max(at_least, 1 if self._join else 0)
+        give_up = None if needed else loop.time() + ALONE_AFTER_S
+        pause_s = RETRY_S
+        targets = [*self._join, *(address for address in known if address not in self._join)]
+        while targets and len(self._hub.links) < max(needed, 1):
+            await self._try(targets)
+            if give_up is not None and loop.time() > give_up:
+                break
+            if len(self._hub.links) < needed:
+                self._log.debug("joining", linked=len(self._hub.links), reason=self.reason)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, MAX_RETRY_S)
+
+    async def ask_for_views(self) -> None:
+        """Ask those who are linked whom they know, and wait for their answers for a while."""
+        self._runtime.on_view = self._on_view
+        asked = ask_for_views(self._hub, self._runtime, self._rng)
+        await self._until(lambda: self._replies >= asked)
+        self._runtime.on_view = None
+
+    async def measure(self) -> None:
+        """Measure this node's bandwidth with one of those who are linked."""
+        meter = self._runtime.meter
+        links = list(self._hub.links.values())
+        if links and not meter.is_measured:
+            self._rng.choice(links).measure()
+            await self._until(lambda: meter.is_measured)
+
+    def _on_view(self, snapshot: Snapshot) -> None:
+        self._replies += 1
+        self._view.merge(snapshot)
+
+    async def _try(self, targets: list[Address]) -> None:
+        linked = {addresses.unpack(link.hello.address) for link in self._hub.links.values()}
+        attempts = [
+            self._hub.dialler.introduce(address) for address in targets if address not in linked
+        ]
+        reasons = [reason for reason in await asyncio.gather(*attempts) if reason]
+        self.reason = reasons[0] if reasons else ""
+
+    def _known(self) -> list[Address]:
+        roster = self._runtime.roster
+        found = [addresses.unpack(roster.address_of(n)) for n in range(1, len(roster))]
+        known = [address for address in found if address is not None]
+        return self._rng.sample(known, min(len(known), KNOWN_TRIED))
+
+    async def _until(self, is_done: Callable[[], bool]) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + REPLY_S
+        while not is_done() and loop.time() < until:
+            await asyncio.sleep(0.02)
+
+
+def ask_for_views(hub: Hub, runtime: Runtime, rng: Random) -> int:
+    """Ask some of those who are linked whom they know; says how many were asked."""
+    frame = wire.encode(ViewRequest(), runtime.roster)
+    keys = rng.sample(sorted(hub.links), min(len(hub.links), ASKED))
+    for key in keys:
+        hub.send(key, frame)
+    return len(keys)

@@ -1,0 +1,60 @@
+"""Bounds on everything that a peer, or somebody who wants to be one, can make this node spend."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """The defaults suit models of up to some hundred megabytes and sessions of some thousand nodes."""
+
+    max_frame_bytes: int = 4 * 2**20
+    """The largest frame accepted from an admitted peer. The largest there is carries a view: 42 bytes a
+    node, so 100,000 nodes."""
+
+    max_greeting_bytes: int = 1024
+    """The largest frame accepted before a link is up."""
+
+    max_links: int = 256
+    """Links kept at a time. The one idle for longest makes room for a new one."""
+
+    max_handshakes: int = 128
+    """Connections that have not yet been admitted, at a time; further ones are closed at once."""
+
+    max_handshakes_per_host: int = 32
+    """The same, from one address: one host cannot keep others out."""
+
+    handshake_timeout_s: float = 10.0
+    """From accepting or dialling until the link is up."""
+
+    heartbeat_s: float = 3.0
+    """Something is sent on every link this often."""
+
+    silent_after_s: float = 10.0
+    """A link on which nothing arrived for this long is dead."""
+
+    max_unsent_bytes: int = 16 * 2**20
+    """Messages waiting for a link that does not take them; more, and the link is given up."""
+
+    max_waiting_messages: int = 64
+    """Messages waiting for one peer to be dialled; the oldest are dropped."""
+
+    max_transfers: int = 4
+    """Models on the way at a time on one link, in each direction."""
+
+    memory_bytes: int = 256 * 2**20
+    """Buffers for models that are arriving; at least two models, whatever their size. Further senders
+    wait their turn."""
+
+    redial_s: float = 0.5
+    """Shortest time between two attempts to reach a peer; doubles up to the longest."""
+
+    max_redial_s: float = 2.0
+    """Longest time between two attempts to reach a peer. Short, because nobody dials without having
+    something to say, and a partition that has healed should be noticed."""
+
+    connect_timeout_s: float = 3.0
+    """For the TCP connection alone."""
+
+    max_nodes: int = 100_000
+    """Nodes that this node remembers."""

@@ -1,0 +1,127 @@
+"""Models as a live peer holds them: the bytes of a safetensors file, never a pickle.
+
+All models of a session have the same tensors, hence the same header. A model from a peer is accepted only
+if its header is, byte for byte, the one of this node's own initial model: nothing of it is interpreted.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plexus.errors import PlexusError
+
+_LENGTH_BYTES = 8
+_TYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U8": "u1",
+    "BOOL": "u1",
+}
+
+
+class LiveModel:
+    """An encoded model and its seal."""
+
+    __slots__ = ("data", "seal")
+
+    def __init__(self, data: memoryview, seal: bytes) -> None:
+        self.data = data
+        self.seal = seal
+
+
+class ModelLayout:
+    """Where the numbers are in an encoded model, as runs of one type."""
+
+    def __init__(self, model: bytes | memoryview) -> None:
+        length = int.from_bytes(model[:_LENGTH_BYTES], "little")
+        self.size_bytes = len(model)
+        self.header = bytes(model[: _LENGTH_BYTES + length])
+        tensors = json.loads(self.header[_LENGTH_BYTES:])
+        tensors.pop("__metadata__", None)
+        spans = sorted((*t["data_offsets"], name, t["dtype"]) for name, t in tensors.items())
+        self.runs: list[tuple[np.dtype[Any], int, int]] = []
+        for start, stop, name, kind in spans:
+            if kind not in _TYPES:
+                raise PlexusError(f"the model's tensor {name} is {kind}, which cannot be averaged")
+            self._add(np.dtype(_TYPES[kind]), len(self.header) + start, len(self.header) + stop)
+
+    def _add(self, dtype: np.dtype[Any], start: int, stop: int) -> None:
+        if self.runs and self.runs[-1][0] == dtype and self.runs[-1][2] == start:
+            self.runs[-1] = (dtype, self.runs[-1][1], stop)
+        else:
+            self.runs.append((dtype, start, stop))
+
+    def numbers(self, data: memoryview) -> list[NDArray[Any]]:
+        """The runs of `data`, as arrays over its memory."""
+        return [np.frombuffer(data[start:stop], dtype) for dtype, start, stop in self.runs]
+
+    def flaw(self, data: memoryview) -> str | None:
+        """What is wrong with a model from outside, if anything."""
+        if len(data) != self.size_bytes or data[: len(self.header)] != self.header:
+            return "it has other tensors than this session's model"
+        for numbers in self.numbers(data):
+            with np.errstate(all="ignore"):
+                # A sum is not finite if any number is not.
+                if numbers.dtype.kind == "f" and not np.isfinite(numbers.sum(dtype=np.float64)):
+                    return "it has numbers that are not finite"
+        return None
+
+
+class RunningSum:
+    """The mean of models that arrive one by one, in the memory of one: the first is added to in place.
+
+    The same arithmetic as `learn.aggregation`: one addition after the other, then one division.
+    """
+
+    def __init__(self, layout: ModelLayout, weighted: bool = False) -> None:
+        self._layout = layout
+        self._weighted = weighted
+        self._data: memoryview | None = None
+        self._sums: list[NDArray[Any]] = []
+        self._weight = 0
+        self.count = 0
+
+    def add(self, data: memoryview, samples: int, owned: bool) -> bool:
+        """Add a model. Says whether its memory was taken over, which happens only if it is `owned`."""
+        weight = samples if self._weighted else 1
+        self._weight += weight
+        self.count += 1
+        if self._data is None:
+            self._data = data = data if owned else memoryview(bytearray(data))
+            # Whole numbers are summed apart, as floating point, and rounded at the end.
+            self._sums = [_summable(numbers) for numbers in self._layout.numbers(data)]
+            if weight != 1:
+                for total in self._sums:
+                    total *= weight
+            return owned
+        for total, numbers in zip(self._sums, self._layout.numbers(data), strict=True):
+            if weight == 1:
+                total += numbers
+            else:
+                total += numbers * total.dtype.type(weight)
+        return False
+
+    def mean(self) -> memoryview:
+        """The mean, in the memory of the first model; the sum cannot be used afterwards."""
+        assert self._data is not None, "a mean of nothing"
+        for total, numbers in zip(self._sums, self._layout.numbers(self._data), strict=True):
+            total /= total.dtype.type(self._weight)
+            if total is not numbers and total.dtype != numbers.dtype:
+                numbers[:] = np.rint(total) if numbers.dtype.kind in "iu" else total
+        data, self._data, self._sums = self._data, None, []
+        return data
+
+
+def _summable(numbers: NDArray[Any]) -> NDArray[Any]:
+    if numbers.dtype.kind == "f" and numbers.dtype.itemsize >= 4:
+        return numbers
+    return numbers.astype(np.float64 if numbers.dtype.itemsize > 2 else np.float32)

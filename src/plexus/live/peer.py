@@ -1,0 +1,325 @@
+"""One live peer: a node of the session, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from plexus.errors import PlexusError
+from plexus.live import addresses, joining
+from plexus.live.addresses import Address
+from plexus.live.admission import Admission
+from plexus.live.buffers import Buffers
+from plexus.live.channel import SetUp
+from plexus.live.control import lock_home, serve_control, serve_metrics, socket_path
+from plexus.live.frames import Hello
+from plexus.live.hub import Hub
+from plexus.live.joining import Joining
+from plexus.live.limits import Limits
+from plexus.live.log import Log
+from plexus.live.models import LiveModel, ModelLayout
+from plexus.live.roster import LiveRoster
+from plexus.live.runtime import Runtime
+from plexus.live.seals import seal
+from plexus.live.session import Session
+from plexus.live.status import Observer, Status
+from plexus.live.store import Store
+from plexus.live.trainer import Trainer
+from plexus.protocol import wire
+from plexus.protocol.api import BandwidthMeasured, Durable, WentOffline, WentOnline
+from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.protocol.messages import NO_ADDRESS, ViewReply
+from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.view import View
+
+HOUSEKEEPING_S = 2.0
+ANNOUNCE_EVERY_S = 60.0
+LEAVE_S = 2.0
+OWN_EVENT = 2**62
+"""This node knows its own address better than any view."""
+
+
+class PeerConfig(Struct, frozen=True, kw_only=True):
+    """Everything a peer is told at its start."""
+
+    home: Path
+    session: Session
+    parameters: PlexusParameters
+    spec: str
+    """The session file's text, for the training worker."""
+    data: str
+    listen: Address
+    advertise: Address | None = None
+    """None: where others see this node come from, with the port it listens at."""
+    dial_only: bool = False
+    """Nobody can reach this node; it dials everybody and never aggregates."""
+    join: list[Address] = []
+    at_least: int = 0
+    """Go online when links to this many others are up."""
+    bandwidth_bytes_per_s: int | None = None
+    """None: measured."""
+    evaluate_every: int = 10
+    metrics: Address | None = None
+    source: str | None = None
+    """The local address that this node dials from."""
+    nursery: Path | None = None
+    limits: Limits = Limits()
+
+
+class Peer:
+    """Wires the parts and leads them through joining, being online and leaving."""
+
+    def __init__(self, config: PeerConfig, log: Log) -> None:
+        self._config = config
+        self._log = log
+        self._lock = lock_home(config.home)
+        socket_path(config.home)  # too long a path is better found out now
+        self._admission = Admission(config.home, config.session)
+        self._store = Store(config.home, config.session.digest, self._on_store_error)
+        self._roster = LiveRoster(
+            config.session.digest, self._admission.key, config.limits.max_nodes
+        )
+        self._rng = Random(int.from_bytes(os.urandom(8), "big"))
+        self._view = self._saved_view()
+        self._stop = asyncio.Event()
+        self._node: PlexusNode | None = None
+        self._announced_at = 0.0
+        self._port = 0
+
+    async def run(self) -> None:
+        """From start to stop; returns when the node has left."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_loop_error)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        self._observer = Observer(self._roster, self._log)
+        setup = SetUp(self._config.spec, self._config.data)
+        self._trainer = Trainer(
+            setup, self._log, self._on_trained, self._on_evaluated, self._config.nursery
+        )
+        initial = await self._trainer.start()
+        try:
+            await self._run(LiveModel(memoryview(initial), seal(initial)))
+        finally:
+            await self._trainer.close()
+            self._store.close()
+            os.close(self._lock)
+
+    async def _run(self, initial: LiveModel) -> None:
+        config = self._config
+        layout = ModelLayout(initial.data)
+        buffers = Buffers(layout.size_bytes, config.limits.memory_bytes)
+        self._runtime = Runtime(
+            self._roster, layout, buffers, self._store, self._log, self._on_fact
+        )
+        self._runtime.trainer = self._trainer
+        self._hub = self._runtime.hub = Hub(
+            self._admission, config.limits, self._runtime, self, self._log, config.source
+        )
+        self._status = Status(
+            config.session.name, "joining", self._hub, self._runtime, self._trainer, self._observer
+        )
+        listening = await self._hub.listen(config.listen)
+        self._port = listening[1]
+        self._advertise(config.advertise or listening)
+        self._log.info("listening", address=addresses.show(listening), node=self._admission.key)
+        self._joining = Joining(
+            self._hub, self._runtime, self._view, list(config.join), self._rng, self._log
+        )
+        servers = [await serve_control(config.home, self._picture, self._stop.set)]
+        if config.metrics is not None:
+            servers.append(await serve_metrics(config.metrics, self._picture))
+        keeping = asyncio.create_task(self._keep_house())
+        try:
+            if await self._join():
+                self._go_online(initial)
+                await self._stop.wait()
+                await self._leave()
+        finally:
+            keeping.cancel()
+            await self._hub.close("this node is leaving")
+            for server in servers:
+                server.close()
+            self._runtime.close()
+            self._log.info("stopped", **self._status.counts())
+
+    # Joining
+
+    async def _join(self) -> bool:
+        """Says whether the others were found before somebody wanted the peer to stop."""
+        config, steps = self._config, self._joining
+
+        async def join() -> None:
+            await steps.reach(config.at_least)
+            await steps.ask_for_views()
+            if config.bandwidth_bytes_per_s is None:
+                await steps.measure()
+
+        joined = asyncio.ensure_future(join())
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait((joined, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not joined.done():
+            joined.cancel()
+            return False
+        joined.result()
+        return not self._stop.is_set()
+
+    def _go_online(self, initial: LiveModel) -> None:
+        held = self._store.model()
+        state = self._store.state
+        durable = Durable(state.counter, state.round if held else 0, held or initial)
+        self._node = PlexusNode(
+            me=0,
+            parameters=self._config.parameters,
+            roster=self._roster,
+            view=self._view,
+            bandwidth_bytes_per_s=self._bandwidth(),
+            initial_model=initial,
+            rng=self._rng,
+            durable=durable,
+            address=self._hub.advertised,
+        )
+        self._runtime.view_frame = self._view_frame
+        self._runtime.node = self._node
+        self._announced_at = time.monotonic()
+        self._status.enter("online")
+        self._log.info(
+            "online",
+            counter=state.counter + 1,
+            round=durable.round,
+            bandwidth_bytes_per_s=self._bandwidth(),
+            known=len(self._roster) - 1,
+        )
+        self._runtime.step(WentOnline())
+        loop = asyncio.get_running_loop()
+        # Nodes that join at the same moment miss each other's advertisement: look again.
+        for share in (0.05, 0.5, 0.9):
+            delay_s = share * self._config.parameters.start_delay_s
+            loop.call_later(delay_s, joining.ask_for_views, self._hub, self._runtime, self._rng)
+
+    def _bandwidth(self) -> int:
+        if self._config.dial_only:
+            return 0  # nobody could send this node its model
+        declared = self._config.bandwidth_bytes_per_s
+        return self._runtime.meter.bytes_per_s if declared is None else declared
+
+    async def _leave(self) -> None:
+        self._status.enter("leaving")
+        self._runtime.step(WentOffline())
+        self._runtime.stop()
+        await self._hub.flush(LEAVE_S)
+
+    # What the hub asks and tells
+
+    def address_of(self, key: bytes) -> Address | None:
+        return self._roster.where(key)
+
+    def link_up(self, key: bytes, hello: Hello) -> None:
+        number = self._roster.number(key)
+        self._roster.learn_address(number, 1, hello.address)
+        seen = addresses.unpack(hello.observed)
+        if seen is not None and self._hub.advertised == NO_ADDRESS:
+            self._advertise((seen[0], self._port))
+
+    def link_down(self, key: bytes, reason: str) -> None:
+        """The protocol finds out by itself."""
+
+    def _advertise(self, address: Address) -> None:
+        if not self._config.dial_only and not addresses.is_unspecified(address):
+            self._hub.advertised = addresses.pack(address)
+            self._roster.learn_address(0, OWN_EVENT, self._hub.advertised)
+
+    # Learning
+
+    def _on_fact(self, fact: Fact) -> None:
+        self._observer.fact(fact)
+        every = self._config.evaluate_every
+        if isinstance(fact, AggregationCompleted) and fact.round % every == 0:
+            self._trainer.evaluate(fact.round, fact.model)
+
+    def _on_trained(self, round: int, model: LiveModel) -> None:
+        self._observer.trained += 1
+        self._runtime.trained(round, model)
+
+    def _on_evaluated(self, round: int, value: float, loss: float) -> None:
+        assert self._trainer.ready is not None
+        self._observer.evaluated(self._trainer.ready, round, value, loss)
+
+    # Housekeeping
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            try:
+                self._look_after()
+            except Exception:
+                self._log.exception("failure", where="housekeeping")
+
+    def _look_after(self) -> None:
+        try:
+            if self._admission.adopt_from_disk():
+                self._log.info("revocations", number=self._admission.revocations_number)
+        except PlexusError as error:
+            self._log.warning("revocations_not_read", reason=str(error))
+        if self._admission.expires_s <= time.time():
+            self._log.warning("certificate_expired")
+            self._stop.set()
+        if self._node is None or self._runtime.node is None:
+            return
+        self._announce_bandwidth(self._node)
+        if self._config.dial_only:
+            for node in self._node.membership.view.actives()[: self._config.limits.max_links]:
+                key = self._roster.keys[node]
+                address = self._roster.where(key)
+                if node != 0 and key not in self._hub.links and address is not None:
+                    self._hub.dialler.dial(address, key)
+
+    def _announce_bandwidth(self, node: PlexusNode) -> None:
+        """Advertise anew when the bandwidth turns out to be less than half or more than double."""
+        told, found = node.membership.bandwidth_bytes_per_s, self._bandwidth()
+        if found == told or told // 2 <= found <= 2 * told:
+            return
+        if time.monotonic() - self._announced_at >= ANNOUNCE_EVERY_S:
+            self._announced_at = time.monotonic()
+            self._log.info("bandwidth", bytes_per_s=found)
+            self._runtime.step(BandwidthMeasured(found))
+
+    # Views on disk
+
+    def _saved_view(self) -> View:
+        view = View.of(1)
+        frame = self._store.state.view
+        if frame:
+            body, _ = wire.decode(frame[wire.LENGTH_BYTES :], self._roster)
+            assert isinstance(body, ViewReply)
+            view.merge(body.view)
+        return view
+
+    def _view_frame(self) -> bytes:
+        assert self._node is not None
+        return wire.encode(ViewReply(self._node.membership.view.snapshot()), self._roster)
+
+    def _picture(self) -> dict[str, Any]:
+        picture = self._status.picture()
+        if self._status.phase == "joining":
+            reason = self._joining.reason
+            picture["waiting_for"] = [{"what": "a member of the session", "reason": reason}]
+        return picture
+
+    def _on_store_error(self, error: BaseException) -> None:
+        self._log.warning("state_not_written", reason=str(error))
+
+    def _on_loop_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._log.warning(
+            "failure", where=context.get("message"), reason=repr(context.get("exception"))
+        )
+        self._log.errors += 1

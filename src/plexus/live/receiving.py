@@ -1,0 +1,210 @@
+"""Models that this side of a link receives: granted when there is room, checked while they arrive.
+
+Nothing is received that was not granted, so back-pressure reaches the sender as a late grant, and the
+memory that peers can take is the size of the buffers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from plexus.live.buffers import Buffers, Ticket
+from plexus.live.frames import ID_BYTES, FrameError, Kind, number_of, numbered
+from plexus.live.models import LiveModel
+from plexus.live.seals import SEAL_BYTES, SealCheck
+from plexus.live.sending import PROBE_BYTES
+
+ACKNOWLEDGE_BYTES, ACKNOWLEDGE_S = 2**20, 0.002
+
+# Where bytes go that nobody wants: those of measurements, and of models declined meanwhile.
+_scratch = memoryview(bytearray(2**20))
+
+
+class Receiver(Protocol):
+    """Who gets the models."""
+
+    def wants(self, message: bytes) -> Any:
+        """A tag for the model of this message, or None if it is not worth receiving; WireError if there
+        is no such message."""
+
+    def arrived(self, message: bytes, model: LiveModel, ticket: Ticket) -> None:
+        """A model, and the ticket of the buffer it is in."""
+
+    def corrupt(self) -> None:
+        """A model did not fit its seal."""
+
+    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
+
+
+class Incoming:
+    """A model on its way in."""
+
+    __slots__ = (
+        "check",
+        "granted",
+        "message",
+        "number",
+        "received_bytes",
+        "seal",
+        "started_at",
+        "tag",
+        "ticket",
+    )
+
+    def __init__(self, number: int, seal: bytes, message: bytes) -> None:
+        self.number = number
+        self.seal = seal
+        self.check = SealCheck(seal)
+        self.message = message
+        self.tag: Any = None
+        self.granted = False
+        self.received_bytes = 0
+        self.started_at = 0.0
+        self.ticket: Ticket | None = None
+
+    @property
+    def is_probe(self) -> bool:
+        return not self.message
+
+    @property
+    def buffer(self) -> memoryview:
+        assert self.ticket is not None
+        assert self.ticket.buffer is not None, "a model arrives in the buffer it was granted"
+        return self.ticket.buffer
+
+
+class Receiving:
+    """The incoming half of a link's models."""
+
+    def __init__(
+        self, send: Callable[[bytes], None], receiver: Receiver, buffers: Buffers, most: int
+    ) -> None:
+        self._send = send
+        self._receiver = receiver
+        self._buffers = buffers
+        self._most = most
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
+        self._unacknowledged = self._unacknowledged_bytes = 0
+        self._soon: asyncio.TimerHandle | None = None
+        self.under_way: dict[int, Incoming] = {}
+
+    def decline(self, is_obsolete: Callable[[Any], bool]) -> None:
+        """Tell the senders of models that are no longer wanted to stop."""
+        for incoming in list(self.under_way.values()):
+            if not incoming.is_probe and is_obsolete(incoming.tag):
+                self._end(incoming, Kind.DECLINE)
+
+    def on_offer(self, payload: bytearray) -> None:
+        number = number_of(payload)
+        seal = bytes(payload[ID_BYTES : ID_BYTES + SEAL_BYTES])
+        if len(seal) < SEAL_BYTES or number in self.under_way:
+            raise FrameError("a malformed offer")
+        if len(self.under_way) >= self._most:
+            raise FrameError(f"more than {self._most} models at a time")
+        incoming = Incoming(number, seal, bytes(payload[ID_BYTES + SEAL_BYTES :]))
+        self.under_way[number] = incoming
+        if incoming.is_probe:
+            self._grant(incoming)
+            return
+        incoming.tag = self._receiver.wants(incoming.message)
+        if incoming.tag is not None:
+            incoming.ticket = Ticket(lambda: self._grant(incoming))
+            self._buffers.request(incoming.ticket)
+        else:
+            self._end(incoming, Kind.DECLINE)
+
+    def sink(self, number: int, length: int) -> memoryview:
+        """Where the next chunk of the model with this number belongs."""
+        incoming = self.under_way.get(number)
+        if incoming is None or incoming.is_probe:
+            if length > len(_scratch):
+                raise FrameError("a chunk is too large")
+            size = PROBE_BYTES if incoming else length
+        else:
+            size = self._buffers.size_bytes
+        if incoming is None:
+            return _scratch[:length]
+        if not incoming.granted:
+            raise FrameError("a chunk of a model that was not granted")
+        if incoming.received_bytes + length > size:
+            raise FrameError("more bytes than the model has")
+        if incoming.is_probe:
+            return _scratch[:length]
+        return incoming.buffer[incoming.received_bytes : incoming.received_bytes + length]
+
+    def on_chunk(self, number: int, length: int) -> None:
+        self._unacknowledged += 1
+        self._unacknowledged_bytes += length
+        incoming = self.under_way.get(number)
+        if incoming is None:
+            return
+        if not incoming.received_bytes:
+            incoming.started_at = self._now()
+        incoming.received_bytes += length
+        if incoming.is_probe:
+            if incoming.received_bytes == PROBE_BYTES:
+                self._measure(incoming, length)
+                self._end(incoming, Kind.DONE)
+            return
+        buffer, filled = incoming.buffer, incoming.received_bytes
+        incoming.check.update(buffer[filled - length : filled])
+        if filled == len(buffer):
+            self._measure(incoming, length)
+            self._complete(incoming)
+
+    def acknowledge(self) -> None:
+        """Tell the sender how many chunks came since the last time: when they are many, or soon."""
+        if self._unacknowledged_bytes >= ACKNOWLEDGE_BYTES:
+            self._acknowledge_now()
+        elif self._unacknowledged and self._soon is None:
+            self._soon = self._loop.call_later(ACKNOWLEDGE_S, self._acknowledge_now)
+
+    def _acknowledge_now(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        self._send(numbered(Kind.RECEIVED, self._unacknowledged))
+        self._unacknowledged = self._unacknowledged_bytes = 0
+
+    def on_cancel(self, payload: bytearray) -> None:
+        incoming = self.under_way.get(number_of(payload))
+        if incoming is not None:
+            self._end(incoming, None)
+
+    def close(self) -> None:
+        """The link is gone."""
+        if self._soon is not None:
+            self._soon.cancel()
+        for incoming in list(self.under_way.values()):
+            self._end(incoming, None)
+
+    def _grant(self, incoming: Incoming) -> None:
+        incoming.granted = True
+        self._send(numbered(Kind.GRANT, incoming.number))
+
+    def _measure(self, incoming: Incoming, last_bytes: int) -> None:
+        # From the first chunk to the last: what came in between took this long.
+        took_s = self._now() - incoming.started_at
+        if took_s > 0:
+            self._receiver.measured(incoming.received_bytes - last_bytes, took_s, sent=False)
+
+    def _complete(self, incoming: Incoming) -> None:
+        if not incoming.check.fits():
+            self._end(incoming, None)
+            self._receiver.corrupt()
+            return
+        del self.under_way[incoming.number]
+        self._send(numbered(Kind.DONE, incoming.number))
+        assert incoming.ticket is not None
+        model = LiveModel(incoming.buffer, incoming.seal)
+        self._receiver.arrived(incoming.message, model, incoming.ticket)
+
+    def _end(self, incoming: Incoming, answer: Kind | None) -> None:
+        del self.under_way[incoming.number]
+        if answer is not None:
+            self._send(numbered(answer, incoming.number))
+        if incoming.ticket is not None:
+            self._buffers.withdraw(incoming.ticket)

@@ -1,0 +1,315 @@
+"""Performs the effects of one node in real time: the live half of the contract in `protocol.api`."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from plexus.live.aggregating import Aggregator, Contribution
+from plexus.live.buffers import Buffers, Ticket
+from plexus.live.hub import Hub
+from plexus.live.identity import short
+from plexus.live.log import Log
+from plexus.live.meter import Meter
+from plexus.live.models import LiveModel, ModelLayout
+from plexus.live.progress import Progress
+from plexus.live.roster import LiveRoster
+from plexus.live.store import Store
+from plexus.live.trainer import Trainer
+from plexus.protocol import wire
+from plexus.protocol.api import (
+    Aggregate,
+    Aggregated,
+    CancelTimer,
+    Effect,
+    Event,
+    Node,
+    Received,
+    Report,
+    Save,
+    Send,
+    SetTimer,
+    TimerFired,
+    TimerKey,
+    Train,
+    Trained,
+)
+from plexus.protocol.messages import (
+    Ack,
+    AggregateRequest,
+    Message,
+    NodeId,
+    TrainRequest,
+    ViewReply,
+)
+from plexus.protocol.view import Snapshot
+from plexus.protocol.wire import WireError
+
+OBSOLETE, DECLINED = "the round has moved on", "declined"
+MODEL_MESSAGES = (TrainRequest, AggregateRequest)
+Tag = tuple[type[Message], int]
+"""Kind and round of a model message under way."""
+
+
+class Runtime:
+    """One node, its timers, its models and its network."""
+
+    def __init__(
+        self,
+        roster: LiveRoster,
+        layout: ModelLayout,
+        buffers: Buffers,
+        store: Store,
+        log: Log,
+        observe: Callable[[Any], None],
+    ) -> None:
+        self.roster = roster
+        self.buffers = buffers
+        self.meter = Meter(store.state.bandwidth_bytes_per_s)
+        self.progress = Progress(store.state.round)
+        self.node: Node | None = None
+        """Set while the node is online."""
+        self.hub: Hub | None = None
+        self.trainer: Trainer | None = None
+        self.on_view: Callable[[Snapshot], None] | None = None
+        """Who wants to see views before the node is online."""
+        self.view_frame: Callable[[], bytes] = bytes
+        """The node's view, encoded, for the store."""
+        self.timers: dict[TimerKey, tuple[asyncio.TimerHandle, float]] = {}
+        self.handled = 0
+        self._layout = layout
+        self._store = store
+        self._log = log
+        self._observe = observe
+        self._aggregator = Aggregator(layout, buffers, self._on_aggregated)
+        self._loop = asyncio.get_running_loop()
+        self._perform_one: dict[type[Effect], Callable[[Any], None]] = {
+            Send: self._send,
+            SetTimer: self._set_timer,
+            CancelTimer: self._cancel_timer,
+            Train: self._train,
+            Aggregate: self._aggregate,
+            Save: self._save,
+            Report: lambda effect: self._observe(effect.fact),
+        }
+
+    # Events in, effects out
+
+    def step(self, event: Event) -> None:
+        """Let the node handle an event and perform what it wants done."""
+        self.perform(self._handle(event))
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            try:
+                self._perform_one[type(effect)](effect)
+            except Exception:
+                self._log.exception("failure", where=type(effect).__name__)
+
+    def stop(self) -> None:
+        """The node is offline: nothing of what it had under way arrives."""
+        self.node = None
+        for handle, _ in self.timers.values():
+            handle.cancel()
+        self.timers.clear()
+        if self.trainer is not None:
+            self.trainer.interrupt()
+
+    @property
+    def errors(self) -> int:
+        """Exceptions that should not have happened, and that the peer survived."""
+        return self._log.errors
+
+    def close(self) -> None:
+        self._aggregator.close()
+
+    def _handle(self, event: Event) -> list[Effect]:
+        if self.node is None:
+            return []
+        self.handled += 1
+        try:
+            return self.node.handle(self._loop.time(), event)
+        except Exception:
+            self._log.exception("failure", where=f"handling {type(event).__name__}")
+            return []
+
+    def _receive(self, src: NodeId, body: Message, size_bytes: int = 0) -> None:
+        if self.progress.notice(body):
+            self._drop_obsolete()
+        self.step(Received(src, body, size_bytes))
+
+    # Effects
+
+    def _send(self, effect: Send) -> None:
+        body = effect.body
+        others = [node for node in effect.to if node != 0]
+        if len(others) < len(effect.to):
+            self._loop.call_soon(self._send_to_self, body)
+        if isinstance(body, MODEL_MESSAGES):
+            # Whoever takes part in a round knows that the one before is complete.
+            if self.progress.notice(body):
+                self._drop_obsolete()
+            frame = wire.encode(body, self.roster, len(body.model.data))
+            tag: Tag = (type(body), body.round)
+            for node in others:
+                key = self.roster.keys[node]
+                self._hub.send_model(key, frame[wire.LENGTH_BYTES :], body.model, tag)
+        else:
+            frame = wire.encode(body, self.roster)
+            for node in others:
+                self._hub.send(self.roster.keys[node], frame)
+
+    def _send_to_self(self, body: Any) -> None:
+        if isinstance(body, AggregateRequest):
+            self._deliver_contribution(0, body, Contribution(body.model, None))
+        else:
+            self._receive(0, body)
+
+    @property
+    def _hub(self) -> Hub:
+        assert self.hub is not None
+        return self.hub
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        self._cancel_timer(CancelTimer(effect.key))
+        handle = self._loop.call_later(effect.delay_s, self._fire, effect.key)
+        self.timers[effect.key] = (handle, self._loop.time())
+
+    def _cancel_timer(self, effect: CancelTimer) -> None:
+        found = self.timers.pop(effect.key, None)
+        if found is not None:
+            found[0].cancel()
+
+    def _fire(self, key: TimerKey) -> None:
+        self.timers.pop(key, None)
+        self.step(TimerFired(key))
+
+    def _train(self, effect: Train) -> None:
+        assert self.trainer is not None
+        self.trainer.train(effect.round, effect.model)
+
+    def trained(self, round: int, model: LiveModel) -> None:
+        """The worker has finished."""
+        assert self.trainer is not None
+        assert self.trainer.ready is not None
+        self.step(Trained(round, model, self.trainer.ready.samples))
+
+    def _aggregate(self, effect: Aggregate) -> None:
+        if self.progress.advance(effect.round):
+            self._drop_obsolete()
+        self._aggregator.finish(effect.round, effect.models)
+
+    def _on_aggregated(self, round: int, model: LiveModel | None, flaw: str | None) -> None:
+        if model is None:
+            self._log.warning("aggregation_failed", round=round, reason=flaw)
+        else:
+            self.step(Aggregated(round, model))
+
+    def _save(self, effect: Save) -> None:
+        state = effect.state
+        if state.counter != self._store.state.counter:
+            self._store.save_counter(state.counter, self.view_frame(), self.meter.bytes_per_s)
+            self._log.info("counter", counter=state.counter)
+        if state.round > self._store.state.round:
+            self._store.save_model(state.round, state.model, self.view_frame())
+            if self._log.is_detailed:
+                self._log.debug("holds", round=state.round, crc=zlib.crc32(state.model.data))
+
+    def _drop_obsolete(self) -> None:
+        is_obsolete = self.progress.is_obsolete
+        for link in list(self._hub.links.values()):
+            link.sending.cancel(lambda tag: is_obsolete(*tag), OBSOLETE)
+            link.receiving.decline(lambda tag: is_obsolete(*tag))
+
+    # What the links bring
+
+    def message(self, src: bytes, payload: bytes) -> None:
+        body, _ = wire.decode(payload, self.roster)
+        if hasattr(body, "model"):
+            raise WireError(f"a {type(body).__name__} without its model")
+        if self.node is None:
+            if isinstance(body, ViewReply) and self.on_view is not None:
+                self.on_view(body.view)
+            return
+        self._receive(self.roster.number(src), body, len(payload) + wire.LENGTH_BYTES)
+
+    def wants(self, src: bytes, payload: bytes) -> Tag | None:
+        body, model_bytes = wire.decode(payload, self.roster)
+        if not isinstance(body, MODEL_MESSAGES):
+            raise WireError(f"a model with a {type(body).__name__}")
+        if model_bytes != self._layout.size_bytes:
+            raise WireError(
+                f"a model of {model_bytes} bytes: this session's has {self._layout.size_bytes}"
+            )
+        tag: Tag = (type(body), body.round)
+        return None if self.progress.is_obsolete(*tag) else tag
+
+    def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
+        def checked(flaw: str | None) -> None:
+            if flaw is not None:
+                self._log.warning("model_refused", peer=short(src), reason=flaw)
+                self.buffers.give_back(ticket)
+                return
+            self._deliver_model(src, payload, model, ticket)
+
+        self._aggregator.check(model, checked)
+
+    def _deliver_model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
+        body, _ = wire.decode(payload, self.roster)
+        number = self.roster.number(src)
+        if isinstance(body, AggregateRequest):
+            self._deliver_contribution(number, body, Contribution(model, ticket))
+        else:
+            self.buffers.let_go(ticket)  # the node may keep the model for long
+            size_bytes = wire.LENGTH_BYTES + len(payload) + len(model.data)
+            self._receive(number, msgspec.structs.replace(body, model=model), size_bytes)
+
+    def _deliver_contribution(
+        self, src: NodeId, body: AggregateRequest, contribution: Contribution
+    ) -> None:
+        """Give the node a model for aggregation, and add it to the sum if the node keeps it.
+
+        The node alone decides what counts. What it keeps is still referred to after it handled the
+        message; what it does not keep is gone, and its buffer comes back.
+        """
+        if self.progress.notice(body):
+            self._drop_obsolete()
+        kept, ticket = weakref.ref(contribution), contribution.ticket
+        samples, round = body.samples, body.round
+        body = msgspec.structs.replace(body, model=contribution)
+        del contribution
+        effects = self._handle(Received(src, body))
+        del body
+        contribution_kept = kept()
+        if contribution_kept is not None:
+            self._aggregator.add(round, contribution_kept, samples)
+        elif ticket is not None:
+            self.buffers.give_back(ticket)
+        del contribution_kept
+        self.perform(effects)
+
+    def sent(self, dst: bytes, tag: Tag) -> None:
+        """Nothing to do: the receiver's protocol answers by itself."""
+
+    def not_sent(self, dst: bytes, tag: Tag, reason: str) -> None:
+        kind, round = tag
+        self._log.debug("not_sent", peer=short(dst), kind=kind.__name__, round=round, reason=reason)
+        if kind is AggregateRequest and reason in (OBSOLETE, DECLINED):
+            # The round is complete: what its aggregator would have answered to a stale model.
+            number = self.roster.number(dst)
+            self._loop.call_soon(self._receive, number, Ack(round))
+
+    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
+        self.meter.note(size_bytes, seconds, sent)
+
+    def revocations(self, list_der: bytes) -> None:
+        if self._hub.admission.adopt(list_der):
+            self._log.info("revocations", number=self._hub.admission.revocations_number)
+
+    def failed(self, where: str) -> None:
+        self._log.exception("failure", where=where)

@@ -1,0 +1,89 @@
+"""Status and summaries as people read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from plexus.metrics import words
+
+if TYPE_CHECKING:
+    from plexus.live.fleet import FleetResult
+
+
+def describe(picture: dict[str, Any]) -> str:
+    """A peer's status on a few lines."""
+    lines = [
+        f"node {picture['node']} of session {picture['session']}: {picture['phase']}"
+        f" for {words.clock(picture['phase_since_s'])}, at {picture['address']}",
+        f"round {picture['round']}, {picture['peers']['linked']} linked of"
+        f" {picture['peers']['known']} known, bandwidth"
+        f" {words.size(picture['bandwidth_bytes_per_s'])}/s",
+    ]
+    if picture["sample"]:
+        sample = picture["sample"]
+        lines.append(f"sample of round {sample['round']}: {', '.join(sample['nodes'])}")
+    if picture["aggregator"]:
+        lines.append(
+            f"aggregator of round {picture['aggregator']['round']}: {picture['aggregator']['node']}"
+        )
+    if picture["training"]:
+        training = picture["training"]
+        lines.append(f"training for round {training['round']} since {training['since_s']} s")
+    lines += [_wait(wait) for wait in picture["waiting_for"]]
+    lines += [_transfer(transfer) for transfer in picture["transfers"]]
+    metric = picture["metric"]
+    if metric:
+        value = words.metric(metric["name"], metric["value"])
+        lines.append(f"{metric['name']} {value} after round {metric['round']}")
+    lines.append(f"certificate good for {picture['certificate_days_left']} more days")
+    return "\n".join(lines)
+
+
+def _wait(wait: dict[str, Any]) -> str:
+    line = f"waits for {wait['what']}"
+    if "since_s" in wait:
+        line += f" since {wait['since_s']} s, at most {wait['at_most_s']} s more"
+    return f"{line}: {wait['reason']}" if wait.get("reason") else line
+
+
+def _transfer(transfer: dict[str, Any]) -> str:
+    way = "to" if transfer["way"] == "out" else "from"
+    share = 100 * transfer["bytes"] / max(1, transfer["of_bytes"])
+    return (
+        f"{transfer['kind']} of round {transfer['round']} {way} {transfer['peer']}: {share:.0f} %"
+    )
+
+
+def fleet_table(result: FleetResult) -> None:
+    """The summary of a fleet on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    metric = words.metric(result.metric_name, result.metric)
+    best = words.metric(result.metric_name, result.best_metric)
+    title = (
+        f"{result.name}: {len(result.nodes)} peers, {result.rounds} rounds in"
+        f" {result.seconds:.0f} s, {result.metric_name} {metric} (best {best})"
+    )
+    table = Table(title=title, title_justify="left")
+    for column in ("node", "id", "round", "trained", "aggregated", "sent", "received"):
+        table.add_column(column, justify="left" if column == "id" else "right")
+    for column in ("starts", "errors", "exit"):
+        table.add_column(column, justify="right")
+    for each in result.nodes:
+        table.add_row(
+            str(each.number),
+            each.id,
+            str(each.round),
+            str(each.trained),
+            str(each.aggregated),
+            words.size(each.sent_bytes),
+            words.size(each.received_bytes),
+            str(each.starts),
+            str(each.errors),
+            str(each.exit_status),
+        )
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 120
+    console.print(table)

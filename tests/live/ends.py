@@ -1,0 +1,105 @@
+"""A node reduced to its network: a hub, an address book, and a record of what came."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from plexus.live.addresses import Address
+from plexus.live.admission import Admission
+from plexus.live.buffers import Buffers, Ticket
+from plexus.live.frames import Hello
+from plexus.live.hub import Hub
+from plexus.live.limits import Limits
+from plexus.live.log import Log
+from plexus.live.models import LiveModel
+from plexus.live.seals import seal
+
+PATIENCE_S = 20.0
+
+
+class End:
+    """One side of links; must be made while a loop runs."""
+
+    def __init__(
+        self, admission: Admission, model_bytes: int = 1000, limits: Limits | None = None
+    ) -> None:
+        limits = limits or Limits()
+        self.buffers = Buffers(model_bytes, 2 * model_bytes)
+        self.key = admission.key
+        self.hub = Hub(admission, limits, self, self, Log(level="warning"))
+        self.address: Address = ("127.0.0.1", 0)
+        self.book: dict[bytes, Address] = {}
+        self.messages: list[tuple[bytes, bytes]] = []
+        self.models: list[tuple[bytes, bytes, bytes]] = []
+        self.fates: list[tuple[Any, str]] = []
+        self.downs: list[str] = []
+        self.rates: list[tuple[bool, float]] = []
+        self.failures: list[str] = []
+        self.unwanted: set[bytes] = set()
+        self.holding: list[Ticket] | None = None
+        """Tickets of models that are not given back, if a list."""
+
+    async def open(self, address: Address = ("127.0.0.1", 0)) -> None:
+        self.address = await self.hub.listen(address)
+
+    def knows(self, *others: End) -> None:
+        for other in others:
+            self.book[other.key] = other.address
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        """Wait for something; fails if it does not come."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_so():
+                await asyncio.sleep(0.005)
+
+    def is_linked(self, other: End) -> bool:
+        return other.key in self.hub.links
+
+    def send(self, other: End, payload: bytes) -> None:
+        self.hub.send(other.key, len(payload).to_bytes(4, "big") + payload)
+
+    def send_model(self, other: End, data: bytes, tag: Any, name: bytes = b"a model") -> None:
+        self.hub.send_model(other.key, name, LiveModel(memoryview(data), seal(data)), tag)
+
+    # The hub's inbox
+
+    def message(self, src: bytes, payload: bytes) -> None:
+        self.messages.append((src, payload))
+
+    def wants(self, src: bytes, payload: bytes) -> bytes | None:
+        return None if payload in self.unwanted else payload
+
+    def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
+        self.models.append((src, payload, bytes(model.data)))
+        if self.holding is None:
+            self.buffers.give_back(ticket)
+        else:
+            self.holding.append(ticket)
+
+    def sent(self, dst: bytes, tag: Any) -> None:
+        self.fates.append((tag, "sent"))
+
+    def not_sent(self, dst: bytes, tag: Any, reason: str) -> None:
+        self.fates.append((tag, reason))
+
+    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
+        self.rates.append((sent, size_bytes / seconds))
+
+    def revocations(self, list_der: bytes) -> None:
+        self.hub.admission.adopt(list_der)
+
+    def failed(self, where: str) -> None:
+        self.failures.append(traceback.format_exc())
+
+    # Whom the hub asks
+
+    def address_of(self, key: bytes) -> Address | None:
+        return self.book.get(key)
+
+    def link_up(self, key: bytes, hello: Hello) -> None: ...
+
+    def link_down(self, key: bytes, reason: str) -> None:
+        self.downs.append(reason)

@@ -1,0 +1,18 @@
+"""Looking into the directories that sessions and nodes leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from plexus.live.admission import KEY_FILE
+from plexus.live.authority import CERTIFICATE_FILE, certificate_public, load_certificates
+from plexus.live.identity import load_key, node_key, raw_public
+
+
+def node_keys(homes: list[Path]) -> list[bytes]:
+    """The keys of the nodes in these homes, in the same order."""
+    return [node_key(raw_public(load_key(home / KEY_FILE).public_key())) for home in homes]
+
+
+def authority_public(session: Path) -> bytes:
+    return certificate_public(load_certificates(session / CERTIFICATE_FILE)[0])

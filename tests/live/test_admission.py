@@ -1,0 +1,173 @@
+"""Who is let in: TLS and certificates alone, without sockets. Both sides say why not."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from plexus.errors import PlexusError
+from plexus.live.admission import CERTIFICATE_FILE, REVOKED_FILE, Admission, RefusedError
+from plexus.live.identity import create_key
+from plexus.live.tls import Tls
+from tests.live.party import Party, lax_context, self_signed
+
+
+@pytest.fixture
+def party(tmp_path: Path) -> Party:
+    return Party(tmp_path)
+
+
+def meet(client: ssl.SSLContext, server: Admission) -> tuple[Tls, Tls, dict[str, str]]:
+    """Let two sides shake hands; why each side gave up, if it did."""
+    sides = {"client": Tls(client, False), "server": Tls(server.server_context, True)}
+    reasons: dict[str, str] = {}
+    for _ in range(6):
+        for name, other in (("client", "server"), ("server", "client")):
+            side = sides[name]
+            try:
+                if not side.ready:
+                    side.handshake()
+                elif name not in reasons:
+                    side.read_into(memoryview(bytearray(100)))
+            except RefusedError as error:
+                reasons.setdefault(name, str(error))
+            sides[other].feed(side.to_send())
+    return sides["client"], sides["server"], reasons
+
+
+def test_members_of_a_session_know_each_other(party: Party) -> None:
+    a, b = party.admission("a"), party.admission("b")
+    client, server, reasons = meet(a.client_context, b)
+    assert reasons == {}
+    assert a.admit(client.peer_certificate()).key == b.key
+    assert b.admit(server.peer_certificate()).key == a.key
+
+
+def test_a_foreign_session_is_refused(party: Party, tmp_path: Path) -> None:
+    stranger = Party(tmp_path / "foreign").admission("x")
+    _, server, reasons = meet(stranger.client_context, party.admission("a"))
+    assert not server.ready
+    assert reasons == {
+        "client": "its certificate was not accepted: it is signed by another authority than this"
+        " session's",
+        "server": "it does not know the authority that signed our certificate",
+    }
+
+
+@pytest.mark.parametrize(
+    ("credentials", "server_says", "client_hears"),
+    [
+        ("none", "it presented no certificate", "it requires a certificate and we presented none"),
+        (
+            "self-signed",
+            "its certificate was not accepted: it is self-signed",
+            "it does not know the authority that signed our certificate",
+        ),
+        (
+            "expired",
+            "its certificate was not accepted: certificate has expired",
+            "it says our certificate has expired",
+        ),
+        (
+            "revoked",
+            "its certificate was not accepted: certificate revoked",
+            "it says our certificate has been revoked",
+        ),
+    ],
+)
+def test_an_intruder_is_refused_and_both_sides_say_why(
+    party: Party, tmp_path: Path, credentials: str, server_says: str, client_hears: str
+) -> None:
+    server = party.admission("server")
+    home: Path | None = None
+    if credentials == "self-signed":
+        home = self_signed(tmp_path / "self-signed")
+    elif credentials == "expired":
+        home = party.home("expired", valid=timedelta(seconds=-1))
+    elif credentials == "revoked":
+        revoked = party.admission("revoked")
+        home = tmp_path / "revoked"
+        party.authority.revoke(revoked.key)
+        assert server.adopt(party.revocations())
+    _, side, reasons = meet(lax_context(home), server)
+    assert not side.ready
+    assert reasons == {"server": server_says, "client": client_hears}
+
+
+def test_a_certificate_for_another_session_of_the_same_authority_is_refused(party: Party) -> None:
+    server = party.admission("server")
+    other = party.home("other", digest=b"another session!")
+    _, side, _ = meet(lax_context(other), server)
+    with pytest.raises(RefusedError, match=r"is for session 616e6f74.* this is"):
+        server.admit(side.peer_certificate())
+
+
+def test_a_revocation_takes_effect_on_those_already_linked(party: Party) -> None:
+    a, b = party.admission("a"), party.admission("b")
+    _, server, _ = meet(a.client_context, b)
+    admitted = b.admit(server.peer_certificate())
+    b.check_still(admitted)
+    party.authority.revoke(a.key)
+    assert b.adopt(party.revocations())
+    with pytest.raises(RefusedError, match="revoked"):
+        b.check_still(admitted)
+    assert meet(party.admission("c").client_context, b)[2] == {}, "others are still welcome"
+
+
+def test_only_the_authority_revokes_and_only_newer_lists_count(
+    party: Party, tmp_path: Path
+) -> None:
+    a = party.admission("a")
+    old = party.revocations()
+    party.authority.revoke(party.admission("b").key)
+    assert a.adopt(party.revocations())
+    assert not a.adopt(old)
+    foreign = Party(tmp_path / "foreign")
+    foreign.authority.revoke(foreign.admission("x").key)
+    with pytest.raises(RefusedError, match="not a list of revocations by this authority"):
+        a.adopt(foreign.revocations())
+    with pytest.raises(RefusedError, match="not a list of revocations"):
+        a.adopt(b"rubbish")
+
+
+def test_revocations_survive_a_restart_and_can_be_put_beside_the_certificate(party: Party) -> None:
+    home = party.home("a")
+    party.authority.revoke(party.admission("b").key)
+    running = Admission(home, party.session)
+    (home / REVOKED_FILE).write_text((party.directory / "session" / "revoked.crl").read_text())
+    assert running.adopt_from_disk()
+    assert not running.adopt_from_disk()
+    assert Admission(home, party.session).revocations_number == running.revocations_number
+
+
+def test_tls_sessions_are_not_resumed(party: Party) -> None:
+    """A ticket would let a revoked peer in."""
+    server = party.admission("server")
+    assert server.server_context.num_tickets == 0
+    assert server.server_context.options & ssl.OP_NO_TICKET
+    assert server.server_context.minimum_version == ssl.TLSVersion.TLSv1_3
+
+
+def test_a_nodes_own_credentials_are_checked_when_it_starts(party: Party, tmp_path: Path) -> None:
+    def complaint(home: Path) -> str:
+        with pytest.raises(PlexusError) as caught:
+            Admission(home, party.session)
+        return str(caught.value)
+
+    assert "expired on" in complaint(party.home("late", valid=timedelta(seconds=-1)))
+    assert "issued for session" in complaint(party.home("other", digest=b"another session!"))
+    foreign = Party(tmp_path / "foreign").home("x")
+    assert "signed by another authority" in complaint(foreign)
+    swapped = party.home("swapped")
+    (swapped / CERTIFICATE_FILE).write_text((foreign / CERTIFICATE_FILE).read_text())
+    assert "not for the key" in complaint(swapped)
+    readable = party.home("readable")
+    (readable / "node.key").chmod(0o644)
+    assert "others can read this private key" in complaint(readable)
+    lost = party.home("lost")
+    (lost / "node.key").unlink()
+    create_key(lost / "node.key")
+    assert "not for the key" in complaint(lost)

@@ -1,0 +1,112 @@
+"""Rehearsal = deployment: live peers and the simulator derive the same samples and aggregators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from plexus.live.fleet import Fleet
+from plexus.live.identity import short
+from plexus.live.session import session_digest
+from plexus.protocol.facts import AggregatorChosen, SampleDerived
+from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.roster import Roster
+from plexus.protocol.view import View
+from plexus.sim.setting import Cast, Setting, assemble
+from plexus.sim.symbolic import SymbolicModels
+from plexus.spec import ExperimentSpec, parse_spec
+from plexus.traces.world import TracesSpec, build_world
+from tests.live.homes import authority_public, node_keys
+
+NODES, ROUNDS = 6, 10
+SPEC = """
+name = "conformance"
+nodes = 6
+hours = 1
+protocol = { sample_size = 4, start_delay_s = 2.0, ping_timeout_s = 5.0, success_fraction = 1.0 }
+task = { name = "digits" }
+traces = { availability = "none" }
+"""
+Log = dict[tuple[str, int], set[Any]]
+"""(what, round) -> everything that any node said about it."""
+
+
+def bandwidth_of(node: int) -> int:
+    return 1_000_000 + 1000 * (node * 5 % NODES)
+
+
+async def run_live(spec: ExperimentSpec, out: Path) -> tuple[Log, bytes, list[bytes]]:
+    fleet = Fleet(spec, out, world=None)
+    try:
+        await fleet.prepare()
+        fleet.wait_for_all()
+        for member in fleet.members:
+            member.command += ["--bandwidth", str(bandwidth_of(member.number))]
+        await asyncio.gather(*(member.start() for member in fleet.members))
+        async with asyncio.timeout(90):
+            while fleet.round < ROUNDS + 2:
+                await asyncio.sleep(0.1)
+                for member in fleet.members:
+                    member.log.read()
+                    assert not member.notice_death()
+    finally:
+        await fleet.close()
+    log: Log = defaultdict(set)
+    for member in fleet.members:
+        for text in (member.home / "log.jsonl").read_bytes().splitlines():
+            line = msgspec.json.decode(text)
+            if line["event"] == "SampleDerived":
+                log["sample", line["round"]].add(tuple(line["sample"]))
+            elif line["event"] == "AggregatorChosen":
+                log["aggregator", line["round"]].add(line["aggregator"])
+    keys = node_keys([member.home for member in fleet.members])
+    return log, session_digest(spec.plain(), authority_public(out / "session")), keys
+
+
+def run_simulated(spec: ExperimentSpec, session: bytes, keys: list[bytes]) -> Log:
+    world = build_world(TracesSpec(availability="none"), NODES, spec.seed, Path())
+    roster = Roster(session, keys)
+    present = View.of(NODES, [(node, bandwidth_of(node)) for node in range(NODES)]).snapshot()
+    nodes = [
+        PlexusNode(
+            me=node,
+            parameters=spec.protocol.parameters,
+            roster=roster,
+            view=View(present),
+            bandwidth_bytes_per_s=bandwidth_of(node),
+            initial_model=None,
+            rng=Random(node),
+        )
+        for node in range(NODES)
+    ]
+    log: Log = defaultdict(set)
+
+    def observe(_now: float, _node: int, fact: object) -> None:
+        if isinstance(fact, SampleDerived):
+            log["sample", fact.round].add(tuple(short(keys[node]) for node in fact.sample))
+        elif isinstance(fact, AggregatorChosen):
+            log["aggregator", fact.round].add(short(keys[fact.aggregator]))
+
+    setting = Setting(world, SymbolicModels(20_000), None, lambda _: 1.0, spec.seed)
+    assemble(setting, Cast(nodes, world), observe).run(3600.0)
+    return log
+
+
+@pytest.mark.slow
+def test_a_quiet_session_has_the_same_samples_and_aggregators_live_and_simulated(
+    tmp_path: Path,
+) -> None:
+    spec = parse_spec(SPEC, "conformance.toml")
+    live, session, keys = asyncio.run(run_live(spec, tmp_path))
+    simulated = run_simulated(spec, session, keys)
+    wanted = [("sample", k) for k in range(1, ROUNDS + 1)]
+    wanted += [("aggregator", k) for k in range(2, ROUNDS + 1)]
+    for what in wanted:
+        assert len(simulated[what]) == 1, f"the simulation disagrees with itself about {what}"
+    assert {what: live[what] for what in wanted} == {what: simulated[what] for what in wanted}

@@ -1,0 +1,310 @@
+"""Intruders against a running peer: none gets in, crashes it or makes it grow."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from plexus.live.admission import KEY_FILE, REVOKED_FILE
+from plexus.live.authority import Authority
+from plexus.live.control import ask
+from plexus.live.fleet import Fleet, Member
+from plexus.live.frames import Hello, Kind, Refused, frame, numbered
+from plexus.live.identity import create_key, load_key, node_key, raw_public
+from plexus.live.seals import SEAL_BYTES
+from plexus.protocol.messages import NO_ADDRESS
+from plexus.spec import parse_spec
+from tests.live.party import Party, lax_context, self_signed
+
+GROWTH_MB = 64
+SPEC = """
+name = "fortress"
+nodes = 2
+hours = 1
+task = { name = "digits" }
+traces = { availability = "none" }
+# Nothing happens by itself, so whatever the node handles was brought by somebody.
+protocol = { start_delay_s = 500.0, readvertise_s = 500.0 }
+"""
+
+
+class Fortress:
+    """One peer, and what intruders know of it."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.authority = Authority.load(fleet.out / "session")
+
+    @property
+    def peer(self) -> Member:
+        return self.fleet.members[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.peer.command[self.peer.command.index("--listen") + 1].rpartition(":")[2])
+
+    def status(self) -> dict[str, Any]:
+        return ask(self.peer.home, "status")
+
+    def resident_mb(self) -> float:
+        assert self.peer.process is not None
+        pages = int(Path(f"/proc/{self.peer.process.pid}/statm").read_text().split()[1])
+        return pages * 4096 / 1e6
+
+    def log(self) -> list[dict[str, Any]]:
+        lines = (self.peer.home / "log.jsonl").read_bytes().splitlines()
+        return [msgspec.json.decode(line) for line in lines]
+
+    def home(self, out: Path, **options: Any) -> Path:
+        """Credentials that the authority has issued."""
+        out.mkdir(parents=True)
+        public = raw_public(create_key(out / KEY_FILE).public_key())
+        digest = options.pop("digest", self.digest)
+        (out / "node.crt").write_text(
+            self.authority.invite(public, digest, options.pop("valid", timedelta(days=1)))
+        )
+        return out
+
+    @property
+    def digest(self) -> bytes:
+        text = (self.fleet.out / "session" / "session.toml").read_text()
+        return bytes.fromhex(text.partition('digest = "')[2][:32])
+
+    def dial(self, source: str = "127.0.0.1") -> socket.socket:
+        return socket.create_connection(
+            ("127.0.0.1", self.port), timeout=15, source_address=(source, 0)
+        )
+
+    def reasons(self) -> list[str]:
+        return [line["reason"] for line in self.log() if line["event"] == "no_link"]
+
+
+@pytest.fixture(scope="module")
+def fortress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
+    out = tmp_path_factory.mktemp("fortress")
+    with asyncio.Runner() as runner:
+        fleet = Fleet(parse_spec(SPEC, "fortress.toml"), out, world=None)
+        runner.run(fleet.prepare())
+        fleet.members = fleet.members[:1]
+        words = fleet.members[0].command
+        del words[words.index("--join") :]
+        runner.run(fleet.members[0].start())
+        there = Fortress(fleet)
+        try:
+            _wait_online(there)
+            yield there
+            assert there.status()["counts"]["errors"] == 0
+        finally:
+            runner.run(fleet.close())
+        assert fleet.members[0].unexpected == [], "the peer must end with 0, when told to"
+
+
+def _wait_online(there: Fortress) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        with suppress(ValueError):
+            if there.status()["phase"] == "online":
+                return
+        time.sleep(0.1)
+    raise AssertionError("the peer did not go online")
+
+
+@pytest.fixture
+def unharmed(fortress: Fortress) -> Iterator[Fortress]:
+    """Whatever a test does: the peer is there, has not grown, and its node has handled nothing."""
+    before, handled = fortress.resident_mb(), fortress.status()["counts"]["events_handled"]
+    yield fortress
+    status = fortress.status()
+    assert status["phase"] == "online"
+    assert status["counts"]["events_handled"] == handled
+    assert fortress.resident_mb() - before < GROWTH_MB
+
+
+def hear(context: ssl.SSLContext, sock: socket.socket, first: bytes = b"") -> str:
+    """Shake hands, say something, and report how it ended."""
+    try:
+        with context.wrap_socket(sock) as secured:
+            if first:
+                secured.sendall(first)
+            while data := secured.recv(65536):
+                if data[0] == Kind.REFUSED:
+                    return msgspec.msgpack.decode(data[4:], type=Refused).reason
+            return "closed"
+    except (ssl.SSLError, ConnectionError) as error:
+        return str(getattr(error, "reason", None) or type(error).__name__)
+
+
+def greeting(fortress: Fortress, digest: bytes | None = None) -> bytes:
+    hello = Hello(digest or fortress.digest, bytes(8), NO_ADDRESS, 1, NO_ADDRESS)
+    return frame(Kind.HELLO, msgspec.msgpack.encode(hello))
+
+
+@pytest.mark.slow
+def test_nobody_gets_in_without_a_good_certificate_and_both_sides_say_why(
+    unharmed: Fortress, tmp_path: Path
+) -> None:
+    revoked = unharmed.home(tmp_path / "revoked")
+    unharmed.authority.revoke(node_key(raw_public(load_key(revoked / KEY_FILE).public_key())))
+    newest = (unharmed.fleet.out / "session" / "revoked.crl").read_text()
+    (unharmed.peer.home / REVOKED_FILE).write_text(newest)
+    time.sleep(2.5)  # until it looks
+    intruders = {
+        "none": None,
+        "self-signed": self_signed(tmp_path / "self-signed"),
+        "foreign session": Party(tmp_path / "foreign").home("x"),
+        "expired": unharmed.home(tmp_path / "expired", valid=timedelta(seconds=-1)),
+        "revoked": revoked,
+        "other digest": unharmed.home(tmp_path / "other", digest=b"another session!"),
+    }
+    heard = {
+        name: hear(lax_context(home), unharmed.dial(), greeting(unharmed))
+        for name, home in intruders.items()
+    }
+    assert heard == {
+        "none": "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+        "self-signed": "TLSV1_ALERT_UNKNOWN_CA",
+        "foreign session": "TLSV1_ALERT_UNKNOWN_CA",
+        "expired": "SSLV3_ALERT_CERTIFICATE_EXPIRED",
+        "revoked": "SSLV3_ALERT_CERTIFICATE_REVOKED",
+        "other digest": "the certificate is for session 616e6f746865722073657373696f6e21,"
+        f" this is {unharmed.digest.hex()}",
+    }
+    said = unharmed.reasons()
+    for reason in (
+        "it presented no certificate",
+        "its certificate was not accepted: it is self-signed",
+        "its certificate was not accepted: it is signed by another authority than this session's",
+        "its certificate was not accepted: certificate has expired",
+        "its certificate was not accepted: certificate revoked",
+        "the certificate is for session 616e6f746865722073657373696f6e21,"
+        f" this is {unharmed.digest.hex()}",
+    ):
+        assert reason in said
+
+
+@pytest.mark.slow
+def test_a_member_with_another_session_file_is_refused(unharmed: Fortress, tmp_path: Path) -> None:
+    member = lax_context(unharmed.home(tmp_path / "member"))
+    heard = hear(member, unharmed.dial(), greeting(unharmed, digest=b"my own variation"))
+    assert heard == f"this is session {unharmed.digest.hex()}, not {b'my own variation'.hex()}"
+
+
+@pytest.mark.slow
+def test_a_recorded_conversation_cannot_be_replayed(unharmed: Fortress, tmp_path: Path) -> None:
+    member = lax_context(unharmed.home(tmp_path / "member"))
+    recorded = _record(unharmed, member)
+    assert len(recorded) > 500
+    with unharmed.dial() as sock:
+        sock.sendall(recorded)
+        answer = b""
+        with suppress(ConnectionError):
+            while data := sock.recv(65536):
+                answer += data
+    # The server's part of a handshake, and an alert: nothing of a conversation.
+    assert any("TLS" in reason or "signature" in reason for reason in unharmed.reasons()[-1:])
+
+
+def _record(fortress: Fortress, context: ssl.SSLContext) -> bytes:
+    """What a member sends when it shakes hands, greets and gets its welcome."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    side = context.wrap_bio(incoming, outgoing)
+    recorded = b""
+    with fortress.dial() as sock:
+        greeted = False
+        while True:
+            try:
+                if not greeted:
+                    side.do_handshake()
+                    side.write(greeting(fortress))
+                    greeted = True
+                welcomed = side.read(1000)
+                break
+            except ssl.SSLWantReadError:
+                out = outgoing.read()
+                recorded += out
+                sock.sendall(out)
+                incoming.write(sock.recv(65536))
+    assert welcomed[0] == Kind.WELCOME
+    return recorded
+
+
+@pytest.mark.slow
+def test_noise_before_tls_is_refused(unharmed: Fortress) -> None:
+    rng = Random(1)
+    for first in (b"\xff\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff"):
+        with unharmed.dial() as sock, suppress(ConnectionError):
+            sock.sendall(first + rng.randbytes(100_000))
+            while sock.recv(65536):
+                pass
+
+
+@pytest.mark.slow
+def test_slow_handshakes_neither_pile_up_nor_keep_others_out(
+    unharmed: Fortress, tmp_path: Path
+) -> None:
+    member = lax_context(unharmed.home(tmp_path / "member"))
+    with ExitStack() as stack:
+        for _ in range(300):
+            sock = stack.enter_context(unharmed.dial())
+            with suppress(OSError):
+                sock.sendall(b"\x16\x03\x01")
+        # From another address a member still gets in at once.
+        secured = stack.enter_context(member.wrap_socket(unharmed.dial("127.0.0.2")))
+        secured.sendall(greeting(unharmed))
+        assert secured.recv(1000)[0] == Kind.WELCOME
+    time.sleep(0.5)
+
+
+@pytest.mark.slow
+def test_a_member_that_talks_nonsense_loses_its_link_and_nothing_else(
+    unharmed: Fortress, tmp_path: Path
+) -> None:
+    member = lax_context(unharmed.home(tmp_path / "member"))
+    rng = Random(7)
+    nonsense = [
+        b"\xff\xff\xff\xff" + bytes(64),  # four gigabytes are announced
+        b"\x00\xff\xff\xff" + bytes(64),  # sixteen megabytes
+        frame(Kind.HELLO),
+        frame(Kind.MESSAGE, b"\xc1"),
+        frame(Kind.MESSAGE, b"\x91" * 3000),
+        numbered(Kind.OFFER, 1, bytes(SEAL_BYTES) + b"\x92\x05\x01"),
+        numbered(Kind.OFFER, 1, bytes(5)),
+        numbered(Kind.DONE, 9) + numbered(Kind.RECEIVED, 2**31),
+        b"".join(numbered(Kind.OFFER, n, bytes(SEAL_BYTES)) for n in range(9)),
+        numbered(Kind.OFFER, 1, bytes(SEAL_BYTES)) + _endless_chunks(1),
+        frame(Kind.REVOCATIONS, rng.randbytes(3000)),
+    ]
+    nonsense += [rng.randbytes(rng.randint(1, 400)) for _ in range(100)]
+    for piece in nonsense:
+        _say(unharmed, member, piece)
+
+
+def _endless_chunks(number: int) -> bytes:
+    """More of a model than it has."""
+    return b"".join(numbered(Kind.CHUNK, number, bytes(200_000)) for _ in range(5))
+
+
+def _say(fortress: Fortress, context: ssl.SSLContext, piece: bytes) -> None:
+    with fortress.dial() as sock, suppress(ssl.SSLError, ConnectionError):
+        # Reset instead of lingering: the next one has the same certificate and replaces this link.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with context.wrap_socket(sock) as secured:
+            secured.sendall(greeting(fortress))
+            assert secured.recv(1000)[0] == Kind.WELCOME
+            secured.sendall(piece)
+            secured.settimeout(0.2)
+            with suppress(TimeoutError):
+                while secured.recv(65536):
+                    pass

@@ -1,0 +1,357 @@
+"""Links between nodes over loopback: one per pair, models and messages, and what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plexus.live.buffers import Ticket
+from plexus.live.hub import Hub
+from plexus.live.limits import Limits
+from plexus.live.log import Log
+from plexus.live.models import LiveModel
+from plexus.live.seals import seal
+from plexus.live.shaping import Pipe, Proxy, Route, Way
+from tests.live.ends import End
+from tests.live.party import Party
+
+HASTY = Limits(heartbeat_s=0.2, silent_after_s=0.8, redial_s=0.05, max_redial_s=0.1)
+
+
+@pytest.fixture
+def party(tmp_path: Path) -> Party:
+    return Party(tmp_path)
+
+
+def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(story())
+
+
+@asynccontextmanager
+async def ends(
+    party: Party, names: str = "ab", size: int = 1000, limits: Limits | None = None
+) -> AsyncIterator[list[End]]:
+    """Nodes that listen and know each other's addresses."""
+    made = [End(party.admission(name), size, limits) for name in names]
+    for each in made:
+        await each.open()
+    for each in made:
+        each.knows(*(other for other in made if other is not each))
+    try:
+        yield made
+        assert [failure for each in made for failure in each.failures] == []
+    finally:
+        for each in made:
+            await each.hub.close("the test is over")
+
+
+def test_a_message_dials_its_receiver_and_the_link_is_kept(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party) as (a, b):
+            a.send(b, b"one")
+            await b.until(lambda: b.messages == [(a.key, b"one")])
+            link = a.hub.links[b.key]
+            a.send(b, b"two")
+            b.send(a, b"three")
+            await b.until(lambda: len(b.messages) == 2)
+            await a.until(lambda: a.messages == [(b.key, b"three")])
+            assert a.hub.links[b.key] is link
+
+    run(story)
+
+
+def test_when_both_dial_at_once_one_connection_is_kept_and_nothing_is_lost(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party, "abcd") as nodes:
+            for each in nodes:
+                for other in nodes:
+                    if other is not each:
+                        each.send(other, b"hello")
+            for each in nodes:
+                await each.until(lambda each=each: len(each.messages) == 3)  # type: ignore[misc]
+                await each.until(lambda each=each: len(each.hub.links) == 3)  # type: ignore[misc]
+            await asyncio.sleep(0.2)
+            for each in nodes:
+                assert len(each.messages) == len(each.hub.links) == 3
+                for other in nodes:
+                    if other is not each:
+                        mine, theirs = each.hub.links[other.key], other.hub.links[each.key]
+                        assert mine.connection.dialled != theirs.connection.dialled
+
+    run(story)
+
+
+def test_connects_that_arrive_in_another_order_still_make_one_link(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party) as (a, b):
+            late = Proxy(b.address, lambda _: Route(connect_delay_s=0.3))
+            a.book[b.key] = await late.listen(("127.0.0.1", 0))
+            a.send(b, b"by the slow way")
+            await asyncio.sleep(0.05)
+            b.send(a, b"by the fast way")
+            await a.until(lambda: a.messages)
+            await asyncio.sleep(0.5)
+            a.send(b, b"afterwards")
+            await b.until(lambda: (a.key, b"afterwards") in b.messages)
+            assert len(a.hub.links) == len(b.hub.links) == 1
+            await late.close()
+
+    run(story)
+
+
+def test_a_model_arrives_as_it_was_sent(party: Party) -> None:
+    async def story() -> None:
+        data = os.urandom(3_000_000)
+        async with ends(party, size=len(data)) as (a, b):
+            a.send_model(b, data, "tag")
+            await a.until(lambda: a.fates)
+            assert a.fates == [("tag", "sent")]
+            assert b.models == [(a.key, b"a model", data)]
+            assert b.buffers.in_use == 0
+            assert {sent for sent, _ in a.rates} == {True}
+            assert {sent for sent, _ in b.rates} == {False}
+
+    run(story)
+
+
+def test_a_model_that_does_not_fit_its_seal_ends_the_link(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party) as (a, b):
+            broken = LiveModel(memoryview(bytes(1000)), seal(b"something else"))
+            a.hub.send_model(b.key, b"a model", broken, "tag")
+            await a.until(lambda: a.fates)
+            assert a.fates == [("tag", "refused: a model did not fit its seal")]
+            assert b.models == []
+            assert b.buffers.in_use == 0
+
+    run(story)
+
+
+def test_a_model_is_declined_if_it_is_not_wanted(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party) as (a, b):
+            b.unwanted.add(b"old")
+            a.send_model(b, bytes(1000), "tag", name=b"old")
+            await a.until(lambda: a.fates)
+            assert a.fates == [("tag", "declined")]
+            assert a.is_linked(b)
+
+    run(story)
+
+
+def slow_way(party: Party, a: End, b: End, bytes_per_s: float) -> tuple[Proxy, Route]:
+    route = Route(there=Way(pipes=[Pipe(bytes_per_s)]), back=Way(pipes=[Pipe(bytes_per_s)]))
+    return Proxy(b.address, lambda _: route), route
+
+
+def test_messages_overtake_a_model(party: Party) -> None:
+    async def story() -> None:
+        data = os.urandom(1_000_000)
+        async with ends(party, size=len(data)) as (a, b):
+            proxy, _ = slow_way(party, a, b, 1_000_000)
+            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.send_model(b, data, "tag")
+            await b.until(lambda: b.buffers.in_use)
+            for number in range(5):
+                a.send(b, b"urgent %d" % number)
+                await b.until(lambda number=number: len(b.messages) == number + 1)  # type: ignore[misc]
+            assert a.fates == [], "the model is still on its way"
+            assert b.models == []
+            await a.until(lambda: a.fates)
+            assert b.models == [(a.key, b"a model", data)]
+            await proxy.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize("who", ["sender", "receiver"])
+def test_a_transfer_stops_when_the_round_moves_on(party: Party, who: str) -> None:
+    async def story() -> None:
+        data = bytes(2_000_000)
+        async with ends(party, size=len(data)) as (a, b):
+            proxy, _ = slow_way(party, a, b, 500_000)
+            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.send_model(b, data, "tag")
+            await b.until(lambda: b.buffers.in_use)
+            if who == "sender":
+                a.hub.links[b.key].sending.cancel(lambda tag: tag == "tag", "moved on")
+            else:
+                b.hub.links[a.key].receiving.decline(lambda tag: tag == b"a model")
+            await a.until(lambda: a.fates)
+            await b.until(lambda: b.buffers.in_use == 0)
+            assert a.fates == [("tag", "moved on" if who == "sender" else "declined")]
+            a.send(b, b"still linked")
+            await b.until(lambda: b.messages)
+            assert b.models == []
+            await proxy.close()
+
+    run(story)
+
+
+def test_senders_wait_until_the_receiver_has_room(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party, "abcd") as (a, b, c, d):
+            a.holding = []
+            for sender in (b, c, d):
+                sender.send_model(a, bytes(1000), "tag")
+            await a.until(lambda: len(a.models) == 2 and a.buffers.waiting == 1)
+            a.buffers.give_back(a.holding[0])
+            await a.until(lambda: len(a.models) == 3)
+
+    run(story)
+
+
+def test_a_restarted_peer_replaces_its_former_link(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party) as (a, b):
+            a.send(b, b"before")
+            await b.until(lambda: b.messages)
+            again = End.__new__(End)
+            again.__dict__.update(vars(a))
+            again.hub = Hub(a.hub.admission, Limits(), again, again, Log(level="warning"))
+            again.send(b, b"after")
+            await b.until(lambda: len(b.messages) == 2)
+            await a.until(lambda: not a.hub.links)
+            assert len(b.hub.links) == 1
+            await again.hub.close("the test is over")
+
+    run(story)
+
+
+def test_a_half_open_connection_is_noticed_and_made_anew(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party, limits=HASTY) as (a, b):
+            route = Route()
+            proxy = Proxy(b.address, lambda _: route)
+            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.send(b, b"before")
+            await b.until(lambda: b.messages)
+            route.there.is_open = route.back.is_open = False
+            await a.until(lambda: not a.hub.links)
+            assert a.downs[0].startswith("silent for")
+            route.there.is_open = route.back.is_open = True
+            b.messages.clear()
+
+            def again() -> bool:
+                a.send(b, b"again")
+                return bool(b.messages)
+
+            await b.until(again)
+            await proxy.close()
+
+    run(story)
+
+
+def test_a_cut_connection_is_made_anew(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party, limits=HASTY) as (a, b):
+            proxy = Proxy(b.address, lambda _: Route())
+            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.send(b, b"before")
+            await b.until(lambda: b.messages)
+            proxy.cut()
+            await a.until(lambda: not a.hub.links)
+            a.send(b, b"after")
+            await b.until(lambda: len(b.messages) == 2)
+            await proxy.close()
+
+    run(story)
+
+
+def test_who_is_dialled_must_be_who_was_meant(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party, "abc") as (a, b, c):
+            a.book[b.key] = c.address
+            a.send(b, b"for b alone")
+            await a.until(lambda: a.hub.refused)
+            assert not a.hub.links
+            assert c.messages == []
+
+    run(story)
+
+
+def test_a_node_that_joins_with_its_own_address_is_told_so(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party, "a") as (a,):
+            reason = await a.hub.dialler.introduce(a.address)
+            assert reason is not None
+            assert "the certificate is this node's own" in reason
+
+    run(story)
+
+
+def test_revocations_spread_over_links_and_end_those_of_the_revoked(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party, "abc", limits=HASTY) as (a, b, c):
+            c.send(b, b"as long as I may")
+            await b.until(lambda: b.is_linked(c))
+            party.authority.revoke(c.key)
+            assert a.hub.admission.adopt(party.revocations())
+            a.send(b, b"hello")
+            await b.until(lambda: not b.is_linked(c))
+            await c.until(lambda: "refused: the certificate has been revoked" in c.downs)
+            assert b.hub.admission.revocations_number == 2
+            assert b.is_linked(a)
+
+    run(story)
+
+
+def test_the_link_idle_for_longest_makes_room(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party, "abcd", limits=Limits(max_links=2)) as (a, b, c, d):
+            for other in (b, c, d):
+                a.send(other, b"hello")
+                await other.until(lambda other=other: other.messages)  # type: ignore[misc]
+            assert set(a.hub.links) == {c.key, d.key}
+
+    run(story)
+
+
+def test_links_over_ipv6(party: Party) -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+
+    async def story() -> None:
+        a, b = End(party.admission("a")), End(party.admission("b"))
+        await a.open(("::1", 0))
+        await b.open(("::", 0))
+        a.book[b.key] = ("::1", b.address[1])
+        a.send(b, b"over IPv6")
+        await b.until(lambda: b.messages)
+        assert b.hub.links[a.key].connection.remote[0] == "::1"
+        reason = await a.hub.dialler.introduce(("127.0.0.1", b.address[1]))
+        assert reason is None, "a socket on :: takes IPv4 too"
+        for each in (a, b):
+            await each.hub.close("the test is over")
+
+    run(story)
+
+
+def test_bandwidth_is_measured_both_ways(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party) as (a, b):
+            a.send(b, b"hello")
+            await b.until(lambda: b.messages)
+            a.hub.links[b.key].measure()
+            await a.until(lambda: {sent for sent, _ in a.rates} == {True, False})
+
+    run(story)
+
+
+def test_a_ticket_is_given_back_once(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party, "a") as (a,):
+            ticket = Ticket(lambda: None)
+            a.buffers.request(ticket)
+            a.buffers.give_back(ticket)
+            with pytest.raises(AssertionError, match="given back twice"):
+                a.buffers.give_back(ticket)
+
+    run(story)

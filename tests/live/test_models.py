@@ -1,0 +1,150 @@
+"""Models as bytes: what is accepted from others, and means that need the memory of one model."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load, save
+
+from plexus.errors import PlexusError
+from plexus.learn import aggregation
+from plexus.live.aggregating import Aggregator, Contribution
+from plexus.live.buffers import Buffers, Ticket
+from plexus.live.models import LiveModel, ModelLayout, RunningSum
+from plexus.live.seals import SealCheck, fits, seal
+
+
+def encoded(seed: int, **extra: torch.Tensor) -> bytes:
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
+    return bytes(save({**tensors, **extra}))
+
+
+SHAPES: dict[str, tuple[int, ...]] = {"weight": (7, 3), "bias": (5,), "scale": ()}
+
+
+def owned(data: bytes) -> memoryview:
+    return memoryview(bytearray(data))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_running_mean_is_the_mean_that_the_simulator_computes(weighted: bool) -> None:
+    models, samples = [encoded(seed) for seed in range(5)], [3, 1, 4, 1, 5]
+    total = RunningSum(ModelLayout(models[0]), weighted)
+    for model, count in zip(models, samples, strict=True):
+        total.add(owned(model), count, owned=True)
+    rule = aggregation.sample_weighted_mean if weighted else aggregation.mean
+    found = load(bytes(total.mean()))
+    for name in SHAPES:
+        wanted = rule([load(model)[name].reshape(-1) for model in models], samples)
+        torch.testing.assert_close(found[name].reshape(-1), wanted, rtol=1e-6, atol=1e-7)
+
+
+def test_the_plain_mean_has_the_same_bits_as_the_simulators() -> None:
+    models = [encoded(seed) for seed in range(7)]
+    total = RunningSum(ModelLayout(models[0]))
+    for model in models:
+        total.add(owned(model), 1, owned=True)
+    found = load(bytes(total.mean()))
+    for name in SHAPES:
+        assert torch.equal(
+            found[name].reshape(-1),
+            aggregation.mean([load(model)[name].reshape(-1) for model in models], [1] * 7),
+        )
+
+
+def test_counters_and_halves_are_averaged_too() -> None:
+    models = [
+        encoded(0, steps=torch.tensor([n, 10]), half=torch.tensor([n], dtype=torch.float16))
+        for n in (1, 2, 2)
+    ]
+    total = RunningSum(ModelLayout(models[0]))
+    for model in models:
+        total.add(owned(model), 1, owned=True)
+    found = load(bytes(total.mean()))
+    assert found["steps"].tolist() == [2, 10]
+    assert found["half"].tolist() == [torch.tensor(5 / 3).half().item()]
+
+
+def test_a_type_that_cannot_be_averaged_is_named() -> None:
+    with pytest.raises(PlexusError, match="tensor odd is BF16"):
+        ModelLayout(encoded(0, odd=torch.zeros(1, dtype=torch.bfloat16)))
+
+
+def test_the_first_owned_model_becomes_the_sum_and_others_are_only_read() -> None:
+    first, second = owned(encoded(0)), owned(encoded(1))
+    before = bytes(second)
+    total = RunningSum(ModelLayout(first))
+    assert total.add(first, 1, owned=True)
+    assert not total.add(second, 1, owned=True)
+    assert total.mean() is first
+    assert bytes(second) == before
+
+
+def test_a_model_that_somebody_else_holds_is_not_changed() -> None:
+    mine = encoded(0)
+    total = RunningSum(ModelLayout(mine))
+    assert not total.add(memoryview(mine), 1, owned=False)
+    total.add(owned(encoded(1)), 1, owned=True)
+    assert mine == encoded(0)
+    assert bytes(total.mean()) != mine
+
+
+def test_models_with_other_tensors_or_numbers_that_are_not_finite_are_refused() -> None:
+    layout = ModelLayout(encoded(0))
+    assert layout.flaw(memoryview(encoded(1))) is None
+    other = bytes(save({"weight": torch.zeros(7, 3)}))
+    assert layout.flaw(memoryview(other)) == "it has other tensors than this session's model"
+    renamed = encoded(0).replace(b"weight", b"weighs")
+    assert layout.flaw(memoryview(renamed)) == "it has other tensors than this session's model"
+    for bad in (np.nan, np.inf, -np.inf):
+        data = owned(encoded(0))
+        layout.numbers(data)[0][3] = bad
+        assert layout.flaw(data) == "it has numbers that are not finite"
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))
+def test_a_seal_fits_what_was_sealed_in_whatever_pieces(data: bytes, cuts: list[int]) -> None:
+    check = SealCheck(seal(data))
+    ends = sorted(min(cut, len(data)) for cut in cuts)
+    for start, stop in zip([0, *ends], [*ends, len(data)], strict=True):
+        check.update(data[start:stop])
+    assert check.fits()
+
+
+@given(st.binary(min_size=1, max_size=100), st.integers(0), st.integers(1, 255))
+def test_a_seal_does_not_fit_anything_else(data: bytes, at: int, change: int) -> None:
+    changed = bytearray(data)
+    changed[at % len(data)] ^= change
+    assert not fits(seal(data), bytes(changed))
+    assert not fits(seal(data), data + b"\0")
+
+
+def test_a_round_that_is_abandoned_leaves_no_sum_behind() -> None:
+    """A sum lives by the contributions to it: when the node drops them, the memory is free."""
+    asyncio.run(abandon_a_round())
+
+
+async def abandon_a_round() -> None:
+    data = encoded(0)
+    buffers = Buffers(len(data), 2 * len(data))
+    aggregator = Aggregator(ModelLayout(data), buffers, lambda *_: None)
+    ticket = Ticket(lambda: None)
+    buffers.request(ticket)
+    assert ticket.buffer is not None
+    ticket.buffer[:] = data
+    contribution = Contribution(LiveModel(ticket.buffer, b""), ticket)
+    aggregator.add(5, contribution, 1)
+    assert contribution.total is not None
+    gone = weakref.ref(contribution.total)
+    del contribution
+    gc.collect()
+    assert gone() is None
+    aggregator.close()

@@ -1,0 +1,120 @@
+"""Four hosts, cut into halves and joined again: both halves go on, then there is one model again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from plexus.live.fleet import Fleet
+from plexus.spec import parse_spec
+from tests.live.netns import HALVES, Network, network, why_not
+
+PARTITION_S = 20.0 if os.environ.get("PLEXUS_LIVE_FULL") else 14.0
+PORT = 7000
+SPEC = """
+name = "partition"
+nodes = 4
+hours = 1
+task = { name = "digits" }
+traces = { availability = "none" }
+
+[protocol]
+sample_size = 4
+ping_timeout_s = 1.0
+aggregation_timeout_s = 4.0
+ack_timeout_s = 6.0
+watchdog_s = 9.0
+readvertise_s = 5.0
+start_delay_s = 2.0
+"""
+Held = dict[int, dict[int, int]]
+"""Round -> node -> a checksum of the model of that round it holds."""
+
+
+async def run(net: Network, out: Path) -> tuple[Fleet, list[int], list[int]]:
+    """The fleet, and every node's newest round at the cut and at the healing."""
+    fleet = Fleet(parse_spec(SPEC, "partition.toml"), out, world=None)
+    try:
+        await fleet.prepare()
+        _move_into(net, fleet)
+        await asyncio.gather(*(member.start() for member in fleet.members))
+        async with asyncio.timeout(60):
+            while _newest(fleet) < 10:
+                await _look(fleet, 0.2)
+        net.partition()
+        at_cut = [member.log.worked_on for member in fleet.members]
+        await _look(fleet, PARTITION_S)
+        at_healing = [member.log.worked_on for member in fleet.members]
+        net.heal()
+        async with asyncio.timeout(60):
+            while min(member.log.worked_on for member in fleet.members) < max(at_healing) + 8:
+                await _look(fleet, 0.2)
+    finally:
+        await fleet.close()
+    return fleet, at_cut, at_healing
+
+
+def _move_into(net: Network, fleet: Fleet) -> None:
+    """Let every member live on its own host."""
+    addresses = [f"{net.address(number)}:{PORT}" for number in range(1, 5)]
+    for member in fleet.members:
+        words = member.command[: member.command.index("--home") + 4]
+        host = member.number + 1
+        words += ["--nursery", str(fleet.out / "nursery.sock"), "--listen", f"0.0.0.0:{PORT}"]
+        for address in addresses:
+            if address != addresses[member.number]:
+                words += ["--join", address]
+        words += ["--at-least", "3", "--log-level", "debug"]
+        member.command = ["ip", "netns", "exec", net.host(host), *words]
+
+
+def _newest(fleet: Fleet) -> int:
+    return max(member.log.worked_on for member in fleet.members)
+
+
+async def _look(fleet: Fleet, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    for member in fleet.members:
+        member.log.read()
+        assert not member.notice_death(), f"node {member.number} died"
+
+
+def models_held(fleet: Fleet) -> Held:
+    held: Held = defaultdict(dict)
+    for member in fleet.members:
+        for text in (member.home / "log.jsonl").read_bytes().splitlines():
+            line = msgspec.json.decode(text)
+            if line["event"] == "holds":
+                held[line["round"]][member.number] = line["crc"]
+    return held
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_halves_go_on_by_themselves_and_become_one_session_again(tmp_path: Path) -> None:
+    with network() as net:
+        fleet, at_cut, at_healing = asyncio.run(run(net, tmp_path))
+    held = models_held(fleet)
+    halves = [{number - 1 for number in half} for half in HALVES]
+    for half in halves:
+        for node in half:
+            assert at_healing[node] > at_cut[node], f"node {node} stood still in the partition"
+    healed = max(at_healing)
+    split = [k for k in held if k <= healed and len(set(held[k].values())) > 1]
+    assert split, "both halves should have made models of the same round"
+    together = [
+        k
+        for k in sorted(held)
+        if k > healed
+        and len(set(held[k].values())) == 1
+        and all(half & set(held[k]) for half in halves)
+    ]
+    print(f"\ncut at {at_cut}, healed at {at_healing}, one model again in round {together[0]}")
+    assert together[0] <= healed + 3
+    assert all(len(set(held[k].values())) == 1 for k in held if k >= together[0])
+    assert not any(member.log.errors or member.unexpected for member in fleet.members)

@@ -1,0 +1,302 @@
+"""The small parts of a live peer: addresses, bandwidth, windows, progress, state on disk, session files."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plexus.errors import PlexusError
+from plexus.live import addresses
+from plexus.live.authority import Authority
+from plexus.live.control import lock_home, socket_path
+from plexus.live.identity import create_key, load_key, parse_public, public_text, raw_public
+from plexus.live.meter import KEPT, Meter
+from plexus.live.models import LiveModel
+from plexus.live.progress import Progress
+from plexus.live.roster import LiveRoster
+from plexus.live.seals import seal
+from plexus.live.session import SESSION_FILE, found_session, read_session, session_digest
+from plexus.live.store import STATE_FILE, Store, newest_model
+from plexus.live.window import INITIAL_BYTES, MIN_BYTES, Window
+from plexus.protocol.messages import (
+    NO_ADDRESS,
+    Ack,
+    AggregateRequest,
+    Joined,
+    Ping,
+    Pong,
+    TrainRequest,
+)
+from plexus.protocol.view import View
+from plexus.protocol.wire import WireError
+
+# Addresses
+
+
+@pytest.mark.parametrize("text", ["192.0.2.7:7000", "[2001:db8::1]:443", "[::1]:1"])
+def test_an_address_survives_packing(text: str) -> None:
+    address = addresses.parse(text)
+    assert addresses.unpack(addresses.pack(address)) == address
+    assert addresses.show(address) == text
+
+
+@given(st.ip_addresses(), st.integers(1, 65535))
+def test_any_address_takes_18_bytes(ip: Any, port: int) -> None:
+    assert len(addresses.pack((str(ip), port))) == len(NO_ADDRESS)
+
+
+@pytest.mark.parametrize("text", ["192.0.2.7", "host:", ":7000", "::1:7000", "host:99999", "a:b:c"])
+def test_what_is_no_address_is_said_to_be_none(text: str) -> None:
+    with pytest.raises(PlexusError, match=r"address|IPv6"):
+        addresses.parse(text)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "224.0.0.1", "ff02::1"])
+def test_nobody_is_dialled_at_an_address_that_is_not_one_hosts(host: str) -> None:
+    assert addresses.unpack(addresses.pack((host, 7000))) is None
+
+
+def test_a_mapped_address_and_a_zone_are_taken_off() -> None:
+    assert addresses.normal(("::ffff:192.0.2.7", 5)) == ("192.0.2.7", 5)
+    assert addresses.normal(("fe80::1%eth0", 5)) == ("fe80::1", 5)
+
+
+# Bandwidth
+
+
+def test_bandwidth_is_the_lesser_of_the_best_both_ways() -> None:
+    meter = Meter()
+    assert meter.bytes_per_s == 0
+    meter.note(1_000_000, 1.0, sent=True)
+    assert meter.bytes_per_s == 0, "half known is not known"
+    meter.note(3_000_000, 1.0, sent=False)
+    meter.note(500_000, 1.0, sent=True)
+    assert meter.bytes_per_s == 1_000_000
+
+
+def test_small_transfers_say_nothing_and_old_ones_are_forgotten() -> None:
+    meter = Meter(known_bytes_per_s=77)
+    meter.note(1000, 0.000001, sent=True)
+    meter.note(1000, 0.000001, sent=False)
+    assert meter.bytes_per_s == 77
+    for rate in (9_000_000, *[1_000_000] * KEPT):
+        meter.note(rate, 1.0, sent=True)
+        meter.note(rate, 1.0, sent=False)
+    assert meter.bytes_per_s == 1_000_000
+
+
+# Windows
+
+
+def carried(rate: float, idle_s: float, seconds: float) -> tuple[Window, float]:
+    """A window after some time on a link of this rate: it, and the longest that a chunk took."""
+    window, now, free_at = Window(), 0.0, 0.0
+    arrivals: list[float] = []
+    longest = 0.0
+    while now < seconds:
+        while window.is_open:
+            size = window.chunk_bytes
+            free_at = max(free_at, now) + size / rate
+            window.sent(size, now)
+            arrivals.append(free_at + idle_s)
+        previous, now = now, arrivals.pop(0)
+        window.acknowledged(now)
+        if previous > seconds / 2:
+            longest = max(longest, window.bytes / rate)
+    return window, longest
+
+
+@pytest.mark.parametrize("rate", [1e5, 1e6, 1e7, 1e8])
+@pytest.mark.parametrize("idle_s", [0.001, 0.05, 0.3])
+def test_a_window_fills_the_link_and_queues_little_more(rate: float, idle_s: float) -> None:
+    window, queue_s = carried(rate, idle_s, seconds=100.0 if rate < 1e7 else 20.0)
+    assert window.bytes >= min(rate * idle_s, 60_000_000), "the link stands idle"
+    assert queue_s <= 2 * idle_s + 0.03 + 2 * MIN_BYTES / rate, "others wait too long"
+
+
+def test_an_acknowledgement_of_nothing_is_noticed() -> None:
+    window = Window()
+    assert not window.acknowledged(0.0)
+    assert window.bytes == INITIAL_BYTES
+
+
+# Progress
+
+VIEW = View.of(0).snapshot()
+
+
+@pytest.mark.parametrize(
+    ("body", "complete"),
+    [
+        (TrainRequest(7, 2, VIEW, None), 7),
+        (AggregateRequest(7, 2, 1, VIEW, None), 6),
+        (Ack(7), 7),
+        (Ping(1, 7), 6),
+        (Pong(1, 7, 3, 0), 6),
+        (Pong(1, 7, 7, 0), 7),
+        (Joined(9, 1), 0),
+    ],
+)
+def test_messages_show_which_round_is_complete(body: Any, complete: int) -> None:
+    progress = Progress()
+    assert progress.notice(body) == (complete > 0)
+    assert progress.complete == complete
+
+
+def test_what_has_become_pointless_to_send() -> None:
+    progress = Progress(complete=7)
+    assert progress.is_obsolete(AggregateRequest, 7)
+    assert not progress.is_obsolete(AggregateRequest, 8)
+    assert progress.is_obsolete(TrainRequest, 6)
+    assert not progress.is_obsolete(TrainRequest, 7), "its participants are still wanted"
+
+
+# State on disk
+
+
+def model(content: bytes) -> LiveModel:
+    return LiveModel(memoryview(content), seal(content))
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+def test_state_survives(tmp_path: Path) -> None:
+    store = Store(tmp_path, b"session", fail)
+    store.save_counter(3, b"view", 1000)
+    store.save_model(9, model(b"nine"), b"newer view")
+    store.close()
+    again = Store(tmp_path, b"session", fail)
+    held = again.model()
+    assert held is not None
+    assert (bytes(held.data), again.state.round, again.state.counter) == (b"nine", 9, 3)
+    assert (again.state.view, again.state.bandwidth_bytes_per_s) == (b"newer view", 1000)
+    assert newest_model(tmp_path)[0] == 9
+
+
+def test_only_the_newest_model_is_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path, b"session", fail)
+    for number in range(1, 50):
+        store.save_model(number, model(b"%d" % number), b"")
+    store.close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["model-49.safetensors", STATE_FILE]
+
+
+def test_a_crash_while_writing_leaves_the_state_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path, b"session", fail)
+    store.save_counter(3, b"", 0)
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        store.save_counter(4, b"", 0)
+    monkeypatch.undo()
+    assert Store(tmp_path, b"session", fail).state.counter == 3
+
+
+def test_damage_and_other_sessions_are_noticed(tmp_path: Path) -> None:
+    store = Store(tmp_path, b"session", fail)
+    store.save_model(9, model(b"nine"), b"")
+    store.close()
+    with pytest.raises(PlexusError, match="of another session"):
+        Store(tmp_path, b"another", fail)
+    (tmp_path / "model-9.safetensors").write_bytes(b"none")
+    with pytest.raises(PlexusError, match="damaged"):
+        Store(tmp_path, b"session", fail).model()
+    (tmp_path / STATE_FILE).write_bytes(b"\x00")
+    with pytest.raises(PlexusError, match="damaged"):
+        Store(tmp_path, b"session", fail)
+
+
+def test_a_home_is_one_peers(tmp_path: Path) -> None:
+    held = lock_home(tmp_path)
+    with pytest.raises(PlexusError, match="another peer is running here"):
+        lock_home(tmp_path)
+    os.close(held)
+    os.close(lock_home(tmp_path))
+
+
+def test_a_path_too_long_for_a_socket_is_said_to_be_so(tmp_path: Path) -> None:
+    with pytest.raises(PlexusError, match="too long for a socket"):
+        socket_path(tmp_path / ("x" * 100))
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(socket_path(tmp_path)))
+
+
+# Keys, sessions, rosters
+
+
+def test_a_key_is_readable_by_its_owner_alone_and_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    key = create_key(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert raw_public(load_key(path).public_key()) == raw_public(key.public_key())
+    with pytest.raises(PlexusError, match="File exists"):
+        create_key(path)
+    path.chmod(0o640)
+    with pytest.raises(PlexusError, match="chmod 600"):
+        load_key(path)
+    path.write_text("rubbish")
+    path.chmod(0o600)
+    with pytest.raises(PlexusError, match="not a private key"):
+        load_key(path)
+
+
+def test_public_keys_are_read_as_they_are_written() -> None:
+    raw = bytes(range(32))
+    assert parse_public(public_text(raw)) == raw
+    for wrong in ("", "ed25519:", "ed25519:" + "zz" * 32, raw.hex()):
+        with pytest.raises(PlexusError, match="not a public key"):
+            parse_public(wrong)
+
+
+SPEC = {"name": "s", "seed": 1, "nodes": 4, "protocol": {"x": 1}, "task": {"y": 2}, "hours": 1.0}
+
+
+def test_a_session_file_is_believed_only_if_its_digest_fits(tmp_path: Path) -> None:
+    founded = found_session(tmp_path, SPEC)
+    table = {"authority": public_text(founded.authority), "digest": founded.digest.hex()}
+    path = tmp_path / SESSION_FILE
+    assert read_session(path, table, SPEC) == founded
+    assert read_session(path, table, {**SPEC, "hours": 9.0}) == founded, "only for rehearsals"
+    with pytest.raises(PlexusError, match="changed after"):
+        read_session(path, table, {**SPEC, "task": {"y": 3}})
+    with pytest.raises(PlexusError, match=r"no \[session\] table"):
+        read_session(path, None, SPEC)
+    with pytest.raises(PlexusError, match="exactly the keys"):
+        read_session(path, {**table, "more": 1}, SPEC)
+    with pytest.raises(PlexusError, match="a session in this directory already"):
+        found_session(tmp_path, SPEC)
+
+
+def test_the_digest_covers_what_peers_agree_on() -> None:
+    digest = session_digest(SPEC, bytes(32))
+    for key in ("name", "seed", "nodes", "protocol", "task"):
+        assert session_digest({**SPEC, key: "other"}, bytes(32)) != digest
+    assert session_digest(SPEC, bytes(31) + b"\1") != digest
+
+
+def test_only_who_was_invited_can_be_revoked(tmp_path: Path) -> None:
+    found_session(tmp_path, SPEC)
+    with pytest.raises(PlexusError, match="no certificate was issued"):
+        Authority.load(tmp_path).revoke(bytes(16))
+
+
+def test_a_live_roster_is_bounded() -> None:
+    roster = LiveRoster(b"session", b"k" * 16, max_nodes=2)
+    assert roster.number(b"a" * 16) == 1
+    assert roster.number(b"k" * 16) == 0
+    with pytest.raises(WireError, match="more than 2 nodes"):
+        roster.number(b"b" * 16)
+    assert roster.where(b"a" * 16) is None
