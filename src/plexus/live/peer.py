@@ -34,7 +34,7 @@ from plexus.live.store import Store
 from plexus.live.trainer import Trainer
 from plexus.protocol import wire
 from plexus.protocol.api import BandwidthMeasured, Durable, WentOffline, WentOnline
-from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.protocol.facts import AggregationCompleted, Fact, TrainingStarted
 from plexus.protocol.messages import NO_ADDRESS, ViewReply
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
@@ -43,6 +43,7 @@ from plexus.protocol.view import View
 HOUSEKEEPING_S = 2.0
 ANNOUNCE_EVERY_S = 60.0
 LEAVE_S = 2.0
+SELDOM = 10
 OWN_EVENT = 2**62
 """This node knows its own address better than any view."""
 
@@ -245,6 +246,11 @@ class Peer:
         every = self._config.evaluate_every
         if isinstance(fact, AggregationCompleted) and fact.round % every == 0:
             self._trainer.evaluate(fact.round, fact.model)
+        elif isinstance(fact, TrainingStarted) and self._node is not None:
+            # Who never aggregates wants to see now and then where the session stands.
+            behind = fact.round - self._observer.evaluated_round
+            if behind >= SELDOM * every:
+                self._trainer.evaluate(self._node.held_round, self._node.held_model)
 
     def _on_trained(self, round: int, model: LiveModel) -> None:
         self._observer.trained += 1

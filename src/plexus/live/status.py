@@ -69,6 +69,10 @@ class Observer:
             loss=loss,
         )
 
+    @property
+    def evaluated_round(self) -> int:
+        return 0 if self.metric is None else int(self.metric["round"])
+
     def _names(self, nodes: tuple[NodeId, ...]) -> list[str]:
         return [short(self._roster.keys[node]) for node in nodes]
 

@@ -1,0 +1,206 @@
+"""A session from the command line, as the docs tell it: found, invite, run, look, stop, export."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from safetensors.numpy import load_file
+
+from plexus.cli import main
+from plexus.live.fleet import free_ports
+from plexus.live.store import State
+
+SPEC = """
+name = "two"
+nodes = 2
+hours = 0.05
+evaluation = { every_rounds = 2 }
+task = { name = "digits", hidden = 8 }
+traces = { availability = "none" }
+
+[protocol]
+sample_size = 2
+start_delay_s = 1.0
+aggregation_timeout_s = 5.0
+ack_timeout_s = 8.0
+watchdog_s = 12.0
+"""
+
+
+def plexus(*words: object, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "plexus", *map(str, words)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+class Peers:
+    """Two peers started by hand."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.ports = free_ports(2)
+        self.metrics_port = free_ports(1)[0]
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def prepare(self) -> None:
+        (self.place / "two.toml").write_text(SPEC)
+        plexus("session", "init", "authority", "--from", "two.toml", cwd=self.place)
+        for number in (0, 1):
+            key = plexus("node", "key", "--home", f"n{number}", cwd=self.place).stdout.strip()
+            where = self.place / f"n{number}" / "node.crt"
+            plexus("session", "invite", "authority", key, "--out", where, cwd=self.place)
+
+    def start(self, number: int) -> None:
+        words = ["node", "start", "authority/session.toml", "--home", f"n{number}"]
+        words += ["--data", number, "--listen", f"127.0.0.1:{self.ports[number]}"]
+        if number:
+            words += ["--join", f"127.0.0.1:{self.ports[0]}"]
+        else:
+            words += ["--metrics", f"127.0.0.1:{self.metrics_port}"]
+        with (self.place / f"log{number}").open("ab") as log:
+            self.processes[number] = subprocess.Popen(
+                [sys.executable, "-m", "plexus", *map(str, words)], cwd=self.place, stderr=log
+            )
+
+    def status(self, number: int) -> dict[str, object] | None:
+        done = plexus(
+            *("node", "status", "--json", "--home", f"n{number}"), cwd=self.place, check=False
+        )
+        found: dict[str, object] | None = json.loads(done.stdout) if done.returncode == 0 else None
+        return found
+
+    def until_round(self, number: int, wanted: int) -> dict[str, object]:
+        until = time.monotonic() + 90
+        while time.monotonic() < until:
+            status = self.status(number)
+            if status is not None and int(str(status["round"])) >= wanted:
+                return status
+            assert self.processes[number].poll() is None, (self.place / f"log{number}").read_text()
+            time.sleep(0.3)
+        raise AssertionError(f"node {number} did not come to round {wanted}")
+
+    def state(self, number: int) -> State:
+        return msgspec.msgpack.decode(
+            (self.place / f"n{number}" / "state.bin").read_bytes(), type=State
+        )
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Iterator[Peers]:
+    there = Peers(tmp_path)
+    there.prepare()
+    yield there
+    for process in there.processes.values():
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_two_peers_from_founding_to_export(peers: Peers) -> None:
+    place = peers.place
+    assert (place / "authority" / "authority.key").stat().st_mode & 0o777 == 0o600
+    peers.start(0)
+    peers.start(1)
+    peers.until_round(0, 45)
+    peers.until_round(1, 45)
+    told = plexus("node", "status", "--home", "n1", cwd=place).stdout
+    for words in ("of session two: online", "1 linked of 1 known", "waits for", "accuracy"):
+        assert words in told
+    page = f"http://127.0.0.1:{peers.metrics_port}/metrics"
+    with urllib.request.urlopen(page, timeout=10) as answer:
+        metrics = dict(
+            line.split() for line in answer.read().decode().splitlines() if line[0] != "#"
+        )
+    assert metrics["plexus_online"] == "1"
+    assert float(metrics["plexus_round"]) >= 5
+    assert metrics["plexus_peers_linked"] == "1"
+    assert metrics["plexus_errors_total"] == "0"
+
+    plexus("node", "stop", "--home", "n1", cwd=place)
+    assert peers.processes[1].wait(timeout=10) == 0
+    stopped = peers.state(1)
+    said = plexus("export", "model.safetensors", "--home", "n1", cwd=place).stdout
+    assert said == f"the model of round {stopped.round} is in model.safetensors\n"
+    assert load_file(place / "model.safetensors")["0.weight"].shape == (8, 64)
+
+    peers.start(1)
+    peers.until_round(1, stopped.round + 2)
+    assert peers.state(1).counter > stopped.counter
+    peers.processes[1].kill()
+    peers.processes[1].wait()
+    killed = peers.state(1)
+    peers.start(1)
+    peers.until_round(1, killed.round + 2)
+    assert peers.state(1).counter == killed.counter + 1
+    log = (place / "log1").read_text()
+    assert f'"event":"online","counter":{killed.counter + 1},"round":{killed.round},' in log
+    for number in (0, 1):
+        peers.processes[number].terminate()
+    assert [peers.processes[number].wait(timeout=20) for number in (0, 1)] == [0, 0]
+
+
+@pytest.mark.slow
+def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
+    (tmp_path / "two.toml").write_text(SPEC)
+    plexus("session", "init", "authority", "--from", "two.toml", cwd=tmp_path)
+    done = plexus(
+        *("run", "authority/session.toml", "--json", "--quiet", "--out", "rehearsal"),
+        cwd=tmp_path,
+    )
+    assert json.loads(done.stdout)["rounds"] > 5
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["node", "status", "--home", "nowhere"], "nowhere: no peer is running here"),
+        (["export", "x", "--home", "nowhere"], "No such file"),
+        (["session", "revoke", "authority", "zz"], "neither a public key nor a node's id"),
+        (["session", "invite", "authority", "nonsense"], "is not a public key"),
+        (
+            ["node", "start", "plain.toml", "--data", "0"],
+            "plain.toml: no [session] table; `plexus session init` makes a session file",
+        ),
+        (
+            ["node", "start", "authority/session.toml", "--data", "0", "--listen", "nowhere"],
+            "'nowhere' is not an address",
+        ),
+        (["node", "start", "authority/session.toml", "--data", "0"], "plexus-node"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    complaint: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain.toml").write_text(SPEC)
+    with pytest.raises(SystemExit) as founded:
+        main(["session", "init", "authority", "--from", "plain.toml"])
+    assert founded.value.code == 0
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_a_key_is_printed_again_not_made_again(tmp_path: Path) -> None:
+    first = plexus("node", "key", "--home", "n", cwd=tmp_path).stdout
+    assert plexus("node", "key", "--home", "n", cwd=tmp_path).stdout == first
+    assert os.stat(tmp_path / "n" / "node.key").st_mode & 0o777 == 0o600

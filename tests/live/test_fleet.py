@@ -1,0 +1,89 @@
+"""Fleets: the acceptance run, and fleets shaped and thinned out by traces."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plexus.live.fleet import FleetConfig, run_fleet
+from plexus.spec import load_spec, parse_spec
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-session.toml"
+
+
+@pytest.mark.slow
+def test_twelve_peers_learn_digits(tmp_path: Path) -> None:
+    command = ["fleet", "run", str(EXAMPLE), "--nodes", "12", "--seconds", "80", "--rounds", "60"]
+    done = subprocess.run(
+        [sys.executable, "-m", "plexus", *command, "--out", str(tmp_path / "fleet"), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    print(f"\n{result['rounds']} rounds in {result['seconds']:.0f} s, {result['best_metric']:.3f}")
+    assert result["rounds"] >= 30
+    assert result["best_metric"] >= 0.9
+    assert [node["exit_status"] for node in result["nodes"]] == [0] * 12
+    assert [node["errors"] for node in result["nodes"]] == [0] * 12
+    assert sum(node["aggregated"] for node in result["nodes"]) >= result["rounds"] - 1
+
+
+SHAPED = """
+name = "shaped"
+nodes = 5
+hours = 1
+evaluation = { every_rounds = 2 }
+task = { name = "digits" }
+
+[traces]
+availability = "none"
+uniform_up_kbps = 800.0
+uniform_down_kbps = 1600.0
+
+[protocol]
+sample_size = 3
+start_delay_s = 2.0
+aggregation_timeout_s = 10.0
+ack_timeout_s = 15.0
+watchdog_s = 20.0
+"""
+
+
+@pytest.mark.slow
+def test_a_shaped_fleet_measures_the_bandwidth_of_its_traces(tmp_path: Path) -> None:
+    spec = parse_spec(SHAPED, "shaped.toml")
+    config = FleetConfig(seconds=60.0, rounds=6, out=tmp_path / "fleet", shape=True)
+    result = asyncio.run(run_fleet(spec, tmp_path, config))
+    assert not result.failed
+    assert result.rounds >= 6
+    online = [
+        line
+        for number in range(5)
+        for line in map(json.loads, (tmp_path / f"fleet/node-{number:02}/log.jsonl").open())
+        if line["event"] == "online"
+    ]
+    measured = sorted(line["bandwidth_bytes_per_s"] for line in online)
+    # 800 kbit/s up: shared with others who measure at the same time, so the best is close to it.
+    assert 0 < measured[-1] <= 1.2 * 100_000
+    assert measured[-1] >= 0.3 * 100_000
+
+
+@pytest.mark.slow
+def test_a_fleet_with_churn_from_traces(tmp_path: Path) -> None:
+    spec = load_spec(
+        EXAMPLE, ["traces.availability=strict", "traces.graceful_share=0.5", "nodes=40"]
+    )
+    config = FleetConfig(seconds=25.0, out=tmp_path / "fleet", churn=600.0)
+    result = asyncio.run(run_fleet(spec, tmp_path, config))
+    assert not result.failed
+    starts = [node.starts for node in result.nodes]
+    assert sum(starts) > 3, "some devices came"
+    assert any(node.starts == 0 for node in result.nodes), "most devices never did"
+    assert all(node.errors == 0 for node in result.nodes)
