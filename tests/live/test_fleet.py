@@ -66,7 +66,7 @@ def test_a_shaped_fleet_measures_the_bandwidth_of_its_traces(tmp_path: Path) -> 
     online = [
         line
         for number in range(5)
-        for line in map(json.loads, (tmp_path / f"fleet/node-{number:02}/log.jsonl").open())
+        for line in map(json.loads, _log(tmp_path / f"fleet/node-{number:02}"))
         if line["event"] == "online"
     ]
     measured = sorted(line["bandwidth_bytes_per_s"] for line in online)
@@ -75,12 +75,16 @@ def test_a_shaped_fleet_measures_the_bandwidth_of_its_traces(tmp_path: Path) -> 
     assert measured[-1] >= 0.3 * 100_000
 
 
+def _log(home: Path) -> list[str]:
+    return (home / "log.jsonl").read_text().splitlines()
+
+
 @pytest.mark.slow
 def test_a_fleet_with_churn_from_traces(tmp_path: Path) -> None:
     spec = load_spec(
         EXAMPLE, ["traces.availability=strict", "traces.graceful_share=0.5", "nodes=40"]
     )
-    config = FleetConfig(seconds=25.0, out=tmp_path / "fleet", churn=600.0)
+    config = FleetConfig(seconds=25.0, out=tmp_path / "fleet", churn=60.0)
     result = asyncio.run(run_fleet(spec, tmp_path, config))
     assert not result.failed
     starts = [node.starts for node in result.nodes]

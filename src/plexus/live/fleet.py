@@ -95,7 +95,6 @@ class Member:
         self.process: asyncio.subprocess.Process | None = None
         self.log = LogReader(home / "log.jsonl")
         self.starts = 0
-        self.expected_exits: set[int] = set()
         self.unexpected: list[int] = []
 
     @property
@@ -123,7 +122,9 @@ class Member:
         except TimeoutError:
             self.process.kill()
             status = await self.process.wait()
-        if status != (0 if number is signal.SIGTERM else -number):
+        self.log.read()
+        is_polite = number is signal.SIGTERM and self.log.begun == self.starts
+        if status != 0 if is_polite else status not in (0, -number):
             self.unexpected.append(status)
         self.process = None
 

@@ -19,6 +19,8 @@ class LogReader:
         """The newest round that this node aggregated."""
         self.worked_on = 0
         """The newest round that it trained in or aggregated."""
+        self.begun = 0
+        """How often the node came as far as to listen (and to leave politely when told to)."""
         self.trained = 0
         self.aggregated = 0
         self.errors = 0
@@ -51,7 +53,9 @@ class LogReader:
         event = line["event"]
         if line["level"] == "error":
             self.errors += 1
-        if event == "AggregationCompleted":
+        if event == "listening":
+            self.begun += 1
+        elif event == "AggregationCompleted":
             self.aggregated += 1
             self.round = max(self.round, line["round"])
             self.worked_on = max(self.worked_on, line["round"])

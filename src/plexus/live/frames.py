@@ -37,7 +37,8 @@ class Kind(IntEnum):
     """Instead of a welcome, or at any time: why the link ends."""
     HEARTBEAT = 4
     OFFER = 5
-    """Number, seal and message of a model to come; without a message, a measurement of bandwidth."""
+    """Number, seal and message of a model to come; with a size instead of a message, a
+    measurement of bandwidth."""
     GRANT = 6
     """There is room for the model with this number: send it."""
     CHUNK = 7

@@ -7,7 +7,7 @@ from collections import deque
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
 
 KEPT = 16
-MIN_BYTES = 64 * 1024
+MIN_BYTES = 24 * 1024
 """Less says more about latency than about bandwidth."""
 
 

@@ -14,7 +14,7 @@ from plexus.live.buffers import Buffers, Ticket
 from plexus.live.frames import ID_BYTES, FrameError, Kind, number_of, numbered
 from plexus.live.models import LiveModel
 from plexus.live.seals import SEAL_BYTES, SealCheck
-from plexus.live.sending import PROBE_BYTES
+from plexus.live.sending import PROBES_BYTES
 
 ACKNOWLEDGE_BYTES, ACKNOWLEDGE_S = 2**20, 0.002
 
@@ -43,12 +43,14 @@ class Incoming:
 
     __slots__ = (
         "check",
+        "chunks",
         "granted",
         "message",
         "number",
         "received_bytes",
         "seal",
         "started_at",
+        "started_bytes",
         "tag",
         "ticket",
     )
@@ -61,12 +63,19 @@ class Incoming:
         self.tag: Any = None
         self.granted = False
         self.received_bytes = 0
+        self.chunks = 0
         self.started_at = 0.0
+        self.started_bytes = 0
         self.ticket: Ticket | None = None
 
     @property
     def is_probe(self) -> bool:
-        return not self.message
+        """A measurement has its size instead of a message; messages are longer."""
+        return len(self.message) == ID_BYTES
+
+    @property
+    def probe_bytes(self) -> int:
+        return int.from_bytes(self.message, "big")
 
     @property
     def buffer(self) -> memoryview:
@@ -107,6 +116,8 @@ class Receiving:
         incoming = Incoming(number, seal, bytes(payload[ID_BYTES + SEAL_BYTES :]))
         self.under_way[number] = incoming
         if incoming.is_probe:
+            if incoming.probe_bytes not in PROBES_BYTES:
+                raise FrameError("a measurement of an odd size")
             self._grant(incoming)
             return
         incoming.tag = self._receiver.wants(incoming.message)
@@ -122,7 +133,7 @@ class Receiving:
         if incoming is None or incoming.is_probe:
             if length > len(_scratch):
                 raise FrameError("a chunk is too large")
-            size = PROBE_BYTES if incoming else length
+            size = incoming.probe_bytes if incoming else length
         else:
             size = self._buffers.size_bytes
         if incoming is None:
@@ -141,18 +152,19 @@ class Receiving:
         incoming = self.under_way.get(number)
         if incoming is None:
             return
-        if not incoming.received_bytes:
-            incoming.started_at = self._now()
         incoming.received_bytes += length
+        incoming.chunks += 1
+        if incoming.chunks == 2:
+            incoming.started_at, incoming.started_bytes = self._now(), incoming.received_bytes
         if incoming.is_probe:
-            if incoming.received_bytes == PROBE_BYTES:
-                self._measure(incoming, length)
+            if incoming.received_bytes == incoming.probe_bytes:
+                self._measure(incoming)
                 self._end(incoming, Kind.DONE)
             return
         buffer, filled = incoming.buffer, incoming.received_bytes
         incoming.check.update(buffer[filled - length : filled])
         if filled == len(buffer):
-            self._measure(incoming, length)
+            self._measure(incoming)
             self._complete(incoming)
 
     def acknowledge(self) -> None:
@@ -185,11 +197,12 @@ class Receiving:
         incoming.granted = True
         self._send(numbered(Kind.GRANT, incoming.number))
 
-    def _measure(self, incoming: Incoming, last_bytes: int) -> None:
-        # From the first chunk to the last: what came in between took this long.
+    def _measure(self, incoming: Incoming) -> None:
+        # From the second chunk to the last: the first may have travelled alone.
         took_s = self._now() - incoming.started_at
-        if took_s > 0:
-            self._receiver.measured(incoming.received_bytes - last_bytes, took_s, sent=False)
+        size_bytes = incoming.received_bytes - incoming.started_bytes
+        if took_s > 0 and incoming.chunks > 2:
+            self._receiver.measured(size_bytes, took_s, sent=False)
 
     def _complete(self, incoming: Incoming) -> None:
         if not incoming.check.fits():

@@ -12,8 +12,10 @@ from plexus.live.models import LiveModel
 from plexus.live.seals import SEAL_BYTES
 from plexus.live.window import Window
 
-PROBE_BYTES = 512 * 1024
-_probe = LiveModel(memoryview(bytes(PROBE_BYTES)), bytes(SEAL_BYTES))
+PROBES_BYTES = (64 * 1024, 512 * 1024, 4 * 2**20)
+"""Sizes of measurements: the next larger one is made if the one before took next to no time."""
+QUICK_S = 0.2
+_zeros = memoryview(bytes(PROBES_BYTES[-1]))
 
 
 class Sender(Protocol):
@@ -27,15 +29,25 @@ class Sender(Protocol):
 class Outgoing:
     """A model on its way out."""
 
-    __slots__ = ("model", "number", "offered_at", "sent_bytes", "started_at", "tag")
+    __slots__ = (
+        "first_bytes",
+        "granted_at",
+        "model",
+        "number",
+        "offered_at",
+        "sent_bytes",
+        "started_at",
+        "tag",
+    )
 
     def __init__(self, number: int, model: LiveModel, tag: Any, now: float) -> None:
         self.number = number
         self.model = model
         self.tag = tag
         self.sent_bytes = 0
-        self.offered_at = now
-        self.started_at = now
+        self.first_bytes = 0
+        """Of the first chunk, which may travel alone: the rate is measured from the second on."""
+        self.offered_at = self.granted_at = self.started_at = now
 
 
 class Sending:
@@ -63,10 +75,12 @@ class Sending:
         self.under_way[outgoing.number] = outgoing
         self._send(numbered(Kind.OFFER, outgoing.number, model.seal + message))
 
-    def probe(self) -> None:
+    def probe(self, step: int = 0) -> None:
         """Send some bytes to find out how fast they go, unless models show it anyway."""
         if not self.under_way:
-            self.offer(b"", _probe, None)
+            size = PROBES_BYTES[step]
+            message = size.to_bytes(ID_BYTES, "big")
+            self.offer(message, LiveModel(_zeros[:size], bytes(SEAL_BYTES)), None)
 
     def cancel(self, is_obsolete: Callable[[Any], bool], reason: str) -> None:
         """Stop sending the models whose tag is obsolete."""
@@ -81,8 +95,13 @@ class Sending:
         outgoing = self._granted.popleft()
         at, data = outgoing.sent_bytes, outgoing.model.data
         piece = data[at : at + self._window.chunk_bytes]
+        now = self._now()
+        if not at:
+            outgoing.first_bytes = len(piece)
+        elif at == outgoing.first_bytes:
+            outgoing.started_at = now
         outgoing.sent_bytes += len(piece)
-        self._window.sent(len(piece), self._now())
+        self._window.sent(len(piece), now)
         if outgoing.sent_bytes < len(data):
             self._granted.append(outgoing)
         number = outgoing.number.to_bytes(ID_BYTES, "big")
@@ -94,7 +113,7 @@ class Sending:
             return
         if outgoing.sent_bytes or outgoing in self._granted:
             raise FrameError("a model was granted twice")
-        outgoing.started_at = self._now()
+        outgoing.granted_at = outgoing.started_at = self._now()
         self._granted.append(outgoing)
         self._wake()
 
@@ -112,12 +131,14 @@ class Sending:
         if outgoing.sent_bytes < len(outgoing.model.data):
             raise FrameError("a model was acknowledged before it was sent")
         del self.under_way[outgoing.number]
-        round_trip_s = outgoing.started_at - outgoing.offered_at
+        round_trip_s = outgoing.granted_at - outgoing.offered_at
         took_s = self._now() - outgoing.started_at - round_trip_s
         if took_s > 0:
-            self._sender.measured(outgoing.sent_bytes, took_s, sent=True)
+            self._sender.measured(outgoing.sent_bytes - outgoing.first_bytes, took_s, sent=True)
         if outgoing.tag is not None:
             self._sender.sent(outgoing.tag)
+        elif took_s < QUICK_S and outgoing.sent_bytes < PROBES_BYTES[-1]:
+            self.probe(PROBES_BYTES.index(outgoing.sent_bytes) + 1)
 
     def on_decline(self, payload: bytearray) -> None:
         outgoing = self.under_way.get(number_of(payload))
