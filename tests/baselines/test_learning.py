@@ -1,0 +1,55 @@
+"""The paper's Figure 3 in small: churn hurts D-PSGD and hardly hurts Plexus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plexus.metrics.store import load_run
+from plexus.session import simulate
+from plexus.spec import parse_spec
+
+SPEC = """\
+name = "churn"
+nodes = 60
+hours = 3
+[task]
+name = "digits"
+[evaluation]
+every_hours = 1
+"""
+PLEXUS = ("protocol.name=plexus", "protocol.sample_size=6")
+DPSGD = ("protocol.name=dpsgd", "protocol.topology=one-peer-exponential")
+
+
+class Nobody:
+    """Does not watch."""
+
+    def tick(self, *state: Any) -> None:
+        pass
+
+
+def accuracy(out: Path, seed: int, *overrides: str) -> float:
+    """The best of a run: of the global model, or of the mean over nodes."""
+    spec = parse_spec(SPEC, "churn.toml", overrides, seed)
+    simulate(spec, Path(), out, Nobody())
+    return float(load_run(out).tables["evaluations"]["accuracy"].max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3])
+def test_churn_hurts_dpsgd_and_hardly_hurts_plexus(tmp_path: Path, seed: int) -> None:
+    found = {
+        (name, churn): accuracy(
+            tmp_path / f"{name}-{churn}", seed, *protocol, f"traces.availability={churn}"
+        )
+        for name, protocol in (("plexus", PLEXUS), ("dpsgd", DPSGD))
+        for churn in ("none", "fedscale")
+    }
+    lost = {name: found[name, "none"] - found[name, "fedscale"] for name in ("plexus", "dpsgd")}
+    assert min(found["plexus", "none"], found["dpsgd", "none"]) > 0.95, "both learn without churn"
+    assert lost["plexus"] < 0.03
+    assert lost["dpsgd"] > 0.08
+    assert found["plexus", "fedscale"] > found["dpsgd", "fedscale"] + 0.08
