@@ -165,6 +165,14 @@ def test_who_noticed_progress_waits_for_the_rest_of_its_time() -> None:
     assert WATCHDOG_S <= 905.0 - 500.0 + timer(effects) < WATCHDOG_S + 20.0
 
 
+def test_own_work_is_progress_even_in_a_round_already_heard_of() -> None:
+    """Pings announce a round, its model takes a while longer."""
+    node = holding(ORDER[-1])
+    node.handle(10.0, Received(1, Ping(1, 8)))
+    node.handle(800.0, Received(1, TrainRequest(8, 2, NOTHING, "m8")))
+    assert sent(node.handle(LATE, FIRED), Ping) == []
+
+
 def test_a_ping_for_a_round_already_known_is_no_progress() -> None:
     node = holding(ORDER[-1])
     node.handle(899.0, Received(1, Ping(1, 7)))
