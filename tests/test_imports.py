@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sim": {"sim", "protocol", "traces", "metrics", "errors", "rng"},
     "live": {"live", "protocol", "traces", "metrics", "errors", "rng"},
     "traces": {"traces", "datadir", "errors", "lazy", "rng"},
-    "learn": {"learn", "metrics", "errors", "rng"},
+    "learn": {"learn", "metrics", "datadir", "errors", "rng"},
     "metrics": {"metrics", "errors", "rng", "__version__"},
     "report": {"report", "metrics", "errors"},
     "data": {"data", "traces"} | LEAVES,
@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 """What a package may import of ours. The other modules of the top wire all of it together."""
 
 PURE = {
-    "__future__", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib", "heapq",
+    "__future__", "abc", "bisect", "collections", "dataclasses", "enum", "functools", "hashlib", "heapq",
     "itertools", "math", "operator", "random", "struct", "typing", "msgspec", "numpy",
 }  # fmt: skip
 """All that the protocol may import of others: no clock, no socket, no thread, no file, no log."""
@@ -39,7 +39,7 @@ READS_THE_CLOCK = {
     "live", "metrics",
     "bench.py", "checkpoint.py", "cli.py", "progress.py", "session.py",
     "data/download.py",  # pauses before it tries again
-    "learn/bench.py", "learn/graph.py",  # say what training cost, not what it gave
+    "traces/commands.py", "learn/bench.py", "learn/graph.py",  # say what training cost, not what it gave
 }  # fmt: skip
 """Packages and files that may ask for the time of day or how long something took."""
 

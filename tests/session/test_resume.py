@@ -18,15 +18,15 @@ from plexus.metrics.store import load_run
 
 SPEC = """
 name = "resumed"
-nodes = 40
-hours = 1.5
+nodes = 30
+hours = 0.5
 [protocol]
 name = "plexus"
 sample_size = 5
 [task]
 name = "digits"
 [evaluation]
-every_rounds = 5
+every_rounds = 3
 """
 
 
