@@ -1,4 +1,9 @@
-"""The paper's Figure 3 in small: churn hurts D-PSGD and hardly hurts Plexus."""
+"""The paper's Figure 3 in small: churn hurts D-PSGD and hardly hurts Plexus.
+
+Both are judged by the accuracy at the end, D-PSGD by the mean over the nodes online. Over seeds 1 to 5
+churn costs Plexus 2.0 to 3.1 points and D-PSGD 6.5 to 24.3; the tests take the two least favourable seeds,
+2 (Plexus loses most) and 4 (D-PSGD loses least).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from plexus.metrics.store import load_run
 from plexus.session import simulate
 from plexus.spec import parse_spec
 
@@ -32,14 +36,15 @@ class Nobody:
 
 
 def accuracy(out: Path, seed: int, *overrides: str) -> float:
-    """The best of a run: of the global model, or of the mean over nodes."""
+    """At the end of a run: of the global model, or the mean over nodes."""
     spec = parse_spec(SPEC, "churn.toml", overrides, seed)
-    simulate(spec, Path(), out, Nobody())
-    return float(load_run(out).tables["evaluations"]["accuracy"].max())
+    final = simulate(spec, Path(), out, Nobody()).metric.final
+    assert final is not None
+    return final
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [2, 4])
 def test_churn_hurts_dpsgd_and_hardly_hurts_plexus(tmp_path: Path, seed: int) -> None:
     found = {
         (name, churn): accuracy(
@@ -50,6 +55,6 @@ def test_churn_hurts_dpsgd_and_hardly_hurts_plexus(tmp_path: Path, seed: int) ->
     }
     lost = {name: found[name, "none"] - found[name, "fedscale"] for name in ("plexus", "dpsgd")}
     assert min(found["plexus", "none"], found["dpsgd", "none"]) > 0.95, "both learn without churn"
-    assert lost["plexus"] < 0.03
-    assert lost["dpsgd"] > 0.08
-    assert found["plexus", "fedscale"] > found["dpsgd", "fedscale"] + 0.08
+    assert lost["plexus"] < 0.04
+    assert lost["dpsgd"] > 0.05
+    assert lost["dpsgd"] > 2.5 * lost["plexus"]
