@@ -1,0 +1,251 @@
+"""The live runtime: what the node keeps is what is summed, and nothing that happens ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plexus.live.benchpeer import made_up_model
+from plexus.live.buffers import Buffers, Ticket
+from plexus.live.log import Log
+from plexus.live.models import LiveModel, ModelLayout
+from plexus.live.roster import LiveRoster
+from plexus.live.runtime import DECLINED, OBSOLETE, Runtime
+from plexus.live.store import Store
+from plexus.protocol import wire
+from plexus.protocol.api import Received, TimerFired, WentOnline
+from plexus.protocol.facts import AggregationCompleted
+from plexus.protocol.messages import (
+    Ack,
+    AggregateRequest,
+    GossipModel,
+    Joined,
+    Message,
+    Ping,
+    Pong,
+    TrainRequest,
+)
+from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.view import View
+from plexus.protocol.wire import WireError
+
+SIZE = 4000
+PEERS = [bytes([n]) * 16 for n in range(1, 5)]
+
+
+class FakeHub:
+    """Takes everything and sends nothing."""
+
+    def __init__(self) -> None:
+        self.links: dict[bytes, Any] = {}
+        self.sent: list[tuple[bytes, bytes]] = []
+        self.models: list[tuple[bytes, LiveModel, Any]] = []
+
+    def send(self, key: bytes, frame: bytes) -> None:
+        self.sent.append((key, frame))
+
+    def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
+        self.models.append((key, model, tag))
+
+
+class Bench:
+    """A runtime with a real node and a pretended network."""
+
+    def __init__(self, home: Path) -> None:
+        self.initial = made_up_model(SIZE)
+        layout = ModelLayout(self.initial.data)
+        self.layout = layout
+        self.roster = LiveRoster(b"session", b"\0" * 16, 100)
+        self.buffers = Buffers(layout.size_bytes, 10 * layout.size_bytes)
+        self.facts: list[Any] = []
+        self.log = Log((home / "log").open("w"))
+        store = Store(home, b"session", on_error=lambda _: None)
+        self.runtime = Runtime(
+            self.roster, layout, self.buffers, store, self.log, self.facts.append
+        )
+        self.hub = FakeHub()
+        self.runtime.hub = self.hub  # type: ignore[assignment]
+        view = View.of(5, [(n, 1) for n in range(5)])
+        for key in PEERS:
+            self.roster.number(key)
+        self.node = PlexusNode(
+            me=0,
+            parameters=PlexusParameters(sample_size=3, success_fraction=1.0),
+            roster=self.roster,
+            view=view,
+            bandwidth_bytes_per_s=1,
+            initial_model=self.initial,
+            rng=Random(1),
+        )
+        self.runtime.node = self.node
+        self.runtime.step(WentOnline())
+
+    def frame(self, body: Message) -> bytes:
+        model_bytes = self.layout.size_bytes if hasattr(body, "model") else 0
+        return wire.encode(body, self.roster, model_bytes)[wire.LENGTH_BYTES :]
+
+    def contribute(self, peer: int, value: float, round: int = 5) -> None:
+        """A model full of `value` arrives from a peer for the aggregator of `round`."""
+        body = AggregateRequest(round, 3, 1, View.of(1).snapshot(), None)
+        payload = self.frame(body)
+        assert self.runtime.wants(PEERS[peer], payload) == (AggregateRequest, round)
+        ticket = Ticket(lambda: None)
+        self.buffers.request(ticket)
+        assert ticket.buffer is not None
+        ticket.buffer[:] = self.initial.data
+        self.layout.numbers(ticket.buffer)[0][:] = value
+        self.runtime.model(PEERS[peer], payload, LiveModel(ticket.buffer, b""), ticket)
+
+    async def settle(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    def close(self) -> None:
+        self.runtime.stop()
+        self.runtime.close()
+        self.log._stream.close()
+
+
+def with_bench(tmp_path: Path, story: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        bench = Bench(tmp_path)
+        try:
+            await story(bench)
+        finally:
+            bench.close()
+
+    asyncio.run(main())
+
+
+def test_models_are_averaged_and_their_buffers_come_back(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        for peer, value in enumerate((1.0, 2.0, 6.0)):
+            bench.contribute(peer, value)
+            await bench.settle()
+        (completed,) = [fact for fact in bench.facts if isinstance(fact, AggregationCompleted)]
+        assert completed.models == 3
+        assert np.all(bench.layout.numbers(completed.model.data)[0] == 3.0)
+        assert bench.buffers.in_use == 0
+        assert bench.log.errors == 0
+
+    with_bench(tmp_path, story)
+
+
+def test_a_model_sent_twice_counts_once(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        for peer, value in ((0, 1.0), (0, 100.0), (1, 2.0), (0, 100.0), (2, 6.0)):
+            bench.contribute(peer, value)
+            await bench.settle()
+        (completed,) = [fact for fact in bench.facts if isinstance(fact, AggregationCompleted)]
+        assert np.all(bench.layout.numbers(completed.model.data)[0] == 3.0)
+        assert bench.buffers.in_use == 0
+
+    with_bench(tmp_path, story)
+
+
+def test_a_round_left_behind_leaves_nothing_in_the_next_sum(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        bench.contribute(0, 100.0, round=5)
+        for peer, value in enumerate((1.0, 2.0, 6.0)):
+            bench.contribute(peer, value, round=6)
+            await bench.settle()
+        (completed,) = [fact for fact in bench.facts if isinstance(fact, AggregationCompleted)]
+        assert np.all(bench.layout.numbers(completed.model.data)[0] == 3.0)
+
+    with_bench(tmp_path, story)
+
+
+@pytest.mark.parametrize("reason", [OBSOLETE, DECLINED])
+def test_a_model_that_came_too_late_counts_as_acknowledged(tmp_path: Path, reason: str) -> None:
+    async def story(bench: Bench) -> None:
+        seen: list[Any] = []
+        handle = bench.node.handle
+        bench.node.handle = lambda now, event: [*handle(now, event), *(seen.append(event) or [])]  # type: ignore[method-assign,func-returns-value]
+        bench.runtime.not_sent(PEERS[1], (AggregateRequest, 4), reason)
+        bench.runtime.not_sent(PEERS[1], (AggregateRequest, 5), "connection lost")
+        bench.runtime.not_sent(PEERS[1], (TrainRequest, 6), reason)
+        await bench.settle()
+        assert seen == [Received(2, Ack(4))]
+
+    with_bench(tmp_path, story)
+
+
+def test_what_is_no_longer_wanted_is_declined_before_it_is_sent(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        view = View.of(1).snapshot()
+        bench.runtime.message(PEERS[0], bench.frame(Ping(1, 9)))  # so round 8 is complete
+        assert (
+            bench.runtime.wants(PEERS[0], bench.frame(AggregateRequest(8, 3, 1, view, None)))
+            is None
+        )
+        assert bench.runtime.wants(PEERS[0], bench.frame(TrainRequest(7, 3, view, None))) is None
+        assert (
+            bench.runtime.wants(PEERS[0], bench.frame(TrainRequest(8, 3, view, None))) is not None
+        )
+
+    with_bench(tmp_path, story)
+
+
+def test_messages_that_do_not_belong_here_end_the_link(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        view = View.of(1).snapshot()
+        with pytest.raises(WireError, match="without its model"):
+            bench.runtime.message(PEERS[0], bench.frame(TrainRequest(1, 3, view, None)))
+        with pytest.raises(WireError, match="a model with a Ack"):
+            bench.runtime.wants(PEERS[0], bench.frame(Ack(1)))
+        with pytest.raises(WireError, match="a model with a GossipModel"):
+            bench.runtime.wants(PEERS[0], bench.frame(GossipModel(1, view, None)))
+        wrong = wire.encode(TrainRequest(1, 3, view, None), bench.roster, 17)[wire.LENGTH_BYTES :]
+        with pytest.raises(WireError, match="a model of 17 bytes"):
+            bench.runtime.wants(PEERS[0], wrong)
+
+    with_bench(tmp_path, story)
+
+
+def test_a_model_with_other_tensors_is_dropped(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        handled = bench.runtime.handled
+        payload = bench.frame(TrainRequest(3, 3, View.of(1).snapshot(), None))
+        ticket = Ticket(lambda: None)
+        bench.buffers.request(ticket)
+        assert ticket.buffer is not None
+        ticket.buffer[:] = bytes(len(ticket.buffer))
+        bench.runtime.model(PEERS[0], payload, LiveModel(ticket.buffer, b""), ticket)
+        await bench.settle()
+        assert bench.runtime.handled == handled
+        assert bench.buffers.in_use == 0
+
+    with_bench(tmp_path, story)
+
+
+def test_a_node_that_fails_is_logged_and_goes_on(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        bench.runtime.step(TimerFired(("no such timer", 1)))
+        assert bench.log.errors == 1
+        bench.runtime.message(PEERS[0], bench.frame(Ping(4, 2)))
+        key, frame = bench.hub.sent[-1]
+        answer, _ = wire.decode(frame[wire.LENGTH_BYTES :], bench.roster)
+        assert (key, type(answer)) == (PEERS[0], Pong)
+
+    with_bench(tmp_path, story)
+
+
+def test_nothing_reaches_a_node_that_is_offline(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        bench.runtime.stop()
+        assert bench.runtime.timers == {}
+        handled = bench.runtime.handled
+        bench.runtime.message(PEERS[0], bench.frame(Joined(3, 1)))
+        bench.contribute(0, 1.0)
+        await bench.settle()
+        assert bench.runtime.handled == handled
+        assert bench.buffers.in_use == 0
+
+    with_bench(tmp_path, story)

@@ -1,0 +1,141 @@
+"""The training worker: the same weights as in the simulator, and interruption within one step."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load
+
+from plexus.errors import PlexusError
+from plexus.learn.tasks import create_task
+from plexus.learn.trainer import Trainer
+from plexus.live import channel
+from plexus.live.channel import (
+    Evaluated,
+    EvaluateJob,
+    Finished,
+    Interrupt,
+    Ready,
+    SetUp,
+    Stopped,
+    TrainJob,
+)
+from plexus.live.seals import fits
+from plexus.worker import with_data
+
+SPEC = """
+name = "worker"
+seed = 3
+nodes = 10
+hours = 1
+traces = {{ availability = "none" }}
+task = {{ name = "digits", local_steps = {steps} }}
+"""
+FEW, MANY = 5, 4000
+
+
+@contextmanager
+def worker(data: str, steps: int = FEW) -> Iterator[socket.socket]:
+    """A worker that has been told what to do."""
+    mine, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "plexus.worker", "--fd", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+        )
+    try:
+        mine.settimeout(60)
+        channel.send(mine, SetUp(SPEC.format(steps=steps), data))
+        yield mine
+        mine.close()
+        assert process.wait(timeout=20) == 0, "a worker ends with its peer"
+    finally:
+        mine.close()
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_live_training_gives_the_weights_of_the_simulated_one() -> None:
+    task = create_task("digits", nodes=10, seed=3)
+    trainer = Trainer(task, torch.device("cpu"))
+    torch.set_num_threads(1)
+    wanted = trainer.layout.tensors(trainer.train(trainer.initial, node=4, round=7))
+    with worker("4") as sock:
+        ready, initial = channel.receive(sock)
+        assert ready == Ready("accuracy", True, task.samples(4))
+        channel.send(sock, TrainJob(1, 7), initial)
+        finished, trained = channel.receive(sock)
+        assert isinstance(finished, Finished)
+        assert fits(finished.seal, trained)
+        found = load(bytes(trained))
+        assert {name: tensor.tolist() for name, tensor in found.items()} == {
+            name: tensor.tolist() for name, tensor in wanted.items()
+        }
+        channel.send(sock, EvaluateJob(2), trained)
+        evaluated, _ = channel.receive(sock)
+        assert isinstance(evaluated, Evaluated)
+        assert 0 <= evaluated.value <= 1
+
+
+@pytest.mark.slow
+def test_a_training_is_interrupted_between_two_steps() -> None:
+    with worker("4", steps=MANY) as sock:
+        _, initial = channel.receive(sock)
+        channel.send(sock, TrainJob(1, 1), initial)
+        channel.send(sock, Interrupt(2))
+        assert channel.receive(sock)[0] == Stopped(1, "interrupted")
+        channel.send(sock, TrainJob(3, 2), initial)
+        channel.send(sock, TrainJob(4, 3), initial)
+        assert channel.receive(sock)[0] == Stopped(3, "interrupted")
+        finished, _ = channel.receive(sock)
+        assert isinstance(finished, Finished)
+        assert finished.job == 4
+
+
+@pytest.mark.slow
+def test_a_node_can_learn_from_its_own_file(tmp_path: Path) -> None:
+    own = tmp_path / "own.npz"
+    np.savez(own, inputs=np.ones((30, 64), np.float64), targets=np.zeros(30, np.int32))
+    with worker(str(own)) as sock:
+        ready, initial = channel.receive(sock)
+        assert ready == Ready("accuracy", True, 30)
+        channel.send(sock, TrainJob(1, 1), initial)
+        assert isinstance(channel.receive(sock)[0], Finished)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("10", "--data 10: the session's data has parts 0 to 9"),
+        ("missing.npz", "not an .npz of inputs and targets"),
+        ("shape", r"have shape \(63,\) each, the session's \(64,\)"),
+        ("pickle", "not an .npz of inputs and targets"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_in_words(
+    tmp_path: Path, content: str, complaint: str
+) -> None:
+    path = tmp_path / "own.npz"
+    if content == "shape":
+        np.savez(path, inputs=np.ones((30, 63)), targets=np.zeros(30))
+    elif content == "pickle":
+        np.savez(path, inputs=np.array([{"an": "object"}]), targets=np.zeros(1))
+    data = str(path) if content in ("shape", "pickle") else content
+    with pytest.raises(PlexusError, match=complaint):
+        with_data(create_task("digits", nodes=10, seed=3), data)
+
+
+@pytest.mark.slow
+def test_a_worker_says_what_is_wrong_with_its_data() -> None:
+    with worker("10") as sock:
+        answer, _ = channel.receive(sock)
+        assert answer == Stopped(0, "--data 10: the session's data has parts 0 to 9")
