@@ -192,7 +192,8 @@ class PlexusNode(Machine):
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
         self.membership.on_counter_known(pong.counter)
-        self._refute_if_misrepresented()
+        if pong.counter > self.membership.counter:
+            self._refute_if_misrepresented()
         search = self.sampler.search_of(pong.exchange)
         if search is not None and self._is_overtaken(search, pong):
             self.sampler.give_up(search.purpose)
