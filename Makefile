@@ -31,7 +31,7 @@ test-live: install  ## sessions of live peers on this machine: fleets, chaos, in
 	$(BIN)/pytest -q -m live tests/live
 
 test-fast: install  ## no training, no processes: under a minute
-	$(BIN)/pytest -n auto -q -m 'not slow'
+	$(BIN)/pytest -n auto -q -m 'not slow' --ignore=tests/learn --ignore=tests/live --ignore=tests/session --ignore=tests/baselines
 
 format: install  ## apply ruff's formatting and safe fixes
 	$(BIN)/ruff check --fix .
