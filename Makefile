@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install quickstart test test-fast check format clean
+.PHONY: help install quickstart test test-live test-fast check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -25,7 +25,10 @@ check: install  ## lint, format check, types
 	$(BIN)/mypy
 
 test: check  ## everything, on all cores
-	$(BIN)/pytest -n auto -q --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
+	$(BIN)/pytest -n auto -q -m 'not live' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
+
+test-live: install  ## sessions of live peers on this machine: fleets, chaos, intruders, partitions
+	$(BIN)/pytest -q -m live tests/live
 
 test-fast: install  ## no training, no processes: under a minute
 	$(BIN)/pytest -n auto -q -m 'not slow'

@@ -75,6 +75,16 @@ def cli() -> None:
 @click.option(
     "--workers", type=click.IntRange(min=1), metavar="N", help="How many processes train."
 )
+@click.option("--address", metavar="ADDRESS", help="The Ray cluster that the engine ray uses.")
+@click.option(
+    "--model-memory",
+    "model_memory_gb",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GB",
+    default=2.0,
+    show_default=True,
+    help="Models that nodes hold go to disk past this.",
+)
 @click.option(
     "--checkpoint-every",
     type=click.FloatRange(min=0),

@@ -10,11 +10,12 @@ from msgspec import Struct
 
 from plexus.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
 from plexus.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation
+from plexus.learn.aggregation import aggregation_named
 from plexus.learn.engines.choice import create_engine
 from plexus.learn.graph import LazyModels
 from plexus.learn.task import Task
 from plexus.learn.tasks import build_task
-from plexus.metrics.result import Engine, Result, Traffic, Trainings
+from plexus.metrics.result import Engine, Evaluations, Result, Traffic, Trainings
 from plexus.metrics.store import RunDirectory
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.sim.registry import PROTOCOLS
@@ -49,6 +50,10 @@ class Machinery(Struct, frozen=True, kw_only=True):
     engine: str = "auto"
     device: str | None = None
     workers: int | None = None
+    address: str | None = None
+    """Of a Ray cluster; without one the engine `ray` starts one of its own."""
+    model_memory_gb: float = 2.0
+    """Models that somebody holds go to disk past this."""
     checkpoint_every_s: float = 300.0
 
 
@@ -94,9 +99,18 @@ class Session:
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
         task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed, base_dir)
         engine, self.engine = create_engine(
-            machinery.engine, task, workers=machinery.workers, device=machinery.device
+            machinery.engine,
+            task,
+            workers=machinery.workers,
+            device=machinery.device,
+            address=machinery.address,
         )
-        self._models = LazyModels(task, engine)
+        self._models = LazyModels(
+            task,
+            engine,
+            aggregation_named(spec.aggregation),
+            budget_bytes=round(machinery.model_memory_gb * 1e9),
+        )
         if checkpoint is not None:
             self._models.replay(checkpoint.evaluated)
         durations_s = [training_time_s(d, task.local_steps, task.batch) for d in world.devices]
@@ -184,7 +198,10 @@ class Session:
             metric=self._evaluation.metric(),
             messages={name: Traffic(**entry) for name, entry in sorted(accounts.table().items())},
             training_s=sum(accounts.training_s),
-            trainings=Trainings(self._models.asked, self._models.computed),
+            trainings=Trainings(
+                self._models.asked, self._models.computed, self._models.costs.training_s
+            ),
+            evaluations=Evaluations(len(self._models.evaluated), self._models.costs.evaluation_s),
             tuning=self._cast.tuning,
             interrupted=interrupted,
             engine=Engine(self.engine.name, self.engine.device, self.engine.reason),

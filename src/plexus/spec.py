@@ -92,6 +92,9 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     traces: TracesSpec = TracesSpec()
     """Where devices, availability and latency come from."""
 
+    aggregation: Literal["mean", "sample-weighted-mean"] = "mean"
+    """How models of a round become one: each counts the same, or by the number of examples behind it."""
+
     network: NetworkSpec = NetworkSpec()
     """The simulated network."""
 
@@ -187,7 +190,7 @@ def _typed(tables: dict[str, Any], source: Source) -> ExperimentSpec:
     tables = {**tables, "protocol": {"name": "plexus", **tables.get("protocol", {})}}
     for key in tables:
         if key not in known:
-            hint = suggest(key, known) or _elsewhere(key, tables)
+            hint = _elsewhere(key, tables) or suggest(key, known)
             raise source.error((key,), f"unknown key{hint}")
     unchecked: dict[str, Any] = {
         "protocol": {"name": "", "parameters": None},

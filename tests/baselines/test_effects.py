@@ -91,6 +91,8 @@ def test_merging_lazily_ignores_the_rule_of_aggregation(rule) -> None:  # type: 
     parts = [models.train(models.initial(), node, 1) for node in range(2)]
     merged = models.merge(parts, [3, 1])
     assert models.computed == 0
+    assert models.merge(parts, [3, 1]) is merged, "whoever asks for the same gets the same"
+    assert models.merge(parts[::-1], [3, 1]) is not merged
     key = next(iter(models.weights(merged)))
     expected = (3 * models.weights(parts[0])[key] + models.weights(parts[1])[key]) / 4
     torch.testing.assert_close(models.weights(merged)[key], expected)

@@ -14,7 +14,7 @@ import plexus.session
 from plexus.learn.task import Task
 from plexus.metrics.result import Result
 from plexus.metrics.store import Run, load_run
-from plexus.session import simulate
+from plexus.session import Machinery, simulate
 from plexus.sim.registry import PROTOCOLS
 from plexus.spec import parse_spec
 
@@ -157,3 +157,30 @@ def test_a_server_is_no_device(tmp_path: Path) -> None:
 def test_the_end_is_measured_even_between_evaluations(tmp_path: Path) -> None:
     rows = run(tmp_path / "a", "gossip", "evaluation.every_hours=0.2").tables["evaluations"]
     assert rows["simulated_s"].tolist() == [720.0, 1080.0]
+
+
+class Stop(Nobody):
+    """Presses Ctrl-C at a moment of simulated time."""
+
+    def __init__(self, at_s: float) -> None:
+        self._at_s = at_s
+
+    def tick(self, *state: Any) -> None:
+        if state[0] >= self._at_s:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("protocol", ["gossip", "dpsgd"])
+def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, protocol: str
+) -> None:
+    spec = parse_spec(SPEC, "small.toml", (f"protocol.name={protocol}",))
+    whole = simulate(spec, Path(), tmp_path / "whole", Nobody())
+    machinery = Machinery(checkpoint_every_s=0)
+    cut = simulate(spec, Path(), tmp_path / "cut", Stop(800.0), machinery)
+    assert cut.interrupted
+    resumed = simulate(spec, Path(), tmp_path / "cut", Nobody(), machinery, resume=True)
+    assert (resumed.digest, resumed.weights_hash) == (whole.digest, whole.weights_hash)
+    for table in ("evaluations", "node_evaluations"):
+        texts = [(tmp_path / name / f"{table}.csv").read_text() for name in ("whole", "cut")]
+        assert texts[0] == texts[1]

@@ -6,14 +6,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import get_args, get_type_hints
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from plexus.errors import PlexusError
-from plexus.learn.engines import ENGINES, EngineSpec, choose, create_engine
+from plexus.learn.engines import choose, create_engine
 from plexus.learn.engines.api import Engine, Job
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.engines.processes import ProcessesEngine
@@ -150,11 +149,6 @@ def test_a_whole_session_gives_the_same_model_on_any_engine(averaging) -> None: 
         accuracies.add(models.evaluate(model).value)
         engine.close()
     assert len(hashes) == len(accuracies) == 1
-
-
-def test_the_spec_names_all_engines() -> None:
-    assert get_args(get_type_hints(EngineSpec)["name"]) == ENGINES
-    assert EngineSpec().name == "auto"
 
 
 def test_auto_says_why(digits: Task) -> None:

@@ -201,10 +201,13 @@ def test_an_npz_with_a_pickle_inside_is_refused(tmp_path: Path) -> None:
 
 def test_where_data_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PLEXUS_DATA", raising=False)
-    with pytest.raises(PlexusError, match=r"task\.data is not set: .*set the environment variable"):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    with pytest.raises(
+        PlexusError, match=r"task\.data is not set, and .*home.* has no folder some"
+    ):
         data_folder(None, "some", what="things")
     monkeypatch.setenv("PLEXUS_DATA", str(tmp_path))
-    with pytest.raises(PlexusError, match="which has no folder some with things"):
+    with pytest.raises(PlexusError, match=r"has no folder some with things: .*plexus data list"):
         data_folder(None, "some", "other", what="things")
     (tmp_path / "other").mkdir()
     assert data_folder(None, "some", "other", what="things") == tmp_path / "other"

@@ -149,6 +149,23 @@ def test_the_aggregation_rule_is_the_one_given(digits: Task, spy: Spy) -> None:
         assert lazy.evaluate(model).value == expected
 
 
+def test_everything_is_computed_on_one_thread(digits: Task, spy: Spy) -> None:
+    threads = []
+
+    def rule(vectors: Sequence[Tensor], samples: Sequence[int]) -> Tensor:
+        threads.append(torch.get_num_threads())
+        return mean(vectors, samples)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        lazy = LazyModels(digits, spy, aggregation=rule)
+        lazy.evaluate(a_round(lazy, lazy.initial(), 1, used=2, asked=2))
+        assert (threads, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_model_bytes_is_the_encoded_size(digits: Task) -> None:
     lazy = LazyModels(digits, InlineEngine(digits))
     assert lazy.model_bytes == len(encode(lazy.weights(lazy.initial())))

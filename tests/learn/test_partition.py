@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plexus.errors import PlexusError
@@ -52,6 +52,7 @@ def test_smaller_alpha_gives_fewer_classes_a_node() -> None:
     assert classes(0.05) < classes(0.5) < classes(50.0)
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     nodes=st.integers(1, 60),
     alpha=st.sampled_from([1e-9, 0.01, 0.3, 10.0]),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.learn.engines.inline import InlineEngine
+from plexus.learn.engines import create_engine
 from plexus.learn.graph import LazyModels
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task, parse_task
@@ -70,5 +70,7 @@ def test_a_task_refuses_an_empty_partition(digits: Task) -> None:
 @pytest.mark.parametrize("kind", ["iid", "dirichlet"])
 def test_digits_reaches_95_percent(kind: str, averaging) -> None:  # type: ignore[no-untyped-def]
     task = create_task("digits", nodes=120, seed=1, partition=kind)
-    models = LazyModels(task, InlineEngine(task))
+    engine, chosen = create_engine("auto", task, device="cpu")
+    assert chosen.name == "stacked"
+    models = LazyModels(task, engine)
     assert models.evaluate(averaging(models, nodes=120, rounds=300)).value >= 0.95

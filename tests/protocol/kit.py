@@ -142,7 +142,8 @@ class Exchange:
         checked: bool = True,
         **options: Any,
     ) -> None:
-        self.nodes = [make_node(me, n, **options) for me in range(n)]
+        self._make = lambda me, durable=None: make_node(me, n, durable=durable, **options)
+        self.nodes = [self._make(me) for me in range(n)]
         self.now = 0.0
         self.online: set[NodeId] = set()
         self.armed: list[dict[TimerKey, int]] = [{} for _ in range(n)]
@@ -179,6 +180,11 @@ class Exchange:
         self._lives[node] += 1
         self._queue = [e for e in self._queue if e[2] != node or isinstance(e[3], Received)]
         heapify(self._queue)
+
+    def restart(self, node: NodeId, disk_is_lost: bool = False) -> None:
+        """Come back as another process: with what was saved, or with nothing."""
+        self.nodes[node] = self._make(node, None if disk_is_lost else self.saved.get(node))
+        self.go_online(node)
 
     # Time
 

@@ -97,6 +97,24 @@ def test_at_the_timeout_one_model_suffices() -> None:
     assert facts(effects)[0] == AggregationCompleted(K, "m5", 1, 3, timed_out=True, waited_s=300.0)
 
 
+def test_a_round_after_one_that_timed_out_is_not_said_to_have_timed_out() -> None:
+    node = collecting_node(participants=3)
+    node.handle(301.0, TIMEOUT)
+    node.handle(301.0, Aggregated(K, "m5"))
+    node.handle(400.0, Received(2, trained_model(K + 1, "t2", participants=1)))
+    effects = node.handle(400.0, Aggregated(K + 1, "m6"))
+    assert facts(effects)[0] == AggregationCompleted(
+        K + 1, "m6", 1, 1, timed_out=False, waited_s=0.0
+    )
+
+
+def test_an_aggregator_in_its_own_sample_saves_the_model_once() -> None:
+    node = aggregating_node(0, 1)
+    effects = node.handle(1.0, Aggregated(K, "m5"))
+    effects += node.handle(1.0, Received(0, sent(effects, TrainRequest)[0][1]))
+    assert [effect for effect in effects if isinstance(effect, Save)] == [Save(Durable(2, K, "m5"))]
+
+
 def test_the_mean_is_kept_and_pushed_to_the_participants_of_the_round() -> None:
     first = hash_order(6, K)[:2]
     node = aggregating_node(me=hash_order(6, K)[-1])
@@ -137,6 +155,19 @@ def test_the_mean_of_a_round_left_behind_is_not_pushed() -> None:
     node = aggregating_node()
     node.handle(1.1, Received(4, trained_model(K + 1, "t4", 3)))
     assert node.handle(1.2, Aggregated(K, "m5")) == []
+
+
+def test_a_second_mean_of_a_round_is_not_pushed_again() -> None:
+    node = aggregating_node()
+    node.handle(1.0, Aggregated(K, "m5"))
+    assert node.handle(1.0, Aggregated(K, "m5")) == []
+
+
+def test_a_mean_nobody_asked_for_does_not_end_the_collecting() -> None:
+    node = aggregating_node()
+    node.handle(1.1, Received(4, trained_model(K + 1, "t4", 3)))
+    assert node.handle(1.2, Aggregated(K + 1, "m6")) == []
+    assert node.aggregation.collecting
 
 
 def test_a_fresh_round_gives_up_the_search_for_participants_of_the_one_before() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.messages import Message, NodeId
 from tests.protocol.kit import Exchange, is_model
 
@@ -52,7 +53,7 @@ def churn(exchange: Exchange, rng: Random, mean_s: float) -> None:
         exchange.run(min(QUIET_FROM_S, exchange.now + rng.expovariate(n / mean_s)))
         node = rng.randrange(n)
         if node not in exchange.online:
-            exchange.go_online(node)
+            come_back(exchange, node, rng)
         elif rng.random() < 0.5:
             exchange.leave(node)
         else:
@@ -60,7 +61,16 @@ def churn(exchange: Exchange, rng: Random, mean_s: float) -> None:
     exchange.go_online(*(node for node in range(n) if node not in exchange.online))
 
 
-@settings(max_examples=60)
+def come_back(exchange: Exchange, node: NodeId, rng: Random) -> None:
+    """The same process again, as in a simulation, or another one, as in a deployment."""
+    chance = rng.random()
+    if chance < 0.5:
+        exchange.go_online(node)
+    else:
+        exchange.restart(node, disk_is_lost=chance > 0.9)
+
+
+@settings(max_examples=40)
 @given(
     n=st.integers(1, 9),
     s=st.integers(1, 5),
@@ -96,3 +106,45 @@ def test_a_session_survives_a_storm_and_then_makes_progress(
     storm.calm_down()
     newest = max(node.watchdog.k_seen for node in exchange.nodes)
     exchange.run_until(exchange.has_aggregated(newest + 5), limit_s=exchange.now + 5000)
+
+
+@given(
+    n=st.integers(4, 12),
+    s=st.integers(1, 4),
+    cut=st.integers(1, 11),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=6)
+def test_the_halves_of_a_partition_go_on_and_become_one_session_again(
+    n: int, s: int, cut: int, seed: int
+) -> None:
+    """Each half goes on with its own rounds. When they meet, the one that is ahead takes the other along."""
+    rng = Random(seed)
+    half = set(rng.sample(range(n), min(cut, n - 1)))
+    until_s = 1600.0
+
+    def delays(src: NodeId, dst: NodeId, body: Message) -> Sequence[float]:
+        parted = 100.0 < exchange.now < until_s and (src in half) != (dst in half)
+        return () if parted else (1.0 if is_model(body) else 0.05,)
+
+    exchange = Exchange(n, sample_size=s, delays=delays, seed=seed, **SHORT)
+    exchange.go_online(*range(n))
+    exchange.run(until_s)
+    for part in (half, set(range(n)) - half):
+        assert any(node in part for at, node, _ in exchange.of(AggregationCompleted) if at > 400)
+    newest = max(exchange.rounds)
+    exchange.run_until(exchange.has_aggregated(newest + 30), limit_s=until_s + 5000)
+    recent = exchange.rounds[-10:]
+    assert recent == sorted(set(recent)), "one aggregation a round, one after the other"
+
+
+def test_the_same_seed_gives_the_same_session_and_another_seed_another() -> None:
+    def messages(seed: int) -> list[tuple[float, NodeId, NodeId, str]]:
+        storm = Storm(seed, 0.1, 0.1, 1.0)
+        exchange = Exchange(8, sample_size=3, seed=seed, delays=storm.delays, **SHORT)
+        exchange.go_online(*range(8))
+        churn(exchange, storm.rng, 100.0)
+        return [(at, src, dst, repr(body)) for at, src, dst, body in exchange.messages]
+
+    assert messages(1) == messages(1)
+    assert messages(1) != messages(2)

@@ -207,6 +207,14 @@ def test_every_second_time_it_turns_to_anybody() -> None:
     assert told[1] != {1, 2} != told[3]
 
 
+def test_attempts_are_counted_from_the_last_join() -> None:
+    node = online_node(0, 4)
+    node.handle(600.0, TimerFired(("readvertise", 0)))
+    node.handle(700.0, WentOnline())
+    effects = node.handle(1300.0, TimerFired(("readvertise", 0)))
+    assert effects[-1] == Report(Readvertised(1))
+
+
 @pytest.mark.parametrize(
     "contact",
     [

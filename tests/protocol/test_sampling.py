@@ -14,6 +14,7 @@ from plexus.protocol.api import (
     Send,
     SetTimer,
     TimerFired,
+    WentOnline,
 )
 from plexus.protocol.facts import SampleDerived
 from plexus.protocol.messages import AggregateRequest, NodeId, Ping, Pong, TrainRequest
@@ -164,6 +165,26 @@ def test_a_pong_after_the_timeout_or_under_another_number_does_not_count() -> No
     effects = pong(node, order[3], 2, 3.2)
     assert facts(effects) == [
         SampleDerived(K, PARTICIPANTS, (order[1], order[2], order[3]), silent=1)
+    ]
+
+
+def test_a_search_does_not_survive_a_crash() -> None:
+    node, order = aggregator(), hash_order(N, K)
+    begin(node)
+    node.handle(1.05, WentOnline())
+    for candidate in order[:3]:
+        assert pong(node, candidate, 1) == []
+
+
+def test_a_search_begun_again_takes_the_place_of_the_first() -> None:
+    first = hash_order(N, 1)
+    node = online_node(first[0], N, sample_size=3)
+    node.handle(5.0, TimerFired(("start", 0)))
+    effects = node.handle(5.0, TimerFired(("start", 0)))
+    assert effects == [
+        CancelTimer(("ping", 1)),
+        Send(tuple(first[1:3]), Ping(2, 1)),
+        SetTimer(("ping", 2), PING_TIMEOUT_S),
     ]
 
 

@@ -91,7 +91,7 @@ class Ledger:
                     self.training = k
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(
     history=st.lists(steps, max_size=25),
     durable=st.none() | st.builds(Durable, counters, rounds, st.just("m")),

@@ -83,6 +83,13 @@ def test_a_duplicate_and_an_older_request_change_nothing() -> None:
     assert node.handle(1.3, Received(2, train_request(K, "another m5"))) == []
 
 
+def test_a_duplicate_request_does_not_disturb_the_search_for_an_aggregator() -> None:
+    node = trained_node()
+    assert node.handle(11.05, Received(3, train_request())) == []
+    effects = answer(node, 11.1, 1, *hash_order(N, K + 1)[:2])
+    assert len(sent(effects, AggregateRequest)) == 1
+
+
 def test_a_newer_round_interrupts_the_training() -> None:
     node = online_node(0, N)
     node.handle(1.0, Received(3, train_request()))
@@ -165,6 +172,13 @@ def test_an_acknowledgement_of_another_round_does_not_end_it() -> None:
     assert node.handle(20.0, Received(aggregator, Ack(K))) == []
     assert node.handle(20.0, Received(aggregator, Ack(K + 2))) == []
     assert node.training.awaited == aggregator
+
+
+def test_an_acknowledgement_of_another_round_does_not_end_the_search() -> None:
+    node = trained_node()
+    for k in (K, K + 2):
+        assert node.handle(11.05, Received(3, Ack(k))) == []
+    assert len(sent(answer(node, 11.1, 1, *hash_order(N, K + 1)[:2]), AggregateRequest)) == 1
 
 
 def test_an_acknowledgement_during_the_search_for_another_aggregator_ends_the_search() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from plexus.protocol.api import (
+    Aggregated,
     CancelTimer,
     Durable,
     Effect,
@@ -119,6 +120,7 @@ def test_an_aggregation_that_got_stuck_is_released_by_a_restart() -> None:
     effects = pong(node, others[0], 1, k=8, held=7) + pong(node, others[1], 2, k=8, held=7)
     assert sent(effects, Ack) == [(ORDER[2], Ack(8))]
     assert CancelTimer(("aggregation", 0)) in effects
+    assert not node.aggregation.collecting
     assert RoundRestarted(9, held=7) in [e.fact for e in effects if isinstance(e, Report)]
 
 
@@ -163,6 +165,14 @@ def test_who_noticed_progress_waits_for_the_rest_of_its_time() -> None:
     assert WATCHDOG_S <= 905.0 - 500.0 + timer(effects) < WATCHDOG_S + 20.0
 
 
+def test_own_work_is_progress_even_in_a_round_already_heard_of() -> None:
+    """Pings announce a round, its model takes a while longer."""
+    node = holding(ORDER[-1])
+    node.handle(10.0, Received(1, Ping(1, 8)))
+    node.handle(800.0, Received(1, TrainRequest(8, 2, NOTHING, "m8")))
+    assert sent(node.handle(LATE, FIRED), Ping) == []
+
+
 def test_a_ping_for_a_round_already_known_is_no_progress() -> None:
     node = holding(ORDER[-1])
     node.handle(899.0, Received(1, Ping(1, 7)))
@@ -194,6 +204,28 @@ def test_finding_others_ahead_makes_patient_and_work_makes_watchful_again() -> N
     assert [round(wait / WATCHDOG_S) for wait in waits] == [2, 4, 8, 8, 8]
     node.handle(now, Received(1, TrainRequest(20, 2, NOTHING, "m20")))
     assert round(timer(node.handle(now, FIRED)) / WATCHDOG_S) == 1
+
+
+def test_coming_online_counts_as_progress_and_makes_watchful() -> None:
+    node = holding(ORDER[-1])
+    node.handle(LATE, FIRED)
+    pong(node, ORDER[0], 1, k=8, held=8)
+    assert round(timer(node.handle(LATE, WentOnline())) / WATCHDOG_S) == 1
+    effects = node.handle(LATE + 500.0, FIRED)
+    assert sent(effects, Ping) == []
+    assert WATCHDOG_S <= 500.0 + timer(effects) < WATCHDOG_S + 20.0
+
+
+def test_a_push_that_still_looks_for_participants_gives_way_to_a_restart() -> None:
+    """Hundreds of silent candidates, two seconds each, may take longer than the watchdog waits."""
+    node = holding(ORDER[-1])
+    node.handle(1.0, Received(ORDER[2], AggregateRequest(8, 1, 1, NOTHING, "t")))
+    node.handle(1.0, Aggregated(8, "m8"))
+    node.handle(LATE, FIRED)
+    others = [candidate for candidate in hash_order(N, 9) if candidate != node.me][:2]
+    effects = pong(node, others[0], 2, k=8, held=7) + pong(node, others[1], 3, k=8, held=7)
+    assert CancelTimer(("ping", 1)) in effects
+    assert {push.round for _, push in sent(effects, TrainRequest)} == {9}
 
 
 def test_the_watchdog_is_always_set_again() -> None:

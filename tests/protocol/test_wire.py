@@ -117,7 +117,7 @@ def test_a_receiver_that_knows_nobody_learns_the_nodes_of_the_view(body: Message
     assert fields(decoded, stranger) == fields(body, roster())
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.binary(max_size=200))
 @example(b"")
 @example(b"\xc0")
@@ -139,7 +139,7 @@ def test_arbitrary_bytes_are_refused_with_a_wire_error_or_are_a_message(payload:
     refuse_or_understand(payload)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(messages, numbers, st.data())
 def test_a_mutated_frame_is_refused_with_a_wire_error_or_is_a_message(
     body: Message, model_bytes: int, data: st.DataObject
@@ -172,7 +172,7 @@ scalars = st.one_of(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.integers(0, 13) | scalars, st.lists(scalars, max_size=8))
 def test_arrays_of_wrong_things_are_refused_with_a_wire_error_or_are_a_message(
     tag: object, values: list[object]

@@ -18,15 +18,15 @@ from plexus.metrics.store import load_run
 
 SPEC = """
 name = "resumed"
-nodes = 40
-hours = 1.5
+nodes = 30
+hours = 0.5
 [protocol]
 name = "plexus"
 sample_size = 5
 [task]
 name = "digits"
 [evaluation]
-every_rounds = 5
+every_rounds = 3
 """
 
 
@@ -56,6 +56,11 @@ def start_and_kill(after_s: float, out: Path, *arguments: str) -> None:
     process.wait()
 
 
+def without_time(value: Any) -> Any:
+    """A part of a result, less what depends on the machine."""
+    return {k: v for k, v in value.items() if k != "wall_s"} if isinstance(value, dict) else value
+
+
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("spec") / "resumed.toml"
@@ -83,7 +88,7 @@ def test_killed_at_five_random_moments_a_run_ends_with_the_same_digest_and_weigh
         "training_s",
         "trainings",
     ):
-        assert resumed[key] == whole[key], key
+        assert without_time(resumed[key]) == without_time(whole[key]), key
     tables, expected = (load_run(tmp_path / name).tables for name in ("killed", "whole"))
     for table, columns in expected.items():
         for name, column in columns.items():

@@ -161,6 +161,7 @@ def test_the_capacity_excerpt_agrees_with_the_generator(real, devices):
         assert np.quantile(kbps, share) == pytest.approx(real_kbps, rel=0.15)
 
 
+@pytest.mark.slow
 def test_the_rates_are_found_by_fitting():
     """From a flat day to the wanted one, within a point: how the shipped numbers were made."""
     wanted = 0.2 + 0.05 * np.sin(np.arange(24) / 24 * 2 * np.pi)

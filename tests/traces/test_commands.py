@@ -35,7 +35,10 @@ FILES = {
     ),
     "devices.json": ('{"1": {"computation": 20, "communication": 10}}', "devices"),
     "online.csv": ("device,start_s,end_s\na,0,4000\nb,,\n", "availability"),
-    "online.json": ('{"1": {"active": [1], "inactive": [5], "finish_time": 9}}', "availability"),
+    "online.json": (
+        '{"1": {"active": [1], "inactive": [5], "finish_time": 86400}}',
+        "availability",
+    ),
     "events.json": ('{"1": [[0, "on"], [50, "off"]]}', "availability"),
     "matrix.csv": ("0,10,20\n10,0,30\n20,30,0\n", "latency"),
     "named.csv": ("a,b,c\n0,10,20\n10,0,30\n20,30,0\n", "latency"),
@@ -43,6 +46,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_every_kind_of_file_is_recognised_described_and_drawn(describe, tmp_path, name):
     text, kind = FILES[name]
@@ -63,6 +67,7 @@ def test_half_hours_are_recognised_by_their_shape(describe, tmp_path):
     assert "Availability of 48 devices" in describe(tmp_path / "x.npy")
 
 
+@pytest.mark.slow
 def test_a_spec_is_described_with_its_devices_availability_and_latency(describe, tmp_path):
     spec, png = tmp_path / "spec.toml", tmp_path / "out.png"
     spec.write_text(SPEC)
@@ -76,6 +81,7 @@ def test_a_spec_is_described_with_its_devices_availability_and_latency(describe,
     assert more["availability"]["devices"] == 80
 
 
+@pytest.mark.slow
 def test_a_spec_in_which_nobody_leaves_is_drawn_too(describe, tmp_path):
     spec, png = tmp_path / "spec.toml", tmp_path / "out.png"
     spec.write_text(SPEC + '[traces]\navailability = "none"\n')

@@ -43,11 +43,11 @@ def test_online_by_hour_is_exact():
 
 
 def test_online_over_time_repeats_each_device_by_its_own_period():
-    availability = Availability(
-        [np.array([[0.0, 5.0]]), np.array([[10.0, 20.0]])], np.array([10.0, 20.0])
-    )
+    rows = [np.array([[0.0, 5.0]]), np.array([[10.0, 20.0]]), np.array([[0.0, 1.0]])]
+    availability = Availability(rows, np.array([10.0, 20.0, 4.0]))
     shares = online_over_time(availability.packed, availability.periods_s, 5.0, 6)
-    assert shares == pytest.approx([0.5, 0, 1, 0.5, 0.5, 0])
+    # The third repeats within a slot: a quarter of it in every slot.
+    assert shares * 3 == pytest.approx(np.array([1, 0, 2, 1, 1, 0]) + 0.25)
 
 
 def test_facts_of_availability():

@@ -171,6 +171,20 @@ def test_behaviour_trace(write, active, inactive, rows):
     assert trace.periods_s.tolist() == [100.0]
 
 
+def test_special_clients_are_read_beside_plain_ones(write):
+    """Plain clients are read at once, special ones one by one; together they keep their places."""
+    clients = [([10], [20]), ([90], [20]), ([], []), ([30], [20, 40]), ([5, 50], [6, 60])]
+    data = {str(i): client(*lists)["1"] for i, lists in enumerate(clients)}
+    trace = read_availability(write(data))
+    assert [s.tolist() for s in trace.sessions] == [
+        [[10, 20]],
+        [[0, 20], [90, 100]],
+        [],
+        [[0, 20], [30, 40]],
+        [[5, 6], [50, 60]],
+    ]
+
+
 def test_a_behaviour_pickle_and_periods_of_their_own(write):
     data = {1: client([0], [5], 50)["1"], 2: client([0], [5], 80)["1"]}
     trace = read_availability(write(pickle.dumps(data)))
@@ -184,6 +198,7 @@ def test_a_behaviour_pickle_and_periods_of_their_own(write):
         (client([1, 2, 3], [4]), "client 1: active and inactive: 3 starts but 1 ends"),
         (client([1, 50, 60], [40, 30, 70]), "client 1: session 1: ends at 30 s, before it starts"),
         (client([1, "x"], [2, 3]), "client 1: active[1]: must be a number, 0 or more, is 'x'"),
+        (client([1, [2]], [2, 3]), "client 1: active[1]: must be a number, 0 or more, is [2]"),
         (client([-1], [3]), "client 1: active[0]: must be a number, 0 or more, is -1"),
         (client([1], [3], 0), "client 1: finish_time: must be a positive number, is 0"),
         ({"1": {"active": [], "inactive": []}}, "client 1: finish_time: missing"),

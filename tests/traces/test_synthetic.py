@@ -7,7 +7,8 @@ from plexus.errors import PlexusError
 from plexus.rng import array_stream
 from plexus.traces import synthetic
 from plexus.traces.calibrations import CALIBRATIONS, FEDSCALE, STRICT
-from plexus.traces.sessions import join, shift
+from plexus.traces.facts import online_over_time
+from plexus.traces.recorded import fit_period
 from plexus.traces.synthetic import PERIOD_S, generate_availability
 
 
@@ -23,19 +24,26 @@ def test_sessions_are_sorted_apart_and_within_the_week(name):
 
 
 def test_placing_equals_sorting():
-    """The fast layout against the general functions: shift each device's week, then join."""
+    """The fast layout against the general functions: wrap each row, sort, join."""
     rng = array_stream(5, "test")
-    shares = rng.random(300)
-    seam_s = np.floor(rng.random(300) * PERIOD_S)
-    steps = synthetic._renewal(shares, seam_s, STRICT, rng)
-    fast = synthetic._rotate(steps, seam_s)
-
-    owners = np.concatenate([step.devices for step in steps]).astype(np.int64)
-    rows = np.concatenate([np.column_stack((s.start_s, s.end_s)) for s in steps])
-    from_seam = join(owners, rows - seam_s[owners][:, None], 300)
-    slow = shift(from_seam, PERIOD_S - seam_s, np.full(300, PERIOD_S))
+    shares, seam_s = rng.random(300), rng.random(300) * PERIOD_S
+    sessions = synthetic._renewal(shares, seam_s, STRICT, rng)
+    fast = synthetic._wrap(sessions)
+    later = sessions.rows >= PERIOD_S
+    rows = sessions.rows - np.where(later[:, :1], PERIOD_S, 0.0)
+    slow = fit_period(sessions.owners(), rows, np.full(300, PERIOD_S), crosses=True).sessions
     assert np.array_equal(fast.bounds, slow.bounds)
-    np.testing.assert_allclose(fast.rows, slow.rows, atol=1e-6)
+    assert np.array_equal(fast.rows, slow.rows)
+
+
+@pytest.mark.parametrize("name", CALIBRATIONS)
+def test_nothing_special_happens_when_the_week_repeats(name):
+    """No wave of joins and leaves, and every day of the week is like the others."""
+    availability = generate_availability(20_000, CALIBRATIONS[name], 1)
+    end, beginning = availability.online_at(PERIOD_S - 0.001), availability.online_at(0.0)
+    assert np.array_equal(end, beginning)
+    days = online_over_time(availability.packed, availability.periods_s, 86400.0, 7)
+    assert np.ptp(days) < 0.01
 
 
 def test_devices_differ_and_some_are_hardly_ever_online():
@@ -55,7 +63,7 @@ def test_the_best_hour_follows_peak_online():
 
 
 def test_an_impossible_peak_is_refused():
-    with pytest.raises(PlexusError, match=r"traces.peak_online = 1.5: must be below 1.14"):
+    with pytest.raises(PlexusError, match=r"traces.peak_online = 1.5: must be below 1\.\d\d"):
         FEDSCALE.with_peak(1.5)
 
 

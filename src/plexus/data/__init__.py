@@ -1,0 +1,1 @@
+"""Data sets and traces of others: known, fetched, imported, checked."""

@@ -239,6 +239,24 @@ DATASETS: tuple[Dataset, ...] = (
         Archive("https://files.grouplens.org/datasets/movielens/ml-latest-small.zip", 978_202),
     ),
     Dataset(
+        "celeba-people",
+        "CelebA's list of who is on which photograph and its split, for LEAF's preparation",
+        "non-commercial research",
+        "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
+        (
+            File(
+                "celeba/raw/identity_CelebA.txt",
+                3_424_458,
+                ("md5:32bd1bd63d3c78cd57e08160ec5ed1e2",),
+            ),
+            File(
+                "celeba/raw/list_eval_partition.txt",
+                2_836_386,
+                ("md5:d32c9cbf5e040fd4025c592c306e6668",),
+            ),
+        ),
+    ),
+    Dataset(
         "digits-by-writer",
         "MNIST with the writer of each of its 70,000 digits",
         "MNIST CC BY-SA 3.0, QMNIST BSD-3-Clause",

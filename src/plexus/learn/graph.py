@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,9 +26,10 @@ from torch import Tensor
 from plexus.errors import PlexusError
 from plexus.learn import aggregation, models
 from plexus.learn.engines.api import Engine, Job
-from plexus.learn.expressions import Expression, Initial, Mean, Trained, waves
+from plexus.learn.expressions import Expression, Initial, Mean, Trained, Wave, waves
 from plexus.learn.store import DEFAULT_BUDGET_BYTES, Store
 from plexus.learn.task import Metrics, Task
+from plexus.learn.trainer import one_thread
 
 E = TypeVar("E", bound=Expression)
 UNCHECKED = 1000
@@ -78,7 +79,10 @@ class LazyModels:
         self.evaluated: list[Metrics] = []
         """Every evaluation made, in order."""
         self._known: deque[Metrics] = deque()
+        self._merged: tuple[Any, Expression] | None = None
+        """The newest merge, and of what: where everybody hears from everybody, all ask for the same."""
         self._initial = Initial(())
+        self._initial.number = -1
         self._initial.settle(self.store.keep(engine.initial))
         if not torch.isfinite(engine.initial).all():
             raise PlexusError(
@@ -117,7 +121,10 @@ class LazyModels:
         """The mean in which `models[i]` counts `weights[i]`, whatever the aggregation rule."""
         if len(models) != len(weights) or not models:
             raise ValueError(f"{len(models)} models and {len(weights)} weights to merge")
-        return self._new(Mean(tuple(models), tuple(weights), merged=True))
+        parts = (tuple(model.number for model in models), tuple(weights))
+        if self._merged is None or parts != self._merged[0]:
+            self._merged = (parts, self._new(Mean(tuple(models), tuple(weights), merged=True)))
+        return self._merged[1]
 
     def samples(self, node: int) -> int:
         """How many examples are behind a local training of `node`."""
@@ -175,7 +182,12 @@ class LazyModels:
 
     def _force(self, wanted: Sequence[Expression]) -> None:
         started = time.perf_counter()
-        pending = waves(wanted)
+        # Means too: threads that a short sum wakes up keep spinning, at several times its cost.
+        with one_thread():
+            self._compute(waves(wanted))
+        self.costs.training_s += time.perf_counter() - started
+
+    def _compute(self, pending: list[Wave]) -> None:
         pending.reverse()
         while pending:
             # Popped, so that nothing but its heirs keeps a model of this wave in memory.
@@ -186,7 +198,6 @@ class LazyModels:
                 vector = rule([part.vector() for part in mean.parents], mean.weights)
                 mean.settle(self.store.keep(vector))
         self._check_finite()
-        self.costs.training_s += time.perf_counter() - started
 
     def _train_wave(self, trainings: list[Trained]) -> None:
         # A wave may be wider than memory: at most half the budget for what goes in and what comes out.

@@ -32,6 +32,7 @@ from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import View
+from plexus.rng import array_stream
 
 LOOPBACK = "127.0.0.1"
 STREAM_LIMIT = 2**20
@@ -78,7 +79,7 @@ def made_up_model(size_bytes: int) -> LiveModel:
     head = len(text).to_bytes(8, "little") + text
     data[: len(head)] = np.frombuffer(head, np.uint8)
     # The same numbers over and over: what they are does not matter, drawing them takes time.
-    some = np.random.default_rng(1).standard_normal(2**16).astype(np.float32)
+    some = array_stream(1, "bench", "transport").standard_normal(2**16).astype(np.float32)
     data[len(head) :].view(np.float32)[:] = np.resize(some, count)
     return LiveModel(data.data, seal(data.data))
 

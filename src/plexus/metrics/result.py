@@ -29,6 +29,16 @@ class Trainings(Struct, frozen=True):
 
     asked: int
     computed: int
+    wall_s: float = 0.0
+    """What computing them took on this machine."""
+
+
+class Evaluations(Struct, frozen=True):
+    """Models measured on the test set."""
+
+    count: int
+    wall_s: float
+    """What measuring them took on this machine."""
 
 
 class RoundTuning(Struct, frozen=True, kw_only=True):
@@ -74,6 +84,7 @@ class Result(Struct, frozen=True, kw_only=True):
     training_s: float
     """Time that devices spent training, all of them together, in simulated seconds."""
     trainings: Trainings
+    evaluations: Evaluations = Evaluations(0, 0.0)
     tuning: RoundTuning | None = None
     """How the duration of rounds was found, if the protocol needs one and the spec does not give it."""
     interrupted: bool

@@ -45,9 +45,6 @@ from plexus.protocol.watchdog import Watchdog
 
 START = ("start", 0)
 FIRST_ROUND = 1
-FIRST_STILL_WANTED = FIRST_ROUND + 1
-"""Nodes do not start at the same instant: while others only look for the aggregator of the second round,
-it still waits for models of the first."""
 
 # What a search is for.
 FIRST_SAMPLE, PARTICIPANTS, AGGREGATOR, RESTART = (
@@ -171,10 +168,7 @@ class PlexusNode(Machine):
     def _on_start(self, _: int) -> None:
         first = self.roster.candidates(self.membership.view, FIRST_ROUND)
         # Nodes further back would be members only if earlier ones are silent: the watchdog's case.
-        if (
-            self.watchdog.k_seen <= FIRST_STILL_WANTED
-            and self.me in first[: self.parameters.sample_size]
-        ):
+        if self.watchdog.k_seen <= FIRST_ROUND and self.me in first[: self.parameters.sample_size]:
             self._search(FIRST_SAMPLE, FIRST_ROUND)
 
     # Sampling (III-D)
@@ -198,7 +192,8 @@ class PlexusNode(Machine):
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
         self.membership.on_counter_known(pong.counter)
-        self._refute_if_misrepresented()
+        if pong.counter > self.membership.counter:
+            self._refute_if_misrepresented()
         search = self.sampler.search_of(pong.exchange)
         if search is not None and self._is_overtaken(search, pong):
             self.sampler.give_up(search.purpose)
@@ -209,7 +204,7 @@ class PlexusNode(Machine):
     def _is_overtaken(self, search: Search, pong: Pong) -> bool:
         """Somebody else is already where a first sample or a restart wants to go."""
         if search.purpose == FIRST_SAMPLE:
-            return pong.round > FIRST_STILL_WANTED
+            return pong.round > FIRST_ROUND
         return search.purpose == RESTART and (
             pong.round >= search.round or pong.held > self.held_round
         )

@@ -97,7 +97,7 @@ class View:
             self.grow(len(other.events))
         size = len(other.events)
         newer = other.events > self._events[:size]
-        if not newer.any():
+        if not np.count_nonzero(newer):  # twice as fast as any()
             return False
         self._write()
         np.copyto(self._events[:size], other.events, where=newer)

@@ -55,16 +55,19 @@ class Kernel:
     def run(self, until_s: float) -> None:
         """Deliver everything due up to and including `until_s`, then let the clock stand there."""
         heap, cancelled, deliver = self._heap, self._cancelled, self._deliver
-        times, tokens, targets = self._times, self._tokens, self._targets
+        times = self._times
+        # Bound once: these run for every event.
+        note_time, note_token = times.append, self._tokens.append
+        note_target = self._targets.append
         while heap and heap[0][0] <= until_s:
             time_s, token, target, event = heappop(heap)
             if token in cancelled:
                 cancelled.remove(token)
                 continue
             self.now = time_s
-            times.append(time_s)
-            tokens.append(token)
-            targets.append(target)
+            note_time(time_s)
+            note_token(token)
+            note_target(target)
             deliver(target, event)
             if len(times) >= _DIGEST_BATCH:
                 self._fold()

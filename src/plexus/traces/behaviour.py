@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,48 @@ from plexus.traces.sessions import Rows
 
 def from_behaviour(path: Path, clients: list[Record], period_s: float | None) -> AvailabilityTrace:
     """Clients with `active`, `inactive` and `finish_time`, after which a client's trace repeats."""
-    parts, periods_s = [], np.empty(len(clients))
-    for i, client in enumerate(clients):
-        if "finish_time" not in client[1]:
-            raise fault(path, client[0], "finish_time", "missing")
-        finish_s = number(path, client[0], "finish_time", client[1]["finish_time"], positive=True)
-        parts.append(_sessions(path, client, finish_s))
-        periods_s[i] = finish_s if period_s is None else period_s
-    owners, rows = gather(parts)
+    finish_s = np.empty(len(clients))
+    for i, (name, fields) in enumerate(clients):
+        if "finish_time" not in fields:
+            raise fault(path, name, "finish_time", "missing")
+        finish_s[i] = number(path, name, "finish_time", fields["finish_time"], positive=True)
+    regular, owners, rows = _plain_sessions(clients)
+    parts = [
+        np.empty((0, 2)) if regular[i] else _sessions(path, client, float(finish_s[i]))
+        for i, client in enumerate(clients)
+    ]
+    more_owners, more_rows = gather(parts)
+    owners, rows = np.concatenate((owners, more_owners)), np.concatenate((rows, more_rows))
+    periods_s = finish_s if period_s is None else np.full(len(clients), period_s)
     return fit_period(owners, rows, periods_s, crosses=True)
+
+
+def _plain_sessions(
+    clients: list[Record],
+) -> tuple[NDArray[np.bool_], NDArray[np.int64], Rows]:
+    """The sessions of all clients at once, for those with nothing special: as many ends as starts,
+    each end after its start. Which clients these are comes first; the others need a closer look."""
+    chosen, starts_of, ends_of = [], [], []
+    for i, (_, fields) in enumerate(clients):
+        active, inactive = fields.get("active"), fields.get("inactive")
+        if isinstance(active, list) and isinstance(inactive, list) and len(active) == len(inactive):
+            chosen.append(i)
+            starts_of.append(active)
+            ends_of.append(inactive)
+    try:
+        starts, ends = (np.array(list(chain.from_iterable(x))) for x in (starts_of, ends_of))
+    except ValueError:  # a list within a list
+        starts = ends = np.empty(0, object)
+    if starts.dtype.kind not in "iuf" or ends.dtype.kind not in "iuf":
+        return np.zeros(len(clients), np.bool_), np.empty(0, np.int64), np.empty((0, 2))
+    owners = np.repeat(np.array(chosen, np.int64), [len(times) for times in starts_of])
+    rows = np.column_stack((starts, ends)).astype(np.float64)
+    wrong = ~np.isfinite(rows).all(axis=1) | (rows[:, 0] < 0) | (rows[:, 1] < rows[:, 0])
+    regular = np.zeros(len(clients), np.bool_)
+    regular[chosen] = True
+    regular[owners[wrong]] = False
+    kept = regular[owners]
+    return regular, owners[kept], rows[kept]
 
 
 def _sessions(path: Path, client: Record, finish_s: float) -> Rows:

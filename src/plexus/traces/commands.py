@@ -75,3 +75,41 @@ def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -
     count = spec.nodes if nodes is None else nodes
     world = build_world(spec.traces, count, spec.seed, path.parent)
     return open_world(f"{spec.name}: {count:,} nodes, seed {spec.seed}", world)
+
+
+@traces.command()
+@click.option(
+    "--nodes", type=click.IntRange(min=1), default=100_000, show_default=True, metavar="N"
+)
+@click.option(
+    "--availability",
+    type=click.Choice(["none", "strict", "fedscale"]),
+    default="fedscale",
+    show_default=True,
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def bench(nodes: int, availability: str, as_json: bool) -> None:
+    """What it costs to generate the traces of so many devices."""
+    import json
+    import time
+
+    from plexus.traces.world import TracesSpec, build_world
+
+    peak_mb = lazy.load("plexus.metrics.usage:peak_mb")
+    before_mb, wall, processor = peak_mb(), time.perf_counter(), time.process_time()
+    world = build_world(TracesSpec(availability=availability), nodes, 1, Path())
+    result = {
+        "nodes": len(world),
+        "sessions": len(world.availability.packed.rows),
+        "seconds": round(time.perf_counter() - wall, 3),
+        "cpu_s": round(time.process_time() - processor, 3),
+        "peak_mb": round(peak_mb(), 1),
+        "before_mb": round(before_mb, 1),
+    }
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        click.echo(
+            "{nodes:,} devices with {sessions:,} sessions in {seconds} s ({cpu_s} s of processor time); "
+            "{peak_mb} MB at most, {before_mb} MB before".format(**result)
+        )

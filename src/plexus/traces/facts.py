@@ -188,11 +188,15 @@ def online_by_hour(sessions: Sessions, periods_s: Floats) -> Floats:
 
 def online_over_time(sessions: Sessions, periods_s: Floats, slot_s: float, slots: int) -> Floats:
     """The share of devices online in each of the first slots of time, on average over the slot."""
-    period_s = periods_s[sessions.owners()]
-    online_s = np.zeros(slots)
-    for repeat in range(int(np.ceil(slot_s * slots / periods_s.min()))):
-        rows = sessions.rows + repeat * period_s[:, None]
-        online_s += _online_s(rows, np.ones(len(rows)), slot_s, slots)
+    rows, period_s = sessions.rows, periods_s[sessions.owners()]
+    # What repeats within a slot is the same in all of them; unrolling it would take for ever.
+    brief = period_s < slot_s
+    share = ((rows[:, 1] - rows[:, 0]) / period_s)[brief].sum()
+    online_s = np.full(slots, slot_s * float(share))
+    rows, period_s = rows[~brief], period_s[~brief]
+    for repeat in range(int(np.ceil(slot_s * slots / period_s.min(initial=np.inf)))):
+        later = rows + repeat * period_s[:, None]
+        online_s += _online_s(later, np.ones(len(later)), slot_s, slots)
     return np.asarray(online_s / (slot_s * len(sessions)), np.float64)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plexus.errors import PlexusError
+from plexus.traces import online_panels
 from plexus.traces import panels as draw_panel
 from plexus.traces.describe import Opened, facts_of
 
@@ -45,7 +46,7 @@ def picture(opened: Opened, path_png: Path) -> None:
     """Write a PNG with a panel for each thing the traces say."""
     figure = draw(opened)
     try:
-        figure.savefig(path_png, dpi=140)
+        figure.savefig(path_png, dpi=110)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise PlexusError(f"{path_png}: cannot be written ({reason})") from error
@@ -90,10 +91,10 @@ def _panels(opened: Opened) -> list[Panel]:
         panels.append(lambda axes: draw_panel.compute(axes, compute_ms, devices))
         panels.append(lambda axes: draw_panel.bandwidth(axes, up_mbps, down_mbps, devices))
     if (who := opened.availability) is not None and (online := facts.availability) is not None:
-        panels.append(lambda axes: draw_panel.online_over_time(axes, who, online))
-        panels.append(lambda axes: draw_panel.timelines(axes, who, online))
-        panels.append(lambda axes: draw_panel.session_lengths(axes, who, online))
-        panels.append(lambda axes: draw_panel.online_by_device(axes, who, online))
+        panels.append(lambda axes: online_panels.online_over_time(axes, who, online))
+        panels.append(lambda axes: online_panels.timelines(axes, who, online))
+        panels.append(lambda axes: online_panels.session_lengths(axes, who, online))
+        panels.append(lambda axes: online_panels.online_by_device(axes, who, online))
     if (matrix_s := opened.matrix_s) is not None and (latency := facts.latency) is not None:
         panels.append(lambda axes: draw_panel.latency(axes, matrix_s, latency))
         panels.append(lambda axes: draw_panel.latency_map(axes, matrix_s))

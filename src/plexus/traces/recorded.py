@@ -64,24 +64,22 @@ def fit_period(
         inside = np.concatenate((inside, np.column_stack((np.zeros(len(over)), over))))
         owner_of = np.concatenate((owner_of, owners[rest]))
         notes.append(f"{counted(len(over), 'session')} going on across the wrap")
-    return AvailabilityTrace(
-        join(owner_of, inside, len(periods_s)), periods_s, (*_as_recorded(owner_of, inside), *notes)
-    )
+    sessions = join(owner_of, inside, len(periods_s))
+    recorded = _as_recorded(inside[:, 1] - inside[:, 0], len(sessions.rows))
+    return AvailabilityTrace(sessions, periods_s, (*recorded, *notes))
 
 
-def _as_recorded(owners: NDArray[np.int64], rows: Rows) -> list[str]:
+def _as_recorded(lengths_s: NDArray[np.float64], after: int) -> list[str]:
     """The sessions before any were joined: recorders often log one session as several."""
-    lengths_s = rows[:, 1] - rows[:, 0]
     if not len(lengths_s):
         return ["no sessions at all"]
-    median_min, mean_min = np.median(lengths_s) / 60, lengths_s.mean() / 60
-    notes = [
-        f"{counted(len(rows), 'session')} recorded, median {median_min:.1f} min, mean {mean_min:.0f} min"
-    ]
+    median, mean = np.median(lengths_s) / 60, lengths_s.mean() / 60
+    count = counted(len(lengths_s), "session")
+    notes = [f"{count} recorded, median {median:.1f} min, mean {mean:.0f} min"]
     empty = int((lengths_s == 0).sum())
     if empty:
         notes.append(f"{counted(empty, 'session')} of 0 s dropped")
-    joined = len(rows) - empty - len(join(owners, rows, int(owners.max()) + 1).rows)
+    joined = len(lengths_s) - empty - after
     if joined:
         notes.append(f"{counted(joined, 'session')} joined with one they touch")
     return notes

@@ -53,7 +53,13 @@ def pack(sessions: Sequence[Rows]) -> Sessions:
     if isinstance(sessions, Sessions):
         return sessions
     rows = np.concatenate([np.empty((0, 2)), *sessions])
-    return Sessions(rows, _bounds([len(s) for s in sessions]))
+    return Sessions(rows, bounds_of([len(s) for s in sessions]))
+
+
+def concatenate(parts: Sequence[Sessions]) -> Sessions:
+    """The devices of all parts, one part after the other."""
+    counts = np.concatenate([np.diff(part.bounds) for part in parts])
+    return Sessions(np.concatenate([part.rows for part in parts]), bounds_of(counts))
 
 
 def join(owners: NDArray[np.int64], rows: Rows, devices: int) -> Sessions:
@@ -72,17 +78,17 @@ def join(owners: NDArray[np.int64], rows: Rows, devices: int) -> Sessions:
     first = np.ones(len(rows), np.bool_)
     first[1:] = (owners[1:] != owners[:-1]) | (rows[1:, 0] + lane_s[1:] > reach_s[:-1])
     if first.all():
-        return Sessions(rows, _bounds(np.bincount(owners, minlength=devices)))
+        return Sessions(rows, bounds_of(np.bincount(owners, minlength=devices)))
     firsts = np.flatnonzero(first)
     ends_s = np.maximum.reduceat(rows[:, 1], firsts)
     united = np.column_stack((rows[firsts, 0], ends_s))
-    return Sessions(united, _bounds(np.bincount(owners[firsts], minlength=devices)))
+    return Sessions(united, bounds_of(np.bincount(owners[firsts], minlength=devices)))
 
 
 def choose(sessions: Sessions, devices: NDArray[np.intp]) -> Sessions:
     """The sessions of `devices`, in that order; a device may be chosen more than once."""
     counts = np.diff(sessions.bounds)[devices]
-    bounds = _bounds(counts)
+    bounds = bounds_of(counts)
     within = np.arange(bounds[-1]) - np.repeat(bounds[:-1], counts)
     return Sessions(sessions.rows[np.repeat(sessions.bounds[devices], counts) + within], bounds)
 
@@ -109,5 +115,6 @@ def shift(sessions: Sessions, by_s: NDArray[np.float64], period_s: NDArray[np.fl
     return join(np.concatenate((owners, owners[over])), rows, len(sessions))
 
 
-def _bounds(counts: ArrayLike) -> NDArray[np.int64]:
+def bounds_of(counts: ArrayLike) -> NDArray[np.int64]:
+    """Where each device's rows begin and end, given how many it has."""
     return np.concatenate(([0], np.cumsum(np.asarray(counts, np.int64)))).astype(np.int64)

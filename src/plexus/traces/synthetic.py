@@ -16,14 +16,18 @@ from numpy.typing import NDArray
 from plexus.rng import array_stream
 from plexus.traces import calibrations as fitted
 from plexus.traces.api import Availability, Device
-from plexus.traces.calibrations import Calibration, Durations, Quantiles
+from plexus.traces.calibrations import Calibration, Quantiles
 from plexus.traces.cities import City, great_circle_km
 from plexus.traces.devices import KBPS_TO_BYTES_PER_S
-from plexus.traces.sessions import Sessions
+from plexus.traces.durations import DurationTable
+from plexus.traces.sessions import Sessions, bounds_of, concatenate
 
+HOUR_S = 3600.0
 DAY_S = 86400.0
 PERIOD_S = 7 * DAY_S
-"""A generated week repeats. Each device begins it at a moment of its own: no common seam."""
+"""A generated week repeats."""
+BATCH = 16384
+"""Devices generated together: enough to be quick, few enough that memory is used again."""
 
 
 Floats = NDArray[np.float64]
@@ -64,12 +68,25 @@ def round_robin(nodes: int, cities: int) -> NDArray[np.intp]:
 
 
 def generate_availability(nodes: int, calibration: Calibration, seed: int) -> Availability:
-    """One looping week per device."""
-    rng = array_stream(seed, "traces", "availability")
+    """One looping week per device, begun and ended at a moment of its own.
+
+    If all began at the same moment, many would come and go at once whenever the week repeats.
+    """
+    weeks = [
+        _weeks(
+            min(BATCH, nodes - first),
+            calibration,
+            array_stream(seed, "traces", "availability", first),
+        )
+        for first in range(0, nodes, BATCH)
+    ]
+    return Availability(concatenate(weeks), PERIOD_S)
+
+
+def _weeks(nodes: int, calibration: Calibration, rng: np.random.Generator) -> Sessions:
     shares = _online_shares(nodes, calibration, rng)
-    # Whole seconds, so that adding and taking off a week leaves them exact.
-    seam_s = np.floor(rng.random(nodes) * PERIOD_S)
-    return Availability(_rotate(_renewal(shares, seam_s, calibration, rng), seam_s), PERIOD_S)
+    seam_s = rng.random(nodes) * PERIOD_S
+    return _wrap(_renewal(shares, seam_s, calibration, rng))
 
 
 def _online_shares(nodes: int, calibration: Calibration, rng: np.random.Generator) -> Floats:
@@ -88,122 +105,88 @@ class _Step(NamedTuple):
 
 def _renewal(
     shares: Floats, seam_s: Floats, calibration: Calibration, rng: np.random.Generator
-) -> list[_Step]:
+) -> Sessions:
     """Sessions over one period from `seam_s` on, all devices one session further in each step."""
     clock = _DayClock(calibration.start_rate_by_hour)
-    sessions, gaps = calibration.sessions, calibration.gaps
-    session_log = np.log(np.full(1, sessions.median_s))
-    gap_log = np.log(_gap_medians(shares, calibration))
-    devices = np.arange(len(shares), dtype=np.int32)
-    until_s = seam_s + PERIOD_S
-    # What remains of the session or gap under way: lengths seen from inside are length-biased.
-    online = rng.random(len(shares)) < shares
-    here = rng.random(len(shares))
-    rest_s = here * _draw(sessions, session_log, rng, len(shares), bias=1)
-    wait_s = here * _draw(gaps, gap_log, rng, len(shares), bias=1)
+    sessions, gaps = DurationTable(calibration.sessions), DurationTable(calibration.gaps)
+    session_median_s = np.full(1, calibration.sessions.median_s, np.float32)
+    # A device's gaps are as long as its online share wants.
+    gap_median_s = gaps.median_for(sessions.mean_s(session_median_s) * (1 - shares) / shares)
+    nodes = len(shares)
+    devices, counts = np.arange(nodes, dtype=np.int32), np.zeros(nodes, np.int64)
+    until_s = seam_s + PERIOD_S - 1.0  # a second short, lest a last session touches the first
+    online = rng.random(nodes) < shares
+    wait_s = gaps.draw_rest(gap_median_s, nodes, rng)
     start_s = np.where(online, seam_s, clock.later(seam_s, wait_s))
-    end_s = start_s + np.where(online, rest_s, _draw(sessions, session_log, rng, len(shares)))
+    first_s = sessions.draw(session_median_s, nodes, rng)
+    end_s = start_s + np.where(online, sessions.draw_rest(session_median_s, nodes, rng), first_s)
     steps: list[_Step] = []
-    while True:
+    while len(devices):
         alive = start_s < until_s
+        counts[devices[~alive]] = len(steps)
         devices, start_s, end_s = devices[alive], start_s[alive], end_s[alive]
-        until_s, gap_log = until_s[alive], gap_log[alive]
-        if not len(devices):
-            return steps
+        until_s, gap_median_s = until_s[alive], gap_median_s[alive]
         steps.append(_Step(devices, start_s, np.minimum(end_s, until_s)))
-        start_s = clock.later(end_s, _draw(gaps, gap_log, rng, len(devices)))
-        end_s = start_s + _draw(sessions, session_log, rng, len(devices))
+        start_s = clock.later(end_s, gaps.draw(gap_median_s, len(devices), rng))
+        end_s = start_s + sessions.draw(session_median_s, len(devices), rng)
+    return _by_device(steps, counts)
 
 
-def _rotate(steps: list[_Step], seam_s: Floats) -> Sessions:
-    """Lay the steps out by device, wrapped into one period. Every row's place is known: no sorting.
-
-    A device's rows that begin after the period's end come first there, before them the end of a
-    session that crosses it.
-    """
-    before = np.zeros(len(seam_s), np.int64)
-    after, crosses = before.copy(), before.copy()
-    for devices, start_s, end_s in steps:
-        late = start_s >= PERIOD_S
-        after[devices] += late
-        before[devices] += ~late
-        crosses[devices] += ~late & (end_s > PERIOD_S)
-    bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(before + after + crosses)))
-    first_late, first_early = bounds[:-1] + crosses - before, bounds[:-1] + crosses + after
+def _by_device(steps: list[_Step], counts: NDArray[np.int64]) -> Sessions:
+    """Lay the steps out by device. The place of every row is known: no sorting."""
+    bounds = bounds_of(counts)
     rows = np.empty((int(bounds[-1]), 2))
+    first = bounds[:-1]
     for k, (devices, start_s, end_s) in enumerate(steps):
-        late = start_s >= PERIOD_S
-        place = np.where(late, first_late[devices], first_early[devices]) + k
-        rows[place, 0] = np.where(late, start_s - PERIOD_S, start_s)
-        rows[place, 1] = np.where(late, end_s - PERIOD_S, np.minimum(end_s, PERIOD_S))
-        over = ~late & (end_s > PERIOD_S)
-        rows[bounds[devices[over]], 0] = 0.0
-        rows[bounds[devices[over]], 1] = end_s[over] - PERIOD_S
-    return _unite_touching(rows, bounds)
+        place = first[devices] + k
+        rows[place, 0] = start_s
+        rows[place, 1] = end_s
+    return Sessions(rows, bounds)
 
 
-def _unite_touching(rows: Floats, bounds: NDArray[np.int64]) -> Sessions:
-    """A device online where its week begins and ends has two rows that meet: make them one."""
-    meets = np.zeros(len(rows), np.bool_)
-    meets[:-1] = rows[:-1, 1] == rows[1:, 0]
-    meets[bounds[1:][bounds[1:] > bounds[:-1]] - 1] = False  # the next row is another device's
-    rows[1:, 0][meets[:-1]] = rows[:-1, 0][meets[:-1]]
-    removed = np.concatenate((np.zeros(1, np.int64), np.cumsum(meets, dtype=np.int64)))
-    return Sessions(rows[~meets], bounds - removed[bounds])
-
-
-def _draw(
-    durations: Durations, log_median: Floats, rng: np.random.Generator, count: int, bias: int = 0
-) -> Floats:
-    """Lengths of at least a second. `bias` 1 draws them as a random instant would meet them."""
-    flicker: Floats | float = durations.flicker_share
-    if bias:  # each component weighs as much as the time it covers
-        short_s = durations.flicker_share * _log_normal_mean_s(
-            np.log(durations.flicker_median_s), durations.flicker_sigma
-        )
-        long_s = (1 - durations.flicker_share) * _log_normal_mean_s(log_median, durations.sigma)
-        flicker = short_s / (short_s + long_s)
-    short = rng.random(count) < flicker
-    sigma = np.where(short, durations.flicker_sigma, durations.sigma)
-    exponent = rng.standard_normal(count)
-    if bias:
-        exponent += sigma
-    exponent *= sigma
-    exponent += np.where(short, np.log(durations.flicker_median_s), log_median)
-    return np.maximum(np.exp(exponent, out=exponent), 1.0, out=exponent)
-
-
-def _gap_medians(shares: Floats, calibration: Calibration) -> Floats:
-    """The median of each device's long gaps that gives it its online share."""
-    sessions, gaps = calibration.sessions, calibration.gaps
-    session_s = sessions.flicker_share * _log_normal_mean_s(
-        np.log(sessions.flicker_median_s), sessions.flicker_sigma
-    ) + (1 - sessions.flicker_share) * _log_normal_mean_s(np.log(sessions.median_s), sessions.sigma)
-    gap_s = session_s * (1 - shares) / shares
-    flicker_s = gaps.flicker_share * _log_normal_mean_s(
-        np.log(gaps.flicker_median_s), gaps.flicker_sigma
+def _wrap(sessions: Sessions) -> Sessions:
+    """Bring rows of two periods into the first: those of the second come before those of the first,
+    and what a session has left at the end of the first comes before all, in a row of its own."""
+    rows, bounds = sessions.rows, sessions.bounds
+    late = rows[:, 0] >= PERIOD_S
+    counts = np.diff(bounds)
+    late_counts = np.diff(
+        np.concatenate((np.zeros(1, np.int64), np.cumsum(late, dtype=np.int64)))[bounds]
     )
-    long_mean_s = np.maximum(gap_s - flicker_s, 1.0) / (1 - gaps.flicker_share)
-    return np.asarray(long_mean_s / np.exp(gaps.sigma**2 / 2), np.float64)
-
-
-def _log_normal_mean_s(log_median: Floats | float, sigma: float) -> Floats:
-    return np.asarray(np.exp(np.asarray(log_median) + sigma**2 / 2), np.float64)
+    early_counts = counts - late_counts
+    left_s = np.zeros(len(counts))
+    some = early_counts > 0
+    left_s[some] = rows[(bounds[:-1] + early_counts - 1)[some], 1] - PERIOD_S
+    crosses = left_s > 0
+    wrapped_bounds = bounds_of(counts + crosses)
+    wrapped = np.empty((int(wrapped_bounds[-1]), 2))
+    wrapped[wrapped_bounds[:-1][crosses], 0] = 0.0
+    wrapped[wrapped_bounds[:-1][crosses], 1] = left_s[crosses]
+    forward = wrapped_bounds[:-1] - bounds[:-1] + crosses
+    place = np.arange(len(rows)) + np.repeat(forward + late_counts, counts)
+    place[late] -= np.repeat(counts, late_counts)
+    wrapped[place] = rows
+    wrapped[wrapped[:, 0] >= PERIOD_S] -= PERIOD_S
+    np.minimum(wrapped[:, 1], PERIOD_S, out=wrapped[:, 1])
+    return Sessions(wrapped, wrapped_bounds)
 
 
 class _DayClock:
     """A clock that gains in busy hours and loses in quiet ones, and is right at midnight."""
 
     def __init__(self, rate_by_hour: tuple[float, ...]) -> None:
-        rate = np.asarray(rate_by_hour) / np.mean(rate_by_hour)
-        self._true_s = np.arange(len(rate) + 1) * (DAY_S / len(rate))
-        self._shown_s = np.concatenate(([0.0], np.cumsum(rate))) * (DAY_S / len(rate))
+        assert len(rate_by_hour) == 24
+        self._rate = np.asarray(rate_by_hour) / np.mean(rate_by_hour)
+        self._true_s = np.arange(25) * HOUR_S
+        self._shown_s = np.concatenate(([0.0], np.cumsum(self._rate))) * HOUR_S
         self._shown_s[-1] = DAY_S
 
-    def later(self, time_s: Floats, shown_gap_s: Floats) -> Floats:
+    def later(self, time_s: Floats, shown_gap_s: NDArray[np.float32]) -> Floats:
         """The true time when the clock shows `shown_gap_s` more than at `time_s`."""
-        day = np.floor(time_s / DAY_S)
-        shown_s = np.interp(time_s - day * DAY_S, self._true_s, self._shown_s) + shown_gap_s
-        days = np.floor(shown_s / DAY_S)
-        within_s = np.interp(shown_s - days * DAY_S, self._shown_s, self._true_s)
-        return np.asarray((day + days) * DAY_S + within_s, np.float64)
+        hour = (time_s / HOUR_S).astype(np.int32)
+        of_day = hour % 24
+        midnight_s = (hour - of_day) * HOUR_S
+        past_s = self._shown_s[of_day] + self._rate[of_day] * (time_s - hour * HOUR_S) + shown_gap_s
+        days_s = np.floor(past_s / DAY_S) * DAY_S
+        within_s = np.interp(past_s - days_s, self._shown_s, self._true_s)
+        return np.asarray(midnight_s + days_s + within_s, np.float64)

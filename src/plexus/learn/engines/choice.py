@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from msgspec import Meta, Struct
+from typing import TYPE_CHECKING
 
 from plexus.errors import PlexusError
 
@@ -21,21 +19,6 @@ ENGINES = ("auto", "inline", "processes", "stacked", "ray")
 STACKED_PARAMETERS = 50_000
 """Up to here a model without convolutions trains faster stacked on a CPU; measured on two cores:
 digits (4,810) 4 to 6 times, MovieLens (206,680) 0.7 times as fast as one after the other."""
-
-
-class EngineSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How trainings are carried out: changes how long a run takes, not what it finds."""
-
-    name: Literal["auto", "inline", "processes", "stacked", "ray"] = "auto"
-    """`auto` chooses by device, kind and size of the model, and says why."""
-    workers: Annotated[int, Meta(ge=1)] | None = None
-    """Of the engines processes and ray; as many as there are cores if not given."""
-    device: str | None = None
-    """cpu, cuda or cuda:N; a GPU if there is one."""
-    address: str | None = None
-    """Of a Ray cluster; if not given, one is started on this machine."""
-    memory_gb: Annotated[float, Meta(gt=0)] = 2.0
-    """Memory for models that are held; more of them go to disk."""
 
 
 @dataclass(frozen=True)

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from plexus.datadir import data_directory
 from plexus.errors import PlexusError
 
 
 def data_folder(given: str | None, *usual: str, what: str) -> Path:
-    """The folder of a data set: `given`, or the first of the `usual` places below PLEXUS_DATA."""
+    """The folder of a data set: `given`, or the first of the `usual` places in the data directory."""
     if given is not None:
         folder = Path(given).expanduser()
         if not folder.is_dir():
             raise PlexusError(f"task.data: there is no folder {folder} with {what}")
         return folder
-    root = os.environ.get("PLEXUS_DATA")
-    if not root:
-        raise PlexusError(
-            f"task.data is not set: name the folder with {what}, or set the environment variable"
-            f" PLEXUS_DATA to the folder that has {usual[0]}"
-        )
+    root = data_directory()
     for name in usual:
-        if (Path(root) / name).is_dir():
-            return Path(root) / name
-    raise PlexusError(f"PLEXUS_DATA is {root}, which has no folder {usual[0]} with {what}")
+        if (root / name).is_dir():
+            return root / name
+    raise PlexusError(
+        f"task.data is not set, and {root} has no folder {usual[0]} with {what}: name the folder, or see"
+        " `plexus data list`"
+    )
 
 
 def needed_file(folder: Path, *names: str, what: str) -> Path:
