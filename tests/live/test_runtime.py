@@ -33,7 +33,7 @@ from plexus.protocol.messages import (
     TrainRequest,
 )
 from plexus.protocol.parameters import PlexusParameters
-from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.plexus import FIRST_ROUND, START, PlexusNode
 from plexus.protocol.view import View
 from plexus.protocol.wire import WireError
 
@@ -241,6 +241,17 @@ def test_a_node_that_fails_is_logged_and_goes_on(tmp_path: Path) -> None:
         key, frame = bench.hub.sent[-1]
         answer, _ = wire.decode(frame[wire.LENGTH_BYTES :], bench.roster)
         assert (key, type(answer)) == (PEERS[0], Pong)
+
+    with_bench(tmp_path, story)
+
+
+def test_who_begins_the_first_round_takes_the_others_along(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        assert START in bench.runtime.timers
+        bench.runtime.message(PEERS[0], bench.frame(Ping(0, FIRST_ROUND + 1)))
+        assert START in bench.runtime.timers, "that is no longer the first round"
+        bench.runtime.message(PEERS[0], bench.frame(Ping(1, FIRST_ROUND)))
+        assert START not in bench.runtime.timers
 
     with_bench(tmp_path, story)
 
