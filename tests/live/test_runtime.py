@@ -17,6 +17,7 @@ from plexus.live.log import Log
 from plexus.live.models import LiveModel, ModelLayout
 from plexus.live.roster import LiveRoster
 from plexus.live.runtime import DECLINED, OBSOLETE, Runtime
+from plexus.live.seals import seal
 from plexus.live.store import Store
 from plexus.protocol import wire
 from plexus.protocol.api import Received, TimerFired, WentOnline
@@ -32,7 +33,7 @@ from plexus.protocol.messages import (
     TrainRequest,
 )
 from plexus.protocol.parameters import PlexusParameters
-from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.plexus import FIRST_ROUND, START, PlexusNode
 from plexus.protocol.view import View
 from plexus.protocol.wire import WireError
 
@@ -101,7 +102,8 @@ class Bench:
         assert ticket.buffer is not None
         ticket.buffer[:] = self.initial.data
         self.layout.numbers(ticket.buffer)[0][:] = value
-        self.runtime.model(PEERS[peer], payload, LiveModel(ticket.buffer, b""), ticket)
+        model = LiveModel(ticket.buffer, seal(ticket.buffer))
+        self.runtime.model(PEERS[peer], payload, model, ticket)
 
     async def settle(self) -> None:
         for _ in range(10):
@@ -209,15 +211,21 @@ def test_messages_that_do_not_belong_here_end_the_link(tmp_path: Path) -> None:
     with_bench(tmp_path, story)
 
 
-def test_a_model_with_other_tensors_is_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flaw", ["other tensors", "other seal"])
+def test_a_model_with_a_flaw_is_dropped_before_the_node_sees_it(tmp_path: Path, flaw: str) -> None:
     async def story(bench: Bench) -> None:
         handled = bench.runtime.handled
         payload = bench.frame(TrainRequest(3, 3, View.of(1).snapshot(), None))
         ticket = Ticket(lambda: None)
         bench.buffers.request(ticket)
         assert ticket.buffer is not None
-        ticket.buffer[:] = bytes(len(ticket.buffer))
-        bench.runtime.model(PEERS[0], payload, LiveModel(ticket.buffer, b""), ticket)
+        ticket.buffer[:] = bench.initial.data
+        if flaw == "other tensors":
+            ticket.buffer[:100] = bytes(100)
+        fitting = seal(ticket.buffer)
+        if flaw == "other seal":
+            ticket.buffer[-1] ^= 1
+        bench.runtime.model(PEERS[0], payload, LiveModel(ticket.buffer, fitting), ticket)
         await bench.settle()
         assert bench.runtime.handled == handled
         assert bench.buffers.in_use == 0
@@ -233,6 +241,17 @@ def test_a_node_that_fails_is_logged_and_goes_on(tmp_path: Path) -> None:
         key, frame = bench.hub.sent[-1]
         answer, _ = wire.decode(frame[wire.LENGTH_BYTES :], bench.roster)
         assert (key, type(answer)) == (PEERS[0], Pong)
+
+    with_bench(tmp_path, story)
+
+
+def test_who_begins_the_first_round_takes_the_others_along(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        assert START in bench.runtime.timers
+        bench.runtime.message(PEERS[0], bench.frame(Ping(0, FIRST_ROUND + 1)))
+        assert START in bench.runtime.timers, "that is no longer the first round"
+        bench.runtime.message(PEERS[0], bench.frame(Ping(1, FIRST_ROUND)))
+        assert START not in bench.runtime.timers
 
     with_bench(tmp_path, story)
 

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from plexus.live.buffers import Buffers, Ticket
 from plexus.live.models import LiveModel, ModelLayout, RunningSum
-from plexus.live.seals import seal
+from plexus.live.seals import fits, seal
 
 INLINE_BYTES = 2**20
 Result = TypeVar("Result")
@@ -48,7 +48,13 @@ class Aggregator:
 
     def check(self, model: LiveModel, then: Callable[[str | None], None]) -> None:
         """Find out what is wrong with a model from outside."""
-        self._do(lambda: self._layout.flaw(model.data), then)
+
+        def flaw() -> str | None:
+            if not fits(model.seal, model.data):
+                return "it does not fit its seal"
+            return self._layout.flaw(model.data)
+
+        self._do(flaw, then)
 
     def add(self, round: int, contribution: Contribution, samples: int) -> None:
         """Add a model that the node accepted for `round`."""

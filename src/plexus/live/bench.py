@@ -31,7 +31,7 @@ from plexus.protocol.messages import AggregateRequest, Ping
 from plexus.protocol.view import View
 
 MEGABYTE = 1_000_000
-REPEATS = 10
+REPEATS = 20
 PINGS = 1000
 LOAD_LINKS, LOAD_S, LOAD_MODEL_BYTES = 8, 6.0, 16 * MEGABYTE
 MODELS = 13
@@ -104,6 +104,7 @@ class Homes:
         arguments = [kind, str(self.new()), session.authority.hex(), session.digest.hex()]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "plexus.live.benchpeer", *arguments, str(size), str(MODELS)),
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
         far = Far(process)

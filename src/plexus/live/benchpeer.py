@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import resource
 import sys
+import threading
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +25,7 @@ from plexus.live.log import Log
 from plexus.live.models import LiveModel, ModelLayout
 from plexus.live.roster import LiveRoster
 from plexus.live.runtime import Runtime
-from plexus.live.seals import seal
+from plexus.live.seals import fits, seal
 from plexus.live.session import Session
 from plexus.live.store import Store
 from plexus.protocol.facts import AggregationCompleted
@@ -37,7 +39,7 @@ STREAM_LIMIT = 2**20
 
 
 class Echo:
-    """Answers every message with itself, and takes models without looking at them."""
+    """Answers every message with itself, and checks the seals of models but nothing else."""
 
     def __init__(self, model_bytes: int) -> None:
         self.buffers = Buffers(model_bytes, Limits().memory_bytes)
@@ -51,7 +53,12 @@ class Echo:
         return True
 
     def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
-        self.buffers.give_back(ticket)
+        def checked(job: asyncio.Future[bool]) -> None:
+            assert job.result(), "a model does not fit its seal"
+            self.buffers.give_back(ticket)
+
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, fits, model.seal, model.data).add_done_callback(checked)
 
     def sent(self, dst: bytes, tag: Any) -> None: ...
     def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
@@ -149,7 +156,13 @@ def _say(value: object) -> None:
     print(json.dumps(value), flush=True)
 
 
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
 def main(kind: str, home: str, authority: str, digest: str, size: str, models: str) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     session = Session("bench", 20, bytes.fromhex(authority), bytes.fromhex(digest))
     match kind:
         case "plain":

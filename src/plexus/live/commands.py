@@ -285,6 +285,13 @@ def fleet() -> None:
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="[default: the file's]")
 @click.option("--seconds", type=click.FloatRange(min=1), default=60.0, show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="Stop after this round.")
+@click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Change a key of the file, e.g. protocol.sample_size=5. May be given several times.",
+)
 @click.option("--out", type=PATH, metavar="DIR", help="[default: runs/fleet-NAME]")
 @click.option("--force", is_flag=True, help="Replace an earlier fleet in --out.")
 @click.option(
@@ -299,7 +306,7 @@ def fleet() -> None:
     help="Let nodes come and go by the file's [traces], this many times as fast.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
-def fleet_run(spec_file: Path, as_json: bool, **options: Any) -> None:
+def fleet_run(spec_file: Path, overrides: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Run the session of SESSION.toml with a process per node, over TLS on loopback.
 
     Makes an authority and keys of its own. Keys, logs and states of the nodes stay in --out.
@@ -311,7 +318,7 @@ def fleet_run(spec_file: Path, as_json: bool, **options: Any) -> None:
     from plexus.spec import load_spec
 
     config = FleetConfig(**options)
-    result = asyncio.run(run_fleet(load_spec(spec_file), spec_file.parent, config))
+    result = asyncio.run(run_fleet(load_spec(spec_file, overrides), spec_file.parent, config))
     if as_json:
         click.echo(msgspec.json.encode(result))
     else:

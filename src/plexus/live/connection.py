@@ -25,7 +25,7 @@ from plexus.live.tls import Tls
 from plexus.protocol.wire import WireError
 
 RECEIVE_BYTES = 256 * 1024
-PUMP_BYTES = 256 * 1024
+PUMP_BYTES = 512 * 1024
 """Sent in one go before others get their turn."""
 CLOSE_S = 2.0
 

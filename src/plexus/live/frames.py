@@ -44,7 +44,7 @@ class Kind(IntEnum):
     CHUNK = 7
     """Number, then the next bytes of the model."""
     DONE = 8
-    """The model with this number has arrived and its seal fits."""
+    """The model with this number has arrived."""
     CANCEL = 9
     """From the sender: nothing more of this model will come."""
     DECLINE = 10

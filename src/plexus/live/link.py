@@ -113,9 +113,6 @@ class Link:
         except Exception:
             self._inbox.failed("model")
 
-    def corrupt(self) -> None:
-        self.connection.close("a model did not fit its seal")
-
     def sent(self, tag: Any) -> None:
         self._inbox.sent(self.key, tag)
 

@@ -1,4 +1,4 @@
-"""Models that this side of a link receives: granted when there is room, checked while they arrive.
+"""Models that this side of a link receives: granted when there is room, straight into their buffer.
 
 Nothing is received that was not granted, so back-pressure reaches the sender as a late grant, and the
 memory that peers can take is the size of the buffers.
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from plexus.live.buffers import Buffers, Ticket
 from plexus.live.frames import ID_BYTES, FrameError, Kind, number_of, numbered
 from plexus.live.models import LiveModel
-from plexus.live.seals import SEAL_BYTES, SealCheck
+from plexus.live.seals import SEAL_BYTES
 from plexus.live.sending import PROBES_BYTES
 
 ACKNOWLEDGE_BYTES, ACKNOWLEDGE_S = 2**20, 0.002
@@ -30,10 +30,7 @@ class Receiver(Protocol):
         is no such message."""
 
     def arrived(self, message: bytes, model: LiveModel, ticket: Ticket) -> None:
-        """A model, and the ticket of the buffer it is in."""
-
-    def corrupt(self) -> None:
-        """A model did not fit its seal."""
+        """A whole model, its seal not yet checked, and the ticket of the buffer it is in."""
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
 
@@ -42,7 +39,6 @@ class Incoming:
     """A model on its way in."""
 
     __slots__ = (
-        "check",
         "chunks",
         "granted",
         "message",
@@ -58,7 +54,6 @@ class Incoming:
     def __init__(self, number: int, seal: bytes, message: bytes) -> None:
         self.number = number
         self.seal = seal
-        self.check = SealCheck(seal)
         self.message = message
         self.tag: Any = None
         self.granted = False
@@ -161,9 +156,7 @@ class Receiving:
                 self._measure(incoming)
                 self._end(incoming, Kind.DONE)
             return
-        buffer, filled = incoming.buffer, incoming.received_bytes
-        incoming.check.update(buffer[filled - length : filled])
-        if filled == len(buffer):
+        if incoming.received_bytes == len(incoming.buffer):
             self._measure(incoming)
             self._complete(incoming)
 
@@ -205,10 +198,6 @@ class Receiving:
             self._receiver.measured(size_bytes, took_s, sent=False)
 
     def _complete(self, incoming: Incoming) -> None:
-        if not incoming.check.fits():
-            self._end(incoming, None)
-            self._receiver.corrupt()
-            return
         del self.under_way[incoming.number]
         self._send(numbered(Kind.DONE, incoming.number))
         assert incoming.ticket is not None

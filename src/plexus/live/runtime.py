@@ -44,9 +44,11 @@ from plexus.protocol.messages import (
     AggregateRequest,
     Message,
     NodeId,
+    Ping,
     TrainRequest,
     ViewReply,
 )
+from plexus.protocol.plexus import FIRST_ROUND, START
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import WireError
 
@@ -139,6 +141,10 @@ class Runtime:
             return []
 
     def _receive(self, src: NodeId, body: Message, size_bytes: int = 0) -> None:
+        if isinstance(body, Ping) and body.round == FIRST_ROUND and START in self.timers:
+            # Peers do not start at the same instant, but the first one who begins tells the others; who
+            # kept waiting would miss the round.
+            self._fire(START)
         if self.progress.notice(body):
             self._drop_obsolete()
         self.step(Received(src, body, size_bytes))
@@ -186,7 +192,8 @@ class Runtime:
             found[0].cancel()
 
     def _fire(self, key: TimerKey) -> None:
-        self.timers.pop(key, None)
+        handle, _ = self.timers.pop(key)
+        handle.cancel()
         self.step(TimerFired(key))
 
     def _train(self, effect: Train) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 QUEUE_S = 0.02
 """How long chunks may queue somewhere, beyond twice the round trip of an idle link."""
-MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 * 1024, 128 * 1024
+MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 * 1024, 256 * 1024
 CHUNKS_PER_WINDOW = 4
 MIN_BYTES, INITIAL_BYTES, MAX_BYTES = 16 * 1024, 128 * 1024, 64 * 2**20
 RATE_MEMORY_S = 1.0

@@ -1,0 +1,60 @@
+"""A peer that nobody can dial: it keeps links to all others, trains, and never aggregates."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from plexus.live.fleet import Fleet
+from plexus.spec import parse_spec
+
+SPEC = """
+name = "nat"
+nodes = 4
+hours = 1
+task = { name = "digits" }
+traces = { availability = "none" }
+
+[protocol]
+sample_size = 3
+start_delay_s = 2.0
+aggregation_timeout_s = 5.0
+ack_timeout_s = 8.0
+watchdog_s = 12.0
+"""
+HIDDEN = 3
+
+
+async def run(out: Path) -> Fleet:
+    fleet = Fleet(parse_spec(SPEC, "nat.toml"), out, world=None)
+    try:
+        await fleet.prepare()
+        for member in fleet.members:
+            # Those with an address know only of each other; the hidden one must find them.
+            visible = [at for at, word in enumerate(member.command) if word == "--join"]
+            if member.number != HIDDEN:
+                del member.command[visible[-1] : visible[-1] + 2]
+        hidden = fleet.members[HIDDEN].command
+        hidden[hidden.index("--advertise") + 1] = "none"
+        await asyncio.gather(*(member.start() for member in fleet.members))
+        async with asyncio.timeout(80):
+            while fleet.members[HIDDEN].log.trained < 10:
+                await asyncio.sleep(0.2)
+                for member in fleet.members:
+                    member.log.read()
+                    assert not member.notice_death()
+    finally:
+        await fleet.close()
+    return fleet
+
+
+@pytest.mark.slow
+def test_a_hidden_peer_takes_part_without_ever_aggregating(tmp_path: Path) -> None:
+    fleet = asyncio.run(run(tmp_path))
+    hidden = fleet.members[HIDDEN].log
+    assert hidden.trained >= 10
+    assert hidden.aggregated == 0
+    assert sum(member.log.aggregated for member in fleet.members) > 10
+    assert not any(member.log.errors or member.unexpected for member in fleet.members)
