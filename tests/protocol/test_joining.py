@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from plexus.protocol.api import BandwidthMeasured, Durable, Received, Save
+import pytest
+
+from plexus.protocol.api import BandwidthMeasured, Durable, Received, Save, TimerFired
 from plexus.protocol.messages import Joined, ViewReply, ViewRequest
 from plexus.protocol.view import View
-from tests.protocol.kit import INITIAL, online_node, sent
+from tests.protocol.kit import INITIAL, NOTHING, online_node, sent, snapshot_of
 
 N = 5
 
@@ -23,6 +25,21 @@ def test_a_view_that_was_asked_for_is_merged() -> None:
     assert node.membership.view.is_online(4)
     node.handle(1.0, Received(3, ViewReply(news.snapshot())))
     assert not node.membership.view.is_online(4)
+
+
+@pytest.mark.parametrize(("counter", "heard"), [(0, False), (1, False), (2, True)])
+def test_a_view_shows_whether_the_join_was_heard(counter: int, heard: bool) -> None:
+    """An answer alone does not: the question may have arrived and the join not."""
+    node = online_node(0, N)
+    assert node.membership.counter == 2
+    node.handle(1.0, Received(3, ViewReply(snapshot_of(N, (0, counter, True)))))
+    again = node.handle(600.0, TimerFired(("readvertise", 0)))
+    assert (sent(again, Joined) == []) == heard
+
+
+def test_a_view_of_somebody_who_knows_nobody_is_no_news() -> None:
+    node = online_node(3, N)
+    assert node.handle(1.0, Received(1, ViewReply(NOTHING))) == []
 
 
 def test_a_new_bandwidth_is_advertised_with_a_new_event() -> None:

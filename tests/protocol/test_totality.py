@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from plexus.protocol.api import (
     Aggregated,
+    BandwidthMeasured,
     CancelTimer,
     Durable,
     Event,
@@ -27,6 +28,8 @@ from plexus.protocol.messages import (
     Ping,
     Pong,
     TrainRequest,
+    ViewReply,
+    ViewRequest,
 )
 from tests.protocol.invariants import check_invariants
 from tests.protocol.kit import make_node, snapshot_of
@@ -47,6 +50,8 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Left, counters),
     st.builds(Ack, rounds),
     st.builds(TrainRequest, rounds, sizes, views, st.just("m")),
+    st.builds(ViewRequest),
+    st.builds(ViewReply, views),
     st.builds(AggregateRequest, rounds, sizes, st.integers(0, 9), views, st.just("t")),
 )
 timers: st.SearchStrategy[TimerKey] = st.one_of(
@@ -62,6 +67,7 @@ anything: st.SearchStrategy[Event] = st.one_of(
     st.builds(TimerFired, timers),
     st.builds(Trained, rounds, st.just("t")),
     st.builds(Aggregated, rounds, st.just("m")),
+    st.builds(BandwidthMeasured, st.integers(0, 900)),
     st.just(WentOnline()),
 )
 steps = st.tuples(st.sampled_from([0.0, 0.1, 2.0, 500.0, 1000.0]), anything)

@@ -40,7 +40,7 @@ from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import Sampler, SampleSearch, Search
 from plexus.protocol.training import TrainingTask
-from plexus.protocol.view import View, event_number
+from plexus.protocol.view import Snapshot, View, event_number
 from plexus.protocol.watchdog import Watchdog
 
 START = ("start", 0)
@@ -139,15 +139,19 @@ class PlexusNode(Machine):
     def _on_view_request(self, src: NodeId, _: ViewRequest) -> None:
         self.send((src,), ViewReply(self.membership.view.snapshot()))
 
-    def _on_view_reply(self, src: NodeId, reply: ViewReply) -> None:
-        self._merge(src, reply)
+    def _on_view_reply(self, _: NodeId, reply: ViewReply) -> None:
+        # It heard the question, which does not mean that it heard of the join.
+        self.membership.on_counter_known(reply.view.event_of(self.me) // 2)
+        self._merge(reply.view)
         self._retry_if_aggregator_left()
 
-    def _merge(self, src: NodeId, message: TrainRequest | AggregateRequest | ViewReply) -> None:
+    def _merge(self, view: Snapshot) -> None:
+        self.membership.merge(view)
+        self._refute_if_misrepresented()
+
+    def _on_contact(self, src: NodeId) -> None:
         if src != self.me:
             self.membership.contacted = True
-        self.membership.merge(message.view)
-        self._refute_if_misrepresented()
 
     def _refute_if_misrepresented(self) -> None:
         if self.membership.is_misrepresented:
@@ -224,7 +228,8 @@ class PlexusNode(Machine):
     # Training (III-C)
 
     def _on_train_request(self, src: NodeId, request: TrainRequest) -> None:
-        self._merge(src, request)
+        self._on_contact(src)
+        self._merge(request.view)
         self._train(request.round, request.model, request.participants)
         self._retry_if_aggregator_left()
 
@@ -263,7 +268,8 @@ class PlexusNode(Machine):
     # Aggregation (III-C)
 
     def _on_aggregate_request(self, src: NodeId, request: AggregateRequest) -> None:
-        self._merge(src, request)
+        self._on_contact(src)
+        self._merge(request.view)
         if self.aggregation.on_request(src, request):
             self.sampler.give_up(PARTICIPANTS)
             self._notice_own_work(request.round)

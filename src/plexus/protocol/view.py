@@ -41,6 +41,10 @@ class Snapshot:
             self._known = int(np.count_nonzero(self.events))
         return self._known
 
+    def event_of(self, node: int) -> int:
+        """The newest event of `node` it knows; 0 says nothing."""
+        return int(self.events[node]) if node < len(self.events) else 0
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Snapshot)
