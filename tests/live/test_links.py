@@ -340,3 +340,22 @@ def test_a_ticket_is_given_back_once(party: Party) -> None:
                 a.buffers.give_back(ticket)
 
     run(story)
+
+
+@pytest.mark.parametrize("dialled", ["127.0.0.1", "::1"])
+def test_handshakes_that_are_over_do_not_count_any_more(party: Party, dialled: str) -> None:
+    """Also for those who dial over IPv4 a socket that takes IPv6."""
+
+    async def story() -> None:
+        async with ends(party, "a") as (a,):
+            b = End(party.admission("b"), limits=Limits(max_handshakes_per_host=2))
+            await b.open(("::", 0))
+            for _ in range(5):
+                _, writer = await asyncio.open_connection(dialled, b.address[1])
+                await b.until(lambda: b.hub.handshakes == 1)
+                writer.close()
+                await b.until(lambda: b.hub.handshakes == 0)
+            assert await a.hub.dialler.introduce((dialled, b.address[1])) is None
+            await b.hub.close("the test is over")
+
+    run(story)

@@ -67,6 +67,19 @@ def test_a_mapped_address_and_a_zone_are_taken_off() -> None:
     assert addresses.normal(("fe80::1%eth0", 5)) == ("fe80::1", 5)
 
 
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::"),
+        ("fe80::1%eth0", "fe80::"),
+    ],
+)
+def test_handshakes_are_counted_by_what_one_host_can_have(host: str, origin: str) -> None:
+    assert addresses.origin(host) == origin
+
+
 # Bandwidth
 
 

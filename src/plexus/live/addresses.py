@@ -69,6 +69,15 @@ def show(address: Address | None) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def origin(host: str) -> str:
+    """Whom to count a connection against: an IPv4 address, or an IPv6 network of 64 bits, which is what one
+    host can have."""
+    ip = ip_address(host.partition("%")[0])
+    if isinstance(ip, IPv6Address):
+        return str(ip.ipv4_mapped or IPv6Address(int(ip) >> 64 << 64))
+    return str(ip)
+
+
 def is_unspecified(address: Address) -> bool:
     """0.0.0.0 or ::, which one can listen on but not be dialled at."""
     return ip_address(address[0]).is_unspecified

@@ -21,6 +21,8 @@ class LogReader:
         """The newest round that it trained in or aggregated."""
         self.begun = 0
         """How often the node came as far as to listen (and to leave politely when told to)."""
+        self.chosen = (0, "")
+        """(round, node): the newest round that this node found an aggregator for, and whom."""
         self.trained = 0
         self.aggregated = 0
         self.errors = 0
@@ -60,6 +62,8 @@ class LogReader:
             self.round = max(self.round, line["round"])
             self.worked_on = max(self.worked_on, line["round"])
             self.rounds.append((line["time"], line["round"]))
+        elif event == "AggregatorChosen":
+            self.chosen = max(self.chosen, (line["round"], line["aggregator"]))
         elif event == "TrainingStarted":
             self.trained += 1
             self.worked_on = max(self.worked_on, line["round"])
