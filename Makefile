@@ -28,7 +28,7 @@ test: check  ## everything, on all cores
 	$(BIN)/pytest -n auto -q -m 'not live' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
 
 test-live: install  ## sessions of live peers on this machine: fleets, chaos, intruders, partitions
-	$(BIN)/pytest -q -m live tests/live
+	$(BIN)/pytest -q -rP -m live tests/live
 
 test-fast: install  ## no training, no processes: under a minute
 	$(BIN)/pytest -n auto -q -m 'not slow' --ignore=tests/learn --ignore=tests/live --ignore=tests/session --ignore=tests/baselines

@@ -206,7 +206,7 @@ def peer_config(
         listen=addresses.resolve(listen),
         advertise=None if dial_only else resolved(advertise),
         dial_only=dial_only,
-        join=[addresses.resolve(each) for each in join],
+        join=[address for each in join for address in addresses.resolve_all(each)],
         at_least=at_least,
         bandwidth_bytes_per_s=bandwidth,
         evaluate_every=spec.evaluation.every_rounds,
