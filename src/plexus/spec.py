@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from plexus import toml
 from plexus.errors import PlexusError
 from plexus.learn import tasks
-from plexus.learn.tasks.specs import OwnTaskSpec
+from plexus.learn.tasks.specs import OwnTaskSpec, UntrainedSpec
 from plexus.sim.registry import PROTOCOLS as SIMULATED
 from plexus.spec_check import Source, convert, suggest
 from plexus.traces.world import TracesSpec
@@ -30,7 +30,10 @@ from plexus.traces.world import TracesSpec
 Registry = Mapping[str, type[Struct]]
 PROTOCOLS: Registry = {name: protocol.parameters for name, protocol in SIMULATED.items()}
 """The parameters of each protocol, by the `name` in [protocol]."""
-TASKS: Registry = {name: parameters for name, (parameters, _) in tasks.TASKS.items()}
+TASKS: Registry = {
+    **{name: parameters for name, (parameters, _) in tasks.TASKS.items()},
+    "untrained": UntrainedSpec,
+}
 """The parameters of each learning task, by the `name` in [task]."""
 
 FULL_SIZE = "paper"
