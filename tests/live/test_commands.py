@@ -215,6 +215,10 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
             "'nowhere' is not an address",
         ),
         (["node", "start", "authority/session.toml", "--data", "0"], "plexus-node"),
+        (
+            ["fleet", "run", "plain.toml", "--set", 'protocol={name="gossip"}'],
+            "plain.toml: protocol gossip cannot run live, only plexus can",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

@@ -317,8 +317,9 @@ def fleet_run(spec_file: Path, overrides: tuple[str, ...], as_json: bool, **opti
     from plexus.live.words import fleet_table
     from plexus.spec import load_spec
 
-    config = FleetConfig(**options)
-    result = asyncio.run(run_fleet(load_spec(spec_file, overrides), spec_file.parent, config))
+    spec = load_spec(spec_file, overrides)
+    _plexus_parameters(spec_file, spec)
+    result = asyncio.run(run_fleet(spec, spec_file.parent, FleetConfig(**options)))
     if as_json:
         click.echo(msgspec.json.encode(result))
     else:

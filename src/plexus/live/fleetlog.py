@@ -26,6 +26,8 @@ class LogReader:
         self.trained = 0
         self.aggregated = 0
         self.errors = 0
+        self.last_words = ""
+        """The last line that is not of the log: an interpreter's, or why the peer did not start."""
         self.sent_bytes = 0
         self.received_bytes = 0
         self.metric_name = ""
@@ -50,6 +52,7 @@ class LogReader:
             except (msgspec.DecodeError, KeyError, TypeError):
                 # Not one of ours: an interpreter's last words, a line cut by kill -9.
                 self.errors += 1
+                self.last_words = line.decode(errors="replace")
 
     def _take(self, line: dict[str, Any]) -> None:
         event = line["event"]

@@ -92,3 +92,6 @@ def fleet_table(result: FleetResult) -> None:
     if not console.is_terminal:
         console.width = 120
     console.print(table)
+    for each in result.nodes:
+        if each.exit_status:
+            console.print(f"node {each.number} ended with {each.exit_status}: {each.last_words}")
