@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -106,6 +107,11 @@ class Peers:
     def until_round(self, number: int, wanted: int) -> dict[str, Any]:
         return self.until(number, lambda status: status.get("round", 0) >= wanted)
 
+    def kill_worker(self, number: int) -> None:
+        pid = self.processes[number].pid
+        [worker] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        os.kill(int(worker), signal.SIGKILL)
+
     def state(self, number: int) -> State:
         return msgspec.msgpack.decode(
             (self.place / f"n{number}" / "state.bin").read_bytes(), type=State
@@ -153,6 +159,11 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     assert float(metrics["plexus_round"]) >= 5
     assert metrics["plexus_peers_linked"] == "1"
     assert metrics["plexus_errors_total"] == "0"
+
+    peers.kill_worker(1)
+    trained = int(metrics["plexus_round"])
+    peers.until(1, lambda status: status["sample"]["round"] > trained + 20)
+    assert '"event":"worker_lost"' in (place / "log1").read_text()
 
     plexus("node", "stop", "--home", "n1", cwd=place)
     assert peers.processes[1].wait(timeout=10) == 0

@@ -111,9 +111,11 @@ class Fortress:
         return bytes.fromhex(text.partition('digest = "')[2][:32])
 
     def dial(self, source: str = "127.0.0.1") -> socket.socket:
-        return socket.create_connection(
+        sock = socket.create_connection(
             ("127.0.0.1", self.port), timeout=15, source_address=(source, 0)
         )
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
 
     def reasons(self) -> list[str]:
         return [line["reason"] for line in self.log() if line["event"] == "no_link"]

@@ -169,6 +169,25 @@ def test_messages_overtake_a_model(party: Party) -> None:
     run(story)
 
 
+def test_a_proxy_delays_each_way(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party) as (a, b):
+            route = Route(there=Way(delay_s=0.1), back=Way(delay_s=0.2))
+            proxy = Proxy(b.address, lambda _: route)
+            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.send(b, b"shake hands")
+            await b.until(lambda: b.messages)
+            now = asyncio.get_running_loop().time
+            for sender, receiver, delay_s in ((a, b, 0.1), (b, a, 0.2)):
+                began, count = now(), len(receiver.messages)
+                sender.send(receiver, b"from afar")
+                await receiver.until(lambda: len(receiver.messages) > count)  # noqa: B023
+                assert now() - began >= delay_s
+            await proxy.close()
+
+    run(story)
+
+
 @pytest.mark.parametrize("who", ["sender", "receiver"])
 def test_a_transfer_stops_when_the_round_moves_on(party: Party, who: str) -> None:
     async def story() -> None:
