@@ -6,6 +6,7 @@ serves the light and the dark theme; in PNG and PDF files they are what they are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -73,7 +74,7 @@ _RC: Any = {
     "xtick.minor.size": 0,
     "ytick.minor.size": 0,
     "legend.frameon": False,
-    "legend.fontsize": 9,
+    "legend.fontsize": 8.5,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "svg.fonttype": "none",
@@ -146,7 +147,7 @@ def styled() -> Iterator[None]:
         yield
 
 
-def panel(width: float = 5.4, height: float = 3.6) -> tuple[Figure, Any]:
+def panel(width: float = 5.0, height: float = 3.2) -> tuple[Figure, Any]:
     """A figure with one panel; call it inside `styled`."""
     from matplotlib.figure import Figure
 
@@ -154,15 +155,24 @@ def panel(width: float = 5.4, height: float = 3.6) -> tuple[Figure, Any]:
     return figure, figure.subplots()
 
 
-def legend(axes: Any, entries: int, *, ncols: int = 2, **options: Any) -> None:
-    """Above the panel, where it covers nothing; a single entry needs none."""
-    if entries > 1:
+def legend(axes: Any, *, ncols: int | None = None, **options: Any) -> None:
+    """Above the panel, where it covers nothing: the figure grows by its lines."""
+    handles, labels = axes.get_legend_handles_labels()
+    handles = options.pop("handles", handles)
+    labels = [handle.get_label() for handle in handles]
+    if handles:
+        ncols = ncols or (1 if sum(sorted(map(len, labels))[-2:]) > 56 else 2)
+        figure = axes.get_figure()
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width, height + 0.19 * math.ceil(len(labels) / ncols))
         axes.legend(
+            handles=handles,
             loc="lower left",
             bbox_to_anchor=(-0.02, 1.0),
             ncols=ncols,
             borderaxespad=0.4,
             handlelength=1.8,
             columnspacing=1.4,
+            labelspacing=0.35,
             **options,
         )

@@ -152,15 +152,19 @@ def _table(table: Table, folder: Path) -> str:
         for row in table.rows
     )
     note = f'<p class="note">{_prose(table.note)}</p>' if table.note else ""
+    title = f"<h3>{escape(table.title)}</h3>"
+    opening, closing = (
+        (f"<details><summary>{title}</summary>", "</details>") if table.folded else (title, "")
+    )
     return f"""<div class="table" id="{table.id}">
-<h3>{escape(table.title)}</h3>
+{opening}
 <div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table>
 <thead><tr>{head}</tr></thead>
 <tbody>
 {rows}
 </tbody></table></div>
 {note}{links}
-</div>"""
+{closing}</div>"""
 
 
 def _cell(cell: Cell) -> str:

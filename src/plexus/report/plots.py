@@ -78,7 +78,7 @@ def curves(
         _dress_curves(axes, x, metric, log)
         if reference is not None:
             _refer(axes, *reference, higher_is_better)
-        legend(axes, drawn)
+        legend(axes)
     return figure
 
 
@@ -92,7 +92,7 @@ def bars_of_messages(arms: Sequence[Arm], of: Literal["bytes", "count"] = "bytes
     names = sorted(heaviest, key=lambda name: -heaviest[name])
     colours = message_colours(names)
     with styled():
-        figure, axes = panel(height=1.1 + 0.5 * len(arms) + 0.1 * len(names))
+        figure, axes = panel(height=0.75 + 0.5 * len(arms))
         for row, (label, parts, total) in enumerate(shares):
             left = 0.0
             for name in names:
@@ -124,7 +124,7 @@ def _legend_of_messages(axes: Any, names: Sequence[str], colours: dict[str, str]
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colours[name], label=name) for name in names]
-    legend(axes, 2, handles=handles, ncols=min(4, len(names)), handleheight=0.8)
+    legend(axes, handles=handles, ncols=min(4, len(names)), handleheight=0.8)
 
 
 def _shares(arm: Arm, of: str) -> tuple[dict[str, float], float]:
@@ -167,7 +167,7 @@ def round_durations(arms: Sequence[Arm]) -> Figure:
         axes.set_ylabel("rounds that are over")
         axes.yaxis.set_major_formatter("{x:g} %")
         axes.set_ylim(0, 101)
-        legend(axes, max(drawn, 2))
+        legend(axes)
     return figure
 
 
@@ -201,7 +201,7 @@ def online_and_views(arms: Sequence[Arm]) -> Figure:
         axes.set_ylabel("nodes")
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
-        legend(axes, 2)
+        legend(axes)
     return figure
 
 
