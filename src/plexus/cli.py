@@ -61,6 +61,7 @@ def cli() -> None:
     multiple=True,
     help="Change a key of the spec, e.g. protocol.sample_size=10. May be given several times.",
 )
+@click.option("--size", metavar="NAME", help="One of the sizes that the spec has, e.g. tiny.")
 @click.option("--seed", type=int, metavar="N", help="Change the seed of the spec.")
 @click.option(
     "--out",
@@ -109,6 +110,7 @@ def cli() -> None:
 def run(
     spec_file: Path | None,
     overrides: tuple[str, ...],
+    size: str | None,
     seed: int | None,
     out: Path | None,
     force: bool,
@@ -126,13 +128,13 @@ def run(
     from plexus.spec import load_spec
 
     if resume is not None:
-        if spec_file or overrides or seed is not None or out or force:
+        if spec_file or overrides or size or seed is not None or out or force:
             raise click.UsageError("--resume goes on with a run as it is: give it no spec")
         spec, base_dir, out = load_spec(resume / "spec.toml"), spec_dir_of(resume), resume
     elif spec_file is None:
         raise click.UsageError("give a spec, e.g. experiments/quickstart.toml, or --resume DIR")
     else:
-        spec, base_dir = load_spec(spec_file, overrides, seed), spec_file.parent
+        spec, base_dir = load_spec(spec_file, overrides, seed, size), spec_file.parent
         out = out or Path("runs") / f"{spec.name}-{spec.digest()}"
         moved = claim(out, spec.digest(), force=force)
         if moved is not None:
