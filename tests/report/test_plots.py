@@ -86,6 +86,9 @@ def test_colours_stay_with_the_protocol_and_dashes_mean_no_churn() -> None:
     )
     assert found["Plexus, no churn"].colour == found["Plexus, churn"].colour == PALETTE["blue"]
     assert found["Plexus, churn"].line == "-" != found["Plexus, no churn"].line
+    names = ["Plexus", "Gossip Learning", "with churn", "without"]
+    assert legend(plots.curves(group(runs))) == names
+    assert legend(plots.curves(group([runs[0], runs[2]]))) == ["with churn", "without"]
 
 
 def test_many_arms_have_different_colours() -> None:
@@ -125,8 +128,8 @@ def test_online_nodes_and_what_views_say() -> None:
     views = {name: np.array(column) for name, column in views.items()}
     (arm,) = group([arm_run(tables={"online": online, "views": views})])
     figure = plots.online_and_views([arm])
-    assert legend(figure) == ["online", "mean of their views"]
-    assert figure.axes[0].lines[1].get_ydata().tolist() == [7.5, 9.0]
+    assert legend(figure) == ["in the mean of their views", "online"]
+    assert figure.axes[0].lines[0].get_ydata().tolist() == [7.5, 9.0]
 
 
 def test_nothing_to_draw_is_one_line() -> None:
