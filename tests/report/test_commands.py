@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from plexus import cli, toml
+from plexus import cli
 from plexus.metrics.files import write_json, write_text
-from plexus.metrics.result import Result
-from plexus.metrics.store import RunDirectory
-from tests.report.runs import arm_run, result
+from tests.report.runs import result
+from tests.report.saving import save
 
 
 @pytest.fixture
@@ -26,17 +26,6 @@ def plexus(capsys: pytest.CaptureFixture[str]) -> Any:
         return stop.value.code, captured.out, captured.err
 
     return command
-
-
-def save(path: Path, outcome: Result | None = None, *arguments: Any, **changes: Any) -> None:
-    """Leave a run directory as a run would have."""
-    run = arm_run(*arguments, outcome=outcome, finished=outcome is not None, **changes)
-    with RunDirectory(path, toml.dumps(run.spec), path.name) as directory:
-        columns = run.tables["evaluations"]
-        for row in zip(*columns.values(), strict=True):
-            directory.recorder.record("evaluations", **dict(zip(columns, row, strict=True)))
-        if outcome is not None:
-            directory.finish(outcome)
 
 
 @pytest.fixture
@@ -137,3 +126,21 @@ main(["compare", {str(runs)!r}])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_what_the_documentation_shows_works(
+    runs: Path, plexus: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (runs / "runs").mkdir()
+    (runs / "gossip").rename(runs / "runs" / "mine")
+    monkeypatch.chdir(runs)
+    exec(compile(code, "docs/report.md", "exec"), {})
+    assert "Accuracy over bytes" in Path("mine.html").read_text()
+    options = set(re.findall(r"--[a-z]+", text))
+    known = (
+        plexus("report", "--help")[1] + plexus("compare", "--help")[1] + plexus("run", "--help")[1]
+    )
+    assert options <= set(re.findall(r"--[a-z]+", known))
