@@ -33,6 +33,11 @@ class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctr
         "export": ("plexus.live.commands:export", "Write a peer's newest model to a file."),
         "fleet": ("plexus.live.commands:fleet", "Run many live peers on this machine."),
         "node": ("plexus.live.commands:node", "Run one live peer and look after it."),
+        "compare": ("plexus.report.commands:compare", "Compare runs in the terminal."),
+        "report": (
+            "plexus.report.commands:report",
+            "Write a page about runs: figures, tables, how to repeat them.",
+        ),
         "session": ("plexus.live.commands:session", "Found a session and admit nodes to it."),
         "new": ("plexus.learn.commands:new", "Write the beginnings of a task of your own."),
         "traces": ("plexus.traces.commands:traces", "Look into traces of devices, and make some."),
