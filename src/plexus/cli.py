@@ -38,6 +38,10 @@ class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctr
             "plexus.report.commands:report",
             "Write a page about runs: figures, tables, how to repeat them.",
         ),
+        "reproduce": (
+            "plexus.reproduce.commands:reproduce",
+            "Figures and tables of the paper, on one page.",
+        ),
         "session": ("plexus.live.commands:session", "Found a session and admit nodes to it."),
         "new": ("plexus.learn.commands:new", "Write the beginnings of a task of your own."),
         "traces": ("plexus.traces.commands:traces", "Look into traces of devices, and make some."),

@@ -3,3 +3,7 @@
 
 class PlexusError(ValueError):
     """Bad input: a key, a value, a file. The command line prints it and exits with 2."""
+
+
+class MissingDataError(PlexusError):
+    """A data set is not on this machine; the text says how to get it."""

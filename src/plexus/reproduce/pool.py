@@ -89,8 +89,7 @@ class Pool:
             except (EOFError, OSError):
                 each.process.join()
                 word = Word("failed", text=f"its process ended with {each.process.exitcode}")
-                self._workers[self._workers.index(each)] = fresh = self._new_worker()
-                fresh.run, each.run = None, each.run
+                self._workers[self._workers.index(each)] = self._new_worker()
             if word.kind == "at":
                 watcher.at(each.run, word.simulated_s, word.metric)
                 continue

@@ -20,7 +20,9 @@ STUDIES = ("fig1", "fig3", "table2", "overhead", "sample-size", "success-fractio
 """The paper's, in the order in which it shows them."""
 SIZES = ("tiny", "small", FULL_SIZE)
 
-Kind = Literal["curves", "summary", "messages", "overhead", "round-durations", "views"]
+Kind = Literal[
+    "curves", "summary", "totals", "messages", "overhead", "round-durations", "views", "view-table"
+]
 
 
 class Drawing(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -124,8 +126,10 @@ def parse_study(text: str, file: str) -> Study:
         if not isinstance(arm.get("label", ""), str):
             raise PlexusError(f"{file}: arms.{name}.label: expected a string")
     for number, drawing in enumerate(study.draw):
-        for arm in drawing.arms:
-            _known(arm, tuple(study.arms), f"{file}: draw[{number}].arms: there is no arm {arm!r}")
+        for name in drawing.arms:
+            _known(
+                name, tuple(study.arms), f"{file}: draw[{number}].arms: there is no arm {name!r}"
+            )
     table = study.paper_table
     for number, row in enumerate(table.rows if table else ()):
         if table and len(row) != len(table.columns):
