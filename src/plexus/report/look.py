@@ -6,6 +6,7 @@ serves the light and the dark theme; in PNG and PDF files they are what they are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,19 +29,30 @@ PALETTE = {
     "yellow": "#c9b800",  # a little darker than theirs, which vanishes on white
     "grey": "#7b8794",
 }
-COLOUR_VARIABLES = {INK: "ink", SOFT: "soft", FAINT: "line"} | {
+ON_COLOUR = "#fffffe"
+"""Text on a coloured surface."""
+COLOUR_VARIABLES = {ON_COLOUR: "on-colour", INK: "ink", SOFT: "soft", FAINT: "line"} | {
     value: name for name, value in PALETTE.items()
 }
 """The name of the CSS variable that stands for each colour on the page."""
 
 _PROTOCOL_COLOURS = {
     "plexus": "blue",
-    "gossip": "vermilion",
+    "gossip": "orange",
     "dpsgd": "green",
-    "epidemic": "purple",
+    "dpsgd regular": "purple",
+    "epidemic": "vermilion",
     "fedavg": "grey",
 }
-_SECOND_COLOURS = ("orange", "sky", "purple", "yellow")
+_MESSAGE_COLOURS = {
+    "model": "blue",
+    "view": "orange",
+    "ping": "green",
+    "pong": "purple",
+    "membership": "vermilion",
+    "ack": "sky",
+}
+_SECOND_COLOURS = ("sky", "vermilion", "yellow", "purple", "grey")
 _SWEEP_COLOURS = ("blue", "vermilion", "green", "purple", "orange", "sky", "yellow", "grey")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 
@@ -62,7 +74,7 @@ _RC: Any = {
     "xtick.minor.size": 0,
     "ytick.minor.size": 0,
     "legend.frameon": False,
-    "legend.fontsize": 9,
+    "legend.fontsize": 8.5,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "svg.fonttype": "none",
@@ -87,7 +99,7 @@ def strokes(arms: Sequence[Arm]) -> dict[str, Stroke]:
     spare = iter(_SWEEP_COLOURS if sweep else _SECOND_COLOURS)
     for arm in arms:
         if _kind(arm) not in colours:
-            wanted = next(spare, "grey") if sweep else _PROTOCOL_COLOURS.get(arm.protocol, "sky")
+            wanted = next(spare, "grey") if sweep else _colour(arm)
             taken = set(colours.values())
             while wanted in taken and (other := next(spare, None)):
                 wanted = other
@@ -100,6 +112,20 @@ def strokes(arms: Sequence[Arm]) -> dict[str, Stroke]:
         marker = _MARKERS[kinds.index(_kind(arm)) % len(_MARKERS)]
         found[arm.label] = Stroke(PALETTE[colours[_kind(arm)]], line, marker)
     return found
+
+
+def message_colours(names: Sequence[str]) -> dict[str, str]:
+    """By type of message, in every figure the same."""
+    known = {name: PALETTE[colour] for name, colour in _MESSAGE_COLOURS.items()}
+    spare = [PALETTE[name] for name in ("yellow", "grey", "sky")]
+    others = sorted(set(names) - set(known))
+    return known | {name: spare[at % len(spare)] for at, name in enumerate(others)}
+
+
+def _colour(arm: Arm) -> str:
+    """The usual colour of a protocol; D-PSGD has one for each of the paper's two topologies."""
+    regular = arm.runs[0].spec["protocol"].get("topology") == "regular"
+    return _PROTOCOL_COLOURS.get(f"{arm.protocol} regular" if regular else arm.protocol, "sky")
 
 
 def _kind(arm: Arm) -> str:
@@ -121,7 +147,7 @@ def styled() -> Iterator[None]:
         yield
 
 
-def panel(width: float = 5.4, height: float = 3.6) -> tuple[Figure, Any]:
+def panel(width: float = 5.0, height: float = 3.2) -> tuple[Figure, Any]:
     """A figure with one panel; call it inside `styled`."""
     from matplotlib.figure import Figure
 
@@ -129,15 +155,24 @@ def panel(width: float = 5.4, height: float = 3.6) -> tuple[Figure, Any]:
     return figure, figure.subplots()
 
 
-def legend(axes: Any, entries: int, **options: Any) -> None:
-    """Above the panel, where it covers nothing; a single entry needs none."""
-    if entries > 1:
+def legend(axes: Any, *, ncols: int | None = None, **options: Any) -> None:
+    """Above the panel, where it covers nothing: the figure grows by its lines."""
+    handles, labels = axes.get_legend_handles_labels()
+    handles = options.pop("handles", handles)
+    labels = [handle.get_label() for handle in handles]
+    if handles:
+        ncols = ncols or (1 if sum(sorted(map(len, labels))[-2:]) > 56 else 2)
+        figure = axes.get_figure()
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width, height + 0.19 * math.ceil(len(labels) / ncols))
         axes.legend(
+            handles=handles,
             loc="lower left",
             bbox_to_anchor=(-0.02, 1.0),
-            ncols=2,
-            borderaxespad=0.2,
+            ncols=ncols,
+            borderaxespad=0.4,
             handlelength=1.8,
             columnspacing=1.4,
+            labelspacing=0.35,
             **options,
         )

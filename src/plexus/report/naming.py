@@ -44,6 +44,11 @@ def protocol(name: str) -> str:
     return PROTOCOLS.get(name, name)
 
 
+def rank(name: str) -> int:
+    """The place of a protocol among others: ours first, then in the order of the paper."""
+    return [*PROTOCOLS, name].index(name)
+
+
 def task(name: str) -> str:
     """A task as its authors write it."""
     return TASKS.get(name, name)

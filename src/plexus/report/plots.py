@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -11,7 +11,16 @@ from plexus.errors import PlexusError
 from plexus.metrics import words
 from plexus.report.arms import Arm, common_metric
 from plexus.report.comparison import Judge
-from plexus.report.look import PALETTE, SOFT, legend, panel, strokes, styled
+from plexus.report.look import (
+    ON_COLOUR,
+    PALETTE,
+    SOFT,
+    legend,
+    message_colours,
+    panel,
+    strokes,
+    styled,
+)
 from plexus.report.series import Axis, curve
 
 if TYPE_CHECKING:
@@ -37,7 +46,8 @@ def curves(
 
     `reference` is a value of the metric to be marked, with its name: what the paper reports, a target.
     """
-    metric = metric or common_metric(arms)[0]
+    judged_by, higher_is_better = common_metric(arms)
+    metric = metric or judged_by
     with styled():
         figure, axes = panel()
         drawn = 0
@@ -67,39 +77,54 @@ def curves(
             raise PlexusError("nothing was evaluated")
         _dress_curves(axes, x, metric, log)
         if reference is not None:
-            _refer(axes, *reference)
-        legend(axes, drawn)
+            _refer(axes, *reference, higher_is_better)
+        legend(axes)
     return figure
 
 
-def bars_of_messages(arms: Sequence[Arm], of: str = "bytes") -> Figure:
-    """The share of each type of message in the bytes (or the `count`) that an arm sends."""
+def bars_of_messages(arms: Sequence[Arm], of: Literal["bytes", "count"] = "bytes") -> Figure:
+    """The share of each type of message in the bytes (or the number of messages) that an arm sends."""
     shares = [(arm.label, *_shares(arm, of)) for arm in arms]
     heaviest: dict[str, float] = {}
     for _, parts, _ in shares:
         for name, share in parts.items():
             heaviest[name] = max(heaviest.get(name, 0.0), share)
     names = sorted(heaviest, key=lambda name: -heaviest[name])
-    colours = dict(zip(names, [*PALETTE.values()] * 3, strict=False))
+    colours = message_colours(names)
     with styled():
-        figure, axes = panel(height=1.1 + 0.42 * len(arms) + 0.17 * len(names))
-        for row, (_, parts, total) in enumerate(shares):
+        figure, axes = panel(height=0.75 + 0.5 * len(arms))
+        for row, (label, parts, total) in enumerate(shares):
             left = 0.0
             for name in names:
                 share = 100 * parts.get(name, 0.0)
-                label = name if row == 0 else None
-                axes.barh(row, share, left=left, height=0.62, color=colours[name], label=label)
+                axes.barh(row, share, left=left, height=0.46, color=colours[name])
+                if share > 7:
+                    _write_inside(axes, left + share / 2, row, f"{share:.3g} %")
                 left += share
             text = words.size(total) if of == "bytes" else words.whole(round(total))
-            axes.annotate(text, (100, row), (5, 0), textcoords="offset points", va="center")
-        axes.set_yticks(range(len(arms)), [label for label, *_ in shares])
-        axes.invert_yaxis()
+            above = {"textcoords": "offset points", "va": "bottom", "fontsize": 9}
+            axes.annotate(label, (0, row - 0.23), (0, 2), **above)
+            axes.annotate(text, (100, row - 0.23), (0, 2), ha="right", color=SOFT, **above)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.set_ylim(len(arms) - 0.6, -0.75)
         axes.set_xlim(0, 100)
-        axes.grid(axis="y", visible=False)
+        axes.grid(visible=False)
         axes.xaxis.set_major_formatter("{x:g} %")
         axes.set_xlabel("share of all bytes sent" if of == "bytes" else "share of all messages")
-        legend(axes, len(names))
+        _legend_of_messages(axes, names, colours)
     return figure
+
+
+def _write_inside(axes: Any, x: float, row: int, text: str) -> None:
+    axes.text(x, row + 0.01, text, ha="center", va="center", fontsize=8, color=ON_COLOUR)
+
+
+def _legend_of_messages(axes: Any, names: Sequence[str], colours: dict[str, str]) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=colours[name], label=name) for name in names]
+    legend(axes, handles=handles, ncols=min(4, len(names)), handleheight=0.8)
 
 
 def _shares(arm: Arm, of: str) -> tuple[dict[str, float], float]:
@@ -142,7 +167,7 @@ def round_durations(arms: Sequence[Arm]) -> Figure:
         axes.set_ylabel("rounds that are over")
         axes.yaxis.set_major_formatter("{x:g} %")
         axes.set_ylim(0, 101)
-        legend(axes, max(drawn, 2))
+        legend(axes)
     return figure
 
 
@@ -176,7 +201,7 @@ def online_and_views(arms: Sequence[Arm]) -> Figure:
         axes.set_ylabel("nodes")
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
-        legend(axes, 2)
+        legend(axes)
     return figure
 
 
@@ -212,20 +237,26 @@ def _dress_curves(axes: Any, x: Axis, metric: str, log: bool) -> None:
 
 
 def _plain_log(axis: Any) -> None:
-    """Powers of ten as people write them."""
+    """Numbers as people write them: powers of ten, and steps between where there are few of those."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    steps = (1.0, 2.0, 5.0) if high < 200 * low else (1.0,)
+    axis.set_major_locator(LogLocator(subs=steps))
     axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
-def _refer(axes: Any, value: float, name: str) -> None:
+def _refer(axes: Any, value: float, name: str, higher_is_better: bool) -> None:
+    """A line across, named where curves seldom are: at the left, on the side they come to last."""
     axes.axhline(value, color=SOFT, linewidth=1, linestyle=(0, (2, 2)), zorder=2)
     axes.annotate(
         name,
-        (1, value),
-        (-2, 3),
+        (0, value),
+        (3, 3 if higher_is_better else -3),
         xycoords=("axes fraction", "data"),
         textcoords="offset points",
-        ha="right",
-        va="bottom",
+        va="bottom" if higher_is_better else "top",
         fontsize=8.5,
         color=SOFT,
     )
