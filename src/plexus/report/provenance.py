@@ -13,8 +13,11 @@ from plexus.metrics import words
 from plexus.metrics.files import named, write_text
 from plexus.metrics.store import Run
 from plexus.report import naming
-from plexus.report.arms import Arm, group, is_complete, reached_h
+from plexus.report.arms import Arm, is_complete, reached_h
 from plexus.report.document import Cell, Section, Table
+
+LONGEST_NAME = 80
+"""Of a file, in characters: a label may be longer than a file system allows."""
 
 
 def subtitle(runs: Sequence[Run]) -> str:
@@ -33,9 +36,9 @@ def subtitle(runs: Sequence[Run]) -> str:
     return " · ".join(facts)
 
 
-def section(runs: Sequence[Run]) -> Section:
+def section(arms: Sequence[Arm]) -> Section:
     """How this was made, as far as tables can say it."""
-    arms = group(runs)
+    runs = [run for arm in arms for run in arm.runs]
     unfinished = [run for run in runs if not is_complete(run)]
     text = "Everything above comes from the runs listed here. A run with the same spec, seed and versions"
     text += " has the same digest and the same weights, on any machine of one kind."
@@ -52,9 +55,10 @@ def section(runs: Sequence[Run]) -> Section:
     )
 
 
-def ending(runs: Sequence[Run], folder: Path, command: str | None) -> str:
+def ending(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
     """How to repeat it, and with which versions, as HTML; the specs go to files in `folder`."""
-    return _repeat(group(runs), folder, command) + _versions(runs)
+    runs = [run for arm in arms for run in arm.runs]
+    return _repeat(arms, folder, command) + _versions(runs)
 
 
 def _runs_table(arms: Sequence[Arm]) -> Table:
@@ -129,7 +133,8 @@ def _names(arms: Sequence[Arm]) -> list[str]:
     """A file name for each arm, all different."""
     names: list[str] = []
     for arm in arms:
-        name = re.sub(r"[^a-z0-9.]+", "-", arm.label.lower()).strip("-.") or "arm"
+        short = arm.label.lower()[:LONGEST_NAME]
+        name = re.sub(r"[^a-z0-9.]+", "-", short).strip("-.") or "arm"
         while name in names:
             name += "-again"
         names.append(name)

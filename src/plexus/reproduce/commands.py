@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import click
@@ -61,6 +62,8 @@ def reproduce(
     if only_plan:
         _list(reproducing.load_studies(studies, size), out or reproducing.default_out(size), tasks)
         return
+    for each in (signal.SIGINT, signal.SIGTERM):  # a polite `kill` stops like Ctrl-C
+        signal.signal(each, signal.default_int_handler)
     page = reproducing.reproduce(
         *studies, size=size, out=out, tasks=tasks, device=device, jobs=jobs, quiet=quiet
     )

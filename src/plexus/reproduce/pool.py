@@ -152,8 +152,10 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
     """An impatient second Ctrl-C does not cut short what the first one asked for."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {each: signal.signal(each, signal.SIG_IGN) for each in signals}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -114,7 +114,8 @@ def write_page(plan: Plan, out: Path, studies: Sequence[str], tasks: Sequence[st
     options = [f"--task={task}" for task in tasks]
     command = shlex.join(["plexus", "reproduce", *studies, "--size", size, *options])
     page = out / PAGE
-    write_report(page, f"The paper's results, size {size}", sections, album.runs(), command)
+    title = f"The paper's results, size {size}"
+    write_report(page, title, sections, album.runs(), command, album.arms())
     return page
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from plexus.metrics.store import Run, load_run
 from plexus.report import naming, plots
 from plexus.report.arms import Arm
@@ -22,6 +24,19 @@ class Album:
     def runs(self) -> list[Run]:
         """Every run of the plan."""
         return [self._load(run) for run in self._plan.all_runs]
+
+    def arms(self) -> list[Arm]:
+        """Every run of the plan once, in the arm that asked for it first."""
+        arms: list[Arm] = []
+        listed: set[str] = set()
+        studies = {study.name: study for study in self._plan.studies}
+        for (study, task, name), runs in self._plan.runs.items():
+            new = [run for run in runs if str(run.out) not in listed]
+            if new:
+                listed |= {str(run.out) for run in new}
+                label = f"{naming.task(task)}: {studies[study].study.label(name)}"
+                arms.append(_arm(label, map(self._load, new)))
+        return arms
 
     def section(self, study: Sized) -> Section:
         """A study's figures and tables, task by task."""
@@ -69,12 +84,16 @@ class Album:
         return Picture(id, title, drawing.caption, figure, drawing.paper)
 
     def _arm(self, study: Sized, task: str, arm: str) -> Arm:
-        runs = tuple(self._load(run) for run in self._plan.runs[study.name, task, arm])
-        is_ours = runs[0].spec["protocol"]["name"] == "plexus"
-        return Arm(study.study.label(arm), runs, is_ours)
+        runs = self._plan.runs[study.name, task, arm]
+        return _arm(study.study.label(arm), map(self._load, runs))
 
     def _load(self, run: Planned) -> Run:
         key = str(run.out)
         if key not in self._loaded:
             self._loaded[key] = load_run(run.out)
         return self._loaded[key]
+
+
+def _arm(label: str, runs: Iterable[Run]) -> Arm:
+    found = tuple(runs)
+    return Arm(label, found, found[0].spec["protocol"]["name"] == "plexus")
