@@ -133,6 +133,6 @@ def _labelled(groups: Sequence[tuple[Run, ...]]) -> list[Arm]:
 
 def _place(arm: Arm) -> tuple[Any, ...]:
     """Ours first, then the baselines; s = 5 before s = 10; what did not end comes last."""
-    parts = re.split(r"(\d+(?:\.\d+)?)", arm.label)
+    parts = re.split(r"(\d+(?:\.\d+)?)", re.sub(r"(?<=\d),(?=\d)", "", arm.label))
     natural = [(float(part), "") if at % 2 else (0.0, part) for at, part in enumerate(parts)]
     return not arm.is_complete, naming.rank(arm.protocol), natural

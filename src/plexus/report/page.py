@@ -134,6 +134,9 @@ def _prose(text: str) -> str:
 
 
 def _picture(picture: Picture, folder: Path) -> str:
+    # The parts of a figure find their places once, not again for each of its three formats.
+    picture.figure.draw_without_rendering()
+    picture.figure.set_layout_engine("none")
     links = _links(folder, write_picture(folder, picture))
     wide = ' class="wide"' if picture.figure.get_figwidth() > 7 else ""
     paper = (

@@ -89,6 +89,8 @@ def bars_of_messages(arms: Sequence[Arm], of: Literal["bytes", "count"] = "bytes
     for _, parts, _ in shares:
         for name, share in parts.items():
             heaviest[name] = max(heaviest.get(name, 0.0), share)
+    if not heaviest:
+        raise PlexusError("no messages were counted: the runs did not end")
     names = sorted(heaviest, key=lambda name: -heaviest[name])
     colours = message_colours(names)
     with styled():
