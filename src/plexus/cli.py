@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from plexus import __version__, lazy
-from plexus.errors import PlexusError
+from plexus.errors import Interrupted, PlexusError
 from plexus.lazygroup import LazyGroup
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from plexus.spec import ExperimentSpec
 
 BAD_INPUT, INTERRUPTED = 2, 130
-
-
-class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctrl-C)
-    """The command stopped early because it was told to; its text says how far it came."""
 
 
 @click.group(

@@ -7,3 +7,7 @@ class PlexusError(ValueError):
 
 class MissingDataError(PlexusError):
     """A data set is not on this machine; the text says how to get it."""
+
+
+class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctrl-C)
+    """A command stopped early because it was told to; its text says how far it came."""

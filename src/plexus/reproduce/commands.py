@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from plexus.errors import Interrupted
 from plexus.reproduce.study import SIZES
 
 
@@ -64,9 +65,12 @@ def reproduce(
         return
     for each in (signal.SIGINT, signal.SIGTERM):  # a polite `kill` stops like Ctrl-C
         signal.signal(each, signal.default_int_handler)
-    page = reproducing.reproduce(
-        *studies, size=size, out=out, tasks=tasks, device=device, jobs=jobs, quiet=quiet
-    )
+    try:
+        page = reproducing.reproduce(
+            *studies, size=size, out=out, tasks=tasks, device=device, jobs=jobs, quiet=quiet
+        )
+    except KeyboardInterrupt as stop:
+        raise Interrupted(str(stop) or "interrupted") from None
     if not quiet:
         click.echo(f"{page}: figures and tables are in {page.stem}-files, runs in runs")
 
