@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from plexus import __version__, lazy
-from plexus.errors import PlexusError
+from plexus.errors import Interrupted, PlexusError
 from plexus.lazygroup import LazyGroup
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from plexus.spec import ExperimentSpec
 
 BAD_INPUT, INTERRUPTED = 2, 130
-
-
-class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctrl-C)
-    """The command stopped early because it was told to; its text says how far it came."""
 
 
 @click.group(
@@ -37,6 +33,10 @@ class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctr
         "report": (
             "plexus.report.commands:report",
             "Write a page about runs: figures, tables, how to repeat them.",
+        ),
+        "reproduce": (
+            "plexus.reproduce.commands:reproduce",
+            "Figures and tables of the paper, on one page.",
         ),
         "session": ("plexus.live.commands:session", "Found a session and admit nodes to it."),
         "new": ("plexus.learn.commands:new", "Write the beginnings of a task of your own."),
