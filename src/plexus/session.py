@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from plexus.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
+from plexus.errors import StopRun
 from plexus.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation
 from plexus.learn.aggregation import aggregation_named
 from plexus.learn.engines.choice import create_engine
@@ -18,7 +20,7 @@ from plexus.learn.tasks import build_task
 from plexus.metrics.result import Engine, Evaluations, Result, Traffic, Trainings
 from plexus.metrics.store import RunDirectory
 from plexus.protocol.facts import AggregationCompleted, Fact
-from plexus.sim.registry import PROTOCOLS
+from plexus.sim.own import find
 from plexus.sim.setting import Setting
 from plexus.sim.setup import simulated_session
 from plexus.spec import ExperimentSpec
@@ -40,7 +42,13 @@ class Observer(Protocol):
         online: int,
         metric_name: str,
         metric_value: float | None,
-    ) -> None: ...
+    ) -> None:
+        """A moment of simulated time has passed."""
+        ...
+
+    def row(self, table: str, row: Mapping[str, Any]) -> None:
+        """A row of a table was recorded."""
+        ...
 
 
 class Machinery(Struct, frozen=True, kw_only=True):
@@ -96,6 +104,7 @@ class Session:
         self._recorder = recorder = directory.recorder
         self._checkpoints = Checkpoints(directory.path, machinery.checkpoint_every_s)
         self._resumed = checkpoint
+        entry, parameters = find(spec.protocol.name, spec.protocol.parameters, base_dir)
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
         task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed, base_dir)
         engine, self.engine = create_engine(
@@ -124,9 +133,8 @@ class Session:
             graceful_share=spec.traces.graceful_share,
             base_dir=base_dir,
         )
-        name, parameters = spec.protocol.name, spec.protocol.parameters
-        self._runtime, self._cast = simulated_session(name, parameters, setting, self._on_fact)
-        judge = JUDGES[PROTOCOLS[name].judged_by]
+        self._runtime, self._cast = simulated_session(entry, parameters, setting, self._on_fact)
+        judge = JUDGES[entry.judged_by]
         self._evaluation = judge(spec.evaluation, task, self._models, self._runtime, recorder)
 
     @property
@@ -138,12 +146,13 @@ class Session:
         """Let virtual time pass until the end of the session."""
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         interrupted = False
+        self._recorder.listen = observe.row
         try:
-            self._pass_time(observe)
-            self._evaluation.look()
-        except KeyboardInterrupt:
-            interrupted = True
-        try:
+            try:
+                self._pass_time(observe)
+                self._evaluation.look()
+            except (KeyboardInterrupt, StopRun):
+                interrupted = True
             return self._result(
                 interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s
             )

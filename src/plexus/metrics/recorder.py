@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ class Recorder:
         """By table: how long its file is, in bytes, and the lines that are not in it yet."""
         self._held = 0
         self._flush_at = 0.0
+        self.listen: Callable[[str, Mapping[str, Any]], None] = lambda table, row: None
+        """Told of every row as it is recorded, with the name of its table."""
 
     def record(self, table: str, **columns: Any) -> None:
         """Append one row. The first row of a table decides its columns."""
@@ -40,6 +43,7 @@ class Recorder:
             columns = {name: columns[name] for name in known}
         self._files[table][1].append(line(tuple(columns.values())))
         self._held += 1
+        self.listen(table, columns)
         if self._held >= _ROWS_HELD or time.monotonic() >= self._flush_at:
             self.flush()
 
