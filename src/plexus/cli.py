@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,19 @@ if TYPE_CHECKING:
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
+SECTIONS = {
+    "Simulate": ("run", "new", "reproduce", "storm"),
+    "Look at results": ("report", "compare", "dashboard"),
+    "Devices and data": ("traces", "data"),
+    "Run it for real": ("fleet", "session", "node", "export"),
+    "This machine": ("doctor", "bench", "completion"),
+}
+ENDINGS = """\b
+Exit status: 0 done · 1 it ran, and something in it failed · 2 bad input, in one line that
+names it · 130 stopped early by Ctrl-C or SIGTERM, what there is was kept.
+NO_COLOR=1 turns colours off; without a terminal there are none. `plexus COMMAND --help` has examples.
+"""
+
 
 class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctrl-C)
     """The command stopped early because it was told to; its text says how far it came."""
@@ -29,7 +43,9 @@ class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctr
 @click.group(
     cls=LazyGroup,
     elsewhere={
+        "completion": ("plexus.completion:completion", "Let your shell complete commands."),
         "data": ("plexus.data.commands:data", "Fetch and check data sets."),
+        "doctor": ("plexus.doctor:doctor", "Check this machine."),
         "export": ("plexus.live.commands:export", "Write a peer's newest model to a file."),
         "fleet": ("plexus.live.commands:fleet", "Run many live peers on this machine."),
         "node": ("plexus.live.commands:node", "Run one live peer and look after it."),
@@ -37,14 +53,19 @@ class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctr
         "new": ("plexus.learn.commands:new", "Write the beginnings of a task of your own."),
         "traces": ("plexus.traces.commands:traces", "Look into traces of devices, and make some."),
     },
+    sections=SECTIONS,
+    epilog=ENDINGS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, "-V", "--version", prog_name="plexus")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Train one model across many unreliable devices, with no server.
 
     Start with: plexus run experiments/quickstart.toml
     """
+    if os.environ.get("NO_COLOR"):  # rich looks by itself, click does not
+        context.color = False
 
 
 @cli.command()
