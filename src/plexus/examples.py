@@ -13,7 +13,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         f"plexus run {QUICK} --set protocol.sample_size=5 --seed 7 --json",
         "plexus run --resume runs/quickstart",
     ),
-    "new": ("plexus new mytask", "plexus new wine --csv wine.csv --target quality"),
+    "new": ("plexus new mytask", "plexus new wine --csv wine.csv --target cultivar --owner estate"),
     "data": ("plexus data list",),
     "data list": ("plexus data list", "plexus data list --json"),
     "data info": ("plexus data info movielens-small",),

@@ -67,6 +67,8 @@ class NodeResult(Struct, frozen=True, kw_only=True):
     starts: int
     errors: int
     exit_status: int | None
+    last_words: str = ""
+    """What it said when it ended by itself."""
 
 
 class FleetResult(Struct, frozen=True, kw_only=True):
@@ -149,14 +151,18 @@ class Member:
             starts=self.starts,
             errors=log.errors,
             exit_status=self.unexpected[0] if self.unexpected else 0,
+            last_words=log.last_words if self.unexpected else "",
         )
 
 
 class Fleet:
     """Members, and the things around them."""
 
-    def __init__(self, spec: ExperimentSpec, out: Path, world: World | None) -> None:
+    def __init__(
+        self, spec: ExperimentSpec, out: Path, world: World | None, base_dir: Path = Path()
+    ) -> None:
         self.spec = spec
+        self.base_dir = base_dir
         self.out = out
         self.nodes = spec.nodes
         self.neighbourhood = Neighbourhood(world) if world is not None else None
@@ -189,6 +195,7 @@ class Fleet:
         options = {
             "--home": home,
             "--data": number,
+            "--task-dir": self.base_dir.resolve(),
             "--listen": f"{LOOPBACK}:{port}",
             "--advertise": f"{fronts[number][0]}:{fronts[number][1]}",
             "--nursery": self._socket,
@@ -248,7 +255,7 @@ async def run_fleet(spec: ExperimentSpec, base_dir: Path, config: FleetConfig) -
     world = None
     if config.shape or config.churn:
         world = build_world(spec.traces, nodes, spec.seed, base_dir)
-    fleet = Fleet(spec, out, world if config.shape else None)
+    fleet = Fleet(spec, out, world if config.shape else None, base_dir)
     began = time.monotonic()
     try:
         await fleet.prepare()

@@ -24,6 +24,8 @@ class LogReader:
         self.trained = 0
         self.aggregated = 0
         self.errors = 0
+        self.last_words = ""
+        """The newest line that is not of the log: what a process says when it cannot go on."""
         self.sent_bytes = 0
         self.received_bytes = 0
         self.metric_name = ""
@@ -48,6 +50,7 @@ class LogReader:
             except (msgspec.DecodeError, KeyError, TypeError):
                 # Not one of ours: an interpreter's last words, a line cut by kill -9.
                 self.errors += 1
+                self.last_words = line.decode(errors="replace").strip()
 
     def _take(self, line: dict[str, Any]) -> None:
         event = line["event"]

@@ -87,3 +87,6 @@ def fleet_table(result: FleetResult) -> None:
     if not console.is_terminal:
         console.width = 120
     console.print(table)
+    for each in result.nodes:
+        if each.last_words:
+            console.print(f"node {each.number} ended: {each.last_words}", soft_wrap=True)
