@@ -52,6 +52,7 @@ def simulate(
     out: Path | str | None = None,
     changes: Mapping[str, Any] | None = None,
     seed: int | None = None,
+    size: str | None = None,
     force: bool = False,
     base_dir: Path | str | None = None,
     on_progress: Callable[[Tick], None] | None = None,
@@ -61,17 +62,17 @@ def simulate(
 ) -> Run:
     """Run an experiment in virtual time, and give back its run directory, read.
 
-    `spec` is a path, TOML text (anything with a line feed), a dictionary or an `ExperimentSpec`;
-    `changes` maps dotted keys to values that replace the spec's. `out` is the run directory, with the
-    default and the rules of `plexus run`. Modules and paths in the spec are searched in `base_dir`: the
-    spec file's folder, else the current one.
+    `spec` is a path, TOML text (anything with a line feed), a dictionary or an `ExperimentSpec`; `size`
+    is one that it has, and `changes` maps dotted keys to values that replace the spec's. `out` is the
+    run directory, with the default and the rules of `plexus run`. Modules and paths in the spec are
+    searched in `base_dir`: the spec file's folder, else the current one.
 
     Callbacks get one row of `evaluations.csv` or `rounds.csv`, or the state at every simulated minute.
     Raising `plexus.StopRun` in one ends the run there. What else is given goes to
     `plexus.session.Machinery`: `engine`, `device`, `workers`, and so on.
     """
     folder = Path(base_dir) if base_dir is not None else _folder_of(spec)
-    chosen = as_spec(spec, changes or {}, seed)
+    chosen = as_spec(spec, changes or {}, seed, size)
     directory = Path(out) if out is not None else Path("runs") / f"{chosen.name}-{chosen.digest()}"
     claim(directory, chosen.digest(), force=force)
     callbacks = Callbacks(on_progress, {"evaluations": on_evaluation, "rounds": on_round})
@@ -80,7 +81,7 @@ def simulate(
     if unknown:
         known = ", ".join(options.__struct_fields__)
         raise TypeError(f"simulate() takes no {', '.join(sorted(unknown))}; machinery is {known}")
-    run(chosen, folder, directory, callbacks, options(**machinery))
+    run(chosen, folder, directory, callbacks, options(**machinery), listen=callbacks.row)
     return load_run(directory)
 
 
@@ -90,19 +91,22 @@ def load(directory: Path | str) -> Run:
 
 
 def as_spec(
-    spec: SpecLike, changes: Mapping[str, Any] = {}, seed: int | None = None
+    spec: SpecLike,
+    changes: Mapping[str, Any] = {},
+    seed: int | None = None,
+    size: str | None = None,
 ) -> ExperimentSpec:
     """Whatever describes an experiment, as an `ExperimentSpec`."""
     overrides = [f"{key}={toml.value_text(_plain(value, key))}" for key, value in changes.items()]
     match spec:
         case ExperimentSpec():
-            return build_spec(spec.plain(), f"spec {spec.name}", overrides, seed)
+            return build_spec(spec.plain(), f"spec {spec.name}", overrides, seed, size)
         case Mapping():
-            return build_spec(_plain(spec, ""), "spec", overrides, seed)
+            return build_spec(_plain(spec, ""), "spec", overrides, seed, size)
         case str() if "\n" in spec:
-            return parse_spec(spec, "spec", overrides, seed)
+            return parse_spec(spec, "spec", overrides, seed, size)
         case str() | Path():
-            return load_spec(spec, overrides, seed)
+            return load_spec(spec, overrides, seed, size)
     raise TypeError(f"a spec is a path, text, a dictionary or an ExperimentSpec, not {spec!r}")
 
 

@@ -8,9 +8,8 @@ engines start processes, and a process must not be started while a thread holds 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
 from plexus.metrics import words
 
@@ -62,9 +61,6 @@ class Progress:
             self._due_s = now_s + self.every_s
             self._began = self._began or (now_s, simulated_s)
             self.show(Tick(*self._at, *self._metric))
-
-    def row(self, table: str, row: Mapping[str, Any]) -> None:
-        """A row was recorded: nothing that is shown here."""
 
     @property
     def last(self) -> Tick | None:

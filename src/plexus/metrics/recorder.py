@@ -11,6 +11,9 @@ from typing import Any
 from plexus.errors import PlexusError
 from plexus.metrics.tables import TABLES, line
 
+Listener = Callable[[str, Mapping[str, Any]], None]
+"""Is given the name of a table and a row of it."""
+
 _FLUSH_EVERY_S = 1.0
 _ROWS_HELD = 1000
 
@@ -29,7 +32,7 @@ class Recorder:
         """By table: how long its file is, in bytes, and the lines that are not in it yet."""
         self._held = 0
         self._flush_at = 0.0
-        self.listen: Callable[[str, Mapping[str, Any]], None] = lambda table, row: None
+        self.listen: Listener = lambda table, row: None
         """Told of every row as it is recorded, with the name of its table."""
 
     def record(self, table: str, **columns: Any) -> None:
