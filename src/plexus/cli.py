@@ -126,7 +126,13 @@ def cli(context: click.Context) -> None:
     metavar="DIR",
     help="Go on with the run in DIR from its checkpoint. Takes the place of SPEC.toml.",
 )
+@click.option("--tensorboard", is_flag=True, help="Write TensorBoard's files into the directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@click.option(
+    "--json-lines",
+    is_flag=True,
+    help="Print every row as it is recorded, one JSON object a line, then the result.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors and the JSON object.")
 def run(
     spec_file: Path | None,
@@ -136,7 +142,9 @@ def run(
     out: Path | None,
     force: bool,
     resume: Path | None,
+    tensorboard: bool,
     as_json: bool,
+    json_lines: bool,
     quiet: bool,
     **machinery: Any,
 ) -> None:
@@ -147,6 +155,7 @@ def run(
     """
     from plexus.metrics.store import claim, spec_dir_of
     from plexus.spec import load_spec
+    from plexus.trackers import trackers
 
     if resume is not None:
         if spec_file or overrides or size or seed is not None or out or force:
@@ -161,9 +170,13 @@ def run(
         if moved is not None:
             _note(f"the earlier run in {out} is now {moved}", quiet)
     machinery["checkpoint_every_s"] = 60 * machinery.pop("checkpoint_every")
-    result, reached = _simulate(spec, base_dir, out, quiet, machinery, resume is not None)
+    extras: dict[str, Any] = {"resume": resume is not None}
+    with trackers(out, tensorboard=tensorboard, json_lines=json_lines) as listen:
+        if listen is not None:
+            extras["listen"] = listen
+        result, reached = _simulate(spec, base_dir, out, quiet, machinery, extras)
     _draw(out, quiet)
-    _show(spec, result, as_json, quiet)
+    _show(spec, result, as_json or json_lines, quiet)
     if result.interrupted:
         raise Interrupted(f"interrupted {reached}; what there is, is in {out}")
 
@@ -174,7 +187,7 @@ def _simulate(
     out: Path,
     quiet: bool,
     machinery: dict[str, Any],
-    resume: bool,
+    extras: dict[str, Any],
 ) -> tuple[Result, str]:
     """The result, and how far it came in words."""
     from plexus.progress import progress_for
@@ -183,9 +196,7 @@ def _simulate(
     simulate, options = (lazy.load(f"plexus.session:{name}") for name in ("simulate", "Machinery"))
     try:
         with _stoppable(), progress:
-            result: Result = simulate(
-                spec, base_dir, out, progress, options(**machinery), resume=resume
-            )
+            result: Result = simulate(spec, base_dir, out, progress, options(**machinery), **extras)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted {progress.how_far()}") from None
     return result, progress.how_far()

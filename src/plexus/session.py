@@ -54,7 +54,8 @@ def simulate(
 ) -> Result:
     """Run `spec` in virtual time and leave a run directory at `out`, or go on with the run there.
 
-    `listen` is told of every row that is recorded. An interruption (Ctrl-C) ends the run early; its directory is as valid as that of a whole one.
+    `listen` is told of every row that is recorded. An interruption (Ctrl-C) ends the run early; its
+    directory is as valid as that of a whole one.
     """
     machinery = machinery or Machinery()
     checkpoint = read_checkpoint(out) if resume else None

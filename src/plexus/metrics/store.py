@@ -27,6 +27,7 @@ from plexus.metrics.frame import Frame
 from plexus.metrics.recorder import Recorder
 from plexus.metrics.result import Result
 from plexus.metrics.tables import TABLES, Columns, read
+from plexus.metrics.tensorboard import delete_events
 
 SPEC, VERSIONS, RESULT, FIGURE = "spec.toml", "versions.json", "result.json", "learning-curve.png"
 CHECKPOINT, CHECKPOINT_FOLDER = "checkpoint.json", "checkpoint-"
@@ -149,6 +150,7 @@ def _delete_run(path: Path) -> None:
     """Delete what a run writes, and nothing that somebody else put there; its mark last."""
     for name in (RESULT, FIGURE, *_table_files(), SPEC, VERSIONS):
         (path / name).unlink(missing_ok=True)
+    delete_events(path)
     remove_checkpoints(path)
 
 
