@@ -18,10 +18,10 @@ LEAVES = {"__version__", "datadir", "errors", "lazy", "rng", "toml"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "protocol": {"protocol"},
-    "sim": {"sim", "protocol", "traces", "metrics", "errors", "rng"},
+    "sim": {"sim", "protocol", "traces", "metrics", "errors", "lazy", "rng"},
     "live": {"live", "protocol", "traces", "metrics", "spec"} | LEAVES,
     "traces": {"traces", "datadir", "errors", "lazy", "rng"},
-    "learn": {"learn", "metrics", "datadir", "errors", "rng"},
+    "learn": {"learn", "metrics", "datadir", "errors", "lazy", "rng"},
     "metrics": {"metrics", "errors", "rng", "__version__"},
     "report": {"report", "metrics", "errors", "toml"},
     "data": {"data", "traces"} | LEAVES,

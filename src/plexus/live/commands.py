@@ -124,6 +124,12 @@ def node_key_command(home: Path) -> None:
     metavar="N|FILE",
     help="What to learn from: part N of the session's data, or an .npz of inputs and targets.",
 )
+@click.option(
+    "--task-dir",
+    type=PATH,
+    metavar="DIR",
+    help="Where the task's own module is.  [default: the folder of SESSION.toml]",
+)
 @click.option("--listen", default="[::]:7000", metavar="HOST:PORT", show_default=True)
 @click.option(
     "--advertise",
@@ -177,6 +183,7 @@ def peer_config(
     home: Path,
     data: str,
     listen: str,
+    task_dir: Path | None = None,
     advertise: str | None = None,
     join: tuple[str, ...] = (),
     at_least: int = 0,
@@ -203,6 +210,7 @@ def peer_config(
         parameters=_plexus_parameters(session_file, spec),
         spec=spec.to_toml(),
         data=data,
+        folder=(task_dir or session_file.parent).resolve(),
         listen=addresses.resolve(listen),
         advertise=None if dial_only else resolved(advertise),
         dial_only=dial_only,

@@ -159,8 +159,11 @@ class Member:
 class Fleet:
     """Members, and the things around them."""
 
-    def __init__(self, spec: ExperimentSpec, out: Path, world: World | None) -> None:
+    def __init__(
+        self, spec: ExperimentSpec, out: Path, world: World | None, base_dir: Path = Path()
+    ) -> None:
         self.spec = spec
+        self.base_dir = base_dir
         self.out = out
         self.nodes = spec.nodes
         self.neighbourhood = Neighbourhood(world) if world is not None else None
@@ -193,6 +196,7 @@ class Fleet:
         options = {
             "--home": home,
             "--data": number,
+            "--task-dir": self.base_dir.resolve(),
             "--listen": f"{LOOPBACK}:{port}",
             "--advertise": f"{fronts[number][0]}:{fronts[number][1]}",
             "--nursery": self._socket,
@@ -252,7 +256,7 @@ async def run_fleet(spec: ExperimentSpec, base_dir: Path, config: FleetConfig) -
     world = None
     if config.shape or config.churn:
         world = build_world(spec.traces, nodes, spec.seed, base_dir)
-    fleet = Fleet(spec, out, world if config.shape else None)
+    fleet = Fleet(spec, out, world if config.shape else None, base_dir)
     began = time.monotonic()
     try:
         await fleet.prepare()

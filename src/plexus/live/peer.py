@@ -58,6 +58,8 @@ class PeerConfig(Struct, frozen=True, kw_only=True):
     spec: str
     """The session file's text, for the training worker."""
     data: str
+    folder: Path = Path()
+    """Where a task of the user's own and relative paths in the session file are searched."""
     listen: Address
     advertise: Address | None = None
     """None: where others see this node come from, with the port it listens at."""
@@ -108,7 +110,7 @@ class Peer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         self._observer = Observer(self._roster, self._log)
-        setup = SetUp(self._config.spec, self._config.data)
+        setup = SetUp(self._config.spec, self._config.data, str(self._config.folder))
         self._trainer = Trainer(
             setup, self._log, self._on_trained, self._on_evaluated, self._config.nursery
         )
