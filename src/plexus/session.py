@@ -18,6 +18,7 @@ from plexus.learn.tasks import build_task
 from plexus.metrics.result import Engine, Evaluations, Result, Traffic, Trainings
 from plexus.metrics.store import RunDirectory
 from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.recording import Recording
 from plexus.sim.registry import PROTOCOLS
 from plexus.sim.setting import Setting
 from plexus.sim.setup import simulated_session
@@ -125,7 +126,11 @@ class Session:
             base_dir=base_dir,
         )
         name, parameters = spec.protocol.name, spec.protocol.parameters
-        self._runtime, self._cast = simulated_session(name, parameters, setting, self._on_fact)
+        self._recording = Recording(recorder, self._until_s)
+        self._runtime, self._cast = simulated_session(
+            name, parameters, setting, self._on_fact, self._recording
+        )
+        self._recording.begin(self._cast, setting.training_s)
         judge = JUDGES[PROTOCOLS[name].judged_by]
         self._evaluation = judge(spec.evaluation, task, self._models, self._runtime, recorder)
 
@@ -156,6 +161,7 @@ class Session:
             if now_s % ONLINE_EVERY_S == 0:
                 runtime.run(now_s)
                 self._recorder.record("online", simulated_s=now_s, online=self._online)
+                self._recording.look(now_s, runtime)
             now_s = min(STEP_S * (now_s // STEP_S + 1), evaluation.next_s, self._until_s)
             runtime.run(now_s)
             if now_s == evaluation.next_s:
@@ -184,6 +190,7 @@ class Session:
                 timed_out=fact.timed_out,
                 waited_s=fact.waited_s,
             )
+        self._recording.on_fact(now_s, node, fact)
         self._evaluation.on_fact(node, fact)
 
     def _result(self, interrupted: bool, wall_s: float, cpu_s: float) -> Result:

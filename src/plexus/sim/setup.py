@@ -7,11 +7,16 @@ from typing import Any
 from plexus.sim.registry import PROTOCOLS
 from plexus.sim.runtime import Observer, Runtime
 from plexus.sim.setting import Cast, Setting, assemble
+from plexus.sim.watch import Watch
 
 
 def simulated_session(
-    protocol: str, parameters: Any, setting: Setting, observe: Observer
+    protocol: str,
+    parameters: Any,
+    setting: Setting,
+    observe: Observer,
+    watch: Watch | None = None,
 ) -> tuple[Runtime, Cast]:
     """A session of the protocol called `protocol`, ready to run."""
     cast = PROTOCOLS[protocol].build(setting, parameters)
-    return assemble(setting, cast, observe), cast
+    return assemble(setting, cast, observe, watch), cast
