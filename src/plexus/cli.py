@@ -29,6 +29,10 @@ class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctr
 @click.group(
     cls=LazyGroup,
     elsewhere={
+        "dashboard": (
+            "plexus.dashboard.commands:dashboard",
+            "Look at runs and live fleets in a browser.",
+        ),
         "data": ("plexus.data.commands:data", "Fetch and check data sets."),
         "export": ("plexus.live.commands:export", "Write a peer's newest model to a file."),
         "fleet": ("plexus.live.commands:fleet", "Run many live peers on this machine."),

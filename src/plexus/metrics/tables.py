@@ -219,10 +219,11 @@ def read(path: Path) -> Columns:
                 f"{path}: line {number} has {len(row)} cells, the header {len(header)}"
             )
     cells = zip(*body, strict=True) if body else [()] * len(header)
-    return {name: _column(list(column)) for name, column in zip(header, cells, strict=True)}
+    return {name: column(list(cells_of)) for name, cells_of in zip(header, cells, strict=True)}
 
 
-def _column(cells: list[str]) -> NDArray[Any]:
+def column(cells: list[str]) -> NDArray[Any]:
+    """Cells with the narrowest type that holds all of them."""
     if cells and all(cell in ("true", "false") for cell in cells):
         return np.array([cell == "true" for cell in cells])
     for kind in (int, float):
