@@ -124,6 +124,7 @@ class Recording:
 
     def training_began(self, now: float, node: int, round: int) -> None:
         self._trainings[node] = (now, round)
+        self._paths.training(node, now)
         self._worked_on[node] = max(round, self._worked_on.get(node, 0))
 
     def training_ended(self, now: float, node: int, completed: bool) -> None:
@@ -146,8 +147,9 @@ class Recording:
     def transfer_ended(self, now: float, flow: Flow, arrival_s: float | None) -> None:
         began_s, body = self._transfers.pop(flow), flow.tag.body
         kind = KINDS.get(type(body), "exchange")
+        number = body.round if hasattr(body, "round") else body.age
         if arrival_s is not None:
-            self._paths.arrived(kind, flow.src, flow.dst, began_s, arrival_s)
+            self._paths.arrived(kind, number, flow.src, flow.dst, began_s, arrival_s)
         if self._may("transfers", now):
             self._recorder.record(
                 "transfers",
@@ -155,7 +157,7 @@ class Recording:
                 began_s=round(began_s, 3),
                 source=flow.src,
                 destination=flow.dst,
-                round=body.round if hasattr(body, "round") else body.age,
+                round=number,
                 kind=kind,
                 cut=arrival_s is None,
             )

@@ -31,7 +31,7 @@ export function momentPanel(id, name, kind) {
     const body = [
       h("div", {}, h("h3", {}, "Round"), h("div", { class: "round" }, m.number === null ? "–" : f.whole(m.number)),
         m.number === null ? null : h("p", {}, `under way for ${f.seconds(m.t - m.since_s)}`)),
-      m.pusher === null ? null : h("div", {}, h("h3", {}, "Aggregator"), h("ul", {}, item(m.pusher, "began this round"), m.collector === null ? null : item(m.collector, "will end it"))),
+      m.pusher === null ? null : h("div", {}, h("h3", {}, "Aggregator"), h("ul", {}, item(m.pusher, m.pusher === m.collector ? "begins and ends it" : "began this round"), m.collector === null || m.collector === m.pusher ? null : item(m.collector, "will end it"))),
       h("div", {}, h("h3", {}, `Sample (${m.sample.length})`), m.sample.length ? h("ul", {}, m.sample.slice(0, 16).map((node) => item(node, doing(m, node)))) : h("p", {}, "nobody"),
         m.sample.length > 16 ? h("p", {}, `and ${m.sample.length - 16} more`) : null),
       h("div", {}, h("h3", {}, "On their way"), h("p", {}, under.length ? `${under.filter((e) => e.kind === "train").length} models to train, ${under.filter((e) => e.kind !== "train").length} trained` : kind === "fleet" ? "no model now" : "no model at this moment"), m.thinned ? h("p", {}, "More was going on here than is shown.") : null),

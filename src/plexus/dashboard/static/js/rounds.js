@@ -67,7 +67,7 @@ class Gantt {
     draw.font = "12px system-ui, sans-serif";
     draw.textBaseline = "middle";
     if (!rows.length) { draw.fillStyle = colour("muted"); draw.fillText("No round here.", 4, 20); return; }
-    const left = 62, from = Math.min(...rows.map((i) => p.began_s[i])), to = Math.max(...rows.map((i) => p.simulated_s[i])), span = to - from || 1;
+    const left = 78, from = Math.min(...rows.map((i) => p.began_s[i])), to = Math.max(...rows.map((i) => p.simulated_s[i])), span = to - from || 1;
     const x = (s) => left + ((s - from) / span) * (width - left - 12);
     this.toTime = (px) => from + ((px - left) / (width - left - 12)) * span;
     rows.forEach((i, row) => {
