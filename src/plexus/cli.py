@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,6 +16,7 @@ from plexus.errors import PlexusError
 from plexus.lazygroup import LazyGroup
 
 if TYPE_CHECKING:
+    from plexus.dashboard.watching import Page
     from plexus.metrics.result import ProtocolBench, Result
     from plexus.spec import ExperimentSpec
 
@@ -103,6 +104,7 @@ def cli() -> None:
     metavar="DIR",
     help="Go on with the run in DIR from its checkpoint. Takes the place of SPEC.toml.",
 )
+@click.option("--watch", is_flag=True, help="Open the dashboard of the run in a browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors and the JSON object.")
 def run(
@@ -112,6 +114,7 @@ def run(
     out: Path | None,
     force: bool,
     resume: Path | None,
+    watch: bool,
     as_json: bool,
     quiet: bool,
     **machinery: Any,
@@ -137,11 +140,24 @@ def run(
         if moved is not None:
             _note(f"the earlier run in {out} is now {moved}", quiet)
     machinery["checkpoint_every_s"] = 60 * machinery.pop("checkpoint_every")
-    result, reached = _simulate(spec, base_dir, out, quiet, machinery, resume is not None)
-    _draw(out, quiet)
-    _show(spec, result, as_json, quiet)
+    with _watching(out, watch, quiet) as page:
+        result, reached = _simulate(spec, base_dir, out, quiet, machinery, resume is not None)
+        _draw(out, quiet)
+        _show(spec, result, as_json, quiet)
+        if page is not None and not result.interrupted:
+            page.linger()
     if result.interrupted:
         raise Interrupted(f"interrupted {reached}; what there is, is in {out}")
+
+
+def _watching(out: Path, watch: bool, quiet: bool) -> AbstractContextManager[Page | None]:
+    """The dashboard beside the run, if somebody wants it."""
+    if not watch:
+        return nullcontext()
+    beside: AbstractContextManager[Page] = lazy.load("plexus.dashboard.watching:watching")(
+        out, quiet=quiet
+    )
+    return beside
 
 
 def _simulate(

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import sys
+import threading
 import webbrowser
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
 
 from plexus.errors import PlexusError
 
-PORT = 8400
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+LOOPBACK, PORT = "127.0.0.1", 8400
 
 
 @click.command()
@@ -24,7 +31,7 @@ PORT = 8400
     multiple=True,
     help="Look at a live node instead: host:port of its --metrics. May be given several times.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS")
+@click.option("--host", default=LOOPBACK, show_default=True, metavar="ADDRESS")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -41,7 +48,7 @@ PORT = 8400
     multiple=True,
     help="A name under which browsers may reach it, besides addresses and localhost.",
 )
-@click.option("--show", metavar="RUN", hidden=True)
+@click.option("--fd", type=int, hidden=True, help="A socket to answer at, until input ends.")
 def dashboard(
     runs_dir: Path | None,
     nodes: tuple[str, ...],
@@ -49,7 +56,7 @@ def dashboard(
     port: int,
     opens: bool,
     allowed_hosts: tuple[str, ...],
-    show: str | None,
+    fd: int | None,
 ) -> None:
     """Look at runs and live fleets in a browser.
 
@@ -63,22 +70,7 @@ def dashboard(
         raise click.UsageError("give a directory or --node, not both")
     if not nodes:
         runs_dir = runs_dir or Path("runs")
-    serve(runs_dir, nodes, host, port, opens, allowed_hosts, show)
-
-
-def serve(
-    runs_dir: Path | None,
-    nodes: tuple[str, ...],
-    host: str,
-    port: int,
-    opens: bool,
-    allowed_hosts: tuple[str, ...],
-    show: str | None,
-) -> None:
-    """Answer until somebody presses Ctrl-C."""
     try:
-        import uvicorn
-
         from plexus.dashboard.app import create_app
     except ModuleNotFoundError as error:
         raise PlexusError(
@@ -87,14 +79,30 @@ def serve(
     from plexus.dashboard.library import Library
 
     app = create_app(Library(runs_dir, nodes), allowed_hosts)
+    if fd is not None:
+        threading.Thread(target=_end_with_input, daemon=True).start()
+        serve(app, socket.socket(fileno=fd))
+        return
     listener = listen(host, port)
-    url = page_url(host, listener.getsockname()[1], show)
+    url = page_url(host, listener.getsockname()[1])
     click.echo(f"dashboard of {runs_dir or 'live nodes'} at {url} (Ctrl-C ends it)", err=True)
     if opens:
         webbrowser.open(url)
+    serve(app, listener)
+
+
+def serve(app: Starlette, listener: socket.socket) -> None:
+    """Answer until somebody presses Ctrl-C."""
+    import uvicorn
+
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def _end_with_input() -> None:
+    sys.stdin.read()
+    os._exit(0)
 
 
 def listen(host: str, port: int) -> socket.socket:

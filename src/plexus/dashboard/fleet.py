@@ -22,6 +22,8 @@ from plexus.metrics.tables import Columns
 PARTS = ("sampling_s", "transfer_s", "training_s", "aggregation_s")
 FRESH_S = 0.8
 """Nodes are not asked more often than this, however many pages are open."""
+NAME_LENGTH = 12
+"""Nodes call each other by so much of their names; a log may hold the whole."""
 KINDS = {"TrainRequest": "train", "AggregateRequest": "aggregate"}
 
 
@@ -88,7 +90,7 @@ class LiveFleet:
             "versions": {},
             "result": None,
             "evaluations": plain(evaluations, 5),
-            "online": plain(_online(table("presence"))),
+            "online": plain(_online(table("presence"), self._now_s())),
             "views": {},
             "traffic": {},
             "phases": binned(phases, PARTS),
@@ -143,7 +145,7 @@ class LiveFleet:
             ]
             for _, number, line in sorted(lines, key=lambda each: each[0]):
                 if "node" in line:
-                    history.number_of.setdefault(str(line["node"]), number)
+                    history.number_of.setdefault(str(line["node"])[:NAME_LENGTH], number)
                 history.take(number, line)
             self._note_answers()
             self._looked_s = time.monotonic()
@@ -230,11 +232,18 @@ class LiveFleet:
         )
 
 
-def _online(presence: Columns) -> Columns:
+def _online(presence: Columns, until_s: float) -> Columns:
+    """How many there were, as steps, up to now."""
     if not rows(presence):
         return {}
-    count = np.cumsum(np.where(presence["online"], 1, -1))
-    return {"simulated_s": presence["simulated_s"], "online": np.maximum(count, 0)}
+    count = np.maximum(np.cumsum(np.where(presence["online"], 1, -1)), 0)
+    at_s = presence["simulated_s"]
+    before = np.concatenate(([0], count[:-1]))
+    times_s = np.append(np.repeat(at_s, 2), max(until_s, float(at_s[-1])))
+    return {
+        "simulated_s": times_s,
+        "online": np.append(np.column_stack((before, count)).ravel(), count[-1]),
+    }
 
 
 def _with(table: dict[str, list[Any]], more: Columns) -> dict[str, list[Any]]:

@@ -14,7 +14,7 @@ async function ask(path, headers = {}) {
   state.className = "";
   if (answer.status === 304) return null;
   const body = await answer.json();
-  if (!answer.ok) throw new Error(body.error || `error ${answer.status}`);
+  if (!answer.ok) throw Object.assign(new Error(body.error || `error ${answer.status}`), { status: answer.status });
   return { body, tag: answer.headers.get("etag") };
 }
 

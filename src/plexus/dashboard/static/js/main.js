@@ -31,7 +31,7 @@ async function route() {
   const context = { main, place, isCurrent: () => mine === turn };
   try {
     let left;
-    if (what === "run" && sub === "node") left = await showNode(context, id, Number(number));
+    if (what === "run" && sub === "node") left = await showNode(context, id, Number(number), query.get("at"));
     else if (what === "run") left = await showRun(context, id);
     else if (what === "compare") left = await showCompare(context, query.getAll("run"));
     else left = await showRuns(context);

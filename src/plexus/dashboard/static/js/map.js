@@ -36,7 +36,7 @@ export class WorldMap {
     this.canvas.height = this.height * this.ratio;
     this.canvas.style.height = `${this.height}px`;
     this.where = positions(this.nodes, this.count, width, this.height);
-    this.dot = Math.max(1.7, Math.min(4.2, 4.6 - Math.log10(Math.max(10, this.count)) * 0.75)) * (width < 560 ? 0.8 : 1);
+    this.dot = this.isWorld ? Math.max(1.7, Math.min(4.2, 4.6 - Math.log10(Math.max(10, this.count)) * 0.75)) * (width < 560 ? 0.8 : 1) : Math.max(3, 8 - this.count / 20);
     this.backdrop = null;
     this.draw(this.moment);
   }
@@ -52,6 +52,7 @@ export class WorldMap {
     draw.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     if (!moment) return;
     this.drawNodes(draw, moment);
+    this.drawNames(draw);
     this.drawSample(draw, moment);
     for (const each of moment.moving) this.drawTransfer(draw, each);
     this.drawAggregators(draw, moment);
@@ -88,6 +89,13 @@ export class WorldMap {
       for (let node = 0; node < this.count; node++) if (this.where[node] && online.has(node) === isOn) { this.circle(draw, node, this.dot * size); draw.fill(); }
     }
     draw.globalAlpha = 1;
+  }
+
+  // Where there is no world to recognise, names say who is who.
+  drawNames(draw) {
+    if (this.isWorld || this.count > 40) return;
+    draw.fillStyle = colour("muted"); draw.font = "12px system-ui, sans-serif"; draw.textAlign = "center";
+    for (let node = 0; node < this.count; node++) draw.fillText(this.name(node), this.where[node][0], this.where[node][1] + this.dot + 20);
   }
 
   drawSample(draw, { sample, training, pusher }) {

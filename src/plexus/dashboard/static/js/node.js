@@ -10,14 +10,15 @@ import * as f from "./format.js";
 const EVERY_MS = 2000;
 const LANES = [["online", "online"], ["training", "training"], ["received", "transfer"], ["sent", "aggregation"], ["aggregated", "sampling"]];
 
-export async function showNode({ main, place, isCurrent }, id, number) {
+export async function showNode({ main, place, isCurrent }, id, number, at) {
   const [{ body: run }, found] = await Promise.all([api.run(id), api.node(id, number)]);
   if (!isCurrent()) return null;
   const unit = timeUnit(run), name = namer(run);
   const state = { id, run, number, unit, node: found, name };
   place(`${name(number)}`, [id, `#/run/${encodeURIComponent(id)}`], [`node ${number}`, null]);
   const live = () => state.run.status === "running";
-  const player = new Player({ until: Math.max(1, run.reached_s), live: live(), at: run.reached_s, unit: "Moment" });
+  const player = new Player({ until: Math.max(1, run.reached_s), live: live(), at: at === null ? run.reached_s : Number(at), unit: "Moment", speed: run.kind === "fleet" ? 1 : 60 });
+  if (at !== null) player.follows = false;
   const now = h("div");
   const lanes = new Lanes(state, (t) => player.seek(t));
   const showNow = () => { replace(now, atMoment(state, player.t)); lanes.draw(player.t); };
@@ -134,6 +135,9 @@ class Lanes {
     this.canvas.addEventListener("click", (event) => { if (this.toTime) pick(this.toTime(event.clientX - this.canvas.getBoundingClientRect().left)); });
   }
 
+  // The logs of live nodes tell of no transfers.
+  lanes() { return LANES.filter(([lane]) => this.state.node.sent || (lane !== "sent" && lane !== "received")); }
+
   spans(lane) {
     const { node, run } = this.state;
     if (lane === "online") {
@@ -149,7 +153,7 @@ class Lanes {
 
   draw(t) {
     this.t = t;
-    const width = this.element.clientWidth, ratio = window.devicePixelRatio || 1, high = 20, height = LANES.length * (high + 8) + 26;
+    const width = this.element.clientWidth, ratio = window.devicePixelRatio || 1, high = 20, height = this.lanes().length * (high + 8) + 26;
     if (!width) return;
     this.canvas.width = width * ratio; this.canvas.height = height * ratio; this.canvas.style.height = `${height}px`;
     const draw = this.canvas.getContext("2d"), left = 84, until = Math.max(1, this.state.run.reached_s);
@@ -157,7 +161,7 @@ class Lanes {
     draw.font = "12px system-ui, sans-serif"; draw.textBaseline = "middle";
     const x = (s) => left + (s / until) * (width - left - 6);
     this.toTime = (px) => ((px - left) / (width - left - 6)) * until;
-    LANES.forEach(([lane, ink], row) => {
+    this.lanes().forEach(([lane, ink], row) => {
       const y = row * (high + 8);
       draw.fillStyle = colour("sunk"); draw.fillRect(left, y, width - left - 6, high);
       draw.fillStyle = colour("muted"); draw.textAlign = "right"; draw.fillText(lane, left - 10, y + high / 2);

@@ -13,21 +13,22 @@ export function namer(run) {
   };
 }
 
-export const nodeLink = (id, node) => `#/run/${encodeURIComponent(id)}/node/${node}`;
+export const nodeLink = (id, node, t = null) => `#/run/${encodeURIComponent(id)}/node/${node}${t === null ? "" : `?at=${Math.round(t)}`}`;
 
 export function momentPanel(id, name, kind) {
   const element = h("aside", { class: "moment", "aria-label": "At this moment" });
-  let seen = "";
-  const item = (node, text) => h("li", {}, h("a", { href: nodeLink(id, node) }, h("span", {}, name(node)), h("span", {}, text)));
+  let seen = "", at = null;
+  const item = (node, text) => h("li", {}, h("a", { href: nodeLink(id, node, at) }, h("span", {}, name(node)), h("span", {}, text)));
   const doing = (m, node) => {
-    const at = m.training.get(node);
-    if (at) return `training, ${f.seconds(m.t - at.began_s)}`;
+    const training = m.training.get(node);
+    if (training) return `training, ${f.seconds(m.t - training.began_s)}`;
     const way = m.moving.find((each) => each.age === 0 && (each.source === node || each.destination === node));
     if (way) return way.source === node ? "sending" : "receiving";
     return m.online.has(node) ? "waiting" : "offline";
   };
   function show(m) {
     const under = m.moving.filter((each) => each.age === 0);
+    at = m.t;
     const body = [
       h("div", {}, h("h3", {}, "Round"), h("div", { class: "round" }, m.number === null ? "–" : f.whole(m.number)),
         m.number === null ? null : h("p", {}, `under way for ${f.seconds(m.t - m.since_s)}`)),
@@ -50,7 +51,7 @@ export function nodesCard(state) {
   let shown = FIRST, words = "", moment = null;
   const body = h("tbody");
   const more = h("button", { type: "button", onclick: () => { shown += 100; show(); } }, "Show more");
-  const search = h("input", { type: "search", placeholder: "City or number", "aria-label": "Find nodes by city or number", oninput: () => { words = search.value.trim().toLowerCase(); show(); } });
+  const search = h("input", { type: "search", placeholder: known.names ? "Name or number" : "City or number", "aria-label": known.names ? "Find nodes by name or number" : "Find nodes by city or number", oninput: () => { words = search.value.trim().toLowerCase(); show(); } });
   const column = known.place_of ? [["Up link", (n) => `${f.bytes(known.up_bytes_per_s[n])}/s`], ["One training", (n) => f.seconds(known.training_s[n])]] : [["Round", (n) => f.whole(state.run.statuses[n]?.round)], ["Waits for", (n) => waits(state.run.statuses[n])]];
   const doing = (n) => (!moment ? "" : moment.training.has(n) ? "training" : n === moment.pusher ? "aggregator" : moment.online.has(n) ? "online" : "offline");
   const rank = { training: 0, aggregator: 1, online: 2, offline: 3 };

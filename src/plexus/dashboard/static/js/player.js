@@ -6,10 +6,10 @@ const SPEEDS = [[1, "1×"], [10, "10×"], [60, "60×"], [300, "300×"], [1200, "
 const PLAY = "M4 2.500v13l11-6.500z", PAUSE = "M4 2.500h3.600v13H4zM10.400 2.500H14v13h-3.600z";
 
 export class Player {
-  constructor({ until, live, at, unit }) {
+  constructor({ until, live, at, unit, speed = 60 }) {
     this.until = until; this.t = at ?? until; this.follows = live; this.live = live;
     this.isPlaying = false;
-    this.speed = 60;
+    this.speed = speed;
     this.told = [];
     this.icon = h("path", { d: PLAY });
     this.button = h("button", { type: "button", class: "play primary", "aria-label": "Play", title: "Play (space)", onclick: () => this.toggle() }, h("svg", { viewBox: "0 0 18 18", "aria-hidden": "true" }, this.icon));
@@ -17,7 +17,7 @@ export class Player {
     this.when = h("output", { class: "when", "aria-live": "off" });
     this.follow = h("button", { type: "button", onclick: () => { this.follows = true; this.stop(); this.seek(this.until, true); } }, "Now");
     this.element = h("div", { class: "player" }, this.button, this.slider,
-      h("div", { class: "tools" }, this.when, select("Speed of play", SPEEDS.map(([v, t]) => [v, t]), 60, (value) => { this.speed = Number(value); }), this.follow));
+      h("div", { class: "tools" }, this.when, select("Speed of play", SPEEDS, speed, (value) => { this.speed = Number(value); }), this.follow));
     this.onkey = (event) => {
       if (event.key === " " && !event.target.closest("input, button, select, a, summary, textarea")) { event.preventDefault(); this.toggle(); }
     };

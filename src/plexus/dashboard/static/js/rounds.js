@@ -93,7 +93,7 @@ class Gantt {
     for (let i = 0; i <= ticks; i++) {
       const s = from + ((to - from) * i) / ticks;
       draw.textAlign = i === 0 ? "left" : i === ticks ? "right" : "center";
-      draw.fillText(f.clock(s), x(s), height - 12);
+      draw.fillText(to - from < 20 ? `${s.toFixed(1)} s` : f.clock(s), x(s), height - 12);
     }
   }
 

@@ -6,7 +6,7 @@ import { Moments } from "./moments.js";
 import { Player } from "./player.js";
 import { WorldMap } from "./map.js";
 import { roundsCard } from "./rounds.js";
-import { momentPanel, namer, nodesCard } from "./people.js";
+import { momentPanel, namer, nodeLink, nodesCard } from "./people.js";
 import * as f from "./format.js";
 
 const EVERY_MS = 2000;
@@ -15,12 +15,14 @@ const MESSAGE_COLOURS = { model: "series-1", view: "series-3", membership: "seri
 export const timeUnit = (run) => {
   const simulated = run.kind === "fleet" ? "" : "simulated ";
   const longest = run.until_s || run.reached_s;
+  if (longest < 300) return { s: 1, label: `${simulated}seconds` };
   return longest > 3 * 3600 ? { s: 3600, label: `${simulated}hours` } : { s: 60, label: `${simulated}minutes` };
 };
 
 export async function showRun({ main, place, isCurrent }, id) {
-  let { body: run, tag } = await api.run(id);
-  if (!isCurrent()) return null;
+  const first = await begun(id, main, isCurrent);
+  if (!first || !isCurrent()) return null;
+  let { body: run, tag } = first;
   place(run.name, [id, null]);
   const state = { id, run, unit: timeUnit(run) };
   const parts = build(state);
@@ -37,10 +39,24 @@ export async function showRun({ main, place, isCurrent }, id) {
   return () => { clearInterval(timer); closers.forEach((close) => close()); };
 }
 
+// A run that is about to begin has no directory yet.
+async function begun(id, main, isCurrent) {
+  for (let tries = 0; isCurrent(); tries++) {
+    try {
+      return await api.run(id);
+    } catch (error) {
+      if (error.status !== 404 || tries > 120) throw error;
+      replace(main, h("p", { class: "loading", role: "status" }, "Waiting for the run to begin …"));
+      await new Promise((done) => { setTimeout(done, 1000); });
+    }
+  }
+  return null;
+}
+
 function build(state) {
   const { run } = state;
   const live = () => state.run.status === "running";
-  const player = new Player({ until: Math.max(1, run.reached_s), live: live(), at: live() ? run.reached_s : run.reached_s / 2, unit: run.kind === "fleet" ? "Time since the start" : "Simulated time" });
+  const player = new Player({ until: Math.max(1, run.reached_s), live: live(), at: live() ? run.reached_s : run.reached_s / 2, unit: run.kind === "fleet" ? "Time since the start" : "Simulated time", speed: run.kind === "fleet" ? 1 : 60 });
   const seek = (t) => player.seek(t);
   const rounds = (run.phases.to_s || []).length ? roundsCard(state, seek) : null;
   const people = (run.nodes_known.place_of || run.nodes_known.names) ? nodesCard(state) : null;
@@ -96,7 +112,7 @@ function mapCard(state, player, told) {
   const { id, run } = state;
   const name = namer(run);
   const count = run.nodes_known.place_of ? run.nodes_known.place_of.length : run.nodes_known.names.length;
-  const open = (node) => { window.location.hash = `#/run/${encodeURIComponent(id)}/node/${node}`; };
+  const open = (node) => { window.location.hash = nodeLink(id, node, player.follows ? null : player.t); };
   const map = new WorldMap({ nodes: run.nodes_known, count, name, open });
   const panel = momentPanel(id, name, run.kind);
   const redraw = () => {

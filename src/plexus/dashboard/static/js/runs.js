@@ -10,7 +10,7 @@ export async function showRuns({ main, place, isCurrent }) {
   const chosen = new Set();
   const body = h("tbody");
   const where = h("p", { class: "meta" });
-  const go = h("a", { class: "primary", role: "button" });
+  const go = h("a", { class: "primary" });
   const bar = h("div", { class: "card compare-bar" }, h("span", {}), go);
   const table = h("div", { class: "card" }, h("div", { class: "scroll" }, h("table", { class: "runs" },
     h("thead", {}, h("tr", {}, h("th", {}, h("span", { class: "visually-hidden" }, "Compare")), h("th", {}, "Run"), h("th", {}, "State"),
