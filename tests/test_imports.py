@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "traces": {"traces", "datadir", "errors", "lazy", "rng"},
     "learn": {"learn", "metrics", "datadir", "errors", "rng"},
     "metrics": {"metrics", "errors", "rng", "__version__"},
-    "report": {"report", "metrics", "errors"},
+    "report": {"report", "metrics", "errors", "toml"},
     "data": {"data", "traces"} | LEAVES,
     "dashboard": {"dashboard", "live", "metrics", "errors"},
     **dict.fromkeys(LEAVES, LEAVES),

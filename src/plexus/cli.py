@@ -38,6 +38,11 @@ class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctr
         "export": ("plexus.live.commands:export", "Write a peer's newest model to a file."),
         "fleet": ("plexus.live.commands:fleet", "Run many live peers on this machine."),
         "node": ("plexus.live.commands:node", "Run one live peer and look after it."),
+        "compare": ("plexus.report.commands:compare", "Compare runs in the terminal."),
+        "report": (
+            "plexus.report.commands:report",
+            "Write a page about runs: figures, tables, how to repeat them.",
+        ),
         "session": ("plexus.live.commands:session", "Found a session and admit nodes to it."),
         "new": ("plexus.learn.commands:new", "Write the beginnings of a task of your own."),
         "traces": ("plexus.traces.commands:traces", "Look into traces of devices, and make some."),
@@ -61,6 +66,7 @@ def cli() -> None:
     multiple=True,
     help="Change a key of the spec, e.g. protocol.sample_size=10. May be given several times.",
 )
+@click.option("--size", metavar="NAME", help="One of the sizes that the spec has, e.g. tiny.")
 @click.option("--seed", type=int, metavar="N", help="Change the seed of the spec.")
 @click.option(
     "--out",
@@ -110,6 +116,7 @@ def cli() -> None:
 def run(
     spec_file: Path | None,
     overrides: tuple[str, ...],
+    size: str | None,
     seed: int | None,
     out: Path | None,
     force: bool,
@@ -128,13 +135,13 @@ def run(
     from plexus.spec import load_spec
 
     if resume is not None:
-        if spec_file or overrides or seed is not None or out or force:
+        if spec_file or overrides or size or seed is not None or out or force:
             raise click.UsageError("--resume goes on with a run as it is: give it no spec")
         spec, base_dir, out = load_spec(resume / "spec.toml"), spec_dir_of(resume), resume
     elif spec_file is None:
         raise click.UsageError("give a spec, e.g. experiments/quickstart.toml, or --resume DIR")
     else:
-        spec, base_dir = load_spec(spec_file, overrides, seed), spec_file.parent
+        spec, base_dir = load_spec(spec_file, overrides, seed, size), spec_file.parent
         out = out or Path("runs") / f"{spec.name}-{spec.digest()}"
         moved = claim(out, spec.digest(), force=force)
         if moved is not None:

@@ -166,6 +166,17 @@ TABLES: dict[str, Table] = {
             "online": "number of nodes online",
         },
     ),
+    "views": Table(
+        "What nodes believe, every five simulated minutes, for protocols whose nodes have views: how many "
+        "nodes are online according to the views of the nodes online.",
+        {
+            "simulated_s": "simulated time, in seconds",
+            "online": "number of nodes online",
+            "mean_view": "nodes online according to a view, as the mean over the views",
+            "min_view": "the least according to any view",
+            "max_view": "the most according to any view",
+        },
+    ),
     **DETAILS,
 }
 

@@ -126,6 +126,23 @@ class BiasedMovielensSpec(MovielensSpec, frozen=True, tag="movielens-biased"):
     """Of SGD: the L2 penalty on weights."""
 
 
+class UntrainedSpec(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="name", tag="untrained"
+):
+    """Models of a given size that nobody computes: only time and traffic are simulated."""
+
+    model_bytes: Count = 346_000
+    """Size of a model on the network; 346 kB is the paper's network for CIFAR-10."""
+    local_steps: Count = 5
+    """Steps of SGD in one local training, which decide how long a device trains."""
+    batch: Count = 20
+    """Examples per step."""
+
+    @property
+    def name(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
 class OwnTaskSpec(Struct, frozen=True):
     """A task of the user's own: `name` is "package.module:factory"."""
 

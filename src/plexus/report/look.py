@@ -1,0 +1,143 @@
+"""How figures look: one colour for each protocol, quiet axes, room for the data.
+
+Figures are drawn in a few named colours. On the page each of these becomes a CSS variable, so one drawing
+serves the light and the dark theme; in PNG and PDF files they are what they are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from plexus.errors import PlexusError
+from plexus.report.arms import Arm
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, SOFT, FAINT = "#1f2933", "#5b6470", "#e4e7eb"
+# Okabe and Ito's palette, which people with any colour vision can tell apart.
+PALETTE = {
+    "blue": "#0072b2",
+    "vermilion": "#d55e00",
+    "green": "#009e73",
+    "purple": "#cc79a7",
+    "orange": "#e69f00",
+    "sky": "#56b4e9",
+    "yellow": "#c9b800",  # a little darker than theirs, which vanishes on white
+    "grey": "#7b8794",
+}
+COLOUR_VARIABLES = {INK: "ink", SOFT: "soft", FAINT: "line"} | {
+    value: name for name, value in PALETTE.items()
+}
+"""The name of the CSS variable that stands for each colour on the page."""
+
+_PROTOCOL_COLOURS = {
+    "plexus": "blue",
+    "gossip": "vermilion",
+    "dpsgd": "green",
+    "epidemic": "purple",
+    "fedavg": "grey",
+}
+_SECOND_COLOURS = ("orange", "sky", "purple", "yellow")
+_SWEEP_COLOURS = ("blue", "vermilion", "green", "purple", "orange", "sky", "yellow", "grey")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
+
+_RC: Any = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+
+
+class Stroke(NamedTuple):
+    """How an arm is drawn, in every figure the same."""
+
+    colour: str
+    line: Any
+    """Solid; dashed without churn where both are there; dotted if the run did not end."""
+    marker: str
+
+
+def strokes(arms: Sequence[Arm]) -> dict[str, Stroke]:
+    """By label. Arms that differ only in churn share a colour; so does nothing else."""
+    both = len({arm.has_churn for arm in arms}) > 1
+    sweep = len({arm.protocol for arm in arms}) == 1 and len({_kind(arm) for arm in arms}) > 1
+    colours: dict[str, str] = {}
+    spare = iter(_SWEEP_COLOURS if sweep else _SECOND_COLOURS)
+    for arm in arms:
+        if _kind(arm) not in colours:
+            wanted = next(spare, "grey") if sweep else _PROTOCOL_COLOURS.get(arm.protocol, "sky")
+            taken = set(colours.values())
+            while wanted in taken and (other := next(spare, None)):
+                wanted = other
+            colours[_kind(arm)] = wanted
+    kinds = list(colours)
+    found = {}
+    for arm in arms:
+        line: Any = "-" if arm.has_churn or not both else (0, (4, 2))
+        line = line if arm.is_complete else (0, (1, 1.6))
+        marker = _MARKERS[kinds.index(_kind(arm)) % len(_MARKERS)]
+        found[arm.label] = Stroke(PALETTE[colours[_kind(arm)]], line, marker)
+    return found
+
+
+def _kind(arm: Arm) -> str:
+    """What decides the colour: everything but who is online when."""
+    spec = {key: value for key, value in arm.spec.items() if key != "traces"}
+    return repr(sorted(spec.items(), key=lambda item: item[0]))
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Matplotlib as these figures want it, and as it was afterwards."""
+    try:
+        from matplotlib import rc_context
+    except ModuleNotFoundError:
+        raise PlexusError(
+            "matplotlib is not installed: pip install 'plexus-learning[report]'"
+        ) from None
+    with rc_context(_RC):
+        yield
+
+
+def panel(width: float = 5.4, height: float = 3.6) -> tuple[Figure, Any]:
+    """A figure with one panel; call it inside `styled`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def legend(axes: Any, entries: int, **options: Any) -> None:
+    """Above the panel, where it covers nothing; a single entry needs none."""
+    if entries > 1:
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(-0.02, 1.0),
+            ncols=2,
+            borderaxespad=0.2,
+            handlelength=1.8,
+            columnspacing=1.4,
+            **options,
+        )
