@@ -14,6 +14,7 @@ import gzip
 import http.client
 import json
 import math
+import shutil
 import subprocess
 import sys
 import time
@@ -35,6 +36,15 @@ from plexus.traces.world import build_world
 
 SPEC = 'name = "large"\nnodes = {nodes}\nhours = {hours}\n[task]\nname = "cifar10"\n'
 STEPS, BATCH, MODEL_BYTES = 5, 20, 346_000
+FIRST_PICTURE = """
+const done = arguments[0];
+const sum = (entries) => entries.reduce((all, each) => all + each.transferSize, 0);
+(function look() {
+  if (!document.querySelector(".map-box canvas[aria-label]")) return void requestAnimationFrame(look);
+  done({ ms: Math.round(performance.now()), bytes: sum(performance.getEntriesByType("resource"))
+    + sum(performance.getEntriesByType("navigation")) });
+})();
+"""
 
 
 def make(out: Path, nodes: int, hours: float) -> None:
@@ -99,14 +109,14 @@ def make(out: Path, nodes: int, hours: float) -> None:
     print(json.dumps({"rounds": rounds, "total_bytes": sum(tables.values()), **tables}))
 
 
-def measure(run: Path, chromium: str) -> None:
+def measure(run: Path) -> None:
     command = [sys.executable, "-m", "plexus", "dashboard", str(run), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr is not None
             line = server.stderr.readline()
             url = next(word for word in line.split() if word.startswith("http://"))
-            print(json.dumps({"answers": _answers(url, run.name), **_picture(url, chromium, run)}))
+            print(json.dumps({"answers": _answers(url, run.name), **_picture(url, run)}))
         finally:
             server.terminate()
 
@@ -144,32 +154,26 @@ def _get(url: str, path: str) -> tuple[float, int, int]:
     return took_s, len(body), len(gzip.decompress(body)) if is_packed else len(body)
 
 
-def _picture(url: str, chromium: str, run: Path) -> dict[str, Any]:
+def _picture(url: str, run: Path) -> dict[str, Any]:
     """From the first request to a drawn map, in a browser, and what travelled for it."""
-    if not Path(chromium).exists():
-        return {}
-    from playwright.sync_api import sync_playwright
+    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or chromedriver is None:
+        return {"pictures": "no chromium here"}
+    from selenium import webdriver
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    pictures = []
+    for _ in range(3):
+        options = webdriver.ChromeOptions()
+        options.binary_location = chromium
+        for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--window-size=1360,900"):
+            options.add_argument(flag)
+        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver))
         try:
-            pictures = [_draw(browser, f"{url}#/run/{run.name}") for _ in range(3)]
+            driver.get(f"{url}#/run/{run.name}")
+            pictures.append(driver.execute_async_script(FIRST_PICTURE))
         finally:
-            browser.close()
+            driver.quit()
     return {"pictures": pictures}
-
-
-def _draw(browser: Any, url: str) -> dict[str, float]:
-    context = browser.new_context(viewport={"width": 1360, "height": 900})
-    page = context.new_page()
-    page.goto(url, wait_until="commit")
-    page.wait_for_selector(".map-box canvas[aria-label]")
-    script = """() => ({ms: performance.now(), bytes: performance.getEntriesByType("resource")
-        .concat(performance.getEntriesByType("navigation"))
-        .reduce((sum, each) => sum + each.transferSize, 0)})"""
-    found: dict[str, float] = page.evaluate(script)
-    context.close()
-    return found
 
 
 if __name__ == "__main__":
@@ -178,9 +182,8 @@ if __name__ == "__main__":
     parser.add_argument("run", type=Path)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--hours", type=float, default=50)
-    parser.add_argument("--chromium", default="/usr/bin/chromium")
     given = parser.parse_args()
     if given.what == "make":
         make(given.run, given.nodes, given.hours)
     else:
-        measure(given.run, given.chromium)
+        measure(given.run)

@@ -49,6 +49,8 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
     """What the reader has to know to read it."""
+    folded: bool = False
+    """Whether the page shows it only on demand."""
 
     def __post_init__(self) -> None:
         for row in self.rows:

@@ -44,6 +44,11 @@ def protocol(name: str) -> str:
     return PROTOCOLS.get(name, name)
 
 
+def rank(name: str) -> int:
+    """The place of a protocol among others: ours first, then in the order of the paper."""
+    return [*PROTOCOLS, name].index(name)
+
+
 def task(name: str) -> str:
     """A task as its authors write it."""
     return TASKS.get(name, name)
@@ -115,7 +120,10 @@ def _words(key: str, value: Any) -> str:
         return task(str(value))
     if key in _SHORT:
         return _SHORT[key].format(value_words(value))
-    return f"{key.rpartition('.')[2].replace('_', ' ')} {value_words(value)}"
+    name, text = key.rpartition(".")[2], value_words(value)
+    if name.endswith("_s"):
+        name, text = name.removesuffix("_s"), text if value is None else f"{text} s"
+    return f"{name.replace('_', ' ')} {text}"
 
 
 def value_words(value: Any) -> str:

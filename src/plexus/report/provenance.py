@@ -20,11 +20,11 @@ from plexus.report.document import Cell, Section, Table
 def subtitle(runs: Sequence[Run]) -> str:
     """What is compared here, in one line."""
     tasks = dict.fromkeys(naming.task(run.spec["task"]["name"]) for run in runs)
-    protocols = dict.fromkeys(naming.protocol(run.spec["protocol"]["name"]) for run in runs)
+    names = sorted({run.spec["protocol"]["name"] for run in runs}, key=naming.rank)
     nodes = sorted({int(run.spec["nodes"]) for run in runs})
     seeds = sorted({int(run.spec["seed"]) for run in runs})
     facts = [
-        ", ".join(protocols),
+        ", ".join(map(naming.protocol, names)),
         ", ".join(tasks),
         f"{' and '.join(map(words.whole, nodes))} nodes",
         f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}",
@@ -93,7 +93,8 @@ def _settings_table(arms: Sequence[Arm]) -> Table:
             rows.append((key, next(iter(values)), "all"))
         else:
             rows += [(key, value, "; ".join(labels)) for value, labels in values.items()]
-    return Table("settings", "Settings", ("Key", "Value", "Arms"), tuple(rows))
+    columns = ("Key", "Value", "Arms")
+    return Table("settings", "Settings, every key", columns, tuple(rows), folded=True)
 
 
 def _repeat(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
@@ -115,12 +116,11 @@ def _repeat(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
         )
     lines.append("plexus report repeated -o repeated.html")
     first = (
-        f"<p>All of it:</p><pre><code>{escape(command)}</code></pre><p>Or run by run:</p>"
-        if command
-        else ""
+        f"<p>This page was made by</p><pre><code>{escape(command)}</code></pre>" if command else ""
     )
     return (
         f'<div id="repeat"><h3>Repeat it</h3>{first}'
+        "<p>Each run alone, in the folder of this page:</p>"
         f"<pre><code>{escape(chr(10).join(lines))}</code></pre>{''.join(blocks)}</div>"
     )
 
