@@ -40,8 +40,9 @@ FIRST_PICTURE = """
 const done = arguments[0];
 const sum = (entries) => entries.reduce((all, each) => all + each.transferSize, 0);
 (function look() {
-  if (!document.querySelector(".map-box canvas[aria-label]")) return void requestAnimationFrame(look);
-  done({ ms: Math.round(performance.now()), bytes: sum(performance.getEntriesByType("resource"))
+  const [drawn] = performance.getEntriesByName("plexus-map");
+  if (!drawn) return void setTimeout(look, 50);
+  done({ ms: Math.round(drawn.startTime), bytes: sum(performance.getEntriesByType("resource"))
     + sum(performance.getEntriesByType("navigation")) });
 })();
 """

@@ -57,6 +57,7 @@ export class WorldMap {
     for (const each of moment.moving) this.drawTransfer(draw, each);
     this.drawAggregators(draw, moment);
     this.canvas.setAttribute("aria-label", this.words(moment));
+    if (!this.isDrawn) { this.isDrawn = true; performance.mark("plexus-map"); }
   }
 
   paintBackdrop() {

@@ -25,19 +25,30 @@ export async function showRun({ main, place, isCurrent }, id) {
   let { body: run, tag } = first;
   place(run.name, [id, null]);
   const state = { id, run, unit: timeUnit(run) };
-  const parts = build(state);
-  replace(main, h("div", { class: "stack" }, parts.map((part) => part.element)));
-  const closers = parts.map((part) => part.close).filter(Boolean);
+  let parts = [], shape = "";
+  const leave = () => parts.forEach((part) => part.close && part.close());
+  function show() {
+    leave();
+    shape = shapeOf(state.run);
+    parts = build(state);
+    replace(main, h("div", { class: "stack" }, parts.map((part) => part.element)));
+  }
+  show();
   const timer = setInterval(async () => {
     if (state.run.status !== "running" || document.hidden) return;
     const fresh = await api.run(id, tag).catch(() => null);
     if (!fresh || !isCurrent()) return;
     tag = fresh.tag;
     state.run = fresh.body;
-    for (const part of parts) if (part.update) part.update();
+    if (shapeOf(state.run) !== shape) show();
+    else for (const part of parts) if (part.update) part.update();
   }, EVERY_MS);
-  return () => { clearInterval(timer); closers.forEach((close) => close()); };
+  return () => { clearInterval(timer); leave(); };
 }
+
+// Which parts a page has: a run that has just begun gets more of them.
+const count = (table) => (table.simulated_s || table.to_s || []).length;
+const shapeOf = (run) => [run.metric.name, count(run.online) > 0, count(run.phases) > 0, count(run.traffic) > 1, Object.keys(run.nodes_known).length > 0, (run.nodes_known.place_of || []).length].join();
 
 // A run that is about to begin has no directory yet.
 async function begun(id, main, isCurrent) {
@@ -58,7 +69,7 @@ function build(state) {
   const live = () => state.run.status === "running";
   const player = new Player({ until: Math.max(1, run.reached_s), live: live(), at: live() ? run.reached_s : run.reached_s / 2, unit: run.kind === "fleet" ? "Time since the start" : "Simulated time", speed: run.kind === "fleet" ? 1 : 60 });
   const seek = (t) => player.seek(t);
-  const rounds = (run.phases.to_s || []).length ? roundsCard(state, seek) : null;
+  const rounds = count(run.phases) ? roundsCard(state, seek) : null;
   const people = (run.nodes_known.place_of || run.nodes_known.names) ? nodesCard(state) : null;
   const charts = [curveCard(state, seek), onlineCard(state, seek)].filter(Boolean);
   const world = run.nodes_known.place_of || run.nodes_known.names ? mapCard(state, player, (moment, data) => {
@@ -67,7 +78,7 @@ function build(state) {
     for (const chart of charts) chart.mark(player.t / state.unit.s);
   }) : null;
   const pair = charts.length ? { element: h("div", { class: "two" }, charts.map((each) => each.element)), update: () => charts.forEach((each) => each.update()), close: () => charts.forEach((each) => each.close()) } : null;
-  const traffic = (run.traffic.simulated_s || []).length ? trafficCard(state, seek) : null;
+  const traffic = count(run.traffic) > 1 ? trafficCard(state, seek) : null;
   const bottom = [traffic, people].filter(Boolean);
   const last = { element: h("div", { class: "two" }, bottom.map((each) => each.element)), update: () => bottom.forEach((each) => each.update && each.update()), close: () => bottom.forEach((each) => each.close && each.close()) };
   return [headPart(state), tilesPart(state), world, pair, rounds, last, specPart(state)].filter(Boolean);
@@ -143,7 +154,7 @@ export function along(run, axis, unit) {
 
 function curveCard(state, seek) {
   const m = state.run.metric;
-  if (!m.name && state.run.status !== "running") return null;
+  if (!m.name) return null;
   let axis = "time";
   const chart = lines("The metric on the test set", () => {
     const { run, unit } = state, name = run.metric.name, e = run.evaluations, a = along(run, axis, unit);
