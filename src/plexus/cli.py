@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,6 +17,7 @@ from plexus.errors import Interrupted, PlexusError
 from plexus.lazygroup import LazyGroup
 
 if TYPE_CHECKING:
+    from plexus.dashboard.watching import Page
     from plexus.metrics.result import ProtocolBench, Result
     from plexus.spec import ExperimentSpec
 
@@ -40,6 +41,10 @@ NO_COLOR=1 turns colours off; without a terminal there are none. `plexus COMMAND
     cls=LazyGroup,
     elsewhere={
         "completion": ("plexus.completion:completion", "Let your shell complete commands."),
+        "dashboard": (
+            "plexus.dashboard.commands:dashboard",
+            "Look at runs and live fleets in a browser.",
+        ),
         "data": ("plexus.data.commands:data", "Fetch and check data sets."),
         "doctor": ("plexus.doctor:doctor", "Check this machine."),
         "export": ("plexus.live.commands:export", "Write a peer's newest model to a file."),
@@ -127,6 +132,7 @@ def cli(context: click.Context) -> None:
     help="Go on with the run in DIR from its checkpoint. Takes the place of SPEC.toml.",
 )
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's files into the directory.")
+@click.option("--watch", is_flag=True, help="Open the dashboard of the run in a browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option(
     "--json-lines",
@@ -143,6 +149,7 @@ def run(
     force: bool,
     resume: Path | None,
     tensorboard: bool,
+    watch: bool,
     as_json: bool,
     json_lines: bool,
     quiet: bool,
@@ -177,8 +184,24 @@ def run(
         result, reached = _simulate(spec, base_dir, out, quiet, machinery, extras)
     _draw(out, quiet)
     _show(spec, result, as_json or json_lines, quiet)
+    with _watching(out, watch, quiet) as page:
+        result, reached = _simulate(spec, base_dir, out, quiet, machinery, resume is not None)
+        _draw(out, quiet)
+        _show(spec, result, as_json, quiet)
+        if page is not None and not result.interrupted:
+            page.linger()
     if result.interrupted:
         raise Interrupted(f"interrupted {reached}; what there is, is in {out}")
+
+
+def _watching(out: Path, watch: bool, quiet: bool) -> AbstractContextManager[Page | None]:
+    """The dashboard beside the run, if somebody wants it."""
+    if not watch:
+        return nullcontext()
+    beside: AbstractContextManager[Page] = lazy.load("plexus.dashboard.watching:watching")(
+        out, quiet=quiet
+    )
+    return beside
 
 
 def _simulate(

@@ -7,6 +7,7 @@ from typing import Any
 from plexus.sim.registry import PROTOCOLS, Entry
 from plexus.sim.runtime import Observer, Runtime
 from plexus.sim.setting import Cast, Setting, assemble
+from plexus.sim.watch import Watch
 
 
 def simulated_session(
@@ -16,3 +17,11 @@ def simulated_session(
     entry = PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
     cast = entry.build(setting, parameters)
     return assemble(setting, cast, observe), cast
+    protocol: str,
+    parameters: Any,
+    setting: Setting,
+    observe: Observer,
+    watch: Watch | None = None,
+    """A session of the protocol called `protocol`, ready to run."""
+    cast = PROTOCOLS[protocol].build(setting, parameters)
+    return assemble(setting, cast, observe, watch), cast
