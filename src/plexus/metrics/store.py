@@ -208,11 +208,18 @@ def load_run(path: Path | str) -> Run:
         spec_digest_of(path)
         return Run(
             path=path,
-            spec=tomllib.loads((path / SPEC).read_text(encoding="utf-8")),
+            spec=_spec(path / SPEC),
             versions=msgspec.json.decode((path / VERSIONS).read_bytes()),
             result=_result(path / RESULT),
             tables={table: read(path / f"{table}.csv") for table in TABLES},
         )
+
+
+def _spec(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # not TOML, or not text
+        raise PlexusError(f"{path}: {error}") from None
 
 
 def _result(path: Path) -> Result | None:
