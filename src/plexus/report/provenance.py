@@ -135,9 +135,9 @@ def _relative_files(arms: Sequence[Arm]) -> str:
     for run in (run for arm in arms for run in arm.runs):
         start = run.versions.get("spec_dir")
         for value in naming.flatten(run.spec).values() if start else ():
-            if isinstance(value, str) and "." in value and Path(start, value).is_file():
-                if not Path(value).is_absolute():
-                    found[value] = str(start)
+            may_be_relative = isinstance(value, str) and not Path(value).is_absolute()
+            if may_be_relative and Path(str(start), value).is_file():
+                found[value] = str(start)
     if not found:
         return ""
     names = ", ".join(f"<code>{escape(name)}</code> in {escape(d)}" for name, d in found.items())
