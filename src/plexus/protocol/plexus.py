@@ -204,7 +204,7 @@ class PlexusNode(Machine):
             if pong.round >= search.round:
                 self.watchdog.others_are_ahead()
             else:
-                self.watchdog.defer()
+                self.watchdog.defer(self.held_round)
         self.watchdog.notice(pong.round)
         self.sampler.on_pong(src, pong)
 
