@@ -18,13 +18,25 @@ LEAVES = {"__version__", "datadir", "errors", "lazy", "rng", "toml"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "protocol": {"protocol"},
-    "sim": {"sim", "protocol", "traces", "metrics", "errors", "rng"},
+    "sim": {"sim", "protocol", "traces", "metrics", "errors", "lazy", "rng"},
     "live": {"live", "protocol", "traces", "metrics", "spec"} | LEAVES,
     "traces": {"traces", "datadir", "errors", "lazy", "rng"},
-    "learn": {"learn", "metrics", "datadir", "errors", "rng"},
+    "learn": {"learn", "metrics", "datadir", "errors", "lazy", "rng"},
     "metrics": {"metrics", "errors", "rng", "__version__"},
     "report": {"report", "metrics", "errors", "toml"},
     "data": {"data", "traces"} | LEAVES,
+    "reproduce": {
+        "reproduce",
+        "report",
+        "metrics",
+        "sim",
+        "learn",
+        "protocol",
+        "spec",
+        "spec_check",
+        "session",
+    }
+    | LEAVES,
     "dashboard": {"dashboard", "live", "metrics", "errors"},
     **dict.fromkeys(LEAVES, LEAVES),
 }
@@ -39,6 +51,7 @@ PURE = {
 READS_THE_CLOCK = {
     "dashboard", "live", "metrics",
     "bench.py", "checkpoint.py", "cli.py", "progress.py", "session.py", "worker.py",
+    "reproduce/display.py",
     "data/download.py",  # pauses before it tries again
     "traces/commands.py", "learn/bench.py", "learn/graph.py",  # say what training cost, not what it gave
 }  # fmt: skip

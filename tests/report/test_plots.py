@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,12 @@ def test_colours_stay_with_the_protocol_and_dashes_mean_no_churn() -> None:
     names = ["Plexus", "Gossip Learning", "with churn", "without"]
     assert legend(plots.curves(group(runs))) == names
     assert legend(plots.curves(group([runs[0], runs[2]]))) == ["with churn", "without"]
+
+
+def test_names_that_are_not_ours_stay_as_they_are() -> None:
+    one, other = group([arm_run("gossip"), arm_run("gossip", traces={"availability": "none"})])
+    arms = [replace(one, label="8.8 % online"), replace(other, label="all online, no churn")]
+    assert legend(plots.curves(arms)) == ["8.8 % online", "all online, no churn"]
 
 
 def test_many_arms_have_different_colours() -> None:

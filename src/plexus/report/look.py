@@ -57,9 +57,8 @@ _MESSAGE_COLOURS = {
     "membership": "vermilion",
     "ack": "sky",
 }
-_SECOND_COLOURS = ("sky", "vermilion", "yellow", "purple", "grey")
-_SWEEP_COLOURS = ("blue", "vermilion", "green", "purple", "orange", "sky", "yellow", "grey")
-_DASHES = (0, (4, 2))
+_SECOND_COLOURS = ("vermilion", "green", "purple", "orange", "sky", "yellow", "blue", "grey")
+_DASHES, _DOTS = (0, (4, 2)), (0, (1, 1.6))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 
 _RC: Any = {
@@ -100,21 +99,19 @@ class Stroke(NamedTuple):
 def strokes(arms: Sequence[Arm]) -> dict[str, Stroke]:
     """By label. Arms that differ only in churn share a colour; so does nothing else."""
     both = len({arm.has_churn for arm in arms}) > 1
-    sweep = len({arm.protocol for arm in arms}) == 1 and len({_kind(arm) for arm in arms}) > 1
+    usual = {_colour(arm) for arm in arms}
+    spare = iter(name for name in _SECOND_COLOURS if name not in usual)
     colours: dict[str, str] = {}
-    spare = iter(_SWEEP_COLOURS if sweep else _SECOND_COLOURS)
     for arm in arms:
         if _kind(arm) not in colours:
-            wanted = next(spare, "grey") if sweep else _colour(arm)
-            taken = set(colours.values())
-            while wanted in taken and (other := next(spare, None)):
-                wanted = other
-            colours[_kind(arm)] = wanted
+            wanted = _colour(arm)
+            taken = wanted in colours.values()
+            colours[_kind(arm)] = next(spare, "grey") if taken else wanted
     kinds = list(colours)
     found = {}
     for arm in arms:
         line: Any = "-" if arm.has_churn or not both else _DASHES
-        line = line if arm.is_complete else (0, (1, 1.6))
+        line = line if arm.is_complete else _DOTS
         marker = _MARKERS[kinds.index(_kind(arm)) % len(_MARKERS)]
         found[arm.label] = Stroke(PALETTE[colours[_kind(arm)]], line, marker)
     return found
@@ -125,20 +122,19 @@ def legend_of_arms(axes: Any, arms: Sequence[Arm]) -> None:
     from matplotlib.lines import Line2D
 
     pairs = [(arm.label, strokes(arms)[arm.label]) for arm in arms]
-    if len({arm.has_churn for arm in arms if arm.is_complete}) < 2:
+    without = re.compile(r"(, |^)(no churn|churn( \([^)]*\))?)(?=,|$)")
+    named = {without.sub("", label).removeprefix(", "): stroke.colour for label, stroke in pairs}
+    if len(named) == len(pairs):  # no two share a line
         handles = [
             Line2D([], [], color=stroke.colour, ls=stroke.line, lw=1.8, label=label)
             for label, stroke in pairs
         ]
-        legend(axes, handles=handles)
-        return
-    without = re.compile(r"(, |^)(no churn|churn( \([^)]*\))?)(?=,|$)")
-    named = {without.sub("", label).removeprefix(", "): stroke.colour for label, stroke in pairs}
-    handles = [Line2D([], [], color=c, lw=1.8, label=name) for name, c in named.items() if name]
-    handles += [
-        Line2D([], [], color=SOFT, ls=line, lw=1.8, label=name)
-        for name, line in (("with churn", "-"), ("without", _DASHES))
-    ]
+    else:
+        handles = [Line2D([], [], color=c, lw=1.8, label=name) for name, c in named.items() if name]
+        handles += [
+            Line2D([], [], color=SOFT, ls=line, lw=1.8, label=name)
+            for name, line in (("with churn", "-"), ("without", _DASHES))
+        ]
     legend(axes, handles=handles)
 
 

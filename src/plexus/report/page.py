@@ -16,6 +16,7 @@ from plexus.errors import PlexusError
 from plexus.metrics.files import named, write_text
 from plexus.metrics.store import Run
 from plexus.report import provenance, svg
+from plexus.report.arms import Arm, group
 from plexus.report.document import Cell, Picture, Section, Table, text_of
 from plexus.report.files import is_numeric, write_picture, write_table
 
@@ -23,19 +24,26 @@ _ID = re.compile(r"[a-z][a-z0-9-]*")
 
 
 def write_report(
-    out: Path, title: str, sections: Sequence[Section], runs: Sequence[Run], command: str | None
+    out: Path,
+    title: str,
+    sections: Sequence[Section],
+    runs: Sequence[Run],
+    command: str | None,
+    arms: Sequence[Arm] | None = None,
 ) -> None:
     """Write the page to `out`, and its files to the folder `<stem>-files` beside it.
 
-    `command` is what made all of this, for a reader who wants to do so again.
+    `command` is what made all of this, for a reader who wants to do so again. `arms` are the runs as they
+    are to be listed; without them they are grouped and named by their settings.
     """
     folder = out.with_name(f"{out.stem}-files")
     with named(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    everything = [*sections, provenance.section(runs)]
+    arms = group(runs) if arms is None else arms
+    everything = [*sections, provenance.section(arms)]
     _require_ids(everything)
     parts = [_section(each, folder) for each in sections]
-    parts.append(_section(everything[-1], folder, provenance.ending(runs, folder, command)))
+    parts.append(_section(everything[-1], folder, provenance.ending(arms, folder, command)))
     body = "\n".join(parts)
     write_text(out, _page(title, provenance.subtitle(runs), everything, body))
 
