@@ -178,16 +178,15 @@ def run(
             _note(f"the earlier run in {out} is now {moved}", quiet)
     machinery["checkpoint_every_s"] = 60 * machinery.pop("checkpoint_every")
     extras: dict[str, Any] = {"resume": resume is not None}
-    with trackers(out, tensorboard=tensorboard, json_lines=json_lines) as listen:
+    with (
+        _watching(out, watch, quiet) as page,
+        trackers(out, tensorboard=tensorboard, json_lines=json_lines) as listen,
+    ):
         if listen is not None:
             extras["listen"] = listen
         result, reached = _simulate(spec, base_dir, out, quiet, machinery, extras)
-    _draw(out, quiet)
-    _show(spec, result, as_json or json_lines, quiet)
-    with _watching(out, watch, quiet) as page:
-        result, reached = _simulate(spec, base_dir, out, quiet, machinery, resume is not None)
         _draw(out, quiet)
-        _show(spec, result, as_json, quiet)
+        _show(spec, result, as_json or json_lines, quiet)
         if page is not None and not result.interrupted:
             page.linger()
     if result.interrupted:

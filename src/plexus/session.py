@@ -15,8 +15,8 @@ from plexus.metrics.recorder import Listener
 from plexus.metrics.result import Engine, Evaluations, Result, Traffic, Trainings
 from plexus.metrics.store import RunDirectory
 from plexus.protocol.facts import AggregationCompleted, Fact
-from plexus.sim.own import find
 from plexus.recording import Recording
+from plexus.sim.own import find
 from plexus.sim.setting import Setting
 from plexus.sim.setup import simulated_session
 from plexus.sim.views import believed_online
@@ -105,15 +105,12 @@ class Session:
             graceful_share=spec.traces.graceful_share,
             base_dir=base_dir,
         )
-        self._runtime, self._cast = simulated_session(entry, parameters, setting, self._on_fact)
-        self._evaluation = learning.judge(entry, spec.evaluation, self._runtime, self._recorder)
-        name, parameters = spec.protocol.name, spec.protocol.parameters
         self._recording = Recording(self._recorder, self._until_s)
         self._runtime, self._cast = simulated_session(
-            name, parameters, setting, self._on_fact, self._recording
+            entry, parameters, setting, self._on_fact, self._recording
         )
         self._recording.begin(self._cast, setting.training_s)
-        self._evaluation = learning.judge(spec, self._runtime, self._recorder)
+        self._evaluation = learning.judge(entry, spec.evaluation, self._runtime, self._recorder)
 
     @property
     def _online(self) -> int:

@@ -16,6 +16,8 @@ from plexus.report import naming
 from plexus.report.arms import Arm, is_complete, reached_h
 from plexus.report.document import Cell, Section, Table
 
+LONGEST_TABLE = 12
+"""Rows; a longer list of runs is shown on demand."""
 LONGEST_NAME = 80
 """Of a file, in characters: a label may be longer than a file system allows."""
 

@@ -11,17 +11,13 @@ from plexus.sim.watch import Watch
 
 
 def simulated_session(
-    protocol: str | Entry, parameters: Any, setting: Setting, observe: Observer
-) -> tuple[Runtime, Cast]:
-    """A session of `protocol`, or of the one called that, ready to run."""
-    entry = PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
-    cast = entry.build(setting, parameters)
-    return assemble(setting, cast, observe), cast
-    protocol: str,
+    protocol: str | Entry,
     parameters: Any,
     setting: Setting,
     observe: Observer,
     watch: Watch | None = None,
-    """A session of the protocol called `protocol`, ready to run."""
-    cast = PROTOCOLS[protocol].build(setting, parameters)
+) -> tuple[Runtime, Cast]:
+    """A session of `protocol`, or of the one called that, ready to run."""
+    entry = PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
+    cast = entry.build(setting, parameters)
     return assemble(setting, cast, observe, watch), cast
