@@ -42,7 +42,6 @@ class LiveFleet:
         self._history = History()
         self._logs = [LogTail(member.log) if member.log else None for member in members]
         self._pictures: list[Picture | None] = [None] * len(members)
-        self._was_there = [False] * len(members)
         self._looked_s = 0.0
         self._lock = threading.Lock()
 
@@ -102,11 +101,9 @@ class LiveFleet:
     def window(self, from_s: float, to_s: float) -> Json:
         self._look()
         found = window(self._history.table, from_s, to_s)
-        if to_s >= self._now_s() - 5:
+        if any(self._pictures) and to_s >= self._now_s() - 5:
             found["transfers"] = self._transfers()
             found["trainings"] = _with(found["trainings"], self._trainings())
-            found["online"] = [n for n, picture in enumerate(self._pictures) if picture]
-            found["presence"] = {}
         return found
 
     def node(self, number: int) -> Json | None:
@@ -151,17 +148,20 @@ class LiveFleet:
             self._looked_s = time.monotonic()
 
     def _note_answers(self) -> None:
+        """Who answers is there, whatever its log says; who does not was there until its last line."""
+        history = self._history
         for number, picture in enumerate(self._pictures):
-            if self._logs[number] is not None:
-                continue
-            if self._history.began_s is None:
-                self._history.began_s = time.time()
-            at_s = round(time.time() - self._history.began_s, 3)
-            if (picture is not None) != self._was_there[number]:
-                self._was_there[number] = picture is not None
-                self._history.online(at_s, number, picture is not None)
-            if picture is not None:
-                self._history.saw(at_s, number, picture)
+            if history.began_s is None:
+                history.began_s = time.time()
+            now_s = round(time.time() - history.began_s, 3)
+            is_known = history.is_online.get(number, False)
+            if picture is not None and not is_known:
+                history.online(now_s, number, True)
+            elif picture is None and is_known:
+                has_log = self._logs[number] is not None
+                history.online(history.last_s[number] if has_log else now_s, number, False)
+            if picture is not None and self._logs[number] is None:
+                history.saw(now_s, number, picture)
 
     def _now_s(self) -> float:
         began_s = self._history.began_s
@@ -239,7 +239,8 @@ def _online(presence: Columns, until_s: float) -> Columns:
     count = np.maximum(np.cumsum(np.where(presence["online"], 1, -1)), 0)
     at_s = presence["simulated_s"]
     before = np.concatenate(([0], count[:-1]))
-    times_s = np.append(np.repeat(at_s, 2), max(until_s, float(at_s[-1])))
+    steps_s = np.column_stack((at_s - 0.001, at_s)).ravel()
+    times_s = np.append(steps_s, max(until_s, float(at_s[-1]) + 0.001))
     return {
         "simulated_s": times_s,
         "online": np.append(np.column_stack((before, count)).ravel(), count[-1]),

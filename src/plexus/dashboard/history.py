@@ -39,6 +39,9 @@ class History:
         self.higher_is_better = True
         self.number_of: dict[str, int] = {}
         """Node number by the name that nodes call each other."""
+        self.is_online: dict[int, bool] = {}
+        self.last_s: dict[int, float] = {}
+        """By node, when its log last said something."""
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
         self._training: dict[int, tuple[float, int]] = {}
         self._sampled: dict[int, tuple[int, float]] = {}
@@ -58,6 +61,7 @@ class History:
         if self.began_s is None:
             self.began_s = line["time"]
         at_s, event = round(line["time"] - self.began_s, 3), line["event"]
+        self.last_s[node] = at_s
         handler = getattr(self, f"_on_{event}", None)
         if handler is not None:
             handler(at_s, node, line)
@@ -70,7 +74,9 @@ class History:
             self._add("evaluations", at_s, metric["round"], metric["value"], metric["loss"])
 
     def online(self, at_s: float, node: int, online: bool) -> None:
-        self._add("presence", at_s, node, online)
+        if self.is_online.get(node, False) != online:
+            self.is_online[node] = online
+            self._add("presence", at_s, node, online)
 
     def _add(self, table: str, *row: Any) -> None:
         self._rows[table].append(row)

@@ -8,14 +8,14 @@ const LINES = [["sw-transfer", "model to train"], ["sw-aggregation", "trained mo
 let coast = null;
 
 export class WorldMap {
-  constructor({ nodes, count, name, open }) {
+  constructor({ nodes, count, name, open, hasRounds }) {
     Object.assign(this, { nodes, count, name, open });
     this.isWorld = Boolean(nodes.places && nodes.places.latitude.some((v) => v !== null));
     this.canvas = h("canvas", { role: "img" });
     this.tip = h("div", { class: "tip", hidden: true });
     this.element = h("div", { class: "map-box" }, this.canvas, this.tip, h("ul", { class: "map-legend", "aria-label": "Legend" },
-      LEGEND.map(([c, text]) => h("li", { class: "key" }, h("i", { class: c }), text)),
-      LINES.map(([c, text]) => h("li", { class: "key" }, h("i", { class: `line ${c}` }), text))));
+      (hasRounds ? LEGEND : LEGEND.slice(0, 3)).map(([c, text]) => h("li", { class: "key" }, h("i", { class: c }), text)),
+      (hasRounds ? LINES : [["sw-transfer", "model"], LINES[2]]).map(([c, text]) => h("li", { class: "key" }, h("i", { class: `line ${c}` }), text))));
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
     this.canvas.addEventListener("click", (event) => { const node = this.nearest(event); if (node !== null) this.open(node); });

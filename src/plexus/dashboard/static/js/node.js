@@ -169,7 +169,8 @@ class Lanes {
       for (const [from, to] of this.spans(lane)) draw.fillRect(x(from), y, Math.max(1.2, x(to) - x(from)), high);
     });
     draw.fillStyle = colour("muted");
-    for (let i = 0; i <= 4; i++) { draw.textAlign = i === 0 ? "left" : i === 4 ? "right" : "center"; draw.fillText(f.clock((until * i) / 4), x((until * i) / 4), height - 9); }
+    const ticks = width < 520 ? 2 : 4;
+    for (let i = 0; i <= ticks; i++) { draw.textAlign = i === 0 ? "left" : i === ticks ? "right" : "center"; draw.fillText(f.clock((until * i) / ticks), x((until * i) / ticks), height - 9); }
     if (t !== undefined) { draw.fillStyle = colour("text"); draw.fillRect(x(t) - 1, 0, 2, height - 22); }
   }
 

@@ -43,7 +43,7 @@ function inRings(count, width, height) {
   for (let node = 0; node < count; node++) {
     const ring = node % rings, inRing = Math.ceil((count - ring) / rings), n = Math.floor(node / rings);
     const a = (2 * Math.PI * n) / inRing - Math.PI / 2, share = rings === 1 ? 1 : 0.55 + (0.45 * (ring + 1)) / rings;
-    found.push([width / 2 + share * (width / 2 - 60) * 0.8 * Math.cos(a), height / 2 + share * (height / 2 - 48) * Math.sin(a) - 8]);
+    found.push([width / 2 + share * (width / 2 - 60) * 0.8 * Math.cos(a), height / 2 + share * (height / 2 - 62) * Math.sin(a) - 18]);
   }
   return found;
 }

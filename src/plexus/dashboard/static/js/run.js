@@ -47,8 +47,8 @@ export async function showRun({ main, place, isCurrent }, id) {
 }
 
 // Which parts a page has: a run that has just begun gets more of them.
-const count = (table) => (table.simulated_s || table.to_s || []).length;
-const shapeOf = (run) => [run.metric.name, count(run.online) > 0, count(run.phases) > 0, count(run.traffic) > 1, Object.keys(run.nodes_known).length > 0, (run.nodes_known.place_of || []).length].join();
+const rowsOf = (table) => (table.simulated_s || table.to_s || []).length;
+const shapeOf = (run) => [run.metric.name, rowsOf(run.online) > 0, rowsOf(run.phases) > 0, rowsOf(run.traffic) > 1, Object.keys(run.nodes_known).length > 0, (run.nodes_known.place_of || []).length].join();
 
 // A run that is about to begin has no directory yet.
 async function begun(id, main, isCurrent) {
@@ -69,7 +69,7 @@ function build(state) {
   const live = () => state.run.status === "running";
   const player = new Player({ until: Math.max(1, run.reached_s), live: live(), at: live() ? run.reached_s : run.reached_s / 2, unit: run.kind === "fleet" ? "Time since the start" : "Simulated time", speed: run.kind === "fleet" ? 1 : 60 });
   const seek = (t) => player.seek(t);
-  const rounds = count(run.phases) ? roundsCard(state, seek) : null;
+  const rounds = rowsOf(run.phases) ? roundsCard(state, seek) : null;
   const people = (run.nodes_known.place_of || run.nodes_known.names) ? nodesCard(state) : null;
   const charts = [curveCard(state, seek), onlineCard(state, seek)].filter(Boolean);
   const world = run.nodes_known.place_of || run.nodes_known.names ? mapCard(state, player, (moment, data) => {
@@ -78,7 +78,7 @@ function build(state) {
     for (const chart of charts) chart.mark(player.t / state.unit.s);
   }) : null;
   const pair = charts.length ? { element: h("div", { class: "two" }, charts.map((each) => each.element)), update: () => charts.forEach((each) => each.update()), close: () => charts.forEach((each) => each.close()) } : null;
-  const traffic = count(run.traffic) > 1 ? trafficCard(state, seek) : null;
+  const traffic = rowsOf(run.traffic) > 1 ? trafficCard(state, seek) : null;
   const bottom = [traffic, people].filter(Boolean);
   const last = { element: h("div", { class: "two" }, bottom.map((each) => each.element)), update: () => bottom.forEach((each) => each.update && each.update()), close: () => bottom.forEach((each) => each.close && each.close()) };
   return [headPart(state), tilesPart(state), world, pair, rounds, last, specPart(state)].filter(Boolean);
@@ -124,7 +124,7 @@ function mapCard(state, player, told) {
   const name = namer(run);
   const count = run.nodes_known.place_of ? run.nodes_known.place_of.length : run.nodes_known.names.length;
   const open = (node) => { window.location.hash = nodeLink(id, node, player.follows ? null : player.t); };
-  const map = new WorldMap({ nodes: run.nodes_known, count, name, open });
+  const map = new WorldMap({ nodes: run.nodes_known, count, name, open, hasRounds: rowsOf(run.phases) > 0 });
   const panel = momentPanel(id, name, run.kind);
   const redraw = () => {
     const trail = Math.max(player.isPlaying ? player.speed * 0.7 : 12, 1);
