@@ -28,7 +28,7 @@ test: check  ## everything, on all cores
 	$(BIN)/pytest -n auto -q -m 'not live and not paper' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
 
 test-live: install  ## sessions of live peers on this machine: fleets, chaos, intruders, partitions
-	$(BIN)/pytest -q -m live tests/live
+	$(BIN)/pytest -q -rP -m live tests/live
 
 test-paper: install  ## every figure and table of the paper at size tiny, and the page in a browser: minutes
 	$(BIN)/pytest -q -m paper tests/reproduce

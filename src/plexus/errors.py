@@ -11,3 +11,7 @@ class MissingDataError(PlexusError):
 
 class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctrl-C)
     """A command stopped early because it was told to; its text says how far it came."""
+
+
+class StopRun(Exception):  # noqa: N818  (not an error: somebody has seen enough)
+    """Raise it in a callback of `plexus.simulate` to end the run there, as Ctrl-C would."""

@@ -15,9 +15,9 @@ from plexus.learn.task import Task
 from plexus.learn.tasks import build_task
 from plexus.learn.tasks.specs import UntrainedSpec
 from plexus.metrics.recorder import Recorder
-from plexus.sim.registry import PROTOCOLS
+from plexus.sim.registry import Entry
 from plexus.sim.runtime import Runtime
-from plexus.spec import ExperimentSpec
+from plexus.spec import EvaluationSpec, ExperimentSpec
 from plexus.untrained import NoEvaluation, UntrainedModels
 
 JUDGES: dict[str, type[Evaluation]] = {
@@ -51,12 +51,14 @@ class Learning:
     task: Task | None
     """None where nothing is learned."""
 
-    def judge(self, spec: ExperimentSpec, runtime: Runtime, recorder: Recorder) -> Evaluation:
+    def judge(
+        self, protocol: Entry, spec: EvaluationSpec, runtime: Runtime, recorder: Recorder
+    ) -> Evaluation:
         """Who measures models during the session."""
         if self.task is None or not isinstance(self.models, LazyModels):
             return NoEvaluation()
-        judge = JUDGES[PROTOCOLS[spec.protocol.name].judged_by]
-        return judge(spec.evaluation, self.task, self.models, runtime, recorder)
+        judge = JUDGES[protocol.judged_by]
+        return judge(spec, self.task, self.models, runtime, recorder)
 
 
 def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery) -> Learning:

@@ -8,11 +8,15 @@ from statistics import fmean
 from typing import Protocol
 
 from plexus.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
+from plexus.errors import StopRun
 from plexus.learn.graph import LazyModels
 from plexus.learning import Machinery, set_up
+from plexus.metrics.recorder import Listener
 from plexus.metrics.result import Engine, Evaluations, Result, Traffic, Trainings
 from plexus.metrics.store import RunDirectory
 from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.recording import Recording
+from plexus.sim.own import find
 from plexus.sim.setting import Setting
 from plexus.sim.setup import simulated_session
 from plexus.sim.views import believed_online
@@ -47,16 +51,20 @@ def simulate(
     observe: Observer,
     machinery: Machinery | None = None,
     resume: bool = False,
+    listen: Listener | None = None,
 ) -> Result:
     """Run `spec` in virtual time and leave a run directory at `out`, or go on with the run there.
 
-    An interruption (Ctrl-C) ends the run early; its directory is as valid as that of a whole one.
+    `listen` is told of every row that is recorded. An interruption (Ctrl-C) ends the run early; its
+    directory is as valid as that of a whole one.
     """
     machinery = machinery or Machinery()
     checkpoint = read_checkpoint(out) if resume else None
     with RunDirectory(
         out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume
     ) as directory:
+        if listen is not None:
+            directory.recorder.listen = listen
         session = Session(spec, base_dir, directory, machinery, checkpoint)
         result = session.run(observe)
         directory.finish(result)
@@ -79,6 +87,7 @@ class Session:
         self._recorder = directory.recorder
         self._checkpoints = Checkpoints(directory.path, machinery.checkpoint_every_s)
         self._resumed = checkpoint
+        entry, parameters = find(spec.protocol.name, spec.protocol.parameters, base_dir)
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
         learning = set_up(spec, base_dir, machinery)
         self.engine, self._models = learning.engine, learning.models
@@ -96,9 +105,12 @@ class Session:
             graceful_share=spec.traces.graceful_share,
             base_dir=base_dir,
         )
-        name, parameters = spec.protocol.name, spec.protocol.parameters
-        self._runtime, self._cast = simulated_session(name, parameters, setting, self._on_fact)
-        self._evaluation = learning.judge(spec, self._runtime, self._recorder)
+        self._recording = Recording(self._recorder, self._until_s)
+        self._runtime, self._cast = simulated_session(
+            entry, parameters, setting, self._on_fact, self._recording
+        )
+        self._recording.begin(self._cast, setting.training_s)
+        self._evaluation = learning.judge(entry, spec.evaluation, self._runtime, self._recorder)
 
     @property
     def _online(self) -> int:
@@ -110,11 +122,11 @@ class Session:
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         interrupted = False
         try:
-            self._pass_time(observe)
-            self._evaluation.look()
-        except KeyboardInterrupt:
-            interrupted = True
-        try:
+            try:
+                self._pass_time(observe)
+                self._evaluation.look()
+            except (KeyboardInterrupt, StopRun):
+                interrupted = True
             return self._result(
                 interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s
             )
@@ -127,6 +139,7 @@ class Session:
             if now_s % ONLINE_EVERY_S == 0:
                 runtime.run(now_s)
                 self._look_around(now_s)
+                self._recording.look(now_s, runtime)
             now_s = min(STEP_S * (now_s // STEP_S + 1), evaluation.next_s, self._until_s)
             runtime.run(now_s)
             if now_s == evaluation.next_s:
@@ -171,6 +184,7 @@ class Session:
                 timed_out=fact.timed_out,
                 waited_s=fact.waited_s,
             )
+        self._recording.on_fact(now_s, node, fact)
         self._evaluation.on_fact(node, fact)
 
     def _result(self, interrupted: bool, wall_s: float, cpu_s: float) -> Result:

@@ -23,6 +23,7 @@ from plexus import toml
 from plexus.errors import PlexusError
 from plexus.learn import tasks
 from plexus.learn.tasks.specs import OwnTaskSpec, UntrainedSpec
+from plexus.sim.own import OwnProtocolSpec
 from plexus.sim.registry import PROTOCOLS as SIMULATED
 from plexus.spec_check import Source, convert, suggest
 from plexus.traces.world import TracesSpec
@@ -120,9 +121,11 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """The spec as the tables of a TOML file, every default written out."""
         tables: dict[str, Any] = msgspec.to_builtins(self)
         for section in ("protocol", "task"):
-            tables[section] = {"name": tables[section]["name"], **tables[section]["parameters"]}
-        if isinstance(self.task.parameters, OwnTaskSpec):
-            tables["task"] = self.task.parameters.table()
+            chosen: Choice = getattr(self, section)
+            if isinstance(chosen.parameters, OwnTaskSpec | OwnProtocolSpec):
+                tables[section] = chosen.parameters.table()
+            else:
+                tables[section] = {"name": chosen.name, **tables[section]["parameters"]}
         return tables
 
     def to_toml(self) -> str:
@@ -154,7 +157,18 @@ def parse_spec(
     size: str | None = None,
 ) -> ExperimentSpec:
     """As `load_spec`, from text; errors name `file`."""
-    tables = sized(read_toml(text, file), size or FULL_SIZE, file)
+    return build_spec(read_toml(text, file), file, overrides, seed, size)
+
+
+def build_spec(
+    tables: dict[str, Any],
+    file: str,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    size: str | None = None,
+) -> ExperimentSpec:
+    """As `load_spec`, from the tables of a TOML file, which are taken over; errors name `file`."""
+    tables = sized(tables, size or FULL_SIZE, file)
     # What makes it a session to deploy (see `live.session`) does not change the experiment.
     tables.pop("session", None)
     source = Source(file)
@@ -260,8 +274,11 @@ def _chosen(section: str, registry: Registry, values: dict[str, Any], source: So
     at = (section, "name")
     known = ", ".join(map(repr, registry))
     name = values.get("name")
-    if section == "task" and isinstance(name, str) and ":" in name:
-        return Choice(name, tasks.parse_task(values))
+    if isinstance(name, str) and ":" in name:
+        # Of the user's own, checked when it is built: reading a spec runs nobody's code.
+        if section == "task":
+            return Choice(name, tasks.parse_task(values))
+        return Choice(name, OwnProtocolSpec(name, {k: v for k, v in values.items() if k != "name"}))
     if name is None:
         raise source.error(at, f"missing; one of {known}")
     if not isinstance(name, str) or name not in registry:

@@ -57,6 +57,13 @@ def test_what_is_no_address_is_said_to_be_none(text: str) -> None:
         addresses.parse(text)
 
 
+def test_all_addresses_of_a_name_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(0, 0, 0, "", (host, 7)) for host in ("2001:db8::1", "192.0.2.7", "192.0.2.7")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    assert addresses.resolve_all("a.name:7") == [("2001:db8::1", 7), ("192.0.2.7", 7)]
+    assert addresses.resolve("a.name:7") == ("2001:db8::1", 7)
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "224.0.0.1", "ff02::1"])
 def test_nobody_is_dialled_at_an_address_that_is_not_one_hosts(host: str) -> None:
     assert addresses.unpack(addresses.pack((host, 7000))) is None
@@ -65,6 +72,19 @@ def test_nobody_is_dialled_at_an_address_that_is_not_one_hosts(host: str) -> Non
 def test_a_mapped_address_and_a_zone_are_taken_off() -> None:
     assert addresses.normal(("::ffff:192.0.2.7", 5)) == ("192.0.2.7", 5)
     assert addresses.normal(("fe80::1%eth0", 5)) == ("fe80::1", 5)
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::"),
+        ("fe80::1%eth0", "fe80::"),
+    ],
+)
+def test_handshakes_are_counted_by_what_one_host_can_have(host: str, origin: str) -> None:
+    assert addresses.origin(host) == origin
 
 
 # Bandwidth

@@ -98,7 +98,10 @@ def test_specs_to_repeat_it_can_be_read_and_are_in_the_commands(page: Path) -> N
     spec = tomllib.loads((page.with_name("my report-files") / "specs" / "plexus.toml").read_text())
     assert (spec["protocol"]["name"], spec["nodes"], spec["seed"]) == ("plexus", 100, 1)
     text = page.read_text()
-    assert "plexus run &#x27;my report-files/specs/plexus.toml&#x27; --seed 2" in text
+    path = "&#x27;my report-files/specs/plexus.toml&#x27;"
+    each = f"plexus run {path} --seed &quot;$seed&quot; --out &quot;repeated/plexus-$seed&quot;"
+    assert f"for seed in 1 2; do {each}; done" in text
+    assert "gossip-learning.toml&#x27; --seed 1 --out repeated/gossip-learning-1\n" in text
     assert "plexus report some" in text
 
 

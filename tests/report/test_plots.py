@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,15 @@ def test_colours_stay_with_the_protocol_and_dashes_mean_no_churn() -> None:
     )
     assert found["Plexus, no churn"].colour == found["Plexus, churn"].colour == PALETTE["blue"]
     assert found["Plexus, churn"].line == "-" != found["Plexus, no churn"].line
+    names = ["Plexus", "Gossip Learning", "with churn", "without"]
+    assert legend(plots.curves(group(runs))) == names
+    assert legend(plots.curves(group([runs[0], runs[2]]))) == ["with churn", "without"]
+
+
+def test_names_that_are_not_ours_stay_as_they_are() -> None:
+    one, other = group([arm_run("gossip"), arm_run("gossip", traces={"availability": "none"})])
+    arms = [replace(one, label="8.8 % online"), replace(other, label="all online, no churn")]
+    assert legend(plots.curves(arms)) == ["8.8 % online", "all online, no churn"]
 
 
 def test_many_arms_have_different_colours() -> None:
@@ -125,8 +135,8 @@ def test_online_nodes_and_what_views_say() -> None:
     views = {name: np.array(column) for name, column in views.items()}
     (arm,) = group([arm_run(tables={"online": online, "views": views})])
     figure = plots.online_and_views([arm])
-    assert legend(figure) == ["online", "mean of their views"]
-    assert figure.axes[0].lines[1].get_ydata().tolist() == [7.5, 9.0]
+    assert legend(figure) == ["in the mean of their views", "online"]
+    assert figure.axes[0].lines[0].get_ydata().tolist() == [7.5, 9.0]
 
 
 def test_nothing_to_draw_is_one_line() -> None:

@@ -124,6 +124,12 @@ def node_key_command(home: Path) -> None:
     metavar="N|FILE",
     help="What to learn from: part N of the session's data, or an .npz of inputs and targets.",
 )
+@click.option(
+    "--task-dir",
+    type=PATH,
+    metavar="DIR",
+    help="Where the task's own module is.  [default: the folder of SESSION.toml]",
+)
 @click.option("--listen", default="[::]:7000", metavar="HOST:PORT", show_default=True)
 @click.option(
     "--advertise",
@@ -177,6 +183,7 @@ def peer_config(
     home: Path,
     data: str,
     listen: str,
+    task_dir: Path | None = None,
     advertise: str | None = None,
     join: tuple[str, ...] = (),
     at_least: int = 0,
@@ -203,10 +210,11 @@ def peer_config(
         parameters=_plexus_parameters(session_file, spec),
         spec=spec.to_toml(),
         data=data,
+        folder=(task_dir or session_file.parent).resolve(),
         listen=addresses.resolve(listen),
         advertise=None if dial_only else resolved(advertise),
         dial_only=dial_only,
-        join=[addresses.resolve(each) for each in join],
+        join=[address for each in join for address in addresses.resolve_all(each)],
         at_least=at_least,
         bandwidth_bytes_per_s=bandwidth,
         evaluate_every=spec.evaluation.every_rounds,
@@ -317,8 +325,9 @@ def fleet_run(spec_file: Path, overrides: tuple[str, ...], as_json: bool, **opti
     from plexus.live.words import fleet_table
     from plexus.spec import load_spec
 
-    config = FleetConfig(**options)
-    result = asyncio.run(run_fleet(load_spec(spec_file, overrides), spec_file.parent, config))
+    spec = load_spec(spec_file, overrides)
+    _plexus_parameters(spec_file, spec)
+    result = asyncio.run(run_fleet(spec, spec_file.parent, FleetConfig(**options)))
     if as_json:
         click.echo(msgspec.json.encode(result))
     else:

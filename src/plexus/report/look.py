@@ -7,6 +7,7 @@ serves the light and the dark theme; in PNG and PDF files they are what they are
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,11 +30,15 @@ PALETTE = {
     "yellow": "#c9b800",  # a little darker than theirs, which vanishes on white
     "grey": "#7b8794",
 }
-ON_COLOUR = "#fffffe"
-"""Text on a coloured surface."""
-COLOUR_VARIABLES = {ON_COLOUR: "on-colour", INK: "ink", SOFT: "soft", FAINT: "line"} | {
-    value: name for name, value in PALETTE.items()
-}
+ON_COLOUR, CARD = "#fffffe", "#fffffd"
+"""Text on a coloured surface, and what figures lie on."""
+COLOUR_VARIABLES = {
+    ON_COLOUR: "on-colour",
+    CARD: "card",
+    INK: "ink",
+    SOFT: "soft",
+    FAINT: "line",
+} | {value: name for name, value in PALETTE.items()}
 """The name of the CSS variable that stands for each colour on the page."""
 
 _PROTOCOL_COLOURS = {
@@ -52,8 +57,8 @@ _MESSAGE_COLOURS = {
     "membership": "vermilion",
     "ack": "sky",
 }
-_SECOND_COLOURS = ("sky", "vermilion", "yellow", "purple", "grey")
-_SWEEP_COLOURS = ("blue", "vermilion", "green", "purple", "orange", "sky", "yellow", "grey")
+_SECOND_COLOURS = ("vermilion", "green", "purple", "orange", "sky", "yellow", "blue", "grey")
+_DASHES, _DOTS = (0, (4, 2)), (0, (1, 1.6))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 
 _RC: Any = {
@@ -94,24 +99,43 @@ class Stroke(NamedTuple):
 def strokes(arms: Sequence[Arm]) -> dict[str, Stroke]:
     """By label. Arms that differ only in churn share a colour; so does nothing else."""
     both = len({arm.has_churn for arm in arms}) > 1
-    sweep = len({arm.protocol for arm in arms}) == 1 and len({_kind(arm) for arm in arms}) > 1
+    usual = {_colour(arm) for arm in arms}
+    spare = iter(name for name in _SECOND_COLOURS if name not in usual)
     colours: dict[str, str] = {}
-    spare = iter(_SWEEP_COLOURS if sweep else _SECOND_COLOURS)
     for arm in arms:
         if _kind(arm) not in colours:
-            wanted = next(spare, "grey") if sweep else _colour(arm)
-            taken = set(colours.values())
-            while wanted in taken and (other := next(spare, None)):
-                wanted = other
-            colours[_kind(arm)] = wanted
+            wanted = _colour(arm)
+            taken = wanted in colours.values()
+            colours[_kind(arm)] = next(spare, "grey") if taken else wanted
     kinds = list(colours)
     found = {}
     for arm in arms:
-        line: Any = "-" if arm.has_churn or not both else (0, (4, 2))
-        line = line if arm.is_complete else (0, (1, 1.6))
+        line: Any = "-" if arm.has_churn or not both else _DASHES
+        line = line if arm.is_complete else _DOTS
         marker = _MARKERS[kinds.index(_kind(arm)) % len(_MARKERS)]
         found[arm.label] = Stroke(PALETTE[colours[_kind(arm)]], line, marker)
     return found
+
+
+def legend_of_arms(axes: Any, arms: Sequence[Arm]) -> None:
+    """One line for each colour; where dashes mean no churn, that is said once for all."""
+    from matplotlib.lines import Line2D
+
+    pairs = [(arm.label, strokes(arms)[arm.label]) for arm in arms]
+    without = re.compile(r"(, |^)(no churn|churn( \([^)]*\))?)(?=,|$)")
+    named = {without.sub("", label).removeprefix(", "): stroke.colour for label, stroke in pairs}
+    if len(named) == len(pairs):  # no two share a line
+        handles = [
+            Line2D([], [], color=stroke.colour, ls=stroke.line, lw=1.8, label=label)
+            for label, stroke in pairs
+        ]
+    else:
+        handles = [Line2D([], [], color=c, lw=1.8, label=name) for name, c in named.items() if name]
+        handles += [
+            Line2D([], [], color=SOFT, ls=line, lw=1.8, label=name)
+            for name, line in (("with churn", "-"), ("without", _DASHES))
+        ]
+    legend(axes, handles=handles)
 
 
 def message_colours(names: Sequence[str]) -> dict[str, str]:
@@ -164,7 +188,7 @@ def legend(axes: Any, *, ncols: int | None = None, **options: Any) -> None:
         ncols = ncols or (1 if sum(sorted(map(len, labels))[-2:]) > 56 else 2)
         figure = axes.get_figure()
         width, height = figure.get_size_inches()
-        figure.set_size_inches(width, height + 0.19 * math.ceil(len(labels) / ncols))
+        figure.set_size_inches(width, height + 0.17 * math.ceil(len(labels) / ncols))
         axes.legend(
             handles=handles,
             loc="lower left",

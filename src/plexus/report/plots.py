@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from plexus.errors import PlexusError
 from plexus.metrics import words
+from plexus.metrics.tables import Columns
 from plexus.report.arms import Arm, common_metric
+from plexus.report.bars import bars_of_messages
 from plexus.report.comparison import Judge
 from plexus.report.look import (
-    ON_COLOUR,
-    PALETTE,
+    CARD,
     SOFT,
     legend,
-    message_colours,
+    legend_of_arms,
     panel,
     strokes,
     styled,
@@ -25,6 +26,8 @@ from plexus.report.series import Axis, curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+__all__ = ["bars_of_messages", "curves", "durations_s", "online_and_views", "round_durations"]
 
 X_LABELS = {
     "simulated_h": "simulated time [h]",
@@ -50,12 +53,12 @@ def curves(
     metric = metric or judged_by
     with styled():
         figure, axes = panel()
-        drawn = 0
+        drawn = []
         for arm in arms:
             found = curve(arm, x, metric, judge)
             if found is None:
                 continue
-            drawn += 1
+            drawn.append(arm)
             stroke = strokes(arms)[arm.label]
             few = len(found.x) < 12
             axes.plot(
@@ -78,65 +81,8 @@ def curves(
         _dress_curves(axes, x, metric, log)
         if reference is not None:
             _refer(axes, *reference, higher_is_better)
-        legend(axes)
+        legend_of_arms(axes, drawn)
     return figure
-
-
-def bars_of_messages(arms: Sequence[Arm], of: Literal["bytes", "count"] = "bytes") -> Figure:
-    """The share of each type of message in the bytes (or the number of messages) that an arm sends."""
-    shares = [(arm.label, *_shares(arm, of)) for arm in arms]
-    heaviest: dict[str, float] = {}
-    for _, parts, _ in shares:
-        for name, share in parts.items():
-            heaviest[name] = max(heaviest.get(name, 0.0), share)
-    if not heaviest:
-        raise PlexusError("no messages were counted: the runs did not end")
-    names = sorted(heaviest, key=lambda name: -heaviest[name])
-    colours = message_colours(names)
-    with styled():
-        figure, axes = panel(height=0.75 + 0.5 * len(arms))
-        for row, (label, parts, total) in enumerate(shares):
-            left = 0.0
-            for name in names:
-                share = 100 * parts.get(name, 0.0)
-                axes.barh(row, share, left=left, height=0.46, color=colours[name])
-                if share > 7:
-                    _write_inside(axes, left + share / 2, row, f"{share:.3g} %")
-                left += share
-            text = words.size(total) if of == "bytes" else words.whole(round(total))
-            above = {"textcoords": "offset points", "va": "bottom", "fontsize": 9}
-            axes.annotate(label, (0, row - 0.23), (0, 2), **above)
-            axes.annotate(text, (100, row - 0.23), (0, 2), ha="right", color=SOFT, **above)
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
-        axes.set_ylim(len(arms) - 0.6, -0.75)
-        axes.set_xlim(0, 100)
-        axes.grid(visible=False)
-        axes.xaxis.set_major_formatter("{x:g} %")
-        axes.set_xlabel("share of all bytes sent" if of == "bytes" else "share of all messages")
-        _legend_of_messages(axes, names, colours)
-    return figure
-
-
-def _write_inside(axes: Any, x: float, row: int, text: str) -> None:
-    axes.text(x, row + 0.01, text, ha="center", va="center", fontsize=8, color=ON_COLOUR)
-
-
-def _legend_of_messages(axes: Any, names: Sequence[str], colours: dict[str, str]) -> None:
-    from matplotlib.patches import Patch
-
-    handles = [Patch(color=colours[name], label=name) for name in names]
-    legend(axes, handles=handles, ncols=min(4, len(names)), handleheight=0.8)
-
-
-def _shares(arm: Arm, of: str) -> tuple[dict[str, float], float]:
-    """By type of message, its share; and the whole, the mean over seeds."""
-    sums: dict[str, float] = {}
-    for run in arm.runs:
-        for name, traffic in run.result.messages.items() if run.result else ():
-            sums[name] = sums.get(name, 0.0) + getattr(traffic, of) / len(arm.runs)
-    total = sum(sums.values())
-    return {name: value / total for name, value in sums.items() if value}, total
 
 
 def round_durations(arms: Sequence[Arm]) -> Figure:
@@ -187,16 +133,21 @@ def durations_s(arm: Arm) -> np.ndarray:
 
 
 def online_and_views(arms: Sequence[Arm]) -> Figure:
-    """How many nodes are online, and how many the views of those nodes believe to be."""
+    """How many nodes are online, and how many the views of those nodes believe to be.
+
+    Who is online when depends on the seed: one is shown, the first.
+    """
     with styled():
         figure, axes = panel()
-        several = len(arms) > 1
         found = strokes(arms)
         for arm in arms:
-            name = f"{arm.label}: " if several else ""
-            colour = found[arm.label].colour if several else PALETTE["blue"]
-            _draw_online(axes, arm, f"{name}online", colour if several else SOFT)
-            _draw_views(axes, arm, f"{name}mean of their views", colour)
+            name = f"{arm.label}: " if len(arms) > 1 else ""
+            views = arm.runs[0].tables.get("views")
+            if views:
+                _draw_views(
+                    axes, views, found[arm.label].colour, f"{name}in the mean of their views"
+                )
+        _draw_online(axes, arms)
         if not axes.lines:
             raise PlexusError("neither online nodes nor views were recorded")
         axes.set_xlabel(X_LABELS["simulated_h"])
@@ -207,23 +158,25 @@ def online_and_views(arms: Sequence[Arm]) -> Figure:
     return figure
 
 
-def _draw_online(axes: Any, arm: Arm, label: str, colour: str) -> None:
-    for run in arm.runs[:1]:  # which nodes are online depends on the seed: one is shown
-        online = run.tables.get("online") or run.tables.get("views")
-        if online:
-            hours = online["simulated_s"] / 3600
-            axes.step(hours, online["online"], where="post", color=colour, lw=1, label=label)
+def _draw_online(axes: Any, arms: Sequence[Arm]) -> None:
+    """A grey mountain for each that differs from the others."""
+    seen = set()
+    for arm in arms:
+        tables = arm.runs[0].tables
+        online = tables.get("views") or tables.get("online")
+        if online and (key := (arm.seeds[0], arm.has_churn)) not in seen:
+            seen.add(key)
+            hours, count = online["simulated_s"] / 3600, online["online"]
+            label = "online" if len(seen) == 1 else f"online ({arm.label})"
+            axes.fill_between(hours, count, step="post", color=SOFT, alpha=0.14, linewidth=0)
+            axes.step(hours, count, where="post", color=SOFT, linewidth=0.8, label=label)
 
 
-def _draw_views(axes: Any, arm: Arm, label: str, colour: str) -> None:
-    for run in arm.runs[:1]:
-        views = run.tables.get("views")
-        if views:
-            hours = views["simulated_s"] / 3600
-            axes.plot(hours, views["mean_view"], color=colour, lw=1.8, label=label)
-            axes.fill_between(
-                hours, views["min_view"], views["max_view"], color=colour, alpha=0.18, linewidth=0
-            )
+def _draw_views(axes: Any, views: Columns, colour: str, label: str) -> None:
+    hours = views["simulated_s"] / 3600
+    axes.plot(hours, views["mean_view"], color=colour, linewidth=1.4, label=label)
+    low, high = views["min_view"], views["max_view"]
+    axes.fill_between(hours, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
 def _dress_curves(axes: Any, x: Axis, metric: str, log: bool) -> None:
@@ -261,4 +214,6 @@ def _refer(axes: Any, value: float, name: str, higher_is_better: bool) -> None:
         va="bottom" if higher_is_better else "top",
         fontsize=8.5,
         color=SOFT,
+        zorder=6,
+        bbox={"facecolor": CARD, "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
     )

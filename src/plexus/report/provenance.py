@@ -16,6 +16,8 @@ from plexus.report import naming
 from plexus.report.arms import Arm, is_complete, reached_h
 from plexus.report.document import Cell, Section, Table
 
+LONGEST_TABLE = 12
+"""Rows; a longer list of runs is shown on demand."""
 LONGEST_NAME = 80
 """Of a file, in characters: a label may be longer than a file system allows."""
 
@@ -29,7 +31,7 @@ def subtitle(runs: Sequence[Run]) -> str:
     facts = [
         ", ".join(map(naming.protocol, names)),
         ", ".join(tasks),
-        f"{' and '.join(map(words.whole, nodes))} nodes",
+        f"{' to '.join(map(words.whole, dict.fromkeys((nodes[0], nodes[-1]))))} nodes",
         f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}",
         f"{len(runs)} runs" if len(runs) > 1 else "1 run",
     ]
@@ -74,13 +76,13 @@ def _runs_table(arms: Sequence[Arm]) -> Table:
                     state,
                     found.rounds if found else None,
                     found.digest if found else None,
-                    found.weights_hash if found else None,
+                    (found.weights_hash or None) if found else None,
                     str(run.versions.get("spec_digest", "–")),
                     str(run.versions.get("started", "–")),
                 )
             )
     columns = ("Arm", "Seed", "State", "Rounds", "Digest", "Weights", "Spec", "Started")
-    return Table("runs", "Runs", columns, tuple(rows))
+    return Table("runs", "Runs", columns, tuple(rows), folded=len(rows) > LONGEST_TABLE)
 
 
 def _settings_table(arms: Sequence[Arm]) -> Table:
@@ -111,9 +113,7 @@ def _repeat(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
         spec = {"name": name, "seed": arm.seeds[0], **arm.spec}
         write_text(specs / f"{name}.toml", toml.dumps(spec))
         path = shlex.quote(f"{folder.name}/specs/{name}.toml")
-        lines += [
-            f"plexus run {path} --seed {seed} --out repeated/{name}-{seed}" for seed in arm.seeds
-        ]
+        lines += _commands(path, name, arm.seeds)
         blocks.append(
             f"<details><summary>{escape(name)}.toml <small>({escape(arm.label)})</small></summary>"
             f"<pre><code>{escape(toml.dumps(spec))}</code></pre></details>"
@@ -127,6 +127,13 @@ def _repeat(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
         "<p>Each run alone, in the folder of this page:</p>"
         f"<pre><code>{escape(chr(10).join(lines))}</code></pre>{''.join(blocks)}</div>"
     )
+
+
+def _commands(path: str, name: str, seeds: Sequence[int]) -> list[str]:
+    if len(seeds) == 1:
+        return [f"plexus run {path} --seed {seeds[0]} --out repeated/{name}-{seeds[0]}"]
+    each = f'plexus run {path} --seed "$seed" --out "repeated/{name}-$seed"'
+    return [f"for seed in {' '.join(map(str, seeds))}; do {each}; done"]
 
 
 def _names(arms: Sequence[Arm]) -> list[str]:
