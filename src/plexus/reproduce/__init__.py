@@ -1,5 +1,4 @@
-"""Figures and tables of the paper, at a size that fits the machine at hand."""
+"""Figures and tables of the paper, at a size that fits the machine at hand.
 
-from plexus.reproduce.reproducing import reproduce
-
-__all__ = ["reproduce"]
+Nothing is imported here: `plexus --help` looks into this package to see what there is.
+"""
