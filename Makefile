@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install quickstart test test-live test-fast check format clean
+.PHONY: help install quickstart test test-live test-fast check docs format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -32,6 +32,10 @@ test-live: install  ## sessions of live peers on this machine: fleets, chaos, in
 
 test-fast: install  ## no training, no processes: under a minute
 	$(BIN)/pytest -n auto -q -m 'not slow' --ignore=tests/learn --ignore=tests/live --ignore=tests/session --ignore=tests/baselines
+
+docs: install  ## the documentation site, strict, into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "read it: site/index.html"
 
 format: install  ## apply ruff's formatting and safe fixes
 	$(BIN)/ruff check --fix .
