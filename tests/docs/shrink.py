@@ -8,8 +8,10 @@ TINY = [
     (r"make quickstart", "plexus run experiments/quickstart.toml --out runs/quickstart --force"),
     (
         r"plexus run (experiments/quickstart|examples/[\w-]+|wine/session|mytask/session)\.toml",
-        r"plexus run \1.toml --set hours=0.1 --set nodes=12 --checkpoint-every 0",
+        r"plexus run \1.toml --set hours=0.1 --set nodes=12",
     ),
+    (r"--out runs/quickstart", "--out runs/quickstart --checkpoint-every 0"),  # to be resumed
+    (r"for seed in 1 2 3;", "for seed in 1;"),
     (r"--set nodes=500", "--set nodes=20"),
     (
         r"plexus bench protocol --nodes \d+ --hours 1",

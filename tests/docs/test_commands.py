@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,8 +52,12 @@ WINE = "alcohol,acid,colour,cultivar,estate\n" + "".join(
 
 
 @pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder like a clone of the repository, with the files that pages speak of."""
+def clone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder like a clone of the repository, with the files that pages speak of.
+
+    Its path is short: those of a peer's sockets may not be long.
+    """
+    tmp_path = Path(tempfile.mkdtemp(prefix="plexus-"))
     for folder in ("experiments", "examples"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     (tmp_path / "docs" / "figures").mkdir(parents=True)
@@ -69,6 +74,8 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = list(sys.path)
     yield tmp_path
     sys.path[:] = path
+    monkeypatch.undo()
+    shutil.rmtree(tmp_path)
 
 
 @pytest.mark.slow
@@ -158,7 +165,7 @@ def check_options(command: str) -> None:
         context = click.Context(at, info_name=word, parent=context)
     assert at is not None
     known = {option for each in at.params for option in each.opts} | {"--help"}
-    shown = {word for word in re.findall(r"(?<=\s)--[a-z-]+", command)}
+    shown = set(re.findall(r"(?<=\s)--[a-z-]+", command))
     assert shown <= known, f"{command}: {shown - known} is no option"
 
 
