@@ -6,17 +6,18 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from plexus import __version__, lazy
-from plexus.errors import PlexusError
+from plexus.errors import Interrupted, PlexusError
 from plexus.lazygroup import LazyGroup
 
 if TYPE_CHECKING:
+    from plexus.dashboard.watching import Page
     from plexus.metrics.result import ProtocolBench, Result
     from plexus.spec import ExperimentSpec
 
@@ -36,14 +37,14 @@ NO_COLOR=1 turns colours off; without a terminal there are none. `plexus COMMAND
 """
 
 
-class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctrl-C)
-    """The command stopped early because it was told to; its text says how far it came."""
-
-
 @click.group(
     cls=LazyGroup,
     elsewhere={
         "completion": ("plexus.completion:completion", "Let your shell complete commands."),
+        "dashboard": (
+            "plexus.dashboard.commands:dashboard",
+            "Look at runs and live fleets in a browser.",
+        ),
         "data": ("plexus.data.commands:data", "Fetch and check data sets."),
         "doctor": ("plexus.doctor:doctor", "Check this machine."),
         "export": ("plexus.live.commands:export", "Write a peer's newest model to a file."),
@@ -53,6 +54,10 @@ class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctr
         "report": (
             "plexus.report.commands:report",
             "Write a page about runs: figures, tables, how to repeat them.",
+        ),
+        "reproduce": (
+            "plexus.reproduce.commands:reproduce",
+            "Figures and tables of the paper, on one page.",
         ),
         "session": ("plexus.live.commands:session", "Found a session and admit nodes to it."),
         "new": ("plexus.learn.commands:new", "Write the beginnings of a task of your own."),
@@ -127,6 +132,7 @@ def cli(context: click.Context) -> None:
     help="Go on with the run in DIR from its checkpoint. Takes the place of SPEC.toml.",
 )
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's files into the directory.")
+@click.option("--watch", is_flag=True, help="Open the dashboard of the run in a browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option(
     "--json-lines",
@@ -143,6 +149,7 @@ def run(
     force: bool,
     resume: Path | None,
     tensorboard: bool,
+    watch: bool,
     as_json: bool,
     json_lines: bool,
     quiet: bool,
@@ -171,14 +178,29 @@ def run(
             _note(f"the earlier run in {out} is now {moved}", quiet)
     machinery["checkpoint_every_s"] = 60 * machinery.pop("checkpoint_every")
     extras: dict[str, Any] = {"resume": resume is not None}
-    with trackers(out, tensorboard=tensorboard, json_lines=json_lines) as listen:
+    with (
+        _watching(out, watch, quiet) as page,
+        trackers(out, tensorboard=tensorboard, json_lines=json_lines) as listen,
+    ):
         if listen is not None:
             extras["listen"] = listen
         result, reached = _simulate(spec, base_dir, out, quiet, machinery, extras)
-    _draw(out, quiet)
-    _show(spec, result, as_json or json_lines, quiet)
+        _draw(out, quiet)
+        _show(spec, result, as_json or json_lines, quiet)
+        if page is not None and not result.interrupted:
+            page.linger()
     if result.interrupted:
         raise Interrupted(f"interrupted {reached}; what there is, is in {out}")
+
+
+def _watching(out: Path, watch: bool, quiet: bool) -> AbstractContextManager[Page | None]:
+    """The dashboard beside the run, if somebody wants it."""
+    if not watch:
+        return nullcontext()
+    beside: AbstractContextManager[Page] = lazy.load("plexus.dashboard.watching:watching")(
+        out, quiet=quiet
+    )
+    return beside
 
 
 def _simulate(

@@ -15,6 +15,7 @@ from plexus.metrics.recorder import Listener
 from plexus.metrics.result import Engine, Evaluations, Result, Traffic, Trainings
 from plexus.metrics.store import RunDirectory
 from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.recording import Recording
 from plexus.sim.own import find
 from plexus.sim.setting import Setting
 from plexus.sim.setup import simulated_session
@@ -104,7 +105,11 @@ class Session:
             graceful_share=spec.traces.graceful_share,
             base_dir=base_dir,
         )
-        self._runtime, self._cast = simulated_session(entry, parameters, setting, self._on_fact)
+        self._recording = Recording(self._recorder, self._until_s)
+        self._runtime, self._cast = simulated_session(
+            entry, parameters, setting, self._on_fact, self._recording
+        )
+        self._recording.begin(self._cast, setting.training_s)
         self._evaluation = learning.judge(entry, spec.evaluation, self._runtime, self._recorder)
 
     @property
@@ -134,6 +139,7 @@ class Session:
             if now_s % ONLINE_EVERY_S == 0:
                 runtime.run(now_s)
                 self._look_around(now_s)
+                self._recording.look(now_s, runtime)
             now_s = min(STEP_S * (now_s // STEP_S + 1), evaluation.next_s, self._until_s)
             runtime.run(now_s)
             if now_s == evaluation.next_s:
@@ -178,6 +184,7 @@ class Session:
                 timed_out=fact.timed_out,
                 waited_s=fact.waited_s,
             )
+        self._recording.on_fact(now_s, node, fact)
         self._evaluation.on_fact(node, fact)
 
     def _result(self, interrupted: bool, wall_s: float, cpu_s: float) -> Result:

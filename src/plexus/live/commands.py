@@ -229,7 +229,7 @@ def peer_config(
         listen=addresses.resolve(listen),
         advertise=None if dial_only else resolved(advertise),
         dial_only=dial_only,
-        join=[addresses.resolve(each) for each in join],
+        join=[address for each in join for address in addresses.resolve_all(each)],
         at_least=at_least,
         bandwidth_bytes_per_s=bandwidth,
         evaluate_every=spec.evaluation.every_rounds,
@@ -340,8 +340,9 @@ def fleet_run(spec_file: Path, overrides: tuple[str, ...], as_json: bool, **opti
     from plexus.live.words import fleet_table
     from plexus.spec import load_spec
 
-    config = FleetConfig(**options)
-    result = asyncio.run(run_fleet(load_spec(spec_file, overrides), spec_file.parent, config))
+    spec = load_spec(spec_file, overrides)
+    _plexus_parameters(spec_file, spec)
+    result = asyncio.run(run_fleet(spec, spec_file.parent, FleetConfig(**options)))
     if as_json:
         click.echo(msgspec.json.encode(result))
     else:

@@ -66,9 +66,10 @@ class NodeResult(Struct, frozen=True, kw_only=True):
     received_bytes: int
     starts: int
     errors: int
-    exit_status: int | None
-    last_words: str = ""
-    """What it said when it ended by itself."""
+    exit_status: int
+    """0, or what it ended with when nobody had told it to end, or otherwise than it should have."""
+    last_words: str
+    """What it said last outside its log."""
 
 
 class FleetResult(Struct, frozen=True, kw_only=True):
@@ -151,7 +152,7 @@ class Member:
             starts=self.starts,
             errors=log.errors,
             exit_status=self.unexpected[0] if self.unexpected else 0,
-            last_words=log.last_words if self.unexpected else "",
+            last_words=log.last_words,
         )
 
 
@@ -266,13 +267,14 @@ async def run_fleet(spec: ExperimentSpec, base_dir: Path, config: FleetConfig) -
             churn = None
             fleet.wait_for_all()
             await asyncio.gather(*(member.start() for member in fleet.members))
-        await _watch(fleet, config, churn, began)
+        await _watch(fleet, config, churn)
     finally:
         await fleet.close()
     return _result(fleet, time.monotonic() - began)
 
 
-async def _watch(fleet: Fleet, config: FleetConfig, churn: Churn | None, began: float) -> None:
+async def _watch(fleet: Fleet, config: FleetConfig, churn: Churn | None) -> None:
+    began = time.monotonic()
     while time.monotonic() - began < config.seconds:
         await asyncio.sleep(TICK_S)
         for member in fleet.members:

@@ -202,7 +202,12 @@ class Run:
     result: Result | None
     """None where the run did not come to its end."""
     tables: dict[str, Columns]
-    """Numpy columns by table; a table without rows has no columns."""
+    """Numpy columns by table; a table without rows has no columns. See `detail` for the large ones."""
+
+    def detail(self, table: str) -> Columns:
+        """The columns of any table, read now."""
+        with named(self.path):
+            return read(self.path / f"{table}.csv")
 
     @property
     def metrics(self) -> Frame:
@@ -243,11 +248,22 @@ def load_run(path: Path | str) -> Run:
         spec_digest_of(path)
         return Run(
             path=path,
-            spec=tomllib.loads((path / SPEC).read_text(encoding="utf-8")),
+            spec=_spec(path / SPEC),
             versions=msgspec.json.decode((path / VERSIONS).read_bytes()),
             result=_result(path / RESULT),
-            tables={table: read(path / f"{table}.csv") for table in TABLES},
+            tables={
+                name: read(path / f"{name}.csv")
+                for name, table in TABLES.items()
+                if not table.is_detail
+            },
         )
+
+
+def _spec(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # not TOML, or not text
+        raise PlexusError(f"{path}: {error}") from None
 
 
 def _result(path: Path) -> Result | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,7 @@ class Arm:
 
 
 def group(runs: Iterable[Run]) -> list[Arm]:
-    """The arms that these runs make, in the order in which they are first met, ours first.
+    """The arms that these runs make, ours first.
 
     A run that did not come to its end is an arm of its own: it is shown, and mixed with nothing.
     """
@@ -127,4 +128,11 @@ def _labelled(groups: Sequence[tuple[Run, ...]]) -> list[Arm]:
         if not is_complete(runs[0]):
             label += f", seed {runs[0].spec['seed']}, unfinished ({reached_h(runs[0]):.1f} h)"
         arms.append(Arm(label, runs, runs[0].spec["protocol"]["name"] == "plexus"))
-    return sorted(arms, key=lambda arm: (not arm.is_complete, not arm.is_ours))
+    return sorted(arms, key=_place)
+
+
+def _place(arm: Arm) -> tuple[Any, ...]:
+    """Ours first, then the baselines; s = 5 before s = 10; what did not end comes last."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", re.sub(r"(?<=\d),(?=\d)", "", arm.label))
+    natural = [(float(part), "") if at % 2 else (0.0, part) for at, part in enumerate(parts)]
+    return not arm.is_complete, naming.rank(arm.protocol), natural

@@ -35,8 +35,13 @@ def over_seeds(values: Sequence[float], write: Callable[[float], str]) -> Quanti
     spread = statistics.stdev(values)
     bare, _, unit = write(mean).partition(" ")
     decimals = len(bare.partition(".")[2])
-    scale = 100 if unit == "%" else 1
-    return Quantity(f"{bare} ± {scale * spread:,.{decimals}f} {unit}".rstrip(), mean, spread)
+    # The text may be in another unit than the value (percent, kB), by a power of ten: the spread follows.
+    shown = float(bare.replace(",", ""))
+    scale = 10.0 ** round(math.log10(shown / mean)) if mean and shown else 1.0
+    around = f"{scale * spread:,.{decimals}f}"
+    if spread and not float(around.replace(",", "")):  # seeds differ, be it ever so little
+        around = f"{scale * spread:.1g}"
+    return Quantity(f"{bare} ± {around} {unit}".rstrip(), mean, spread)
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
     """What the reader has to know to read it."""
+    folded: bool = False
+    """Whether the page shows it only on demand."""
 
     def __post_init__(self) -> None:
         for row in self.rows:

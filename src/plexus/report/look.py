@@ -6,6 +6,8 @@ serves the light and the dark theme; in PNG and PDF files they are what they are
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,20 +30,35 @@ PALETTE = {
     "yellow": "#c9b800",  # a little darker than theirs, which vanishes on white
     "grey": "#7b8794",
 }
-COLOUR_VARIABLES = {INK: "ink", SOFT: "soft", FAINT: "line"} | {
-    value: name for name, value in PALETTE.items()
-}
+ON_COLOUR, CARD = "#fffffe", "#fffffd"
+"""Text on a coloured surface, and what figures lie on."""
+COLOUR_VARIABLES = {
+    ON_COLOUR: "on-colour",
+    CARD: "card",
+    INK: "ink",
+    SOFT: "soft",
+    FAINT: "line",
+} | {value: name for name, value in PALETTE.items()}
 """The name of the CSS variable that stands for each colour on the page."""
 
 _PROTOCOL_COLOURS = {
     "plexus": "blue",
-    "gossip": "vermilion",
+    "gossip": "orange",
     "dpsgd": "green",
-    "epidemic": "purple",
+    "dpsgd regular": "purple",
+    "epidemic": "vermilion",
     "fedavg": "grey",
 }
-_SECOND_COLOURS = ("orange", "sky", "purple", "yellow")
-_SWEEP_COLOURS = ("blue", "vermilion", "green", "purple", "orange", "sky", "yellow", "grey")
+_MESSAGE_COLOURS = {
+    "model": "blue",
+    "view": "orange",
+    "ping": "green",
+    "pong": "purple",
+    "membership": "vermilion",
+    "ack": "sky",
+}
+_SECOND_COLOURS = ("vermilion", "green", "purple", "orange", "sky", "yellow", "blue", "grey")
+_DASHES, _DOTS = (0, (4, 2)), (0, (1, 1.6))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 
 _RC: Any = {
@@ -62,7 +79,7 @@ _RC: Any = {
     "xtick.minor.size": 0,
     "ytick.minor.size": 0,
     "legend.frameon": False,
-    "legend.fontsize": 9,
+    "legend.fontsize": 8.5,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "svg.fonttype": "none",
@@ -82,24 +99,57 @@ class Stroke(NamedTuple):
 def strokes(arms: Sequence[Arm]) -> dict[str, Stroke]:
     """By label. Arms that differ only in churn share a colour; so does nothing else."""
     both = len({arm.has_churn for arm in arms}) > 1
-    sweep = len({arm.protocol for arm in arms}) == 1 and len({_kind(arm) for arm in arms}) > 1
+    usual = {_colour(arm) for arm in arms}
+    spare = iter(name for name in _SECOND_COLOURS if name not in usual)
     colours: dict[str, str] = {}
-    spare = iter(_SWEEP_COLOURS if sweep else _SECOND_COLOURS)
     for arm in arms:
         if _kind(arm) not in colours:
-            wanted = next(spare, "grey") if sweep else _PROTOCOL_COLOURS.get(arm.protocol, "sky")
-            taken = set(colours.values())
-            while wanted in taken and (other := next(spare, None)):
-                wanted = other
-            colours[_kind(arm)] = wanted
+            wanted = _colour(arm)
+            taken = wanted in colours.values()
+            colours[_kind(arm)] = next(spare, "grey") if taken else wanted
     kinds = list(colours)
     found = {}
     for arm in arms:
-        line: Any = "-" if arm.has_churn or not both else (0, (4, 2))
-        line = line if arm.is_complete else (0, (1, 1.6))
+        line: Any = "-" if arm.has_churn or not both else _DASHES
+        line = line if arm.is_complete else _DOTS
         marker = _MARKERS[kinds.index(_kind(arm)) % len(_MARKERS)]
         found[arm.label] = Stroke(PALETTE[colours[_kind(arm)]], line, marker)
     return found
+
+
+def legend_of_arms(axes: Any, arms: Sequence[Arm]) -> None:
+    """One line for each colour; where dashes mean no churn, that is said once for all."""
+    from matplotlib.lines import Line2D
+
+    pairs = [(arm.label, strokes(arms)[arm.label]) for arm in arms]
+    without = re.compile(r"(, |^)(no churn|churn( \([^)]*\))?)(?=,|$)")
+    named = {without.sub("", label).removeprefix(", "): stroke.colour for label, stroke in pairs}
+    if len(named) == len(pairs):  # no two share a line
+        handles = [
+            Line2D([], [], color=stroke.colour, ls=stroke.line, lw=1.8, label=label)
+            for label, stroke in pairs
+        ]
+    else:
+        handles = [Line2D([], [], color=c, lw=1.8, label=name) for name, c in named.items() if name]
+        handles += [
+            Line2D([], [], color=SOFT, ls=line, lw=1.8, label=name)
+            for name, line in (("with churn", "-"), ("without", _DASHES))
+        ]
+    legend(axes, handles=handles)
+
+
+def message_colours(names: Sequence[str]) -> dict[str, str]:
+    """By type of message, in every figure the same."""
+    known = {name: PALETTE[colour] for name, colour in _MESSAGE_COLOURS.items()}
+    spare = [PALETTE[name] for name in ("yellow", "grey", "sky")]
+    others = sorted(set(names) - set(known))
+    return known | {name: spare[at % len(spare)] for at, name in enumerate(others)}
+
+
+def _colour(arm: Arm) -> str:
+    """The usual colour of a protocol; D-PSGD has one for each of the paper's two topologies."""
+    regular = arm.runs[0].spec["protocol"].get("topology") == "regular"
+    return _PROTOCOL_COLOURS.get(f"{arm.protocol} regular" if regular else arm.protocol, "sky")
 
 
 def _kind(arm: Arm) -> str:
@@ -121,7 +171,7 @@ def styled() -> Iterator[None]:
         yield
 
 
-def panel(width: float = 5.4, height: float = 3.6) -> tuple[Figure, Any]:
+def panel(width: float = 5.0, height: float = 3.2) -> tuple[Figure, Any]:
     """A figure with one panel; call it inside `styled`."""
     from matplotlib.figure import Figure
 
@@ -129,15 +179,24 @@ def panel(width: float = 5.4, height: float = 3.6) -> tuple[Figure, Any]:
     return figure, figure.subplots()
 
 
-def legend(axes: Any, entries: int, **options: Any) -> None:
-    """Above the panel, where it covers nothing; a single entry needs none."""
-    if entries > 1:
+def legend(axes: Any, *, ncols: int | None = None, **options: Any) -> None:
+    """Above the panel, where it covers nothing: the figure grows by its lines."""
+    handles, labels = axes.get_legend_handles_labels()
+    handles = options.pop("handles", handles)
+    labels = [handle.get_label() for handle in handles]
+    if handles:
+        ncols = ncols or (1 if sum(sorted(map(len, labels))[-2:]) > 56 else 2)
+        figure = axes.get_figure()
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width, height + 0.17 * math.ceil(len(labels) / ncols))
         axes.legend(
+            handles=handles,
             loc="lower left",
             bbox_to_anchor=(-0.02, 1.0),
-            ncols=2,
-            borderaxespad=0.2,
+            ncols=ncols,
+            borderaxespad=0.4,
             handlelength=1.8,
             columnspacing=1.4,
+            labelspacing=0.35,
             **options,
         )

@@ -44,6 +44,11 @@ def protocol(name: str) -> str:
     return PROTOCOLS.get(name, name)
 
 
+def rank(name: str) -> int:
+    """The place of a protocol among others: ours first, then in the order of the paper."""
+    return [*PROTOCOLS, name].index(name)
+
+
 def task(name: str) -> str:
     """A task as its authors write it."""
     return TASKS.get(name, name)
@@ -57,8 +62,18 @@ def availability(value: str) -> str:
 
 
 def labels(settings: Sequence[Setting]) -> list[str]:
-    """A name for each setting that tells it from the others, as short as that allows."""
+    """A name for each setting that tells it from the others, as short as that allows.
+
+    How often models are measured is not said, unless nothing else sets two settings apart.
+    """
     flat = [flatten(each) for each in settings]
+    shown = [{k: v for k, v in each.items() if not k.startswith("evaluation.")} for each in flat]
+    # Runs of one setting may be listed apart (those that did not end), and then share a name.
+    differ = len({repr(each) for each in flat}) > len({repr(each) for each in shown})
+    return _labels(flat if differ else shown)
+
+
+def _labels(flat: Sequence[Mapping[str, Any]]) -> list[str]:
     everywhere = _varying(flat, inside_protocol=False)
     one_protocol = len({each["protocol.name"] for each in flat}) == 1
     named = []
@@ -115,7 +130,10 @@ def _words(key: str, value: Any) -> str:
         return task(str(value))
     if key in _SHORT:
         return _SHORT[key].format(value_words(value))
-    return f"{key.rpartition('.')[2].replace('_', ' ')} {value_words(value)}"
+    name, text = key.rpartition(".")[2], value_words(value)
+    if name.endswith("_s"):
+        name, text = name.removesuffix("_s"), text if value is None else f"{text} s"
+    return f"{name.replace('_', ' ')} {text}"
 
 
 def value_words(value: Any) -> str:

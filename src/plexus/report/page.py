@@ -16,26 +16,34 @@ from plexus.errors import PlexusError
 from plexus.metrics.files import named, write_text
 from plexus.metrics.store import Run
 from plexus.report import provenance, svg
-from plexus.report.document import Picture, Section, Table, text_of
+from plexus.report.arms import Arm, group
+from plexus.report.document import Cell, Picture, Section, Table, text_of
 from plexus.report.files import is_numeric, write_picture, write_table
 
 _ID = re.compile(r"[a-z][a-z0-9-]*")
 
 
 def write_report(
-    out: Path, title: str, sections: Sequence[Section], runs: Sequence[Run], command: str | None
+    out: Path,
+    title: str,
+    sections: Sequence[Section],
+    runs: Sequence[Run],
+    command: str | None,
+    arms: Sequence[Arm] | None = None,
 ) -> None:
     """Write the page to `out`, and its files to the folder `<stem>-files` beside it.
 
-    `command` is what made all of this, for a reader who wants to do so again.
+    `command` is what made all of this, for a reader who wants to do so again. `arms` are the runs as they
+    are to be listed; without them they are grouped and named by their settings.
     """
     folder = out.with_name(f"{out.stem}-files")
     with named(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    everything = [*sections, provenance.section(runs)]
+    arms = group(runs) if arms is None else arms
+    everything = [*sections, provenance.section(arms)]
     _require_ids(everything)
     parts = [_section(each, folder) for each in sections]
-    parts.append(_section(everything[-1], folder, provenance.ending(runs, folder, command)))
+    parts.append(_section(everything[-1], folder, provenance.ending(arms, folder, command)))
     body = "\n".join(parts)
     write_text(out, _page(title, provenance.subtitle(runs), everything, body))
 
@@ -126,6 +134,9 @@ def _prose(text: str) -> str:
 
 
 def _picture(picture: Picture, folder: Path) -> str:
+    # The parts of a figure find their places once, not again for each of its three formats.
+    picture.figure.draw_without_rendering()
+    picture.figure.set_layout_engine("none")
     links = _links(folder, write_picture(folder, picture))
     wide = ' class="wide"' if picture.figure.get_figwidth() > 7 else ""
     paper = (
@@ -147,23 +158,30 @@ def _table(table: Table, folder: Path) -> str:
     )
     rows = "\n".join(
         "<tr>"
-        + "".join(
-            f"<td {kind}>{escape(text_of(cell))}</td>"
-            for cell, kind in zip(row, kinds, strict=True)
-        )
+        + "".join(f"<td {kind}>{_cell(cell)}</td>" for cell, kind in zip(row, kinds, strict=True))
         + "</tr>"
         for row in table.rows
     )
     note = f'<p class="note">{_prose(table.note)}</p>' if table.note else ""
+    title = f"<h3>{escape(table.title)}</h3>"
+    opening, closing = (
+        (f"<details><summary>{title}</summary>", "</details>") if table.folded else (title, "")
+    )
     return f"""<div class="table" id="{table.id}">
-<h3>{escape(table.title)}</h3>
+{opening}
 <div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table>
 <thead><tr>{head}</tr></thead>
 <tbody>
 {rows}
 </tbody></table></div>
 {note}{links}
-</div>"""
+{closing}</div>"""
+
+
+def _cell(cell: Cell) -> str:
+    """The spread stands back behind the mean."""
+    mean, plus_minus, spread = escape(text_of(cell)).partition(" ± ")
+    return f'{mean} <span class="spread">± {spread}</span>' if plus_minus else mean
 
 
 def _links(folder: Path, names: Sequence[str]) -> str:

@@ -9,13 +9,25 @@ import numpy as np
 
 from plexus.errors import PlexusError
 from plexus.metrics import words
+from plexus.metrics.tables import Columns
 from plexus.report.arms import Arm, common_metric
+from plexus.report.bars import bars_of_messages
 from plexus.report.comparison import Judge
-from plexus.report.look import PALETTE, SOFT, legend, panel, strokes, styled
+from plexus.report.look import (
+    CARD,
+    SOFT,
+    legend,
+    legend_of_arms,
+    panel,
+    strokes,
+    styled,
+)
 from plexus.report.series import Axis, curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+__all__ = ["bars_of_messages", "curves", "durations_s", "online_and_views", "round_durations"]
 
 X_LABELS = {
     "simulated_h": "simulated time [h]",
@@ -37,15 +49,16 @@ def curves(
 
     `reference` is a value of the metric to be marked, with its name: what the paper reports, a target.
     """
-    metric = metric or common_metric(arms)[0]
+    judged_by, higher_is_better = common_metric(arms)
+    metric = metric or judged_by
     with styled():
         figure, axes = panel()
-        drawn = 0
+        drawn = []
         for arm in arms:
             found = curve(arm, x, metric, judge)
             if found is None:
                 continue
-            drawn += 1
+            drawn.append(arm)
             stroke = strokes(arms)[arm.label]
             few = len(found.x) < 12
             axes.plot(
@@ -67,49 +80,9 @@ def curves(
             raise PlexusError("nothing was evaluated")
         _dress_curves(axes, x, metric, log)
         if reference is not None:
-            _refer(axes, *reference)
-        legend(axes, drawn)
+            _refer(axes, *reference, higher_is_better)
+        legend_of_arms(axes, drawn)
     return figure
-
-
-def bars_of_messages(arms: Sequence[Arm], of: str = "bytes") -> Figure:
-    """The share of each type of message in the bytes (or the `count`) that an arm sends."""
-    shares = [(arm.label, *_shares(arm, of)) for arm in arms]
-    heaviest: dict[str, float] = {}
-    for _, parts, _ in shares:
-        for name, share in parts.items():
-            heaviest[name] = max(heaviest.get(name, 0.0), share)
-    names = sorted(heaviest, key=lambda name: -heaviest[name])
-    colours = dict(zip(names, [*PALETTE.values()] * 3, strict=False))
-    with styled():
-        figure, axes = panel(height=1.1 + 0.42 * len(arms) + 0.17 * len(names))
-        for row, (_, parts, total) in enumerate(shares):
-            left = 0.0
-            for name in names:
-                share = 100 * parts.get(name, 0.0)
-                label = name if row == 0 else None
-                axes.barh(row, share, left=left, height=0.62, color=colours[name], label=label)
-                left += share
-            text = words.size(total) if of == "bytes" else words.whole(round(total))
-            axes.annotate(text, (100, row), (5, 0), textcoords="offset points", va="center")
-        axes.set_yticks(range(len(arms)), [label for label, *_ in shares])
-        axes.invert_yaxis()
-        axes.set_xlim(0, 100)
-        axes.grid(axis="y", visible=False)
-        axes.xaxis.set_major_formatter("{x:g} %")
-        axes.set_xlabel("share of all bytes sent" if of == "bytes" else "share of all messages")
-        legend(axes, len(names))
-    return figure
-
-
-def _shares(arm: Arm, of: str) -> tuple[dict[str, float], float]:
-    """By type of message, its share; and the whole, the mean over seeds."""
-    sums: dict[str, float] = {}
-    for run in arm.runs:
-        for name, traffic in run.result.messages.items() if run.result else ():
-            sums[name] = sums.get(name, 0.0) + getattr(traffic, of) / len(arm.runs)
-    total = sum(sums.values())
-    return {name: value / total for name, value in sums.items() if value}, total
 
 
 def round_durations(arms: Sequence[Arm]) -> Figure:
@@ -142,7 +115,7 @@ def round_durations(arms: Sequence[Arm]) -> Figure:
         axes.set_ylabel("rounds that are over")
         axes.yaxis.set_major_formatter("{x:g} %")
         axes.set_ylim(0, 101)
-        legend(axes, max(drawn, 2))
+        legend(axes)
     return figure
 
 
@@ -160,43 +133,50 @@ def durations_s(arm: Arm) -> np.ndarray:
 
 
 def online_and_views(arms: Sequence[Arm]) -> Figure:
-    """How many nodes are online, and how many the views of those nodes believe to be."""
+    """How many nodes are online, and how many the views of those nodes believe to be.
+
+    Who is online when depends on the seed: one is shown, the first.
+    """
     with styled():
         figure, axes = panel()
-        several = len(arms) > 1
         found = strokes(arms)
         for arm in arms:
-            name = f"{arm.label}: " if several else ""
-            colour = found[arm.label].colour if several else PALETTE["blue"]
-            _draw_online(axes, arm, f"{name}online", colour if several else SOFT)
-            _draw_views(axes, arm, f"{name}mean of their views", colour)
+            name = f"{arm.label}: " if len(arms) > 1 else ""
+            views = arm.runs[0].tables.get("views")
+            if views:
+                _draw_views(
+                    axes, views, found[arm.label].colour, f"{name}in the mean of their views"
+                )
+        _draw_online(axes, arms)
         if not axes.lines:
             raise PlexusError("neither online nodes nor views were recorded")
         axes.set_xlabel(X_LABELS["simulated_h"])
         axes.set_ylabel("nodes")
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
-        legend(axes, 2)
+        legend(axes)
     return figure
 
 
-def _draw_online(axes: Any, arm: Arm, label: str, colour: str) -> None:
-    for run in arm.runs[:1]:  # which nodes are online depends on the seed: one is shown
-        online = run.tables.get("online") or run.tables.get("views")
-        if online:
-            hours = online["simulated_s"] / 3600
-            axes.step(hours, online["online"], where="post", color=colour, lw=1, label=label)
+def _draw_online(axes: Any, arms: Sequence[Arm]) -> None:
+    """A grey mountain for each that differs from the others."""
+    seen = set()
+    for arm in arms:
+        tables = arm.runs[0].tables
+        online = tables.get("views") or tables.get("online")
+        if online and (key := (arm.seeds[0], arm.has_churn)) not in seen:
+            seen.add(key)
+            hours, count = online["simulated_s"] / 3600, online["online"]
+            label = "online" if len(seen) == 1 else f"online ({arm.label})"
+            axes.fill_between(hours, count, step="post", color=SOFT, alpha=0.14, linewidth=0)
+            axes.step(hours, count, where="post", color=SOFT, linewidth=0.8, label=label)
 
 
-def _draw_views(axes: Any, arm: Arm, label: str, colour: str) -> None:
-    for run in arm.runs[:1]:
-        views = run.tables.get("views")
-        if views:
-            hours = views["simulated_s"] / 3600
-            axes.plot(hours, views["mean_view"], color=colour, lw=1.8, label=label)
-            axes.fill_between(
-                hours, views["min_view"], views["max_view"], color=colour, alpha=0.18, linewidth=0
-            )
+def _draw_views(axes: Any, views: Columns, colour: str, label: str) -> None:
+    hours = views["simulated_s"] / 3600
+    axes.plot(hours, views["mean_view"], color=colour, linewidth=1.4, label=label)
+    low, high = views["min_view"], views["max_view"]
+    axes.fill_between(hours, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
 def _dress_curves(axes: Any, x: Axis, metric: str, log: bool) -> None:
@@ -212,20 +192,28 @@ def _dress_curves(axes: Any, x: Axis, metric: str, log: bool) -> None:
 
 
 def _plain_log(axis: Any) -> None:
-    """Powers of ten as people write them."""
+    """Numbers as people write them: powers of ten, and steps between where there are few of those."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    steps = (1.0, 2.0, 5.0) if high < 200 * low else (1.0,)
+    axis.set_major_locator(LogLocator(subs=steps))
     axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
-def _refer(axes: Any, value: float, name: str) -> None:
+def _refer(axes: Any, value: float, name: str, higher_is_better: bool) -> None:
+    """A line across, named where curves seldom are: at the left, on the side they come to last."""
     axes.axhline(value, color=SOFT, linewidth=1, linestyle=(0, (2, 2)), zorder=2)
     axes.annotate(
         name,
-        (1, value),
-        (-2, 3),
+        (0, value),
+        (3, 3 if higher_is_better else -3),
         xycoords=("axes fraction", "data"),
         textcoords="offset points",
-        ha="right",
-        va="bottom",
+        va="bottom" if higher_is_better else "top",
         fontsize=8.5,
         color=SOFT,
+        zorder=6,
+        bbox={"facecolor": CARD, "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
     )

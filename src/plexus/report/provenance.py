@@ -13,29 +13,34 @@ from plexus.metrics import words
 from plexus.metrics.files import named, write_text
 from plexus.metrics.store import Run
 from plexus.report import naming
-from plexus.report.arms import Arm, group, is_complete, reached_h
+from plexus.report.arms import Arm, is_complete, reached_h
 from plexus.report.document import Cell, Section, Table
+
+LONGEST_TABLE = 12
+"""Rows; a longer list of runs is shown on demand."""
+LONGEST_NAME = 80
+"""Of a file, in characters: a label may be longer than a file system allows."""
 
 
 def subtitle(runs: Sequence[Run]) -> str:
     """What is compared here, in one line."""
     tasks = dict.fromkeys(naming.task(run.spec["task"]["name"]) for run in runs)
-    protocols = dict.fromkeys(naming.protocol(run.spec["protocol"]["name"]) for run in runs)
+    names = sorted({run.spec["protocol"]["name"] for run in runs}, key=naming.rank)
     nodes = sorted({int(run.spec["nodes"]) for run in runs})
     seeds = sorted({int(run.spec["seed"]) for run in runs})
     facts = [
-        ", ".join(protocols),
+        ", ".join(map(naming.protocol, names)),
         ", ".join(tasks),
-        f"{' and '.join(map(words.whole, nodes))} nodes",
+        f"{' to '.join(map(words.whole, dict.fromkeys((nodes[0], nodes[-1]))))} nodes",
         f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}",
         f"{len(runs)} runs" if len(runs) > 1 else "1 run",
     ]
     return " · ".join(facts)
 
 
-def section(runs: Sequence[Run]) -> Section:
+def section(arms: Sequence[Arm]) -> Section:
     """How this was made, as far as tables can say it."""
-    arms = group(runs)
+    runs = [run for arm in arms for run in arm.runs]
     unfinished = [run for run in runs if not is_complete(run)]
     text = "Everything above comes from the runs listed here. A run with the same spec, seed and versions"
     text += " has the same digest and the same weights, on any machine of one kind."
@@ -52,9 +57,10 @@ def section(runs: Sequence[Run]) -> Section:
     )
 
 
-def ending(runs: Sequence[Run], folder: Path, command: str | None) -> str:
+def ending(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
     """How to repeat it, and with which versions, as HTML; the specs go to files in `folder`."""
-    return _repeat(group(runs), folder, command) + _versions(runs)
+    runs = [run for arm in arms for run in arm.runs]
+    return _repeat(arms, folder, command) + _versions(runs)
 
 
 def _runs_table(arms: Sequence[Arm]) -> Table:
@@ -70,13 +76,13 @@ def _runs_table(arms: Sequence[Arm]) -> Table:
                     state,
                     found.rounds if found else None,
                     found.digest if found else None,
-                    found.weights_hash if found else None,
+                    (found.weights_hash or None) if found else None,
                     str(run.versions.get("spec_digest", "–")),
                     str(run.versions.get("started", "–")),
                 )
             )
     columns = ("Arm", "Seed", "State", "Rounds", "Digest", "Weights", "Spec", "Started")
-    return Table("runs", "Runs", columns, tuple(rows))
+    return Table("runs", "Runs", columns, tuple(rows), folded=len(rows) > LONGEST_TABLE)
 
 
 def _settings_table(arms: Sequence[Arm]) -> Table:
@@ -93,7 +99,8 @@ def _settings_table(arms: Sequence[Arm]) -> Table:
             rows.append((key, next(iter(values)), "all"))
         else:
             rows += [(key, value, "; ".join(labels)) for value, labels in values.items()]
-    return Table("settings", "Settings", ("Key", "Value", "Arms"), tuple(rows))
+    columns = ("Key", "Value", "Arms")
+    return Table("settings", "Settings, every key", columns, tuple(rows), folded=True)
 
 
 def _repeat(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
@@ -106,30 +113,50 @@ def _repeat(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
         spec = {"name": name, "seed": arm.seeds[0], **arm.spec}
         write_text(specs / f"{name}.toml", toml.dumps(spec))
         path = shlex.quote(f"{folder.name}/specs/{name}.toml")
-        lines += [
-            f"plexus run {path} --seed {seed} --out repeated/{name}-{seed}" for seed in arm.seeds
-        ]
+        lines += _commands(path, name, arm.seeds)
         blocks.append(
             f"<details><summary>{escape(name)}.toml <small>({escape(arm.label)})</small></summary>"
             f"<pre><code>{escape(toml.dumps(spec))}</code></pre></details>"
         )
     lines.append("plexus report repeated -o repeated.html")
     first = (
-        f"<p>All of it:</p><pre><code>{escape(command)}</code></pre><p>Or run by run:</p>"
-        if command
-        else ""
+        f"<p>This page was made by</p><pre><code>{escape(command)}</code></pre>" if command else ""
     )
     return (
         f'<div id="repeat"><h3>Repeat it</h3>{first}'
+        f"<p>Each run alone, in the folder of this page:{_relative_files(arms)}</p>"
         f"<pre><code>{escape(chr(10).join(lines))}</code></pre>{''.join(blocks)}</div>"
     )
+
+
+def _relative_files(arms: Sequence[Arm]) -> str:
+    """A warning where a spec names files that are not found from where it is now."""
+    found: dict[str, str] = {}
+    for run in (run for arm in arms for run in arm.runs):
+        start = run.versions.get("spec_dir")
+        for value in naming.flatten(run.spec).values() if start else ():
+            may_be_relative = isinstance(value, str) and not Path(value).is_absolute()
+            if may_be_relative and Path(str(start), value).is_file():
+                found[value] = str(start)
+    if not found:
+        return ""
+    names = ", ".join(f"<code>{escape(name)}</code> in {escape(d)}" for name, d in found.items())
+    return f" (first put these files beside the specs, under the same names: {names})"
+
+
+def _commands(path: str, name: str, seeds: Sequence[int]) -> list[str]:
+    if len(seeds) == 1:
+        return [f"plexus run {path} --seed {seeds[0]} --out repeated/{name}-{seeds[0]}"]
+    each = f'plexus run {path} --seed "$seed" --out "repeated/{name}-$seed"'
+    return [f"for seed in {' '.join(map(str, seeds))}; do {each}; done"]
 
 
 def _names(arms: Sequence[Arm]) -> list[str]:
     """A file name for each arm, all different."""
     names: list[str] = []
     for arm in arms:
-        name = re.sub(r"[^a-z0-9.]+", "-", arm.label.lower()).strip("-.") or "arm"
+        short = arm.label.lower()[:LONGEST_NAME]
+        name = re.sub(r"[^a-z0-9.]+", "-", short).strip("-.") or "arm"
         while name in names:
             name += "-again"
         names.append(name)

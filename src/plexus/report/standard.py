@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from plexus.metrics import words
 from plexus.report import naming, plots
@@ -13,6 +13,10 @@ from plexus.report.comparison import Comparison, compare, table_of
 from plexus.report.document import Picture, Section, number
 
 _OF_TRAINING = frozenset({"learning_rate", "momentum", "weight_decay", "local_steps", "batch"})
+_MESSAGES: tuple[tuple[Literal["bytes", "count"], str], ...] = (
+    ("bytes", "Bytes by type of message"),
+    ("count", "Messages by type"),
+)
 _BAND = "Lines are means over seeds, bands reach from the lowest seed to the highest."
 
 
@@ -76,9 +80,9 @@ def _findings(comparison: Comparison) -> str:
         if outcome.savings and comparison.best_baseline:
             saved = outcome.savings
             found.append(
-                f"To come to {name} {goal}, {outcome.label} needs {number(saved.tta_h)} times less time,"
-                f" {number(saved.cta_gb)} times less communication and {number(saved.rta_h)} times less"
-                f" training than {comparison.best_baseline}, the best baseline."
+                f"To come to {name} {goal}, {outcome.label} needs {_times(saved.tta_h)} time,"
+                f" {_times(saved.cta_gb)} communication and {_times(saved.rta_h)} training than"
+                f" {comparison.best_baseline}, the best baseline."
             )
         elif outcome.is_ours and comparison.best_baseline and outcome.is_complete:
             found.append(
@@ -86,6 +90,10 @@ def _findings(comparison: Comparison) -> str:
                 f" {comparison.best_baseline} did."
             )
     return "\n\n".join(found)
+
+
+def _times(saved: float) -> str:
+    return f"{number(saved)} times less" if saved >= 1 else f"{number(1 / saved)} times more"
 
 
 def _has_own_models(arms: Sequence[Arm]) -> bool:
@@ -140,15 +148,10 @@ def _messages(arms: Sequence[Arm], suffix: str) -> list[Picture]:
     ]
     if not sending:
         return []
+    caption = "What nodes send, by type of message; at the right all of it, as the mean over seeds."
     return [
-        Picture(
-            f"messages-{of}{suffix}",
-            f"{'Bytes' if of == 'bytes' else 'Messages'} by type",
-            f"What nodes send, by type of message, as a share of all {noun}; the total at the end of"
-            " each bar is a mean over seeds.",
-            plots.bars_of_messages(sending, of),
-        )
-        for of, noun in (("bytes", "bytes"), ("count", "messages"))
+        Picture(f"messages-{of}{suffix}", title, caption, plots.bars_of_messages(sending, of))
+        for of, title in _MESSAGES
     ]
 
 

@@ -14,17 +14,21 @@ if TYPE_CHECKING:
 
 def print_table(table: Table, console: Console) -> None:
     """Title, rows and note."""
-    from rich import box
     from rich.markup import escape
     from rich.table import Table as Grid
 
     narrow = console.width < 120
     console.print(f"\n[bold]{escape(table.title)}[/]")
-    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim", show_edge=False)
+    grid = Grid(box=None, pad_edge=False, padding=(0, 2 - narrow, 0, 0), header_style="dim")
     for at, name in enumerate(table.columns):
         numeric = is_numeric(table, at)
         heading = name.replace(" ", "\n") if narrow and numeric else name
-        grid.add_column(escape(heading), justify="right" if numeric else "left", no_wrap=numeric)
+        grid.add_column(
+            escape(heading),
+            justify="right" if numeric else "left",
+            no_wrap=numeric,
+            overflow="fold",
+        )
     for row in table.rows:
         texts = [text_of(cell) for cell in row]
         if narrow:  # a mean above its spread takes half the room

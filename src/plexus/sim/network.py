@@ -12,6 +12,7 @@ from plexus.sim.accounts import Accounts
 from plexus.sim.kernel import Kernel
 from plexus.sim.sharing import Flow, Sharing
 from plexus.sim.transfers import Transfers
+from plexus.sim.watch import Watch
 from plexus.traces.api import Latency
 
 INTERNAL = -1
@@ -29,8 +30,10 @@ class Network:
         model_bytes: int,
         online: Sequence[bool],
         accounts: Accounts,
+        watch: Watch | None = None,
     ) -> None:
         self._kernel = kernel
+        self._watch = watch
         self._latency = latency
         self._city_of: list[int] = latency.city_of.tolist()
         self._delays_s: list[list[float] | None] = [None] * len(latency.matrix_s)
@@ -81,7 +84,11 @@ class Network:
         received = Received(src, body, total)
         self._accounts.begin_transfers(type(body), asked, hasattr(body, "view"))
         self._accounts.lose(asked - len(to), 0)  # no connection, so nothing was sent
-        self._transfers.begin([Flow(src, dst, total, received) for dst in to], self._kernel.now)
+        flows = [Flow(src, dst, total, received) for dst in to]
+        if self._watch is not None:
+            for flow in flows:
+                self._watch.transfer_began(self._kernel.now, flow)
+        self._transfers.begin(flows, self._kernel.now)
 
     def _at(self, time_s: float, flow: Flow) -> int:
         return self._kernel.at(time_s, INTERNAL, partial(self._on_flow_due, flow))
@@ -91,6 +98,8 @@ class Network:
             received: Received = complete.tag
             self._account(complete, received.size_bytes)
             arrival_s = self._kernel.now + self.delays_s(complete.src)[complete.dst]
+            if self._watch is not None:
+                self._watch.transfer_ended(self._kernel.now, complete, arrival_s)
             self._kernel.at(arrival_s, complete.dst, received)
 
     def _account_cut(self, flows: list[Flow]) -> None:
@@ -98,6 +107,8 @@ class Network:
             sent = round(flow.sent_bytes)
             self._account(flow, sent)
             self._accounts.cut_bytes += sent
+            if self._watch is not None:
+                self._watch.transfer_ended(self._kernel.now, flow, None)
 
     def _account(self, flow: Flow, sent: int) -> None:
         body = flow.tag.body

@@ -18,6 +18,10 @@
     show(theme);
     keep(theme);
   });
+  // What is folded would be missing on paper.
+  addEventListener("beforeprint", () => {
+    for (const each of document.querySelectorAll("details")) each.open = true;
+  });
   // On a phone the contents would fill the first screen.
   if (matchMedia("(max-width: 72rem)").matches) document.querySelector("nav details").open = false;
 })();

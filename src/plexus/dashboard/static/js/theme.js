@@ -1,0 +1,24 @@
+// Before the first paint, so that nothing flashes. A plain script: modules run later.
+(function () {
+  const root = document.documentElement;
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  function chosen() {
+    try { return window.localStorage.getItem("plexus-theme"); } catch { return null; }
+  }
+  function apply() {
+    const theme = chosen() || (system.matches ? "dark" : "light");
+    if (root.dataset.theme !== theme) {
+      root.dataset.theme = theme;
+      document.dispatchEvent(new CustomEvent("theme"));
+    }
+  }
+  window.plexusTheme = {
+    toggle() {
+      const next = root.dataset.theme === "dark" ? "light" : "dark";
+      try { window.localStorage.setItem("plexus-theme", next); } catch { root.dataset.theme = next; }
+      apply();
+    },
+  };
+  system.addEventListener("change", apply);
+  apply();
+})();
