@@ -16,6 +16,8 @@ from plexus.command_reference import page
 from tests.cli.test_manners import COMMANDS
 
 ROOT = Path(__file__).parents[2]
+NAVIGATION = ("canonical", "next", "prev")
+"""Kinds of <link> that load nothing."""
 
 
 class Links(HTMLParser):
@@ -33,9 +35,8 @@ class Links(HTMLParser):
         self.ids |= {found[name] for name in ("id", "name") if name in found}
         if tag == "a" and "href" in found:
             self.targets.append(found["href"])
-        elif tag in ("img", "script", "iframe", "link"):
-            if found.get("rel") not in ("canonical", "next", "prev"):
-                self.loaded += [found[name] for name in ("src", "href") if name in found]
+        elif tag in ("img", "script", "iframe", "link") and found.get("rel") not in NAVIGATION:
+            self.loaded += [found[name] for name in ("src", "href") if name in found]
 
 
 @pytest.fixture(scope="module")
