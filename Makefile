@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install quickstart reproduce test test-live test-paper test-fast check format clean
+.PHONY: help install quickstart reproduce test test-live test-paper test-fast check docs format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -38,6 +38,10 @@ reproduce: install  ## the paper's figures and tables at size tiny: runs/reprodu
 
 test-fast: install  ## no training, no processes: under a minute
 	$(BIN)/pytest -n auto -q -m 'not slow and not paper' --ignore=tests/learn --ignore=tests/live --ignore=tests/session --ignore=tests/baselines
+
+docs: install  ## the documentation site, strict, into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "read it: site/index.html"
 
 format: install  ## apply ruff's formatting and safe fixes
 	$(BIN)/ruff check --fix .
