@@ -37,7 +37,7 @@ PURE = {
 
 READS_THE_CLOCK = {
     "live", "metrics",
-    "bench.py", "checkpoint.py", "cli.py", "progress.py", "session.py", "worker.py",
+    "bench.py", "checkpoint.py", "cli.py", "progress.py", "session.py", "storm.py", "worker.py",
     "data/download.py",  # pauses before it tries again
     "traces/commands.py", "learn/bench.py", "learn/graph.py",  # say what training cost, not what it gave
 }  # fmt: skip

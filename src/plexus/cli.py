@@ -35,6 +35,7 @@ class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctr
         "node": ("plexus.live.commands:node", "Run one live peer and look after it."),
         "session": ("plexus.live.commands:session", "Found a session and admit nodes to it."),
         "new": ("plexus.learn.commands:new", "Write the beginnings of a task of your own."),
+        "storm": ("plexus.storm:storm", "Find ways in which a session fails."),
         "traces": ("plexus.traces.commands:traces", "Look into traces of devices, and make some."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
