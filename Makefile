@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install quickstart test test-live test-fast check format clean
+.PHONY: help install quickstart test test-live test-fast storm fuzz check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -26,9 +26,16 @@ check: install  ## lint, format check, types
 
 test: check  ## everything, on all cores
 	$(BIN)/pytest -n auto -q -m 'not live' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
+	$(BIN)/plexus storm --seeds 1..200
 
 test-live: install  ## sessions of live peers on this machine: fleets, chaos, intruders, partitions
 	$(BIN)/pytest -q -m live tests/live
+
+storm: install  ## fresh storms for MINUTES (default 10); prints the seeds and whatever it finds
+	$(BIN)/plexus storm --minutes $(or $(MINUTES),10)
+
+fuzz: install  ## bytes from outside for MINUTES (default 5) for each reader; needs atheris
+	$(BIN)/python -m fuzz $(or $(MINUTES),5)
 
 test-fast: install  ## no training, no processes: under a minute
 	$(BIN)/pytest -n auto -q -m 'not slow' --ignore=tests/learn --ignore=tests/live --ignore=tests/session --ignore=tests/baselines

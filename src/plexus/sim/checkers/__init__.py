@@ -8,6 +8,7 @@ from plexus.sim.checkers.aggregates import (
     AcknowledgedIsAggregated,
     AggregatesHoldTheirRound,
     ModelsEnterOnce,
+    NoModelIsIgnored,
 )
 from plexus.sim.checkers.api import Checker, Checkers, Scene, Violation
 from plexus.sim.checkers.counters import CountersBelongToTheirOwner
@@ -26,6 +27,7 @@ SAFETY: tuple[type[Checker], ...] = (
     ModelsEnterOnce,
     AggregatesHoldTheirRound,
     AcknowledgedIsAggregated,
+    NoModelIsIgnored,
     CountersBelongToTheirOwner,
     ViewsMoveForward,
     NothingStalls,

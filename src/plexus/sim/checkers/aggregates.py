@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from plexus.protocol.api import Aggregate, Effect, Event, Merge, Report, Send
+from plexus.protocol.api import Aggregate, Effect, Event, Merge, Received, Report, Send
 from plexus.protocol.facts import RoundRestarted
 from plexus.protocol.gossip import GossipNode
-from plexus.protocol.messages import Ack, NodeId
+from plexus.protocol.messages import Ack, AggregateRequest, NodeId
 from plexus.protocol.plexus import PlexusNode
 from plexus.sim.checkers.api import Checker, Scene
 from plexus.sim.faults.labels import INITIAL, Label
@@ -13,6 +13,8 @@ from plexus.sim.faults.labels import INITIAL, Label
 
 class ModelsEnterOnce(Checker):
     """No aggregate holds a model twice, nor two models of one node."""
+
+    reads_labels = True
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         for effect in effects:
@@ -31,6 +33,8 @@ class ModelsEnterOnce(Checker):
 class AggregatesHoldTheirRound(Checker):
     """An aggregate holds only models that were trained for it: in Plexus, in the round before; in
     D-PSGD, in this round, besides the node's own."""
+
+    reads_labels = True
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         for effect in effects:
@@ -72,3 +76,33 @@ class AcknowledgedIsAggregated(Checker):
                 overtaken = k < machine.aggregation.k_agg or k <= machine.held_round
                 if not overtaken and (node, k) not in self._done:
                     self.fail(node, f"acknowledged round {k}, which it has not aggregated")
+
+
+class NoModelIsIgnored(Checker):
+    """Whoever sends a model is answered: at once if it comes too late, else when the aggregator completes
+    the round or leaves it behind."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._kept: dict[NodeId, dict[NodeId, int]] = {}
+        """Aggregator → sender → round."""
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        machine = self.scene.node(node)
+        if not isinstance(machine, PlexusNode):
+            return
+        kept = self._kept.setdefault(node, {})
+        if isinstance(event, Received) and isinstance(event.body, AggregateRequest):
+            kept[event.src] = event.body.round
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.body, Ack):
+                for to in effect.to:
+                    if kept.get(to, 0) <= effect.body.round:
+                        kept.pop(to, None)
+        collecting = machine.aggregation.k_agg if machine.aggregation.collecting else None
+        for src, k in kept.items():
+            if k != collecting:
+                self.fail(node, f"never answers node {src}, which sent it a model for round {k}")
+
+    def gone(self, node: NodeId) -> None:
+        self._kept.pop(node, None)

@@ -48,6 +48,9 @@ class Scene(NamedTuple):
 class Checker(Watch):
     """One invariant. It overrides what it needs to see."""
 
+    reads_labels = False
+    """Whether it needs models that tell where they come from."""
+
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
 

@@ -10,7 +10,7 @@ import numpy as np
 from plexus.protocol.api import Durable
 from plexus.protocol.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.gossip import GossipNode, GossipParameters
-from plexus.protocol.messages import NodeId
+from plexus.protocol.messages import Model, NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
@@ -20,6 +20,7 @@ from plexus.sim.builders import advertised_bandwidth, initial_view, session_key
 from plexus.sim.faults.kinds import Liar
 from plexus.sim.faults.labels import INITIAL, Labels
 from plexus.sim.faults.plan import Plan
+from plexus.sim.runtime import Models
 from plexus.sim.setting import Setting
 from plexus.sim.topologies import build_topology
 from plexus.traces.api import Availability, Device, Latency, World
@@ -27,6 +28,9 @@ from plexus.traces.api import Availability, Device, Latency, World
 AnyNode = PlexusNode | GossipNode | DpsgdNode
 Make = Callable[[NodeId, int, Durable | None, Snapshot | None], AnyNode]
 """(node, which of its lives, what its disk holds: state and view) -> the node."""
+
+Learning = tuple[Models, Model] | None
+"""Real models and the first of them, where a storm is to learn something; else models are labels."""
 
 MODEL_BYTES = 200_000
 CITIES = 5
@@ -47,9 +51,9 @@ def world_of(plan: Plan) -> World:
     )
 
 
-def setting_of(plan: Plan, training_s: Callable[[NodeId], float]) -> Setting:
-    labels = Labels(MODEL_BYTES)
-    return Setting(world_of(plan), labels, INITIAL, training_s, plan.seed, plan.sharing)
+def setting_of(plan: Plan, training_s: Callable[[NodeId], float], learning: Learning) -> Setting:
+    models, initial = learning or (Labels(MODEL_BYTES), INITIAL)
+    return Setting(world_of(plan), models, initial, training_s, plan.seed, plan.sharing)
 
 
 def maker_of(plan: Plan, setting: Setting, roster: Roster) -> Make:
@@ -63,7 +67,7 @@ def maker_of(plan: Plan, setting: Setting, roster: Roster) -> Make:
             "me": node,
             "view": View(view or initial),
             "bandwidth_bytes_per_s": bandwidths[node],
-            "initial_model": INITIAL,
+            "initial_model": setting.initial_model,
             "rng": stream(plan.seed, "node", node, "protocol", life),
         }
 
@@ -80,7 +84,7 @@ def maker_of(plan: Plan, setting: Setting, roster: Roster) -> Make:
             topology = build_topology(parameters, setting)
             duration_s, mixing = parameters.round_duration_s, parameters.mixing
             return lambda node, life, durable, view: DpsgdNode(
-                node, topology, INITIAL, duration_s, mixing, durable
+                node, topology, setting.initial_model, duration_s, mixing, durable
             )
 
 

@@ -148,7 +148,7 @@ def _faults(rng: Random, protocol: str, nodes: int, storm_s: float) -> tuple[kin
             mean_s=rng.choice([30.0, 100.0, 300.0]),
             leave_share=rng.random(),
             restart_share=rng.random(),
-            disk_lost_share=rng.choice([0.0, 0.0, 0.3]),
+            disk_lost_share=rng.choice([0.0, 0.2, 0.5]),
             **when(),
         ),
         lambda: kinds.Churn(

@@ -13,7 +13,7 @@ from plexus.rng import stream
 from plexus.sim.builders import initial_view
 from plexus.sim.checkers import SAFETY, Checkers, RoundsComplete, Scene, ViewsAgree, Violation
 from plexus.sim.checkers.api import Checker
-from plexus.sim.faults.cast import maker_of, roster_of, setting_of
+from plexus.sim.faults.cast import Learning, maker_of, roster_of, setting_of
 from plexus.sim.faults.codec import Codec
 from plexus.sim.faults.conversation import Conversation
 from plexus.sim.faults.plan import Plan
@@ -60,10 +60,12 @@ def run_storm(plan: Plan, kept_lines: int | None = KEPT_LINES, shown_lines: int 
 class Storm(Watch):
     """A session in a storm."""
 
-    def __init__(self, plan: Plan, kept_lines: int | None = None) -> None:
+    def __init__(
+        self, plan: Plan, kept_lines: int | None = None, learning: Learning = None
+    ) -> None:
         self.plan = plan
         self.weather = Weather(stream(plan.seed, "storm", "weather"))
-        setting = setting_of(plan, self._training_s)
+        setting = setting_of(plan, self._training_s, learning)
         self._training = [device.compute_ms_per_sample / 1000 for device in setting.world.devices]
         roster = roster_of(plan)
         make = maker_of(plan, setting, roster)
@@ -83,7 +85,11 @@ class Storm(Watch):
         )
         self.conversation = Conversation(lambda: self.runtime.kernel.now, kept_lines)
         self.scene = Scene(plan, self.runtime, initial_view(setting.world))
-        self._safety: list[Checker] = [checker(self.scene) for checker in SAFETY]
+        self._safety: list[Checker] = [
+            checker(self.scene)
+            for checker in SAFETY
+            if learning is None or not checker.reads_labels
+        ]
         self.rounds = RoundsComplete(self.scene)
         self.views = ViewsAgree(self.scene, self.rounds)
         self.checkers = Checkers(self._safety)
@@ -104,7 +110,7 @@ class Storm(Watch):
     def run(self, shown_lines: int) -> Outcome:
         finding = None
         try:
-            self._play()
+            self.play()
         except Violation as violation:
             finding = self._finding(
                 violation.invariant, violation.node, violation.text, shown_lines
@@ -117,7 +123,8 @@ class Storm(Watch):
         completed = len(getattr(self.rounds, "completed", ()))
         return Outcome(self.plan, finding, kernel.digest(), kernel.delivered, completed, kernel.now)
 
-    def _play(self) -> None:
+    def play(self) -> None:
+        """Let the storm pass, and then time until all is well again. Raises what is found."""
         self.script.begin()
         for tick in range(1, TICKS + 1):
             self.runtime.run(self.plan.storm_s * tick / TICKS)
