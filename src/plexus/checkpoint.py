@@ -91,7 +91,7 @@ def read_checkpoint(directory: Path) -> Checkpoint:
         raise PlexusError(
             f"{directory} has no checkpoint to resume from: start the run again"
         ) from None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlexusError(f"{path} cannot be read: {error}") from None
 
 

@@ -161,7 +161,7 @@ def _read_tensors(graph: SavedGraph, folder: Path, models: LazyModels) -> Iterat
 def _read_graph(folder: Path) -> SavedGraph:
     try:
         return msgspec.json.decode((folder / GRAPH).read_bytes(), type=SavedGraph)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlexusError(f"{folder / GRAPH} cannot be read: {error}") from None
 
 

@@ -102,11 +102,8 @@ class Store:
         if not path.exists():
             return State(session=session)
         with named(path):
-            text = path.read_bytes()
-        try:
-            state = msgspec.msgpack.decode(text, type=State)
-        except msgspec.MsgspecError as error:
-            raise PlexusError(f"{path}: damaged: {error}") from None
+            data = path.read_bytes()
+        state = _decode(path, data)
         if state.session != session:
             raise PlexusError(f"{path}: of another session; use another --home for this one")
         return state
@@ -116,10 +113,18 @@ def newest_model(home: Path) -> tuple[int, Path]:
     """Round and file of the newest model on the disk of the node in `home`."""
     path = home / STATE_FILE
     with named(path):
-        state = msgspec.msgpack.decode(path.read_bytes(), type=State)
+        data = path.read_bytes()
+    state = _decode(path, data)
     if not state.model_file:
         raise PlexusError(f"{home}: this node holds no model but the initial one yet")
     return state.round, home / state.model_file
+
+
+def _decode(path: Path, data: bytes) -> State:
+    try:
+        return msgspec.msgpack.decode(data, type=State)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise PlexusError(f"{path}: damaged: {error}") from None
 
 
 def _write(path: Path, data: bytes | memoryview) -> None:

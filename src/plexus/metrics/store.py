@@ -134,7 +134,7 @@ def spec_digest_of(path: Path) -> str:
         digest = msgspec.json.decode((path / VERSIONS).read_bytes())["spec_digest"]
     except (FileNotFoundError, NotADirectoryError):
         raise PlexusError(f"{path}: is not a run directory") from None
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
         raise PlexusError(f"{path / VERSIONS}: does not say which spec was run") from None
     return str(digest)
 
@@ -208,11 +208,18 @@ def load_run(path: Path | str) -> Run:
         spec_digest_of(path)
         return Run(
             path=path,
-            spec=tomllib.loads((path / SPEC).read_text(encoding="utf-8")),
+            spec=_spec(path / SPEC),
             versions=msgspec.json.decode((path / VERSIONS).read_bytes()),
             result=_result(path / RESULT),
             tables={table: read(path / f"{table}.csv") for table in TABLES},
         )
+
+
+def _spec(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # not UTF-8, or not TOML
+        raise PlexusError(f"{path}: {error}") from None
 
 
 def _result(path: Path) -> Result | None:
@@ -220,5 +227,5 @@ def _result(path: Path) -> Result | None:
         return None
     try:
         return msgspec.json.decode(path.read_bytes(), type=Result)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlexusError(f"{path}: {error}") from None

@@ -7,6 +7,7 @@ are MNIST's.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from plexus.learn.formats.folder import needed_file
 from plexus.learn.formats.idx import read_idx
 
 NPZ = "mnist_by_writer.npz"
+DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What `zipfile` raises; the last two for flags that say how a member is packed or locked."""
 TEST_IMAGES = 10_000
 
 
@@ -60,7 +63,7 @@ def _read_npz(path: Path) -> tuple[Written, Written]:
                 )
                 for part in ("train", "test")
             ]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, *DAMAGED_ZIP) as error:
         raise PlexusError(f"{path} is not a file of digits by writer: {error}") from None
     return parts[0], parts[1]
 
