@@ -54,7 +54,8 @@ def read_written_digits(folder: Path) -> tuple[Written, Written]:
 
 def _read_npz(path: Path) -> tuple[Written, Written]:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        # Opened here: of a damaged file, numpy would leave it open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             parts = [
                 Written(
                     arrays[f"x_{part}"],
@@ -63,7 +64,7 @@ def _read_npz(path: Path) -> tuple[Written, Written]:
                 )
                 for part in ("train", "test")
             ]
-    except (OSError, ValueError, KeyError, *DAMAGED_ZIP) as error:
+    except (OSError, ValueError, TypeError, KeyError, *DAMAGED_ZIP) as error:
         raise PlexusError(f"{path} is not a file of digits by writer: {error}") from None
     return parts[0], parts[1]
 
