@@ -107,6 +107,13 @@ def _state(data: bytes, folder: Path) -> object:
         store.close()
 
 
+def _checkpoint(data: bytes, folder: Path) -> object:
+    (folder / "checkpoint.json").write_bytes(data)
+    (folder / "checkpoint-1").mkdir(exist_ok=True)
+    (folder / "checkpoint-1" / GRAPH).write_bytes(msgspec.json.encode(SAVED))
+    return read_checkpoint(folder)
+
+
 def _graph(data: bytes, _: Path) -> object:
     return parse_graph(data.decode("utf-8", "replace"), "edgelist", 3)
 
@@ -185,8 +192,8 @@ READERS: dict[str, Reader] = {
     ),
     "places": Reader(_file(read_places), [b"name,lat,lon\nA,1,2\nB,3,4\n"]),
     "checkpoint": Reader(
-        _folder(read_checkpoint, "checkpoint.json"),
-        [msgspec.json.encode(Checkpoint(1.0, "00", [], [1], "checkpoint-1"))],
+        _checkpoint,
+        [msgspec.json.encode(Checkpoint(1.0, "00", [], [], "checkpoint-1"))],
     ),
     "checkpoint models": Reader(_folder(_read_graph, GRAPH), [msgspec.json.encode(SAVED)]),
     "node state": Reader(_state, [msgspec.msgpack.encode(State(session=SESSION, counter=7))]),

@@ -7,7 +7,6 @@ crashed a little earlier.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,7 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.live.models import LiveModel
 from plexus.live.seals import fits
-from plexus.metrics.files import named
+from plexus.metrics.files import named, write_bytes
 
 STATE_FILE = "state.bin"
 FORMAT = 1
@@ -85,17 +84,19 @@ class Store:
                 (round, model, view), self._pending = self._pending, None
                 name = f"model-{round}.safetensors"
                 old = self.state.model_file
-                _write(self._home / name, model.data)
+                write_bytes(self._home / name, model.data)
                 self._update(round=round, model_file=name, model_seal=model.seal, view=view)
                 if old and old != name:
-                    (self._home / old).unlink(missing_ok=True)
-        except OSError as error:
+                    with named(self._home / old):
+                        (self._home / old).unlink(missing_ok=True)
+        except PlexusError as error:
             self._on_error(error)
 
     def _update(self, **changes: object) -> None:
         with self._lock:
-            self.state = msgspec.structs.replace(self.state, **changes)
-            _write(self._home / STATE_FILE, msgspec.msgpack.encode(self.state))
+            state = msgspec.structs.replace(self.state, **changes)
+            write_bytes(self._home / STATE_FILE, msgspec.msgpack.encode(state))
+            self.state = state
 
     def _read(self, session: bytes) -> State:
         path = self._home / STATE_FILE
@@ -125,18 +126,3 @@ def _decode(path: Path, data: bytes) -> State:
         return msgspec.msgpack.decode(data, type=State)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise PlexusError(f"{path}: damaged: {error}") from None
-
-
-def _write(path: Path, data: bytes | memoryview) -> None:
-    """The file is there whole or not at all, even if the machine stops."""
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
