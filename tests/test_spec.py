@@ -249,3 +249,43 @@ def test_a_field_without_a_docstring_is_an_error(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(specs, "TASKS", {"x": Undocumented})
     with pytest.raises(LookupError, match=r"Undocumented\.size has no docstring under it"):
         specs.reference_markdown()
+
+
+SIZED = (
+    TEXT
+    + "[sizes.tiny]\nnodes = 3\nprotocol = { sample_size = 2 }\ntask = { learning_rate = 0.5 }\n"
+)
+
+
+def test_a_size_is_written_over_the_file_section_by_section() -> None:
+    full = parse_spec(SIZED, "small.toml")
+    assert full == read() == parse_spec(SIZED, "small.toml", size="paper")
+    tiny = parse_spec(SIZED, "small.toml", ["nodes=4"], size="tiny")
+    assert (tiny.nodes, tiny.hours, tiny.protocol.parameters.sample_size) == (4, 3.0, 2)
+    assert tiny.task.parameters == ParitySpec(learning_rate=0.5, rate=Falling())
+
+
+def test_a_section_that_is_given_a_name_begins_anew() -> None:
+    before = {"protocol": {"name": "plexus", "sample_size": 5}, "traces": {"devices": "x", "y": 1}}
+    after = specs.overlay(before, {"protocol": {"name": "gossip"}, "traces": {"y": 2}})
+    assert after == {"protocol": {"name": "gossip"}, "traces": {"devices": "x", "y": 2}}
+    assert before["protocol"] == {"name": "plexus", "sample_size": 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "words"),
+    [
+        (
+            SIZED,
+            "tyny",
+            "small.toml: has no size 'tyny', only 'tiny', 'paper' (did you mean 'tiny'?)",
+        ),
+        (TEXT, "tiny", "small.toml: has no size 'tiny', only 'paper'"),
+        ("sizes = 3\n" + TEXT, "paper", "small.toml: sizes: expected a table for each size"),
+        (SIZED + "hors = 2\n", "tiny", "small.toml: hors: unknown key (did you mean 'hours'?)"),
+    ],
+)
+def test_a_size_that_is_not_there_or_wrong_is_named(text: str, size: str, words: str) -> None:
+    with pytest.raises(PlexusError) as error:
+        parse_spec(text, "small.toml", size=size)
+    assert str(error.value).startswith(words)

@@ -1,3 +1,60 @@
-"""Plexus: train one model across many unreliable devices, with no server."""
+"""Plexus: train one model across many unreliable devices, with no server.
+
+The Python API is what `__all__` lists (docs/python.md). Importing this package imports nothing else:
+each name is looked up where it lives when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from plexus.api import load, simulate
+    from plexus.errors import PlexusError, StopRun
+    from plexus.metrics.frame import Frame
+    from plexus.metrics.store import Run
+    from plexus.reproduce.reproducing import reproduce
+    from plexus.spec import ExperimentSpec, load_spec
+
+_HOMES = {
+    "simulate": "plexus.api",
+    "load": "plexus.api",
+    "Run": "plexus.metrics.store",
+    "Frame": "plexus.metrics.frame",
+    "ExperimentSpec": "plexus.spec",
+    "load_spec": "plexus.spec",
+    "PlexusError": "plexus.errors",
+    "reproduce": "plexus.reproduce",
+    "StopRun": "plexus.errors",
+}
+
+__all__ = [
+    "ExperimentSpec",
+    "Frame",
+    "PlexusError",
+    "Run",
+    "StopRun",
+    "__version__",
+    "load",
+    "load_spec",
+    "reproduce",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'plexus' has no attribute {name!r}")
+    from importlib import import_module
+
+    home = import_module(_HOMES[name])
+    # `plexus.reproduce` is a package that can be called: the one name that is a module, too.
+    value = home if home.__name__ == f"plexus.{name}" else getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,50 +2,81 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from plexus import __version__, lazy
-from plexus.errors import PlexusError
+from plexus.errors import Interrupted, PlexusError
 from plexus.lazygroup import LazyGroup
 
 if TYPE_CHECKING:
+    from plexus.dashboard.watching import Page
     from plexus.metrics.result import ProtocolBench, Result
     from plexus.spec import ExperimentSpec
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
-
-class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctrl-C)
-    """The command stopped early because it was told to; its text says how far it came."""
+SECTIONS = {
+    "Simulate": ("run", "new", "reproduce", "storm"),
+    "Look at results": ("report", "compare", "dashboard"),
+    "Devices and data": ("traces", "data"),
+    "Run it for real": ("fleet", "session", "node", "export"),
+    "This machine": ("doctor", "bench", "completion"),
+}
+ENDINGS = """\b
+Exit status: 0 done · 1 it ran, and something in it failed · 2 bad input, in one line that
+names it · 130 stopped early by Ctrl-C or SIGTERM, what there is was kept.
+NO_COLOR=1 turns colours off; without a terminal there are none. `plexus COMMAND --help` has examples.
+"""
 
 
 @click.group(
     cls=LazyGroup,
     elsewhere={
+        "completion": ("plexus.completion:completion", "Let your shell complete commands."),
+        "dashboard": (
+            "plexus.dashboard.commands:dashboard",
+            "Look at runs and live fleets in a browser.",
+        ),
         "data": ("plexus.data.commands:data", "Fetch and check data sets."),
+        "doctor": ("plexus.doctor:doctor", "Check this machine."),
         "export": ("plexus.live.commands:export", "Write a peer's newest model to a file."),
         "fleet": ("plexus.live.commands:fleet", "Run many live peers on this machine."),
         "node": ("plexus.live.commands:node", "Run one live peer and look after it."),
+        "compare": ("plexus.report.commands:compare", "Compare runs in the terminal."),
+        "report": (
+            "plexus.report.commands:report",
+            "Write a page about runs: figures, tables, how to repeat them.",
+        ),
+        "reproduce": (
+            "plexus.reproduce.commands:reproduce",
+            "Figures and tables of the paper, on one page.",
+        ),
         "session": ("plexus.live.commands:session", "Found a session and admit nodes to it."),
         "new": ("plexus.learn.commands:new", "Write the beginnings of a task of your own."),
         "storm": ("plexus.storm:storm", "Find ways in which a session fails."),
         "traces": ("plexus.traces.commands:traces", "Look into traces of devices, and make some."),
     },
+    sections=SECTIONS,
+    epilog=ENDINGS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, "-V", "--version", prog_name="plexus")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Train one model across many unreliable devices, with no server.
 
     Start with: plexus run experiments/quickstart.toml
     """
+    if os.environ.get("NO_COLOR"):  # rich looks by itself, click does not
+        context.color = False
 
 
 @cli.command()
@@ -57,6 +88,7 @@ def cli() -> None:
     multiple=True,
     help="Change a key of the spec, e.g. protocol.sample_size=10. May be given several times.",
 )
+@click.option("--size", metavar="NAME", help="One of the sizes that the spec has, e.g. tiny.")
 @click.option("--seed", type=int, metavar="N", help="Change the seed of the spec.")
 @click.option(
     "--out",
@@ -100,16 +132,27 @@ def cli() -> None:
     metavar="DIR",
     help="Go on with the run in DIR from its checkpoint. Takes the place of SPEC.toml.",
 )
+@click.option("--tensorboard", is_flag=True, help="Write TensorBoard's files into the directory.")
+@click.option("--watch", is_flag=True, help="Open the dashboard of the run in a browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@click.option(
+    "--json-lines",
+    is_flag=True,
+    help="Print every row as it is recorded, one JSON object a line, then the result.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors and the JSON object.")
 def run(
     spec_file: Path | None,
     overrides: tuple[str, ...],
+    size: str | None,
     seed: int | None,
     out: Path | None,
     force: bool,
     resume: Path | None,
+    tensorboard: bool,
+    watch: bool,
     as_json: bool,
+    json_lines: bool,
     quiet: bool,
     **machinery: Any,
 ) -> None:
@@ -120,25 +163,45 @@ def run(
     """
     from plexus.metrics.store import claim, spec_dir_of
     from plexus.spec import load_spec
+    from plexus.trackers import trackers
 
     if resume is not None:
-        if spec_file or overrides or seed is not None or out or force:
+        if spec_file or overrides or size or seed is not None or out or force:
             raise click.UsageError("--resume goes on with a run as it is: give it no spec")
         spec, base_dir, out = load_spec(resume / "spec.toml"), spec_dir_of(resume), resume
     elif spec_file is None:
         raise click.UsageError("give a spec, e.g. experiments/quickstart.toml, or --resume DIR")
     else:
-        spec, base_dir = load_spec(spec_file, overrides, seed), spec_file.parent
+        spec, base_dir = load_spec(spec_file, overrides, seed, size), spec_file.parent
         out = out or Path("runs") / f"{spec.name}-{spec.digest()}"
         moved = claim(out, spec.digest(), force=force)
         if moved is not None:
             _note(f"the earlier run in {out} is now {moved}", quiet)
     machinery["checkpoint_every_s"] = 60 * machinery.pop("checkpoint_every")
-    result, reached = _simulate(spec, base_dir, out, quiet, machinery, resume is not None)
-    _draw(out, quiet)
-    _show(spec, result, as_json, quiet)
+    extras: dict[str, Any] = {"resume": resume is not None}
+    with (
+        _watching(out, watch, quiet) as page,
+        trackers(out, tensorboard=tensorboard, json_lines=json_lines) as listen,
+    ):
+        if listen is not None:
+            extras["listen"] = listen
+        result, reached = _simulate(spec, base_dir, out, quiet, machinery, extras)
+        _draw(out, quiet)
+        _show(spec, result, as_json or json_lines, quiet)
+        if page is not None and not result.interrupted:
+            page.linger()
     if result.interrupted:
         raise Interrupted(f"interrupted {reached}; what there is, is in {out}")
+
+
+def _watching(out: Path, watch: bool, quiet: bool) -> AbstractContextManager[Page | None]:
+    """The dashboard beside the run, if somebody wants it."""
+    if not watch:
+        return nullcontext()
+    beside: AbstractContextManager[Page] = lazy.load("plexus.dashboard.watching:watching")(
+        out, quiet=quiet
+    )
+    return beside
 
 
 def _simulate(
@@ -147,7 +210,7 @@ def _simulate(
     out: Path,
     quiet: bool,
     machinery: dict[str, Any],
-    resume: bool,
+    extras: dict[str, Any],
 ) -> tuple[Result, str]:
     """The result, and how far it came in words."""
     from plexus.progress import progress_for
@@ -156,9 +219,7 @@ def _simulate(
     simulate, options = (lazy.load(f"plexus.session:{name}") for name in ("simulate", "Machinery"))
     try:
         with _stoppable(), progress:
-            result: Result = simulate(
-                spec, base_dir, out, progress, options(**machinery), resume=resume
-            )
+            result: Result = simulate(spec, base_dir, out, progress, options(**machinery), **extras)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted {progress.how_far()}") from None
     return result, progress.how_far()

@@ -62,6 +62,10 @@ class Evaluation(ABC):
     def final_model(self) -> Expression:
         """What was measured last, as one model."""
 
+    def weights_hash(self) -> str:
+        """Names what was measured last: equal weights, equal hash."""
+        return self._models.weights_hash(self.final_model())
+
     def metric(self) -> Metric:
         """How good models became."""
         measure = self._task.measure

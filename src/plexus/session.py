@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
-from msgspec import Struct
-
 from plexus.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
-from plexus.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation
-from plexus.learn.aggregation import aggregation_named
-from plexus.learn.engines.choice import create_engine
+from plexus.errors import StopRun
 from plexus.learn.graph import LazyModels
-from plexus.learn.task import Task
-from plexus.learn.tasks import build_task
+from plexus.learning import Machinery, set_up
+from plexus.metrics.recorder import Listener
 from plexus.metrics.result import Engine, Evaluations, Result, Traffic, Trainings
 from plexus.metrics.store import RunDirectory
 from plexus.protocol.facts import AggregationCompleted, Fact
-from plexus.sim.registry import PROTOCOLS
+from plexus.recording import Recording
+from plexus.sim.own import find
 from plexus.sim.setting import Setting
 from plexus.sim.setup import simulated_session
+from plexus.sim.views import believed_online
 from plexus.spec import ExperimentSpec
 from plexus.traces.api import training_time_s
 from plexus.traces.world import build_world
+
+__all__ = ["Machinery", "Session", "simulate"]
 
 STEP_S = 60.0
 """Progress is shown and interruption noticed this often, in simulated seconds."""
@@ -43,20 +44,6 @@ class Observer(Protocol):
     ) -> None: ...
 
 
-class Machinery(Struct, frozen=True, kw_only=True):
-    """What carries out a run on this machine. Of no influence on events; weights are those of any other
-    machinery, bit for bit or to the tolerance that the engines state."""
-
-    engine: str = "auto"
-    device: str | None = None
-    workers: int | None = None
-    address: str | None = None
-    """Of a Ray cluster; without one the engine `ray` starts one of its own."""
-    model_memory_gb: float = 2.0
-    """Models that somebody holds go to disk past this."""
-    checkpoint_every_s: float = 300.0
-
-
 def simulate(
     spec: ExperimentSpec,
     base_dir: Path,
@@ -64,16 +51,20 @@ def simulate(
     observe: Observer,
     machinery: Machinery | None = None,
     resume: bool = False,
+    listen: Listener | None = None,
 ) -> Result:
     """Run `spec` in virtual time and leave a run directory at `out`, or go on with the run there.
 
-    An interruption (Ctrl-C) ends the run early; its directory is as valid as that of a whole one.
+    `listen` is told of every row that is recorded. An interruption (Ctrl-C) ends the run early; its
+    directory is as valid as that of a whole one.
     """
     machinery = machinery or Machinery()
     checkpoint = read_checkpoint(out) if resume else None
     with RunDirectory(
         out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume
     ) as directory:
+        if listen is not None:
+            directory.recorder.listen = listen
         session = Session(spec, base_dir, directory, machinery, checkpoint)
         result = session.run(observe)
         directory.finish(result)
@@ -93,27 +84,17 @@ class Session:
     ) -> None:
         self._until_s = 3600 * spec.hours
         self._out = directory.path
-        self._recorder = recorder = directory.recorder
+        self._recorder = directory.recorder
         self._checkpoints = Checkpoints(directory.path, machinery.checkpoint_every_s)
         self._resumed = checkpoint
+        entry, parameters = find(spec.protocol.name, spec.protocol.parameters, base_dir)
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
-        task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed, base_dir)
-        engine, self.engine = create_engine(
-            machinery.engine,
-            task,
-            workers=machinery.workers,
-            device=machinery.device,
-            address=machinery.address,
-        )
-        self._models = LazyModels(
-            task,
-            engine,
-            aggregation_named(spec.aggregation),
-            budget_bytes=round(machinery.model_memory_gb * 1e9),
-        )
-        if checkpoint is not None:
+        learning = set_up(spec, base_dir, machinery)
+        self.engine, self._models = learning.engine, learning.models
+        if checkpoint is not None and isinstance(self._models, LazyModels):
             self._models.replay(checkpoint.evaluated)
-        durations_s = [training_time_s(d, task.local_steps, task.batch) for d in world.devices]
+        steps, batch = learning.local_steps, learning.batch
+        durations_s = [training_time_s(device, steps, batch) for device in world.devices]
         setting = Setting(
             world=world,
             models=self._models,
@@ -124,10 +105,12 @@ class Session:
             graceful_share=spec.traces.graceful_share,
             base_dir=base_dir,
         )
-        name, parameters = spec.protocol.name, spec.protocol.parameters
-        self._runtime, self._cast = simulated_session(name, parameters, setting, self._on_fact)
-        judge = JUDGES[PROTOCOLS[name].judged_by]
-        self._evaluation = judge(spec.evaluation, task, self._models, self._runtime, recorder)
+        self._recording = Recording(self._recorder, self._until_s)
+        self._runtime, self._cast = simulated_session(
+            entry, parameters, setting, self._on_fact, self._recording
+        )
+        self._recording.begin(self._cast, setting.training_s)
+        self._evaluation = learning.judge(entry, spec.evaluation, self._runtime, self._recorder)
 
     @property
     def _online(self) -> int:
@@ -139,11 +122,11 @@ class Session:
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         interrupted = False
         try:
-            self._pass_time(observe)
-            self._evaluation.look()
-        except KeyboardInterrupt:
-            interrupted = True
-        try:
+            try:
+                self._pass_time(observe)
+                self._evaluation.look()
+            except (KeyboardInterrupt, StopRun):
+                interrupted = True
             return self._result(
                 interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s
             )
@@ -155,7 +138,8 @@ class Session:
         while now_s < self._until_s:
             if now_s % ONLINE_EVERY_S == 0:
                 runtime.run(now_s)
-                self._recorder.record("online", simulated_s=now_s, online=self._online)
+                self._look_around(now_s)
+                self._recording.look(now_s, runtime)
             now_s = min(STEP_S * (now_s // STEP_S + 1), evaluation.next_s, self._until_s)
             runtime.run(now_s)
             if now_s == evaluation.next_s:
@@ -164,8 +148,24 @@ class Session:
             metric = evaluation.metric()
             observe.tick(now_s, evaluation.round, self._online, metric.name, metric.final)
 
+    def _look_around(self, now_s: float) -> None:
+        """Note who is online, and who the nodes believe to be."""
+        self._recorder.record("online", simulated_s=now_s, online=self._online)
+        views = believed_online(self._runtime)
+        if views:
+            self._recorder.record(
+                "views",
+                simulated_s=now_s,
+                online=self._online,
+                mean_view=fmean(views),
+                min_view=min(views),
+                max_view=max(views),
+            )
+
     def _keep(self, now_s: float) -> None:
         """A moment between two steps: go on from a checkpoint here, or write one."""
+        if not isinstance(self._models, LazyModels):
+            return  # what was learned is all that a checkpoint holds
         if self._resumed is None:
             self._checkpoints.offer(self._runtime.kernel, self._models)
         elif now_s == self._resumed.simulated_s:
@@ -184,13 +184,14 @@ class Session:
                 timed_out=fact.timed_out,
                 waited_s=fact.waited_s,
             )
+        self._recording.on_fact(now_s, node, fact)
         self._evaluation.on_fact(node, fact)
 
     def _result(self, interrupted: bool, wall_s: float, cpu_s: float) -> Result:
-        accounts = self._runtime.accounts
+        accounts, costs = self._runtime.accounts, self._models.costs
         return Result(
             digest=self._runtime.kernel.digest(),
-            weights_hash=self._models.weights_hash(self._evaluation.final_model()),
+            weights_hash=self._evaluation.weights_hash(),
             rounds=self._evaluation.round,
             simulated_s=self._runtime.kernel.now,
             cpu_s=cpu_s,
@@ -198,18 +199,10 @@ class Session:
             metric=self._evaluation.metric(),
             messages={name: Traffic(**entry) for name, entry in sorted(accounts.table().items())},
             training_s=sum(accounts.training_s),
-            trainings=Trainings(
-                self._models.asked, self._models.computed, self._models.costs.training_s
-            ),
-            evaluations=Evaluations(len(self._models.evaluated), self._models.costs.evaluation_s),
+            trainings=Trainings(costs.asked, costs.computed, costs.training_s),
+            evaluations=Evaluations(len(self._models.evaluated), costs.evaluation_s),
             tuning=self._cast.tuning,
             interrupted=interrupted,
             engine=Engine(self.engine.name, self.engine.device, self.engine.reason),
             out=str(self._out),
         )
-
-
-JUDGES: dict[str, type[Evaluation]] = {
-    "global model": GlobalModelEvaluation,
-    "models of nodes": NodeModelsEvaluation,
-}

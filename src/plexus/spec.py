@@ -22,7 +22,8 @@ from msgspec import Meta, Struct
 from plexus import toml
 from plexus.errors import PlexusError
 from plexus.learn import tasks
-from plexus.learn.tasks.specs import OwnTaskSpec
+from plexus.learn.tasks.specs import OwnTaskSpec, UntrainedSpec
+from plexus.sim.own import OwnProtocolSpec
 from plexus.sim.registry import PROTOCOLS as SIMULATED
 from plexus.spec_check import Source, convert, suggest
 from plexus.traces.world import TracesSpec
@@ -30,8 +31,14 @@ from plexus.traces.world import TracesSpec
 Registry = Mapping[str, type[Struct]]
 PROTOCOLS: Registry = {name: protocol.parameters for name, protocol in SIMULATED.items()}
 """The parameters of each protocol, by the `name` in [protocol]."""
-TASKS: Registry = {name: parameters for name, (parameters, _) in tasks.TASKS.items()}
+TASKS: Registry = {
+    **{name: parameters for name, (parameters, _) in tasks.TASKS.items()},
+    "untrained": UntrainedSpec,
+}
 """The parameters of each learning task, by the `name` in [task]."""
+
+FULL_SIZE = "paper"
+"""What a spec file describes where it says nothing about sizes: the paper's, or its own."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -114,9 +121,11 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """The spec as the tables of a TOML file, every default written out."""
         tables: dict[str, Any] = msgspec.to_builtins(self)
         for section in ("protocol", "task"):
-            tables[section] = {"name": tables[section]["name"], **tables[section]["parameters"]}
-        if isinstance(self.task.parameters, OwnTaskSpec):
-            tables["task"] = self.task.parameters.table()
+            chosen: Choice = getattr(self, section)
+            if isinstance(chosen.parameters, OwnTaskSpec | OwnProtocolSpec):
+                tables[section] = chosen.parameters.table()
+            else:
+                tables[section] = {"name": chosen.name, **tables[section]["parameters"]}
         return tables
 
     def to_toml(self) -> str:
@@ -130,20 +139,36 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def load_spec(
-    path: Path | str, overrides: Sequence[str] = (), seed: int | None = None
+    path: Path | str,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    size: str | None = None,
 ) -> ExperimentSpec:
-    """The spec in the file at `path`, changed by `section.key=value` overrides, then by `seed`."""
-    return parse_spec(_read(Path(path)), str(path), overrides, seed)
+    """The spec in the file at `path`, in one of its sizes, changed by `section.key=value` overrides,
+    then by `seed`."""
+    return parse_spec(read_text(Path(path)), str(path), overrides, seed, size)
 
 
 def parse_spec(
-    text: str, file: str, overrides: Sequence[str] = (), seed: int | None = None
+    text: str,
+    file: str,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    size: str | None = None,
 ) -> ExperimentSpec:
     """As `load_spec`, from text; errors name `file`."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise PlexusError(f"{file}: not valid TOML: {error}") from None
+    return build_spec(read_toml(text, file), file, overrides, seed, size)
+
+
+def build_spec(
+    tables: dict[str, Any],
+    file: str,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    size: str | None = None,
+) -> ExperimentSpec:
+    """As `load_spec`, from the tables of a TOML file, which are taken over; errors name `file`."""
+    tables = sized(tables, size or FULL_SIZE, file)
     # What makes it a session to deploy (see `live.session`) does not change the experiment.
     tables.pop("session", None)
     source = Source(file)
@@ -154,10 +179,51 @@ def parse_spec(
     if seed is not None:
         tables["seed"] = seed
         source.options["seed",] = f"--seed {seed}"
-    return _typed(tables, source)
+    return typed_spec(tables, source)
 
 
-def _read(path: Path) -> str:
+def read_toml(text: str, file: str) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlexusError(f"{file}: not valid TOML: {error}") from None
+
+
+def sized(tables: dict[str, Any], size: str, file: str) -> dict[str, Any]:
+    """The tables of a spec file in one of its sizes: `[sizes.tiny]`, say, says what is different there.
+
+    The file as it stands is the full size.
+    """
+    tables = dict(tables)
+    sizes = tables.pop("sizes", {})
+    if not isinstance(sizes, dict) or not all(isinstance(each, dict) for each in sizes.values()):
+        raise PlexusError(f"{file}: sizes: expected a table for each size, e.g. [sizes.tiny]")
+    if size == FULL_SIZE and size not in sizes:
+        return tables
+    if size not in sizes:
+        known = ", ".join(map(repr, dict.fromkeys([*sizes, FULL_SIZE])))
+        raise PlexusError(f"{file}: has no size {size!r}, only {known}{suggest(size, sizes)}")
+    return overlay(tables, sizes[size])
+
+
+def overlay(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`tables` with `changes` written over them, section by section.
+
+    A section that is given a `name` begins anew, because other keys belong to another name.
+    """
+    both = dict(tables)
+    for key, value in changes.items():
+        before = both.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping) and "name" not in value:
+            both[key] = overlay(before, value)
+        else:
+            both[key] = value
+    return both
+
+
+def read_text(path: Path) -> str:
+    """The text of a spec file."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -179,7 +245,7 @@ def _assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, override:
     tables[path[-1]] = value
 
 
-def _typed(tables: dict[str, Any], source: Source) -> ExperimentSpec:
+def typed_spec(tables: dict[str, Any], source: Source) -> ExperimentSpec:
     """Check what is declared above, then the sections that are looked up."""
     known = ExperimentSpec.__struct_fields__
     for section in ("protocol", "task"):
@@ -208,8 +274,11 @@ def _chosen(section: str, registry: Registry, values: dict[str, Any], source: So
     at = (section, "name")
     known = ", ".join(map(repr, registry))
     name = values.get("name")
-    if section == "task" and isinstance(name, str) and ":" in name:
-        return Choice(name, tasks.parse_task(values))
+    if isinstance(name, str) and ":" in name:
+        # Of the user's own, checked when it is built: reading a spec runs nobody's code.
+        if section == "task":
+            return Choice(name, tasks.parse_task(values))
+        return Choice(name, OwnProtocolSpec(name, {k: v for k, v in values.items() if k != "name"}))
     if name is None:
         raise source.error(at, f"missing; one of {known}")
     if not isinstance(name, str) or name not in registry:

@@ -58,7 +58,7 @@ class Worker:
         self._job = 0
         self._stop_before = 0
         spec = parse_spec(setup.spec, "session.toml")
-        task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed)
+        task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed, Path(setup.folder))
         task, self._node = with_data(task, setup.data)
         self.samples = task.samples(self._node)
         self.measure = task.measure

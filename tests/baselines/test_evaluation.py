@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import plexus.session
+import plexus.learning
 from plexus.learn.task import Task
 from plexus.metrics.result import Result
 from plexus.metrics.store import Run, load_run
@@ -119,12 +119,12 @@ def test_tasks_may_ask_for_the_average_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     each = run(tmp_path / "each", "dpsgd")
-    build = plexus.session.build_task
+    build = plexus.learning.build_task
 
     def averaged(*arguments: Any) -> Task:
         return replace(build(*arguments), average_only=True)
 
-    monkeypatch.setattr(plexus.session, "build_task", averaged)
+    monkeypatch.setattr(plexus.learning, "build_task", averaged)
     found = run(tmp_path / "mean", "dpsgd")
     assert found.tables["node_evaluations"] == {}
     rows = found.tables["evaluations"]

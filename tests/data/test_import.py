@@ -137,7 +137,7 @@ def test_info_of_a_trace_says_how_a_spec_names_it(run):
 
 
 def test_an_unknown_name_lists_the_known_ones(run):
-    with pytest.raises(PlexusError, match="there is no data set 'plian'; there are plain, events"):
+    with pytest.raises(PlexusError, match=r"there is no data set 'plian'; did you mean plain\?"):
         run("fetch", "plian")
 
 

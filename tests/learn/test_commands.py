@@ -62,6 +62,50 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     )
 
 
+GRAPES = "name,sugar,soil,grower,price\n" + "".join(
+    f"cask {n},{n % 7},{'clay' if n % 3 else 'sand'},grower {n % 4},{n % 7 + n % 3 / 3}\n"
+    for n in range(80)
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), "predicts 'price', a number, in standard deviations from its mean"),
+        (("--target", "soil"), "predicts 'soil', one of 2 classes (clay, sand)"),
+        (("--owner", "grower"), "4 owners, one a node"),
+        ((), "left out, as its words are nearly all different: 'name'"),
+    ],
+)
+def test_a_table_of_ones_own_becomes_a_task(
+    tmp_path: Path, options: tuple[str, ...], expected: str
+) -> None:
+    (tmp_path / "grapes.csv").write_text(GRAPES)
+    arguments = ["grapes", "--into", str(tmp_path), "--csv", str(tmp_path / "grapes.csv")]
+    result = CliRunner().invoke(new, [*arguments, *options], catch_exceptions=False)
+    assert expected in result.output
+    session = tomllib.loads((tmp_path / "grapes" / "session.toml").read_text())
+    sys.modules.pop("grapes", None)
+    sys.modules.pop("grapes.task", None)
+    task = build_task(
+        parse_task(session["task"]), session["nodes"], 1, base_dir=tmp_path / "grapes"
+    )
+    sys.path.remove(str(tmp_path / "grapes"))
+    assert len(task.train) + len(task.test) == 80
+    assert task.nodes == (4 if "--owner" in options else 12)
+    assert task.initial_model()(task.test.inputs).shape[:1] == (20,)
+
+
+def test_a_table_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "grapes.csv").write_text(GRAPES)
+    arguments = ["grapes", "--into", str(tmp_path), "--csv", str(tmp_path / "grapes.csv")]
+    result = CliRunner().invoke(new, [*arguments, "--target", "prize"])
+    assert "has no column 'prize'; it has name, sugar" in str(result.exception)
+    assert not (tmp_path / "grapes").exists()
+    result = CliRunner().invoke(new, ["grapes", "--target", "price"])
+    assert "give it with --csv" in result.output
+
+
 @pytest.mark.slow
 def test_bench_training_prints_one_json_object() -> None:
     arguments = [

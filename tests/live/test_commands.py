@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -43,11 +48,20 @@ def plexus(*words: object, cwd: Path, check: bool = True) -> subprocess.Complete
     return done
 
 
+def _has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
 class Peers:
     """Two peers started by hand."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
+        self.host = "[::1]" if _has_ipv6() else "127.0.0.1"
         self.ports = free_ports(2)
         self.metrics_port = free_ports(1)[0]
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -62,9 +76,9 @@ class Peers:
 
     def start(self, number: int) -> None:
         words = ["node", "start", "authority/session.toml", "--home", f"n{number}"]
-        words += ["--data", number, "--listen", f"127.0.0.1:{self.ports[number]}"]
+        words += ["--data", number, "--listen", f"{self.host}:{self.ports[number]}"]
         if number:
-            words += ["--join", f"127.0.0.1:{self.ports[0]}"]
+            words += ["--join", f"{self.host}:{self.ports[0]}"]
         else:
             words += ["--metrics", f"127.0.0.1:{self.metrics_port}"]
         with (self.place / f"log{number}").open("ab") as log:
@@ -72,22 +86,31 @@ class Peers:
                 [sys.executable, "-m", "plexus", *map(str, words)], cwd=self.place, stderr=log
             )
 
-    def status(self, number: int) -> dict[str, object] | None:
+    def status(self, number: int) -> dict[str, Any] | None:
         done = plexus(
             *("node", "status", "--json", "--home", f"n{number}"), cwd=self.place, check=False
         )
-        found: dict[str, object] | None = json.loads(done.stdout) if done.returncode == 0 else None
+        found: dict[str, Any] | None = json.loads(done.stdout) if done.returncode == 0 else None
         return found
 
-    def until_round(self, number: int, wanted: int) -> dict[str, object]:
+    def until(self, number: int, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait until the node's status is as wanted."""
         until = time.monotonic() + 90
         while time.monotonic() < until:
             status = self.status(number)
-            if status is not None and int(str(status["round"])) >= wanted:
+            if status is not None and is_so(status):
                 return status
             assert self.processes[number].poll() is None, (self.place / f"log{number}").read_text()
             time.sleep(0.3)
-        raise AssertionError(f"node {number} did not come to round {wanted}")
+        raise AssertionError(f"node {number} did not come that far: {status}")
+
+    def until_round(self, number: int, wanted: int) -> dict[str, Any]:
+        return self.until(number, lambda status: status.get("round", 0) >= wanted)
+
+    def kill_worker(self, number: int) -> None:
+        pid = self.processes[number].pid
+        [worker] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        os.kill(int(worker), signal.SIGKILL)
 
     def state(self, number: int) -> State:
         return msgspec.msgpack.decode(
@@ -110,13 +133,23 @@ def peers(tmp_path: Path) -> Iterator[Peers]:
 def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     place = peers.place
     assert (place / "authority" / "authority.key").stat().st_mode & 0o777 == 0o600
-    peers.start(0)
     peers.start(1)
+    peers.until(
+        1, lambda status: status["phase"] == "joining" and status["waiting_for"][0]["reason"]
+    )
+    told = plexus("node", "status", "--home", "n1", cwd=place).stdout
+    nobody = f"{peers.host}:{peers.ports[0]}: cannot be reached"
+    assert "of session two: joining for" in told
+    assert re.search(
+        rf"waits for a member of the session since [\d.]+ s: {re.escape(nobody)}", told
+    )
+    peers.start(0)
     peers.until_round(0, 45)
     peers.until_round(1, 45)
     told = plexus("node", "status", "--home", "n1", cwd=place).stdout
-    for words in ("of session two: online", "1 linked of 1 known", "waits for", "accuracy"):
+    for words in ("of session two: online", "1 linked of 1 known", "sample of round", "accuracy"):
         assert words in told
+    assert re.search(r"waits for .+ since [\d.]+ s, at most [\d.]+ s more", told)
     page = f"http://127.0.0.1:{peers.metrics_port}/metrics"
     with urllib.request.urlopen(page, timeout=10) as answer:
         metrics = dict(
@@ -126,6 +159,11 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     assert float(metrics["plexus_round"]) >= 5
     assert metrics["plexus_peers_linked"] == "1"
     assert metrics["plexus_errors_total"] == "0"
+
+    peers.kill_worker(1)
+    trained = int(metrics["plexus_round"])
+    peers.until(1, lambda status: status["sample"]["round"] > trained + 20)
+    assert '"event":"worker_lost"' in (place / "log1").read_text()
 
     plexus("node", "stop", "--home", "n1", cwd=place)
     assert peers.processes[1].wait(timeout=10) == 0
@@ -145,6 +183,17 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     assert peers.state(1).counter == killed.counter + 1
     log = (place / "log1").read_text()
     assert f'"event":"online","counter":{killed.counter + 1},"round":{killed.round},' in log
+
+    id = log.partition('"node":"')[2][:32]
+    said = plexus("session", "revoke", "authority", id, cwd=place).stdout
+    assert said.startswith(f"revoked 1 certificates of {id}")
+    shutil.copy(place / "authority" / "revoked.crl", place / "n0" / "revoked.crl")
+    peers.until(0, lambda status: status["peers"]["linked"] == 0)
+    peers.until(1, lambda status: status["peers"]["linked"] == 0)
+    until = time.monotonic() + 30
+    while "it says our certificate has been revoked" not in (place / "log1").read_text():
+        assert time.monotonic() < until, "the revoked node is not told why"
+        time.sleep(0.2)
     for number in (0, 1):
         peers.processes[number].terminate()
     assert [peers.processes[number].wait(timeout=20) for number in (0, 1)] == [0, 0]
@@ -177,6 +226,10 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
             "'nowhere' is not an address",
         ),
         (["node", "start", "authority/session.toml", "--data", "0"], "plexus-node"),
+        (
+            ["fleet", "run", "plain.toml", "--set", 'protocol={name="gossip"}'],
+            "plain.toml: protocol gossip cannot run live, only plexus can",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

@@ -35,6 +35,18 @@ def test_twelve_peers_learn_digits(tmp_path: Path) -> None:
     assert sum(node["aggregated"] for node in result["nodes"]) >= result["rounds"] - 1
 
 
+@pytest.mark.slow
+def test_a_fleet_that_cannot_start_says_why(tmp_path: Path) -> None:
+    spec = tmp_path / "untrained.toml"
+    spec.write_text('name = "x"\nnodes = 2\nhours = 1\ntask = { name = "untrained" }\n')
+    command = ["fleet", "run", str(spec), "--out", str(tmp_path / "fleet")]
+    done = subprocess.run(
+        [sys.executable, "-m", "plexus", *command], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert "ended with 2: plexus: task.name: untrained has nothing to learn" in done.stdout
+
+
 SHAPED = """
 name = "shaped"
 nodes = 5

@@ -24,11 +24,39 @@ from plexus.live.fleet import Fleet, Member
 from plexus.live.frames import Hello, Kind, Refused, frame, numbered
 from plexus.live.identity import create_key, load_key, node_key, raw_public
 from plexus.live.seals import SEAL_BYTES
-from plexus.protocol.messages import NO_ADDRESS
+from plexus.protocol import wire
+from plexus.protocol.messages import (
+    NO_ADDRESS,
+    Ack,
+    AggregateRequest,
+    Joined,
+    Left,
+    Ping,
+    Pong,
+    TrainRequest,
+    ViewReply,
+    ViewRequest,
+)
+from plexus.protocol.roster import Roster
+from plexus.protocol.view import View
+from plexus.protocol.wire import WireError
 from plexus.spec import parse_spec
 from tests.live.party import Party, lax_context, self_signed
 
 GROWTH_MB = 64
+MALFORMED = 2000
+VIEW = View.of(3, [(0, 5), (2, 7)]).snapshot()
+MESSAGES = [
+    Ping(4, 2),
+    Pong(4, 2, 1, 3),
+    Joined(3, 1000),
+    Left(3),
+    Ack(5),
+    ViewRequest(),
+    ViewReply(VIEW),
+    TrainRequest(5, 3, VIEW, None),
+    AggregateRequest(5, 3, 10, VIEW, None),
+]
 SPEC = """
 name = "fortress"
 nodes = 2
@@ -83,9 +111,11 @@ class Fortress:
         return bytes.fromhex(text.partition('digest = "')[2][:32])
 
     def dial(self, source: str = "127.0.0.1") -> socket.socket:
-        return socket.create_connection(
+        sock = socket.create_connection(
             ("127.0.0.1", self.port), timeout=15, source_address=(source, 0)
         )
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
 
     def reasons(self) -> list[str]:
         return [line["reason"] for line in self.log() if line["event"] == "no_link"]
@@ -104,7 +134,10 @@ def fortress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
         there = Fortress(fleet)
         try:
             _wait_online(there)
+            before = there.resident_mb()
             yield there
+            print(f"\n{before:.0f} MB before, {there.resident_mb():.0f} MB after all intruders")
+            assert there.resident_mb() - before < GROWTH_MB
             assert there.status()["counts"]["errors"] == 0
         finally:
             runner.run(fleet.close())
@@ -268,6 +301,39 @@ def test_slow_handshakes_neither_pile_up_nor_keep_others_out(
 
 
 @pytest.mark.slow
+def test_who_drips_byte_after_byte_is_cut_off(unharmed: Fortress, tmp_path: Path) -> None:
+    """Before TLS and after it: the time for a handshake is one time for all of it."""
+    member = lax_context(unharmed.home(tmp_path / "member"))
+    hello = b"\x16\x03\x01\x01\x00" + bytes(256)
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(unharmed.dial("127.0.0.3")) for _ in range(20)]
+        secured = stack.enter_context(member.wrap_socket(unharmed.dial("127.0.0.4")))
+        drips = [(sock, hello) for sock in sockets] + [(secured, greeting(unharmed))]
+        waiting = dict(drips)
+        for at in range(40):
+            for sock in list(waiting):
+                if _is_cut(sock, waiting[sock][at : at + 1]):
+                    del waiting[sock]
+            if not waiting:
+                break
+            time.sleep(0.4)
+        assert not waiting, "the peer listens to the end"
+    assert unharmed.reasons()[-21:] == ["no link within 10 s"] * 21
+
+
+def _is_cut(sock: socket.socket, drip: bytes) -> bool:
+    """Send a byte; says whether the other side has ended the connection."""
+    sock.settimeout(0.0)
+    try:
+        sock.sendall(drip)
+        return sock.recv(1000) == b""
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    except OSError:
+        return True
+
+
+@pytest.mark.slow
 def test_a_member_that_talks_nonsense_loses_its_link_and_nothing_else(
     unharmed: Fortress, tmp_path: Path
 ) -> None:
@@ -291,12 +357,52 @@ def test_a_member_that_talks_nonsense_loses_its_link_and_nothing_else(
         _say(unharmed, member, piece)
 
 
+@pytest.mark.slow
+def test_thousands_of_malformed_frames_over_tls(unharmed: Fortress, tmp_path: Path) -> None:
+    """`test_frames.py` throws 10,000 at codec and connection; these come over the network."""
+    member = lax_context(unharmed.home(tmp_path / "member"))
+    rng = Random(11)
+    refused = unharmed.status()["counts"]["connections_refused"]
+    for _ in range(MALFORMED):
+        # What is no valid frame for certain ends the link, if the malformed one has not.
+        _say(unharmed, member, malformed(rng) + frame(Kind.HELLO), is_all=True)
+    assert unharmed.status()["counts"]["connections_refused"] == refused, "all of them were linked"
+    assert unharmed.status()["peers"]["linked"] == 0
+
+
+def malformed(rng: Random) -> bytes:
+    """A good frame with some of its bytes changed, cut off or added, that is not good any more."""
+    body = rng.choice(MESSAGES)
+    model_bytes = 1000 if hasattr(body, "model") else 0
+    payload = bytearray(
+        wire.encode(body, Roster.simulated(b"session", 3), model_bytes)[wire.LENGTH_BYTES :]
+    )
+    for _ in range(rng.randint(1, 4)):
+        match rng.randrange(3):
+            case 0:
+                payload[rng.randrange(len(payload))] ^= 1 << rng.randrange(8)
+            case 1 if len(payload) > 1:
+                del payload[rng.randrange(1, len(payload)) :]
+            case _:
+                payload += rng.randbytes(rng.randint(1, 60))
+    try:
+        if not hasattr(wire.decode(bytes(payload), Roster(b"session"))[0], "model"):
+            return malformed(rng)
+    except WireError:
+        pass
+    kind = rng.choice([Kind.MESSAGE, Kind.MESSAGE, Kind.OFFER, *Kind])
+    if kind is Kind.MESSAGE:
+        return frame(kind, bytes(payload))
+    return numbered(kind, rng.randrange(4), rng.choice((b"", bytes(SEAL_BYTES))) + payload)
+
+
 def _endless_chunks(number: int) -> bytes:
     """More of a model than it has."""
     return b"".join(numbered(Kind.CHUNK, number, bytes(200_000)) for _ in range(5))
 
 
-def _say(fortress: Fortress, context: ssl.SSLContext, piece: bytes) -> None:
+def _say(fortress: Fortress, context: ssl.SSLContext, piece: bytes, is_all: bool = False) -> None:
+    """Link, say something and listen to the answer; `is_all`: and hang up on this side."""
     with fortress.dial() as sock, suppress(ssl.SSLError, ConnectionError):
         # Reset instead of lingering: the next one has the same certificate and replaces this link.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -304,7 +410,9 @@ def _say(fortress: Fortress, context: ssl.SSLContext, piece: bytes) -> None:
             secured.sendall(greeting(fortress))
             assert secured.recv(1000)[0] == Kind.WELCOME
             secured.sendall(piece)
-            secured.settimeout(0.2)
+            secured.settimeout(10.0 if is_all else 0.2)
+            if is_all:
+                secured.shutdown(socket.SHUT_WR)
             with suppress(TimeoutError):
                 while secured.recv(65536):
                     pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,8 +29,20 @@ def party(tmp_path: Path) -> Party:
     return Party(tmp_path)
 
 
+@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test runs on both event loops that a peer may have."""
+    if request.param == "uvloop":
+        uvloop = pytest.importorskip("uvloop", reason="the extra `speed` is not installed")
+        monkeypatch.setattr(sys.modules[__name__], "loop_factory", uvloop.new_event_loop)
+
+
+loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+
+
 def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(story())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(story())
 
 
 @asynccontextmanager
@@ -151,6 +164,25 @@ def test_messages_overtake_a_model(party: Party) -> None:
             assert b.models == []
             await a.until(lambda: a.fates)
             assert b.models == [(a.key, b"a model", data)]
+            await proxy.close()
+
+    run(story)
+
+
+def test_a_proxy_delays_each_way(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party) as (a, b):
+            route = Route(there=Way(delay_s=0.1), back=Way(delay_s=0.2))
+            proxy = Proxy(b.address, lambda _: route)
+            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.send(b, b"shake hands")
+            await b.until(lambda: b.messages)
+            now = asyncio.get_running_loop().time
+            for sender, receiver, delay_s in ((a, b, 0.1), (b, a, 0.2)):
+                began, count = now(), len(receiver.messages)
+                sender.send(receiver, b"from afar")
+                await receiver.until(lambda: len(receiver.messages) > count)  # noqa: B023
+                assert now() - began >= delay_s
             await proxy.close()
 
     run(story)
@@ -338,5 +370,24 @@ def test_a_ticket_is_given_back_once(party: Party) -> None:
             a.buffers.give_back(ticket)
             with pytest.raises(AssertionError, match="given back twice"):
                 a.buffers.give_back(ticket)
+
+    run(story)
+
+
+@pytest.mark.parametrize("dialled", ["127.0.0.1", "::1"])
+def test_handshakes_that_are_over_do_not_count_any_more(party: Party, dialled: str) -> None:
+    """Also for those who dial over IPv4 a socket that takes IPv6."""
+
+    async def story() -> None:
+        async with ends(party, "a") as (a,):
+            b = End(party.admission("b"), limits=Limits(max_handshakes_per_host=2))
+            await b.open(("::", 0))
+            for _ in range(5):
+                _, writer = await asyncio.open_connection(dialled, b.address[1])
+                await b.until(lambda: b.hub.handshakes == 1)
+                writer.close()
+                await b.until(lambda: b.hub.handshakes == 0)
+            assert await a.hub.dialler.introduce((dialled, b.address[1])) is None
+            await b.hub.close("the test is over")
 
     run(story)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import defaultdict
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from plexus.live.fleet import Fleet
 from plexus.spec import parse_spec
 from tests.live.netns import HALVES, Network, network, why_not
 
-PARTITION_S = 20.0 if os.environ.get("PLEXUS_LIVE_FULL") else 14.0
+PARTITION_S = 20.0
 PORT = 7000
 SPEC = """
 name = "partition"

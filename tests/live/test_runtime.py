@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
@@ -20,7 +22,7 @@ from plexus.live.runtime import DECLINED, OBSOLETE, Runtime
 from plexus.live.seals import seal
 from plexus.live.store import Store
 from plexus.protocol import wire
-from plexus.protocol.api import Received, TimerFired, WentOnline
+from plexus.protocol.api import BandwidthMeasured, Received, TimerFired, WentOnline
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.messages import (
     Ack,
@@ -241,6 +243,27 @@ def test_a_node_that_fails_is_logged_and_goes_on(tmp_path: Path) -> None:
         key, frame = bench.hub.sent[-1]
         answer, _ = wire.decode(frame[wire.LENGTH_BYTES :], bench.roster)
         assert (key, type(answer)) == (PEERS[0], Pong)
+
+    with_bench(tmp_path, story)
+
+
+def test_nobody_hears_of_a_counter_that_is_not_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(bench: Bench) -> None:
+        told: list[str] = []
+        bench.runtime.on_unsaved = told.append
+        before = len(bench.hub.sent)
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "state.bin")
+
+        monkeypatch.setattr(Store, "save_counter", full)
+        bench.runtime.step(BandwidthMeasured(7))
+        assert told == ["state.bin: No space left on device"]
+        assert len(bench.hub.sent) == before
+        bench.runtime.message(PEERS[0], bench.frame(Ping(4, 2)))
+        assert len(bench.hub.sent) == before, "the node is offline"
 
     with_bench(tmp_path, story)
 

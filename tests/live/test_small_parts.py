@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from plexus.live import addresses
 from plexus.live.authority import Authority
 from plexus.live.control import lock_home, socket_path
 from plexus.live.identity import create_key, load_key, parse_public, public_text, raw_public
+from plexus.live.log import Log
 from plexus.live.meter import KEPT, Meter
 from plexus.live.models import LiveModel
 from plexus.live.progress import Progress
@@ -24,6 +26,7 @@ from plexus.live.seals import seal
 from plexus.live.session import SESSION_FILE, found_session, read_session, session_digest
 from plexus.live.store import STATE_FILE, Store, newest_model
 from plexus.live.window import INITIAL_BYTES, MIN_BYTES, Window
+from plexus.live.words import describe
 from plexus.protocol.messages import (
     NO_ADDRESS,
     Ack,
@@ -57,6 +60,13 @@ def test_what_is_no_address_is_said_to_be_none(text: str) -> None:
         addresses.parse(text)
 
 
+def test_all_addresses_of_a_name_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(0, 0, 0, "", (host, 7)) for host in ("2001:db8::1", "192.0.2.7", "192.0.2.7")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    assert addresses.resolve_all("a.name:7") == [("2001:db8::1", 7), ("192.0.2.7", 7)]
+    assert addresses.resolve("a.name:7") == ("2001:db8::1", 7)
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "224.0.0.1", "ff02::1"])
 def test_nobody_is_dialled_at_an_address_that_is_not_one_hosts(host: str) -> None:
     assert addresses.unpack(addresses.pack((host, 7000))) is None
@@ -65,6 +75,19 @@ def test_nobody_is_dialled_at_an_address_that_is_not_one_hosts(host: str) -> Non
 def test_a_mapped_address_and_a_zone_are_taken_off() -> None:
     assert addresses.normal(("::ffff:192.0.2.7", 5)) == ("192.0.2.7", 5)
     assert addresses.normal(("fe80::1%eth0", 5)) == ("fe80::1", 5)
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::"),
+        ("fe80::1%eth0", "fe80::"),
+    ],
+)
+def test_handshakes_are_counted_by_what_one_host_can_have(host: str, origin: str) -> None:
+    assert addresses.origin(host) == origin
 
 
 # Bandwidth
@@ -300,3 +323,23 @@ def test_a_live_roster_is_bounded() -> None:
     with pytest.raises(WireError, match="more than 2 nodes"):
         roster.number(b"b" * 16)
     assert roster.where(b"a" * 16) is None
+
+
+# What the operator sees
+
+
+def test_a_log_that_cannot_be_written_does_not_disturb_the_peer() -> None:
+    log = Log(open("/dev/full", "w"))  # noqa: SIM115
+    log.warning("something")
+    log.info("something else")
+    assert (log.lost, log.errors) == (2, 0)
+    with suppress(OSError):
+        log._stream.close()
+
+
+def test_a_peer_that_starts_says_what_it_waits_for() -> None:
+    wait = {"what": "its training worker", "since_s": 1.5}
+    picture = {"session": "s", "node": "0a1b", "phase": "starting", "phase_since_s": 2}
+    assert describe({**picture, "waiting_for": [wait]}).splitlines()[1:] == [
+        "waits for its training worker since 1.5 s"
+    ]

@@ -124,14 +124,51 @@ def test_an_aggregation_that_got_stuck_is_released_by_a_restart() -> None:
     assert RoundRestarted(9, held=7) in [e.fact for e in effects if isinstance(e, Report)]
 
 
-@pytest.mark.parametrize(("k", "held"), [(8, 3), (30, 3), (7, 8), (3, 8)])
-def test_it_stops_at_the_first_that_knows_a_newer_round_or_holds_a_newer_model(
-    k: int, held: int
-) -> None:
+@pytest.mark.parametrize("k", [8, 30])
+def test_it_stops_at_the_first_that_knows_a_newer_round(k: int) -> None:
     node = holding(ORDER[-1])
     node.handle(LATE, FIRED)
-    assert pong(node, ORDER[0], 1, k=k, held=held) == [CancelTimer(("ping", 1))]
-    assert node.watchdog.k_seen == max(7, k)
+    assert pong(node, ORDER[0], 1, k=k, held=3) == [CancelTimer(("ping", 1))]
+    assert node.watchdog.k_seen == k
+
+
+@pytest.mark.parametrize("k", [3, 7])
+def test_a_restart_is_left_to_who_holds_a_newer_model_but_not_for_ever(k: int) -> None:
+    """Who came back a moment ago waits for its own watchdog, and may vanish before that."""
+    node = holding(ORDER[-1])
+    node.handle(LATE, FIRED)
+    while_s = WATCHDOG_S / 8
+    assert pong(node, ORDER[0], 1, k=k, held=8) == [
+        CancelTimer(("ping", 1)),
+        SetTimer(("watchdog", 0), while_s),
+    ]
+    now = LATE + while_s
+    node.handle(now, FIRED)
+    pong(node, ORDER[0], 2, k=k, held=8, now=now)
+    effects = pong(node, ORDER[1], 3, k=7, held=7, now=now)
+    assert RoundRestarted(8, held=7) in [e.fact for e in effects if isinstance(e, Report)]
+
+
+def test_who_is_far_behind_leaves_restarts_to_others() -> None:
+    node = holding(ORDER[-1], k=7)
+    node.handle(1.0, Received(1, Ping(9, 60)))
+    now = 3 * LATE
+    [(asked, ping)] = sent(node.handle(now, FIRED), Ping)
+    effects = pong(node, asked, ping.exchange, k=60, held=59, now=now)
+    assert effects == [CancelTimer(("ping", ping.exchange))]
+    assert round(timer(node.handle(now, FIRED)) / WATCHDOG_S) == 2, "and is patient"
+
+
+def test_who_left_a_restart_to_others_and_sees_progress_is_polite_again() -> None:
+    node = holding(ORDER[-1])
+    node.handle(LATE, FIRED)
+    pong(node, ORDER[0], 1, k=7, held=8)
+    node.handle(LATE + 1, Received(ORDER[0], Ping(5, 8)))
+    assert sent(node.handle(LATE + 200, FIRED), Ping) == [], "that was progress"
+    now = 2 * LATE + 1
+    [(asked, ping)] = sent(node.handle(now, FIRED), Ping)
+    effects = pong(node, asked, ping.exchange, k=8, held=8, now=now)
+    assert timer(effects) == WATCHDOG_S / 8
 
 
 def test_progress_that_comes_while_it_asks_makes_the_restart_unnecessary() -> None:

@@ -61,3 +61,50 @@ def run(outcome: Result | None, metric: str = "accuracy", values: Any = ACCURACI
             "online": {"simulated_s": np.array([0.0, 3600.0]), "online": np.array([40, 60])},
         },
     )
+
+
+def arm_run(
+    protocol: dict[str, Any] | str = "plexus",
+    values: Any = ACCURACIES,
+    seed: int = 1,
+    *,
+    outcome: Result | None = None,
+    sent_gb: Any = None,
+    training_h: Any = None,
+    metric: str = "accuracy",
+    higher_is_better: bool = True,
+    finished: bool = True,
+    tables: dict[str, Any] | None = None,
+    **spec: Any,
+) -> Run:
+    """A run to be compared: evaluated every hour, by default sending 1 GB and training 10 h in each."""
+    hours = np.arange(1, len(values) + 1, dtype=float)
+    protocol = {"name": protocol} if isinstance(protocol, str) else protocol
+    quality = Metric(metric, None, None, higher_is_better)
+    evaluations = {
+        "simulated_s": 3600 * hours,
+        "round": np.arange(len(values)),
+        metric: np.array(values, float),
+        "sent_bytes": 1e9 * (hours if sent_gb is None else np.array(sent_gb, float)),
+        "training_s": 3600 * (10 * hours if training_h is None else np.array(training_h, float)),
+    }
+    if outcome is None and finished:
+        digest = f"{protocol}{seed}{list(values)}"
+        outcome = result(metric=quality, simulated_s=3600.0 * len(values), digest=digest)
+    tables = {"evaluations": evaluations, "rounds": {}, "online": {}} | (tables or {})
+    return Run(
+        path=Path(f"runs/{protocol['name']}-{seed}"),
+        spec={
+            "name": "some",
+            "seed": seed,
+            "nodes": 100,
+            "hours": 4.0,
+            "protocol": protocol,
+            "task": {"name": "digits", "learning_rate": 0.1},
+            "traces": {"availability": "fedscale"},
+        }
+        | spec,
+        versions={"plexus": "0.1.0", "python": "3.11", "spec_digest": "5bec", "packages": {}},
+        result=outcome,
+        tables=tables,
+    )

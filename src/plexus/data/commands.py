@@ -18,23 +18,42 @@ def data() -> None:
     """
 
 
+JSON = click.option("--json", "as_json", is_flag=True, help="Print it as one JSON object.")
+
+
 @data.command("list")
-def list_command() -> None:
+@JSON
+def list_command(as_json: bool) -> None:
     """All data sets that Plexus knows, and which of them are here."""
     from plexus.data.registry import DATASETS
-    from plexus.data.words import list_lines
+    from plexus.data.words import list_lines, plain
+    from plexus.datadir import data_directory
 
-    click.echo("\n".join(list_lines(DATASETS)))
+    if as_json:
+        datasets = [plain(each) for each in DATASETS]
+        _print_json({"folder": str(data_directory()), "datasets": datasets})
+    else:
+        click.echo("\n".join(list_lines(DATASETS)))
 
 
 @data.command()
 @click.argument("name")
-def info(name: str) -> None:
+@JSON
+def info(name: str, as_json: bool) -> None:
     """Where a data set comes from, its licence, its files; and what its traces say, if it is here."""
     from plexus.data.registry import dataset
-    from plexus.data.words import info_lines
+    from plexus.data.words import info_lines, plain
 
-    click.echo("\n".join(info_lines(dataset(name))))
+    if as_json:
+        _print_json(plain(dataset(name)))
+    else:
+        click.echo("\n".join(info_lines(dataset(name))))
+
+
+def _print_json(value: object) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(value))
 
 
 @data.command()

@@ -6,6 +6,7 @@ data directory; a spec names a trace there as `data:PATH`.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Literal
 
 from msgspec import Struct
@@ -276,5 +277,7 @@ REGISTRY = {dataset.name: dataset for dataset in DATASETS}
 def dataset(name: str) -> Dataset:
     """The data set of that name."""
     if name not in REGISTRY:
-        raise PlexusError(f"there is no data set {name!r}; there are {', '.join(REGISTRY)}")
+        near = get_close_matches(name, REGISTRY, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(REGISTRY)}"
+        raise PlexusError(f"there is no data set {name!r}; {hint}")
     return REGISTRY[name]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
 
 from plexus.data.fetch import by_hand
 from plexus.data.importing import summary
@@ -43,6 +46,16 @@ def list_lines(datasets: Sequence[Dataset]) -> Iterator[str]:
     yield f"They are kept in {data_directory()} (set {ENVIRONMENT} to change that)."
     yield "`plexus data info NAME` tells licence, source and files of one; `plexus data fetch NAME` and"
     yield "`plexus data import NAME PATH` bring it here."
+
+
+def plain(dataset: Dataset) -> dict[str, Any]:
+    """All that `info_lines` says, for a program."""
+    files = [
+        {**msgspec.to_builtins(file), "path": str(path_of(file)), "state": state_of(file)}
+        for file in dataset.files
+    ]
+    facts = msgspec.to_builtins(dataset)
+    return {**facts, "files": files, "size": dataset.size, "state": state(dataset)}
 
 
 def places(dataset: Dataset) -> str:

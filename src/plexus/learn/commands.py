@@ -19,18 +19,41 @@ from plexus.learn.tasks import TASKS
     show_default="the current folder",
     help="The folder in which the project's folder is made.",
 )
-def new(name: str, into: Path) -> None:
+@click.option(
+    "--csv",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Your own table, with a header. Without it, made-up data to begin with.",
+)
+@click.option(
+    "--target",
+    metavar="COLUMN",
+    help="The column of the table to predict: a class or a number.  [default: the last]",
+)
+@click.option(
+    "--owner",
+    metavar="COLUMN",
+    help="The column that says whose a row is: one owner a node.  [default: dealt by chance]",
+)
+def new(name: str, into: Path, csv: Path | None, target: str | None, owner: str | None) -> None:
     """Write the beginnings of a task of your own: a small project that works as it is.
 
     NAME becomes a folder and a Python package: lower-case letters, digits and underscores.
     """
-    from plexus.learn.scaffold import write_project
+    from plexus.learn.scaffold import Source, write_project
 
-    folder = write_project(name, into)
-    click.echo(f"Wrote {folder}. Now:")
-    click.echo(f"  plexus run {folder / 'session.toml'}    # simulate a session")
-    click.echo(f"  pytest {folder}    # check the task")
-    click.echo(f"  edit {folder / name / 'task.py'}    # put in your model and data")
+    if csv is None and (target or owner):
+        raise click.UsageError("--target and --owner are columns of a table: give it with --csv")
+    project = write_project(name, into, None if csv is None else Source(csv, target, owner))
+    session = project.folder / "session.toml"
+    click.echo(f"Wrote {project.folder}.")
+    for note in project.notes:
+        click.echo(f"  {note}")
+    click.echo("Now:")
+    click.echo(f"  plexus run {session}    # simulate a session")
+    click.echo(f"  plexus fleet run {session} --nodes 3 --rounds 20    # for real: three processes")
+    click.echo(f"  edit {project.folder / name / 'task.py'}    # put in your model")
+    click.echo(f"  pytest {project.folder}    # check the task")
 
 
 @click.command("training")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Sized
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from plexus import lazy
 from plexus.errors import PlexusError
 from plexus.learn.task import Examples, Task
 from plexus.learn.tasks.specs import OwnTaskSpec
@@ -59,20 +58,8 @@ def build_own(spec: OwnTaskSpec, nodes: int, seed: int, base_dir: Path) -> Task:
 
 
 def _load(name: str, base_dir: Path) -> Callable[..., Any]:
-    module_name, _, attribute = name.partition(":")
-    folder = str(base_dir.resolve())
-    if folder not in sys.path:
-        # For good, not just for this import: the module may import neighbours later, and worker
-        # processes take over this list.
-        sys.path.insert(0, folder)
-    importlib.invalidate_caches()
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise PlexusError(
-            f"task.name: module {module_name!r} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
-    factory = getattr(module, attribute, None)
+    factory = lazy.load_own(name, base_dir, "task.name")
     if not callable(factory):
-        raise PlexusError(f"task.name: module {module_name} has no function {attribute!r}")
+        module, _, attribute = name.partition(":")
+        raise PlexusError(f"task.name: module {module} has no function {attribute!r}")
     return cast(Callable[..., Any], factory)

@@ -28,13 +28,18 @@ def parse(text: str) -> Address:
 
 
 def resolve(text: str) -> Address:
-    """`host:port` with the host as an IP address, looked up if it is a name."""
+    """`host:port` with the host as an IP address, the preferred one if it is a name with several."""
+    return resolve_all(text)[0]
+
+
+def resolve_all(text: str) -> list[Address]:
+    """`host:port` with every IP address of the host: it may listen at only one of them."""
     host, port = parse(text)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise PlexusError(f"{text!r}: host {host} cannot be found: {error}") from None
-    return str(found[0][4][0]), port
+    return list(dict.fromkeys((str(entry[4][0]), port) for entry in found))
 
 
 def pack(address: Address) -> bytes:
@@ -67,6 +72,15 @@ def show(address: Address | None) -> str:
         return "nowhere"
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def origin(host: str) -> str:
+    """Whom to count a connection against: an IPv4 address, or an IPv6 network of 64 bits, which is what one
+    host can have."""
+    ip = ip_address(host.partition("%")[0])
+    if isinstance(ip, IPv6Address):
+        return str(ip.ipv4_mapped or IPv6Address(int(ip) >> 64 << 64))
+    return str(ip)
 
 
 def is_unspecified(address: Address) -> bool:

@@ -11,11 +11,12 @@ import numpy as np
 class Ticket:
     """A place in the queue, then a buffer."""
 
-    __slots__ = ("buffer", "granted")
+    __slots__ = ("asked_at", "buffer", "granted")
 
-    def __init__(self, granted: Callable[[], None]) -> None:
+    def __init__(self, granted: Callable[[], None], asked_at: float = 0.0) -> None:
         self.granted = granted
         """Called when the buffer is there."""
+        self.asked_at = asked_at
         self.buffer: memoryview | None = None
 
 
@@ -36,6 +37,11 @@ class Buffers:
     @property
     def waiting(self) -> int:
         return len(self._waiting)
+
+    @property
+    def waiting_since(self) -> float | None:
+        """When the first of those who wait asked."""
+        return self._waiting[0].asked_at if self._waiting else None
 
     def request(self, ticket: Ticket) -> None:
         """Ask for a buffer, now or when it is this ticket's turn."""

@@ -23,6 +23,8 @@ class SetUp(Struct, frozen=True, tag=True):
     """The session file's text."""
     data: str
     """The number of a part of the session's data, or a file."""
+    folder: str = ""
+    """Where a task of the user's own and relative paths in the session file are searched."""
 
 
 class Ready(Struct, frozen=True, tag=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sys
 import tomllib
@@ -38,7 +39,17 @@ def session() -> None:
 @session.command("init")
 @click.argument("directory", metavar="DIR", type=PATH)
 @click.option("--from", "spec_file", type=PATH, metavar="SPEC.toml", required=True)
-def session_init(directory: Path, spec_file: Path) -> None:
+@click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Change a key of the spec, e.g. nodes=3. May be given several times.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print name, digest and file as JSON.")
+def session_init(
+    directory: Path, spec_file: Path, overrides: tuple[str, ...], as_json: bool
+) -> None:
     """Make DIR the home of a session that trains what SPEC.toml describes.
 
     Writes session.toml, which all peers get, and authority.key, which nobody gets.
@@ -46,7 +57,11 @@ def session_init(directory: Path, spec_file: Path) -> None:
     from plexus.live.session import SESSION_FILE, found_session
     from plexus.spec import load_spec
 
-    founded = found_session(directory, load_spec(spec_file).plain())
+    founded = found_session(directory, load_spec(spec_file, overrides).plain())
+    if as_json:
+        facts = {"name": founded.name, "digest": founded.digest.hex()}
+        click.echo(json.dumps({**facts, "file": str(directory / SESSION_FILE)}))
+        return
     click.echo(f"session {founded.name} {founded.digest.hex()}")
     click.echo(f"give {directory / SESSION_FILE} to every peer; keep the rest to yourself")
 
@@ -124,6 +139,12 @@ def node_key_command(home: Path) -> None:
     metavar="N|FILE",
     help="What to learn from: part N of the session's data, or an .npz of inputs and targets.",
 )
+@click.option(
+    "--task-dir",
+    type=PATH,
+    metavar="DIR",
+    help="Where the task's own module is.  [default: the folder of SESSION.toml]",
+)
 @click.option("--listen", default="[::]:7000", metavar="HOST:PORT", show_default=True)
 @click.option(
     "--advertise",
@@ -177,6 +198,7 @@ def peer_config(
     home: Path,
     data: str,
     listen: str,
+    task_dir: Path | None = None,
     advertise: str | None = None,
     join: tuple[str, ...] = (),
     at_least: int = 0,
@@ -203,10 +225,11 @@ def peer_config(
         parameters=_plexus_parameters(session_file, spec),
         spec=spec.to_toml(),
         data=data,
+        folder=(task_dir or session_file.parent).resolve(),
         listen=addresses.resolve(listen),
         advertise=None if dial_only else resolved(advertise),
         dial_only=dial_only,
-        join=[addresses.resolve(each) for each in join],
+        join=[address for each in join for address in addresses.resolve_all(each)],
         at_least=at_least,
         bandwidth_bytes_per_s=bandwidth,
         evaluate_every=spec.evaluation.every_rounds,
@@ -317,8 +340,9 @@ def fleet_run(spec_file: Path, overrides: tuple[str, ...], as_json: bool, **opti
     from plexus.live.words import fleet_table
     from plexus.spec import load_spec
 
-    config = FleetConfig(**options)
-    result = asyncio.run(run_fleet(load_spec(spec_file, overrides), spec_file.parent, config))
+    spec = load_spec(spec_file, overrides)
+    _plexus_parameters(spec_file, spec)
+    result = asyncio.run(run_fleet(spec, spec_file.parent, FleetConfig(**options)))
     if as_json:
         click.echo(msgspec.json.encode(result))
     else:

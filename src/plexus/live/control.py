@@ -19,6 +19,8 @@ from plexus.live.addresses import Address
 from plexus.live.status import as_json, as_prometheus
 
 SOCKET_FILE = "control.sock"
+STATUS_PATH = "/status"
+"""Where a node's `--metrics` tells all that `plexus node status` does, as JSON."""
 MAX_PATH_BYTES = 100
 REQUEST_TIMEOUT_S = 5.0
 MAX_REQUEST_BYTES = 4096
@@ -97,17 +99,20 @@ def socket_path(home: Path) -> Path:
 
 
 async def serve_metrics(address: Address, picture: Picture) -> asyncio.Server:
-    """Answer every HTTP request at `address` with the peer's metrics."""
+    """Answer every HTTP request at `address` with the peer's metrics, or its status at `STATUS_PATH`."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with _closing(writer), asyncio.timeout(REQUEST_TIMEOUT_S):
             try:
-                await reader.readuntil(b"\r\n\r\n")
+                request = await reader.readuntil(b"\r\n\r\n")
             except (asyncio.LimitOverrunError, asyncio.IncompleteReadError):
                 return
-            body = as_prometheus(picture())
+            if request.startswith(f"GET {STATUS_PATH} ".encode()):
+                body, kind = as_json(picture()), "application/json"
+            else:
+                body, kind = as_prometheus(picture()), "text/plain; version=0.0.4"
             head = (
-                "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n"
+                f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n"
                 f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             )
             writer.write(head.encode() + body)

@@ -66,7 +66,10 @@ class NodeResult(Struct, frozen=True, kw_only=True):
     received_bytes: int
     starts: int
     errors: int
-    exit_status: int | None
+    exit_status: int
+    """0, or what it ended with when nobody had told it to end, or otherwise than it should have."""
+    last_words: str
+    """What it said last outside its log."""
 
 
 class FleetResult(Struct, frozen=True, kw_only=True):
@@ -149,14 +152,18 @@ class Member:
             starts=self.starts,
             errors=log.errors,
             exit_status=self.unexpected[0] if self.unexpected else 0,
+            last_words=log.last_words,
         )
 
 
 class Fleet:
     """Members, and the things around them."""
 
-    def __init__(self, spec: ExperimentSpec, out: Path, world: World | None) -> None:
+    def __init__(
+        self, spec: ExperimentSpec, out: Path, world: World | None, base_dir: Path = Path()
+    ) -> None:
         self.spec = spec
+        self.base_dir = base_dir
         self.out = out
         self.nodes = spec.nodes
         self.neighbourhood = Neighbourhood(world) if world is not None else None
@@ -189,6 +196,7 @@ class Fleet:
         options = {
             "--home": home,
             "--data": number,
+            "--task-dir": self.base_dir.resolve(),
             "--listen": f"{LOOPBACK}:{port}",
             "--advertise": f"{fronts[number][0]}:{fronts[number][1]}",
             "--nursery": self._socket,
@@ -248,7 +256,7 @@ async def run_fleet(spec: ExperimentSpec, base_dir: Path, config: FleetConfig) -
     world = None
     if config.shape or config.churn:
         world = build_world(spec.traces, nodes, spec.seed, base_dir)
-    fleet = Fleet(spec, out, world if config.shape else None)
+    fleet = Fleet(spec, out, world if config.shape else None, base_dir)
     began = time.monotonic()
     try:
         await fleet.prepare()
@@ -259,13 +267,14 @@ async def run_fleet(spec: ExperimentSpec, base_dir: Path, config: FleetConfig) -
             churn = None
             fleet.wait_for_all()
             await asyncio.gather(*(member.start() for member in fleet.members))
-        await _watch(fleet, config, churn, began)
+        await _watch(fleet, config, churn)
     finally:
         await fleet.close()
     return _result(fleet, time.monotonic() - began)
 
 
-async def _watch(fleet: Fleet, config: FleetConfig, churn: Churn | None, began: float) -> None:
+async def _watch(fleet: Fleet, config: FleetConfig, churn: Churn | None) -> None:
+    began = time.monotonic()
     while time.monotonic() - began < config.seconds:
         await asyncio.sleep(TICK_S)
         for member in fleet.members:

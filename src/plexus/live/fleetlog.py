@@ -21,9 +21,13 @@ class LogReader:
         """The newest round that it trained in or aggregated."""
         self.begun = 0
         """How often the node came as far as to listen (and to leave politely when told to)."""
+        self.chosen = (0, "")
+        """(round, node): the newest round that this node found an aggregator for, and whom."""
         self.trained = 0
         self.aggregated = 0
         self.errors = 0
+        self.last_words = ""
+        """The last line that is not of the log: an interpreter's, or why the peer did not start."""
         self.sent_bytes = 0
         self.received_bytes = 0
         self.metric_name = ""
@@ -48,6 +52,7 @@ class LogReader:
             except (msgspec.DecodeError, KeyError, TypeError):
                 # Not one of ours: an interpreter's last words, a line cut by kill -9.
                 self.errors += 1
+                self.last_words = line.decode(errors="replace")
 
     def _take(self, line: dict[str, Any]) -> None:
         event = line["event"]
@@ -60,6 +65,8 @@ class LogReader:
             self.round = max(self.round, line["round"])
             self.worked_on = max(self.worked_on, line["round"])
             self.rounds.append((line["time"], line["round"]))
+        elif event == "AggregatorChosen":
+            self.chosen = max(self.chosen, (line["round"], line["aggregator"]))
         elif event == "TrainingStarted":
             self.trained += 1
             self.worked_on = max(self.worked_on, line["round"])

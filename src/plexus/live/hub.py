@@ -11,7 +11,7 @@ import secrets
 import socket
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from plexus.errors import PlexusError
 from plexus.live import addresses
@@ -69,6 +69,11 @@ class Hub:
         self.past_sent_bytes = self.past_received_bytes = 0
         """Of connections that have ended."""
         self.closing = False
+
+    @property
+    def handshakes(self) -> int:
+        """Connections from others that have not been admitted yet."""
+        return self._handshakes.total()
 
     # Starting and stopping
 
@@ -195,10 +200,11 @@ class Hub:
 
     def admit_handshake(self, host: str) -> bool:
         """Whether a new connection from `host` may begin its handshake; if so it counts from now on."""
+        host = addresses.origin(host)
         limits = self.limits
         if (
             self.closing
-            or self._handshakes.total() >= limits.max_handshakes
+            or self.handshakes >= limits.max_handshakes
             or self._handshakes[host] >= limits.max_handshakes_per_host
         ):
             self.refused += 1
@@ -209,7 +215,7 @@ class Hub:
     def _end_handshake(self, connection: Connection) -> None:
         if connection.handshaking:
             connection.handshaking = False
-            host = connection.remote[0]
+            host = addresses.origin(connection.remote[0])
             self._handshakes[host] -= 1
             if not self._handshakes[host]:
                 del self._handshakes[host]
@@ -282,10 +288,9 @@ class _Accepted(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         name = transport.get_extra_info("peername")
-        if not self._hub.admit_handshake(name[0] if name else ""):
+        if not name or not self._hub.admit_handshake(name[0]):
             self.reason = "too many handshakes"
-            assert isinstance(transport, asyncio.Transport)
-            transport.abort()
+            cast(asyncio.Transport, transport).abort()
             return
         self.handshaking = True
         super().connection_made(transport)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from plexus.live import addresses
 from plexus.live.addresses import Address
@@ -41,8 +42,19 @@ class Joining:
         self._rng = rng
         self._log = log
         self._replies = 0
-        self.reason = ""
-        """Why nobody has been reached yet."""
+        self._awaited = ""
+        self._since_s = 0.0
+        self._reason = ""
+        """Why those who are missing have not been reached."""
+
+    def waits(self) -> list[dict[str, Any]]:
+        """What the peer waits for before it goes online, and since when."""
+        since_s = round(asyncio.get_running_loop().time() - self._since_s, 2)
+        return [{"what": self._awaited, "since_s": since_s, "reason": self._reason}]
+
+    def _wait_for(self, what: str) -> None:
+        self._awaited, self._reason = what, ""
+        self._since_s = asyncio.get_running_loop().time()
 
     async def reach(self, at_least: int) -> None:
         """Return when links to `at_least` others are up, or when there is nobody to wait for."""
@@ -52,17 +64,19 @@ class Joining:
         give_up = None if needed else loop.time() + ALONE_AFTER_S
         pause_s = RETRY_S
         targets = [*self._join, *(address for address in known if address not in self._join)]
+        self._wait_for("a member of the session" if needed < 2 else f"links to {needed} members")
         while targets and len(self._hub.links) < max(needed, 1):
             await self._try(targets)
             if give_up is not None and loop.time() > give_up:
                 break
             if len(self._hub.links) < needed:
-                self._log.debug("joining", linked=len(self._hub.links), reason=self.reason)
+                self._log.debug("joining", linked=len(self._hub.links), reason=self._reason)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, MAX_RETRY_S)
 
     async def ask_for_views(self) -> None:
         """Ask those who are linked whom they know, and wait for their answers for a while."""
+        self._wait_for("the views of those linked")
         self._runtime.on_view = self._on_view
         asked = ask_for_views(self._hub, self._runtime, self._rng)
         await self._until(lambda: self._replies >= asked)
@@ -73,6 +87,7 @@ class Joining:
         meter = self._runtime.meter
         links = list(self._hub.links.values())
         if links and not meter.is_measured:
+            self._wait_for("a measurement of its bandwidth")
             self._rng.choice(links).measure()
             await self._until(lambda: meter.is_measured)
 
@@ -86,7 +101,7 @@ class Joining:
             self._hub.dialler.introduce(address) for address in targets if address not in linked
         ]
         reasons = [reason for reason in await asyncio.gather(*attempts) if reason]
-        self.reason = reasons[0] if reasons else ""
+        self._reason = reasons[0] if reasons else ""
 
     def _known(self) -> list[Address]:
         roster = self._runtime.roster

@@ -21,6 +21,8 @@ class Log:
         self._threshold = LEVELS[level]
         self._fields = fields
         self.errors = 0
+        self.lost = 0
+        """Lines that could not be written: the disk is full, or who read them is gone."""
 
     @property
     def is_detailed(self) -> bool:
@@ -47,8 +49,11 @@ class Log:
         shown = {key: _plain(value) for key, value in fields.items()}
         line = {"time": round(time.time(), 3), "level": level, "event": event}
         text = msgspec.json.encode({**line, **self._fields, **shown}).decode()
-        self._stream.write(text + "\n")
-        self._stream.flush()
+        try:
+            self._stream.write(text + "\n")
+            self._stream.flush()
+        except OSError:
+            self.lost += 1  # there is nowhere to say so but in the status; the peer goes on
 
 
 def _plain(value: Any) -> Any:

@@ -21,6 +21,7 @@ from plexus.live.channel import SetUp
 from plexus.live.control import lock_home, serve_control, serve_metrics, socket_path
 from plexus.live.frames import Hello
 from plexus.live.hub import Hub
+from plexus.live.identity import short
 from plexus.live.joining import Joining
 from plexus.live.limits import Limits
 from plexus.live.log import Log
@@ -57,6 +58,8 @@ class PeerConfig(Struct, frozen=True, kw_only=True):
     spec: str
     """The session file's text, for the training worker."""
     data: str
+    folder: Path = Path()
+    """Where a task of the user's own and relative paths in the session file are searched."""
     listen: Address
     advertise: Address | None = None
     """None: where others see this node come from, with the port it listens at."""
@@ -91,7 +94,12 @@ class Peer:
         self._rng = Random(int.from_bytes(os.urandom(8), "big"))
         self._view = self._saved_view()
         self._stop = asyncio.Event()
+        self._unsaved: str | None = None
+        """Why the counter could not be saved, which ends the peer."""
         self._node: PlexusNode | None = None
+        self._status: Status | None = None
+        """From when the training worker has started."""
+        self._started_s = time.time()
         self._announced_at = 0.0
         self._port = 0
 
@@ -102,17 +110,23 @@ class Peer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         self._observer = Observer(self._roster, self._log)
-        setup = SetUp(self._config.spec, self._config.data)
+        setup = SetUp(self._config.spec, self._config.data, str(self._config.folder))
         self._trainer = Trainer(
             setup, self._log, self._on_trained, self._on_evaluated, self._config.nursery
         )
-        initial = await self._trainer.start()
+        control = await serve_control(self._config.home, self._picture, self._stop.set)
         try:
+            initial = await self._trainer.start()
             await self._run(LiveModel(memoryview(initial), seal(initial)))
         finally:
+            control.close()
             await self._trainer.close()
             self._store.close()
             os.close(self._lock)
+        if self._unsaved is not None:
+            raise PlexusError(
+                f"the node's counter cannot be saved, so it went offline: {self._unsaved}"
+            )
 
     async def _run(self, initial: LiveModel) -> None:
         config = self._config
@@ -122,10 +136,11 @@ class Peer:
             self._roster, layout, buffers, self._store, self._log, self._on_fact
         )
         self._runtime.trainer = self._trainer
+        self._runtime.on_unsaved = self._on_unsaved
         self._hub = self._runtime.hub = Hub(
             self._admission, config.limits, self._runtime, self, self._log, config.source
         )
-        self._status = Status(
+        status = Status(
             config.session.name, "joining", self._hub, self._runtime, self._trainer, self._observer
         )
         listening = await self._hub.listen(config.listen)
@@ -135,22 +150,23 @@ class Peer:
         self._joining = Joining(
             self._hub, self._runtime, self._view, list(config.join), self._rng, self._log
         )
-        servers = [await serve_control(config.home, self._picture, self._stop.set)]
-        if config.metrics is not None:
-            servers.append(await serve_metrics(config.metrics, self._picture))
+        metrics = await serve_metrics(config.metrics, self._picture) if config.metrics else None
+        self._status = status
         keeping = asyncio.create_task(self._keep_house())
         try:
             if await self._join():
                 self._go_online(initial)
+                status.enter("online")
                 await self._stop.wait()
+                status.enter("leaving")
                 await self._leave()
         finally:
             keeping.cancel()
             await self._hub.close("this node is leaving")
-            for server in servers:
-                server.close()
+            if metrics is not None:
+                metrics.close()
             self._runtime.close()
-            self._log.info("stopped", **self._status.counts())
+            self._log.info("stopped", **status.counts())
 
     # Joining
 
@@ -192,7 +208,6 @@ class Peer:
         self._runtime.view_frame = self._view_frame
         self._runtime.node = self._node
         self._announced_at = time.monotonic()
-        self._status.enter("online")
         self._log.info(
             "online",
             counter=state.counter + 1,
@@ -214,7 +229,6 @@ class Peer:
         return self._runtime.meter.bytes_per_s if declared is None else declared
 
     async def _leave(self) -> None:
-        self._status.enter("leaving")
         self._runtime.step(WentOffline())
         self._runtime.stop()
         await self._hub.flush(LEAVE_S)
@@ -315,11 +329,26 @@ class Peer:
         return wire.encode(ViewReply(self._node.membership.view.snapshot()), self._roster)
 
     def _picture(self) -> dict[str, Any]:
+        if self._status is None:
+            return self._first_picture()
         picture = self._status.picture()
         if self._status.phase == "joining":
-            reason = self._joining.reason
-            picture["waiting_for"] = [{"what": "a member of the session", "reason": reason}]
+            picture["waiting_for"] = self._joining.waits()
         return picture
+
+    def _first_picture(self) -> dict[str, Any]:
+        since_s = round(time.time() - self._started_s, 1)
+        return {
+            "session": self._config.session.name,
+            "node": short(self._admission.key),
+            "phase": "starting",
+            "phase_since_s": since_s,
+            "waiting_for": [{"what": "its training worker", "since_s": since_s}],
+        }
+
+    def _on_unsaved(self, reason: str) -> None:
+        self._unsaved = reason
+        self._stop.set()
 
     def _on_store_error(self, error: BaseException) -> None:
         self._log.warning("state_not_written", reason=str(error))

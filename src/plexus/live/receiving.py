@@ -117,7 +117,7 @@ class Receiving:
             return
         incoming.tag = self._receiver.wants(incoming.message)
         if incoming.tag is not None:
-            incoming.ticket = Ticket(lambda: self._grant(incoming))
+            incoming.ticket = Ticket(lambda: self._grant(incoming), self._now())
             self._buffers.request(incoming.ticket)
         else:
             self._end(incoming, Kind.DECLINE)

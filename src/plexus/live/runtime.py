@@ -58,6 +58,14 @@ Tag = tuple[type[Message], int]
 """Kind and round of a model message under way."""
 
 
+class CounterNotSavedError(Exception):
+    """The node's counter is not on the disk, so nobody may hear of it."""
+
+
+def _raise(reason: str) -> None:
+    raise CounterNotSavedError(reason)
+
+
 class Runtime:
     """One node, its timers, its models and its network."""
 
@@ -82,11 +90,13 @@ class Runtime:
         """Who wants to see views before the node is online."""
         self.view_frame: Callable[[], bytes] = bytes
         """The node's view, encoded, for the store."""
+        self.on_unsaved: Callable[[str], None] = _raise
+        """Who is told that the node had to go offline because its counter could not be saved."""
         self.timers: dict[TimerKey, tuple[asyncio.TimerHandle, float]] = {}
         self.handled = 0
         self._layout = layout
         self._store = store
-        self._log = log
+        self.log = log
         self._observe = observe
         self._aggregator = Aggregator(layout, buffers, self._on_aggregated)
         self._loop = asyncio.get_running_loop()
@@ -110,8 +120,13 @@ class Runtime:
         for effect in effects:
             try:
                 self._perform_one[type(effect)](effect)
+            except CounterNotSavedError as error:
+                # The node would reuse the counter after a crash: it is offline, without a word.
+                self.stop()
+                self.on_unsaved(str(error))
+                return
             except Exception:
-                self._log.exception("failure", where=type(effect).__name__)
+                self.log.exception("failure", where=type(effect).__name__)
 
     def stop(self) -> None:
         """The node is offline: nothing of what it had under way arrives."""
@@ -121,11 +136,6 @@ class Runtime:
         self.timers.clear()
         if self.trainer is not None:
             self.trainer.interrupt()
-
-    @property
-    def errors(self) -> int:
-        """Exceptions that should not have happened, and that the peer survived."""
-        return self._log.errors
 
     def close(self) -> None:
         self._aggregator.close()
@@ -137,7 +147,7 @@ class Runtime:
         try:
             return self.node.handle(self._loop.time(), event)
         except Exception:
-            self._log.exception("failure", where=f"handling {type(event).__name__}")
+            self.log.exception("failure", where=f"handling {type(event).__name__}")
             return []
 
     def _receive(self, src: NodeId, body: Message, size_bytes: int = 0) -> None:
@@ -213,19 +223,22 @@ class Runtime:
 
     def _on_aggregated(self, round: int, model: LiveModel | None, flaw: str | None) -> None:
         if model is None:
-            self._log.warning("aggregation_failed", round=round, reason=flaw)
+            self.log.warning("aggregation_failed", round=round, reason=flaw)
         else:
             self.step(Aggregated(round, model))
 
     def _save(self, effect: Save) -> None:
         state = effect.state
         if state.counter != self._store.state.counter:
-            self._store.save_counter(state.counter, self.view_frame(), self.meter.bytes_per_s)
-            self._log.info("counter", counter=state.counter)
+            try:
+                self._store.save_counter(state.counter, self.view_frame(), self.meter.bytes_per_s)
+            except OSError as error:
+                raise CounterNotSavedError(f"{error.filename}: {error.strerror}") from None
+            self.log.info("counter", counter=state.counter)
         if state.round > self._store.state.round:
             self._store.save_model(state.round, state.model, self.view_frame())
-            if self._log.is_detailed:
-                self._log.debug("holds", round=state.round, crc=zlib.crc32(state.model.data))
+            if self.log.is_detailed:
+                self.log.debug("holds", round=state.round, crc=zlib.crc32(state.model.data))
 
     def _drop_obsolete(self) -> None:
         is_obsolete = self.progress.is_obsolete
@@ -259,7 +272,7 @@ class Runtime:
     def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
         def checked(flaw: str | None) -> None:
             if flaw is not None:
-                self._log.warning("model_refused", peer=short(src), reason=flaw)
+                self.log.warning("model_refused", peer=short(src), reason=flaw)
                 self.buffers.give_back(ticket)
                 return
             self._deliver_model(src, payload, model, ticket)
@@ -305,7 +318,7 @@ class Runtime:
 
     def not_sent(self, dst: bytes, tag: Tag, reason: str) -> None:
         kind, round = tag
-        self._log.debug("not_sent", peer=short(dst), kind=kind.__name__, round=round, reason=reason)
+        self.log.debug("not_sent", peer=short(dst), kind=kind.__name__, round=round, reason=reason)
         if kind is AggregateRequest and reason in (OBSOLETE, DECLINED):
             # The round is complete: what its aggregator would have answered to a stale model.
             number = self.roster.number(dst)
@@ -316,7 +329,7 @@ class Runtime:
 
     def revocations(self, list_der: bytes) -> None:
         if self._hub.admission.adopt(list_der):
-            self._log.info("revocations", number=self._hub.admission.revocations_number)
+            self.log.info("revocations", number=self._hub.admission.revocations_number)
 
     def failed(self, where: str) -> None:
-        self._log.exception("failure", where=where)
+        self.log.exception("failure", where=where)

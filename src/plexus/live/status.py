@@ -124,7 +124,8 @@ class Status:
             "rounds_aggregated": self._facts.aggregated,
             "events_handled": self._runtime.handled,
             "connections_refused": self._hub.refused,
-            "errors": self._runtime.errors,
+            "errors": self._runtime.log.errors,
+            "log_lines_lost": self._runtime.log.lost,
             "link_sent_bytes": self._hub.past_sent_bytes + sum(each.sent_bytes for each in links),
             "link_received_bytes": self._hub.past_received_bytes
             + sum(each.received_bytes for each in links),
@@ -146,8 +147,10 @@ class Status:
             }
             for key, (handle, since) in sorted(self._runtime.timers.items(), key=_by_name)
         ]
-        if self._runtime.buffers.waiting:
-            waits.append({"what": f"room for {self._runtime.buffers.waiting} models"})
+        buffers = self._runtime.buffers
+        if buffers.waiting_since is not None:
+            what = f"room for {buffers.waiting} arriving models"
+            waits.append({"what": what, "since_s": round(now - buffers.waiting_since, 2)})
         return waits
 
     def _transfers(self) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -51,7 +51,8 @@ class Store:
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._pending: tuple[int, LiveModel, bytes] | None = None
-        self._writing: Future[None] | None = None
+        self._is_writing = False
+        """A thread looks at `_pending` again before it ends. Both are changed under the lock."""
 
     def model(self) -> LiveModel | None:
         """The model held before the crash or stop."""
@@ -70,33 +71,44 @@ class Store:
 
     def save_model(self, round: int, model: LiveModel, view: bytes) -> None:
         """On the disk soon, unless a newer one overtakes it."""
-        self._pending = round, model, view
-        if self._writing is None or self._writing.done():
-            self._writing = self._thread.submit(self._write_models)
+        with self._lock:
+            self._pending = round, model, view
+            if self._is_writing:
+                return
+            self._is_writing = True
+        self._thread.submit(self._write_models)
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait until everything is written."""
         self._thread.shutdown(wait=True)
 
     def _write_models(self) -> None:
-        try:
-            while self._pending is not None:
-                (round, model, view), self._pending = self._pending, None
-                name = f"model-{round}.safetensors"
-                old = self.state.model_file
-                write_bytes(self._home / name, model.data)
-                self._update(round=round, model_file=name, model_seal=model.seal, view=view)
-                if old and old != name:
-                    with named(self._home / old):
-                        (self._home / old).unlink(missing_ok=True)
-        except PlexusError as error:
-            self._on_error(error)
+        while (newest := self._next()) is not None:
+            try:
+                self._write_model(*newest)
+            except PlexusError as error:
+                self._on_error(error)
+
+    def _next(self) -> tuple[int, LiveModel, bytes] | None:
+        with self._lock:
+            newest, self._pending = self._pending, None
+            self._is_writing = newest is not None
+            return newest
+
+    def _write_model(self, round: int, model: LiveModel, view: bytes) -> None:
+        name = f"model-{round}.safetensors"
+        old = self.state.model_file
+        write_bytes(self._home / name, model.data)
+        self._update(round=round, model_file=name, model_seal=model.seal, view=view)
+        if old and old != name:
+            with named(self._home / old):
+                (self._home / old).unlink(missing_ok=True)
 
     def _update(self, **changes: object) -> None:
         with self._lock:
-            state = msgspec.structs.replace(self.state, **changes)
-            write_bytes(self._home / STATE_FILE, msgspec.msgpack.encode(state))
-            self.state = state
+            changed = msgspec.structs.replace(self.state, **changes)
+            write_bytes(self._home / STATE_FILE, msgspec.msgpack.encode(changed))
+            self.state = changed
 
     def _read(self, session: bytes) -> State:
         path = self._home / STATE_FILE

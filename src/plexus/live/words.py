@@ -12,9 +12,14 @@ if TYPE_CHECKING:
 
 def describe(picture: dict[str, Any]) -> str:
     """A peer's status on a few lines."""
-    lines = [
+    first = (
         f"node {picture['node']} of session {picture['session']}: {picture['phase']}"
-        f" for {words.clock(picture['phase_since_s'])}, at {picture['address']}",
+        f" for {words.clock(picture['phase_since_s'])}"
+    )
+    if picture["phase"] == "starting":
+        return "\n".join([first, *map(_wait, picture["waiting_for"])])
+    lines = [
+        f"{first}, at {picture['address']}",
         f"round {picture['round']}, {picture['peers']['linked']} linked of"
         f" {picture['peers']['known']} known, bandwidth"
         f" {words.size(picture['bandwidth_bytes_per_s'])}/s",
@@ -40,9 +45,9 @@ def describe(picture: dict[str, Any]) -> str:
 
 
 def _wait(wait: dict[str, Any]) -> str:
-    line = f"waits for {wait['what']}"
-    if "since_s" in wait:
-        line += f" since {wait['since_s']} s, at most {wait['at_most_s']} s more"
+    line = f"waits for {wait['what']} since {wait['since_s']} s"
+    if "at_most_s" in wait:
+        line += f", at most {wait['at_most_s']} s more"
     return f"{line}: {wait['reason']}" if wait.get("reason") else line
 
 
@@ -87,3 +92,6 @@ def fleet_table(result: FleetResult) -> None:
     if not console.is_terminal:
         console.width = 120
     console.print(table)
+    for each in result.nodes:
+        if each.exit_status:
+            console.print(f"node {each.number} ended with {each.exit_status}: {each.last_words}")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from plexus.errors import PlexusError
 from plexus.metrics.tables import TABLES, line
+
+Listener = Callable[[str, Mapping[str, Any]], None]
+"""Is given the name of a table and a row of it."""
 
 _FLUSH_EVERY_S = 1.0
 _ROWS_HELD = 1000
@@ -28,6 +32,8 @@ class Recorder:
         """By table: how long its file is, in bytes, and the lines that are not in it yet."""
         self._held = 0
         self._flush_at = 0.0
+        self.listen: Listener = lambda table, row: None
+        """Told of every row as it is recorded, with the name of its table."""
 
     def record(self, table: str, **columns: Any) -> None:
         """Append one row. The first row of a table decides its columns."""
@@ -40,6 +46,7 @@ class Recorder:
             columns = {name: columns[name] for name in known}
         self._files[table][1].append(line(tuple(columns.values())))
         self._held += 1
+        self.listen(table, columns)
         if self._held >= _ROWS_HELD or time.monotonic() >= self._flush_at:
             self.flush()
 

@@ -21,10 +21,13 @@ import msgspec
 
 import plexus
 from plexus.errors import PlexusError
+from plexus.metrics import words
 from plexus.metrics.files import lock_directory, named, write_json, write_text
+from plexus.metrics.frame import Frame
 from plexus.metrics.recorder import Recorder
 from plexus.metrics.result import Result
 from plexus.metrics.tables import TABLES, Columns, read
+from plexus.metrics.tensorboard import delete_events
 
 SPEC, VERSIONS, RESULT, FIGURE = "spec.toml", "versions.json", "result.json", "learning-curve.png"
 CHECKPOINT, CHECKPOINT_FOLDER = "checkpoint.json", "checkpoint-"
@@ -147,6 +150,7 @@ def _delete_run(path: Path) -> None:
     """Delete what a run writes, and nothing that somebody else put there; its mark last."""
     for name in (RESULT, FIGURE, *_table_files(), SPEC, VERSIONS):
         (path / name).unlink(missing_ok=True)
+    delete_events(path)
     remove_checkpoints(path)
 
 
@@ -198,7 +202,43 @@ class Run:
     result: Result | None
     """None where the run did not come to its end."""
     tables: dict[str, Columns]
-    """Numpy columns by table; a table without rows has no columns."""
+    """Numpy columns by table; a table without rows has no columns. See `detail` for the large ones."""
+
+    def detail(self, table: str) -> Columns:
+        """The columns of any table, read now."""
+        with named(self.path):
+            return read(self.path / f"{table}.csv")
+
+    @property
+    def metrics(self) -> Frame:
+        """What each evaluation found, by simulated time: `evaluations.csv`."""
+        return Frame(self.tables["evaluations"])
+
+    @property
+    def node_metrics(self) -> Frame:
+        """The same for nodes with models of their own: `node_evaluations.csv`."""
+        return Frame(self.tables["node_evaluations"])
+
+    @property
+    def rounds(self) -> Frame:
+        """Every aggregation into a global model: `rounds.csv`."""
+        return Frame(self.tables["rounds"])
+
+    @property
+    def online(self) -> Frame:
+        """How many nodes were online, and when: `online.csv`."""
+        return Frame(self.tables["online"])
+
+    def __repr__(self) -> str:
+        return f"<Run {self.path}: {self._state()}>"
+
+    def _state(self) -> str:
+        if self.result is None:
+            return "no result yet"
+        metric = self.result.metric
+        best = words.metric(metric.name, metric.best)
+        stopped = ", stopped early" if self.result.interrupted else ""
+        return f"{self.result.rounds} rounds, {metric.name} {best} at best{stopped}"
 
 
 def load_run(path: Path | str) -> Run:
@@ -211,14 +251,18 @@ def load_run(path: Path | str) -> Run:
             spec=_spec(path / SPEC),
             versions=msgspec.json.decode((path / VERSIONS).read_bytes()),
             result=_result(path / RESULT),
-            tables={table: read(path / f"{table}.csv") for table in TABLES},
+            tables={
+                name: read(path / f"{name}.csv")
+                for name, table in TABLES.items()
+                if not table.is_detail
+            },
         )
 
 
 def _spec(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # not UTF-8, or not TOML
+    except ValueError as error:  # not TOML, or not text
         raise PlexusError(f"{path}: {error}") from None
 
 

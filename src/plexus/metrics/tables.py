@@ -30,7 +30,100 @@ class Table:
     """What every row has, with its meaning."""
     further: str = ""
     """What may follow."""
+    is_detail: bool = False
+    """For looking closely: `load_run` does not read it, `Run.detail` does when asked."""
 
+
+DETAILS: dict[str, Table] = {
+    "nodes": Table(
+        "One row for each node: where it is and what its device can do.",
+        {
+            "node": "the number of the node",
+            "city": "the name or number of its city in the latency trace",
+            "country": "the country of the city, if known",
+            "latitude": "of the city, in degrees, if known",
+            "longitude": "of the city, in degrees, if known",
+            "up_bytes_per_s": "capacity of its up link",
+            "down_bytes_per_s": "capacity of its down link",
+            "ms_per_sample": "inference of one example, in milliseconds",
+            "training_s": "one local training, in seconds",
+        },
+        is_detail=True,
+    ),
+    "traffic": Table(
+        "What all nodes together had sent and trained, whenever it was looked at.",
+        {
+            "simulated_s": "simulated time, in seconds",
+            "training_s": "time that devices had spent training, in seconds",
+        },
+        "two columns for each type of message, `ping_count` and `ping_bytes` and so on: sent so far",
+        is_detail=True,
+    ),
+    "phases": Table(
+        "One row for each aggregation whose critical path is known: where its time went, on the way of the "
+        "last model that it waited for.",
+        {
+            "simulated_s": "when the aggregation was completed, in seconds of simulated time",
+            "round": "the round that it belongs to",
+            "aggregator": "the number of the node that aggregated",
+            "participant": "the node whose model came last",
+            "began_s": "when the round before was completed, in seconds of simulated time",
+            "sampling_s": "until a sample had answered: of the participants, then of the aggregators",
+            "transfer_s": "until the model had arrived: at the participant, then at the aggregator",
+            "training_s": "until the participant had trained",
+            "aggregation_s": "from the arrival of the last model to completion",
+        },
+        is_detail=True,
+    ),
+    "trainings": Table(
+        "One row for each local training that ended on a device.",
+        {
+            "simulated_s": "when it ended, in seconds of simulated time",
+            "began_s": "when it began",
+            "node": "the number of the node",
+            "round": "the round that it trained in; for Gossip Learning, the age",
+            "completed": "whether it came to its end; if not, it was interrupted",
+        },
+        is_detail=True,
+    ),
+    "transfers": Table(
+        "One row for each transfer of a model that ended.",
+        {
+            "simulated_s": "when the last byte was sent, in seconds of simulated time",
+            "began_s": "when it began",
+            "source": "the number of the node that sent",
+            "destination": "the number of the node that received",
+            "round": "the round that the message belongs to; for Gossip Learning, the age",
+            "kind": "`train` (to a participant), `aggregate` (to an aggregator), `exchange` (of equals)",
+            "cut": "whether it was cut: an end went offline, or the sender stopped",
+        },
+        is_detail=True,
+    ),
+    "presence": Table(
+        "One row for each time that a node came online or went offline.",
+        {
+            "simulated_s": "simulated time, in seconds",
+            "node": "the number of the node",
+            "online": "whether it is online from now on",
+        },
+        is_detail=True,
+    ),
+    "states": Table(
+        "One row for each node, whenever all nodes were looked at.",
+        {
+            "simulated_s": "simulated time, in seconds",
+            "node": "the number of the node",
+            "online": "whether it was online",
+            "view": "how many nodes it held to be online; nothing where a protocol has no views",
+            "round": "the newest round that it had trained in or aggregated",
+            "sent_bytes": "what it had sent by then",
+            "received_bytes": "what it had received by then",
+            "training_s": "how long it had trained by then, in seconds",
+        },
+        is_detail=True,
+    ),
+}
+"""For looking closely at a run. `plexus.recording` says how their size is bounded."""
 
 TABLES: dict[str, Table] = {
     "evaluations": Table(
@@ -73,6 +166,18 @@ TABLES: dict[str, Table] = {
             "online": "number of nodes online",
         },
     ),
+    "views": Table(
+        "What nodes believe, every five simulated minutes, for protocols whose nodes have views: how many "
+        "nodes are online according to the views of the nodes online.",
+        {
+            "simulated_s": "simulated time, in seconds",
+            "online": "number of nodes online",
+            "mean_view": "nodes online according to a view, as the mean over the views",
+            "min_view": "the least according to any view",
+            "max_view": "the most according to any view",
+        },
+    ),
+    **DETAILS,
 }
 
 
@@ -128,10 +233,11 @@ def read(path: Path) -> Columns:
                 f"{path}: line {number} has {len(row)} cells, the header {len(header)}"
             )
     cells = zip(*body, strict=True) if body else [()] * len(header)
-    return {name: _column(list(column)) for name, column in zip(header, cells, strict=True)}
+    return {name: column(list(cells_of)) for name, cells_of in zip(header, cells, strict=True)}
 
 
-def _column(cells: list[str]) -> NDArray[Any]:
+def column(cells: list[str]) -> NDArray[Any]:
+    """Cells with the narrowest type that holds all of them."""
     if cells and all(cell in ("true", "false") for cell in cells):
         return np.array([cell == "true" for cell in cells])
     for kind in (int, float):

@@ -203,7 +203,10 @@ class PlexusNode(Machine):
         search = self.sampler.search_of(pong.exchange)
         if search is not None and self._is_overtaken(search, pong):
             self.sampler.give_up(search.purpose)
-            self.watchdog.others_are_ahead()
+            if pong.round >= search.round:
+                self.watchdog.others_are_ahead()
+            else:
+                self.watchdog.defer(self.held_round)
         self.watchdog.notice(pong.round)
         self.sampler.on_pong(src, pong)
 
@@ -212,7 +215,8 @@ class PlexusNode(Machine):
         if search.purpose == FIRST_SAMPLE:
             return pong.round > FIRST_ROUND
         return search.purpose == RESTART and (
-            pong.round >= search.round or pong.held > self.held_round
+            pong.round >= search.round
+            or (pong.held > self.held_round and not self.watchdog.has_deferred)
         )
 
     def _on_sample(self, search: Search) -> None:

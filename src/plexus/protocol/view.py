@@ -118,6 +118,10 @@ class View:
         """A mask over all nodes: whose newest event is joined."""
         return (self._events & 1).astype(np.bool_)
 
+    def online_count(self) -> int:
+        """How many nodes are online, as far as this view knows."""
+        return int(np.count_nonzero(self._events & 1))
+
     def actives(self) -> list[int]:
         """The nodes whose newest event is joined (the paper's Actives). Not to be changed."""
         if self._actives is None:

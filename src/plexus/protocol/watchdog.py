@@ -8,8 +8,10 @@ without an oracle and without a storm of restarts:
 - a node that notices none for `watchdog_s` asks the next round's candidates one by one and stops at the
   first that knows of something newer (usually the first asked);
 - the older a node's own model, the longer it waits, and it leaves the restart to whoever answers with a
-  newer one; the node that restarts tells the sample before it sends the model, so that others who ask
-  meanwhile hear of it;
+  newer one; but not for long if its own is hardly older, because that one may have come back a moment ago
+  and wait for its own `watchdog_s`, or vanish again;
+- the node that restarts tells the sample before it sends the model, so that others who ask meanwhile
+  hear of it;
 - finding others alive and ahead makes a node patient: it asks half as often each time, until it works
   in a sample again.
 """
@@ -26,6 +28,10 @@ WAIT_PER_ROUND_BEHIND = 1 / 90
 """As a share of `watchdog_s`: sessions on fast networks set that to seconds."""
 MAX_ROUNDS_BEHIND = 30
 MAX_PATIENCE = 8
+DEFERENCE = 1 / 8
+"""As a share of `watchdog_s`: how long a restart is left to somebody whose model is a little newer."""
+A_LITTLE = 3
+"""Rounds. Who is further behind loses more by its own restart than the others lose by waiting."""
 
 
 class Watchdog:
@@ -41,6 +47,7 @@ class Watchdog:
         self._patience = 1
         self.k_seen = k_seen
         """The newest round the node knows of, from whatever message."""
+        self._deferred_at = -1
 
     def notice(self, k: int) -> None:
         """Somebody works on round k."""
@@ -69,6 +76,19 @@ class Watchdog:
 
     def others_are_ahead(self) -> None:
         self._patience = min(2 * self._patience, MAX_PATIENCE)
+
+    def defer(self, held: int) -> None:
+        """Somebody holds a newer model, but has not begun a round: it gets some time to do so."""
+        if self.k_seen - held > A_LITTLE:
+            self.others_are_ahead()
+            return
+        self._deferred_at = self.k_seen
+        self._node.set_timer(WATCHDOG, DEFERENCE * self._watchdog_s)
+
+    @property
+    def has_deferred(self) -> bool:
+        """The restart was left to somebody else, and nothing has happened since."""
+        return self._deferred_at == self.k_seen
 
     def _wait_s(self, held: int) -> float:
         behind = min(self.k_seen - held, MAX_ROUNDS_BEHIND)

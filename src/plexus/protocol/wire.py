@@ -9,6 +9,7 @@ byte.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, get_args
 
 import msgspec
@@ -33,13 +34,25 @@ MESSAGE_TYPES: dict[int, type[Message]] = {
     kind.__struct_config__.tag: kind for kind in get_args(Body)
 }
 _TAGS = {kind: tag for tag, kind in MESSAGE_TYPES.items()}
-_INTS = {
-    kind: tuple(f for f in kind.__struct_fields__ if f not in ("view", "model", "address"))
-    for kind in _TAGS
-}
-_HAS_ADDRESS = {kind: "address" in kind.__struct_fields__ for kind in _TAGS}
-_HAS_VIEW = {kind: "view" in kind.__struct_fields__ for kind in _TAGS}
-_HAS_MODEL = {kind: "model" in kind.__struct_fields__ for kind in _TAGS}
+
+
+class _PerKind(dict[type[Message], Any]):
+    """Something that follows from the fields of a kind of message; found once, also for a kind that no
+    frame is ever made of (a protocol of the user's own, in the simulator)."""
+
+    def __init__(self, find: Callable[[tuple[str, ...]], Any]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, kind: type[Message]) -> Any:
+        found = self[kind] = self._find(kind.__struct_fields__)
+        return found
+
+
+_INTS = _PerKind(lambda fields: tuple(f for f in fields if f not in ("view", "model", "address")))
+_HAS_ADDRESS = _PerKind(lambda fields: "address" in fields)
+_HAS_VIEW = _PerKind(lambda fields: "view" in fields)
+_HAS_MODEL = _PerKind(lambda fields: "model" in fields)
 
 
 def view_bytes(view: Snapshot) -> int:

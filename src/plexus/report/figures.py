@@ -12,6 +12,7 @@ from plexus.metrics import words
 from plexus.metrics.files import named
 from plexus.metrics.store import Run
 from plexus.metrics.tables import Columns
+from plexus.report.arms import is_complete, metric_of, reached_h
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,29 +64,13 @@ def learning_curve(run: Run) -> Figure:
         layout = ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.1)
         figure = Figure(figsize=(8, 5), layout=layout)
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-        end_hours = _end_hours(run)
+        end_hours = reached_h(run)
         upper.set_xlim(0, end_hours)
-        _draw_metric(upper, evaluations, *_metric_of(run))
+        _draw_metric(upper, evaluations, *metric_of(run))
         _draw_online(lower, run.tables["online"], end_hours)
         _head(upper, run)
         figure.align_ylabels()
     return figure
-
-
-def _metric_of(run: Run) -> tuple[str, bool]:
-    """The name of the task's metric, and whether higher is better; of a killed run, a good guess."""
-    if run.result is not None:
-        return run.result.metric.name, run.result.metric.higher_is_better
-    others = ("simulated_s", "round", "loss", "sent_bytes", "training_s")
-    names = [name for name in run.tables["evaluations"] if name not in others]
-    return (names[0], words.is_percentage(names[0])) if names else ("loss", False)
-
-
-def _end_hours(run: Run) -> float:
-    reached_s = max(table["simulated_s"].max() for table in run.tables.values() if table)
-    if run.result is not None:
-        reached_s = max(reached_s, run.result.simulated_s)
-    return float(reached_s) / 3600
 
 
 def _head(axes: Any, run: Run) -> None:
@@ -98,7 +83,7 @@ def _head(axes: Any, run: Run) -> None:
     ]
     if run.result is not None:
         facts.append(f"{words.whole(run.result.rounds)} rounds")
-    if run.result is None or run.result.interrupted:
+    if not is_complete(run):
         facts.append("interrupted")
     axes.set_title(spec["name"], loc="left", fontsize=14, fontweight="bold", pad=30)
     axes.annotate(

@@ -30,11 +30,12 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
     best, final = (words.metric(metric.name, value) for value in (metric.best, metric.final))
     spared = trainings.asked - trainings.computed
     cut = " (interrupted)" if result.interrupted else ""
+    quality = f"[bold]{best}[/] at best, [bold]{final}[/] at the end"
     return [
         ("simulated", f"{words.hours(result.simulated_s)} hours{cut}"),
         ("rounds", words.whole(result.rounds)),
         *_tuned(result.tuning),
-        (words.metric_name(metric.name), f"[bold]{best}[/] at best, [bold]{final}[/] at the end"),
+        *([] if metric.name == "none" else [(words.metric_name(metric.name), quality)]),
         (
             "training",
             f"{words.hours(result.training_s)} device hours; {words.whole(trainings.asked)} trainings,"

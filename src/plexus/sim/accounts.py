@@ -34,6 +34,7 @@ class Accounts:
             name: [0, 0] for name in (*dict.fromkeys(NAMES.values()), VIEW)
         }
         """By type: [count, bytes sent]."""
+        self._entries = {kind: self.messages[name] for kind, name in NAMES.items()}
         self.sent_bytes = array("q", bytes(8 * nodes))
         self.received_bytes = array("q", bytes(8 * nodes))
         self.lost_bytes = 0
@@ -44,21 +45,28 @@ class Accounts:
         self.training_s = array("d", bytes(8 * nodes))
 
     def send_control(self, src: int, kind: type[Message], count: int, size_bytes: int) -> None:
-        entry = self.messages[NAMES[kind]]
+        entry = self._entry(kind)
         entry[0] += count
         entry[1] += count * size_bytes
         self.sent_bytes[src] += count * size_bytes
 
     def begin_transfers(self, kind: type[Message], count: int, has_view: bool) -> None:
-        self.messages[NAMES[kind]][0] += count
+        self._entry(kind)[0] += count
         self.messages[VIEW][0] += count * has_view
 
     def send_transfer(self, src: int, kind: type[Message], sent: int, view_bytes: int) -> None:
         """The frame with the view goes first: of a cut transfer, the model is what is missing."""
         of_view = min(sent, view_bytes)
         self.messages[VIEW][1] += of_view
-        self.messages[NAMES[kind]][1] += sent - of_view
+        self._entry(kind)[1] += sent - of_view
         self.sent_bytes[src] += sent
+
+    def _entry(self, kind: type[Message]) -> list[int]:
+        entry = self._entries.get(kind)
+        if entry is None:  # of a protocol of the user's own
+            name = "model" if "model" in kind.__struct_fields__ else kind.__name__
+            entry = self._entries[kind] = self.messages.setdefault(name, [0, 0])
+        return entry
 
     def lose(self, count: int, size_bytes: int) -> None:
         self.lost_messages += count

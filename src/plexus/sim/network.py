@@ -12,6 +12,7 @@ from plexus.sim.accounts import Accounts
 from plexus.sim.kernel import Kernel
 from plexus.sim.sharing import Flow, Sharing
 from plexus.sim.transfers import Transfers
+from plexus.sim.watch import Watch
 from plexus.traces.api import Latency
 
 INTERNAL = -1
@@ -29,8 +30,10 @@ class Network:
         model_bytes: int,
         online: Sequence[bool],
         accounts: Accounts,
+        watch: Watch | None = None,
     ) -> None:
         self._kernel = kernel
+        self._watch = watch
         self._latency = latency
         self._city_of: list[int] = latency.city_of.tolist()
         self._delays_s: list[list[float] | None] = [None] * len(latency.matrix_s)
@@ -85,7 +88,11 @@ class Network:
         received = Received(src, body, total)
         self._accounts.begin_transfers(type(body), asked, hasattr(body, "view"))
         self._accounts.lose(asked - len(to), 0)  # no connection, so nothing was sent
-        self._transfers.begin([Flow(src, dst, total, received) for dst in to], self._kernel.now)
+        flows = [Flow(src, dst, total, received) for dst in to]
+        if self._watch is not None:
+            for flow in flows:
+                self._watch.transfer_began(self._kernel.now, flow)
+        self._transfers.begin(flows, self._kernel.now)
 
     def _at(self, time_s: float, flow: Flow) -> int:
         return self._kernel.at(time_s, INTERNAL, partial(self._on_flow_due, flow))
@@ -94,18 +101,25 @@ class Network:
         for complete in self._transfers.completed(flow, self._kernel.now):
             received: Received = complete.tag
             self._account(complete, received.size_bytes)
+            if self._watch is not None:
+                arrival_s = self._arrival_s(complete.dst, received)
+                self._watch.transfer_ended(self._kernel.now, complete, arrival_s)
             self._arrive(complete.dst, received)
 
     def _arrive(self, dst: NodeId, received: Received) -> None:
-        """The last byte of a transfer has left; it takes the latency, like a message."""
-        arrival_s = self._kernel.now + self.delays_s(received.src)[dst]
-        self._kernel.at(arrival_s, dst, received)
+        self._kernel.at(self._arrival_s(dst, received), dst, received)
+
+    def _arrival_s(self, dst: NodeId, received: Received) -> float:
+        """The last byte of a transfer leaves now; it takes the latency, like a message."""
+        return self._kernel.now + self.delays_s(received.src)[dst]
 
     def _account_cut(self, flows: list[Flow]) -> None:
         for flow in flows:
             sent = round(flow.sent_bytes)
             self._account(flow, sent)
             self._accounts.cut_bytes += sent
+            if self._watch is not None:
+                self._watch.transfer_ended(self._kernel.now, flow, None)
 
     def _account(self, flow: Flow, sent: int) -> None:
         body = flow.tag.body

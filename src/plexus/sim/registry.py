@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -15,6 +15,8 @@ from plexus.protocol.parameters import PlexusParameters
 from plexus.sim import builders, server
 from plexus.sim.setting import Cast, Setting
 
+JudgedBy: TypeAlias = Literal["global model", "models of nodes"]
+
 
 class Entry(NamedTuple):
     """One protocol."""
@@ -22,7 +24,7 @@ class Entry(NamedTuple):
     parameters: type[Struct]
     build: Callable[[Setting, Any], Cast]
     """(setting, parameters) -> its nodes."""
-    judged_by: Literal["global model", "models of nodes"]
+    judged_by: JudgedBy
     """What is evaluated: the model that a round ends with, or what each node has."""
 
 

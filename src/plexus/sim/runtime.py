@@ -32,6 +32,7 @@ from plexus.sim.accounts import Accounts
 from plexus.sim.kernel import Kernel, Token
 from plexus.sim.network import INTERNAL, Network
 from plexus.sim.sharing import Sharing
+from plexus.sim.watch import Watch
 from plexus.traces.api import World
 
 
@@ -65,13 +66,21 @@ class Runtime:
         observe: Observer,
         leave_rng: Random,
         graceful_share: float = 1.0,
+        watch: Watch | None = None,
     ) -> None:
+        self._watch = watch
         self.kernel = Kernel(self._deliver)
         self.accounts = Accounts(len(nodes))
         self.online: list[bool] = [False] * len(nodes)
         self.online_count = 0
         self.network = self.network_type(
-            self.kernel, world.latency, sharing, models.model_bytes, self.online, self.accounts
+            self.kernel,
+            world.latency,
+            sharing,
+            models.model_bytes,
+            self.online,
+            self.accounts,
+            watch,
         )
         self.nodes = nodes
         self._models = models
@@ -108,6 +117,8 @@ class Runtime:
         if not self.online[node]:
             self.online[node] = True
             self.online_count += 1
+            if self._watch is not None:
+                self._watch.presence(self.kernel.now, node, True)
             self._perform(node, self.nodes[node].handle(self.kernel.now, WentOnline()))
 
     def leave(self, node: NodeId) -> None:
@@ -127,6 +138,8 @@ class Runtime:
         self._timers[node].clear()
         self._stop_training(node)
         self.network.cut(node)
+        if self._watch is not None:
+            self._watch.presence(self.kernel.now, node, False)
 
     def _schedule_toggle(self, node: NodeId, toggles: Iterator[tuple[float, bool]]) -> None:
         change = next(toggles, None)
@@ -169,6 +182,8 @@ class Runtime:
         elif kind is Trained:
             self.accounts.training_s[target] += self._training_s(target)
             del self._training[target]
+            if self._watch is not None:
+                self._watch.training_ended(self.kernel.now, target, True)
         elif not self.online[target]:
             return
         effects = self.nodes[target].handle(self.kernel.now, event)
@@ -203,6 +218,8 @@ class Runtime:
         now = self.kernel.now
         token = self.kernel.at(now + self._training_s(node), node, trained)
         self._training[node] = (token, now)
+        if self._watch is not None:
+            self._watch.training_began(now, node, effect.round)
 
     def _stop_training(self, node: NodeId) -> None:
         """Interrupt: the time already spent was spent, the result is never sent."""
@@ -211,6 +228,8 @@ class Runtime:
             token, since_s = under_way
             self.kernel.cancel(token)
             self.accounts.training_s[node] += self.kernel.now - since_s
+            if self._watch is not None:
+                self._watch.training_ended(self.kernel.now, node, False)
 
     def _aggregate(self, node: NodeId, effect: Aggregate) -> None:
         model = self._models.mean(effect.models, effect.samples)

@@ -43,5 +43,5 @@ def with_server(world: World, bytes_per_s: float) -> World:
         # It trains nothing; that it would take for ever makes a mistake show.
         [*world.devices, Device(math.inf, bytes_per_s, bytes_per_s)],
         Availability([*availability.sessions, always], np.append(availability.periods_s, math.inf)),
-        Latency(latency.matrix_s, np.append(latency.city_of, nearest)),
+        Latency(latency.matrix_s, np.append(latency.city_of, nearest), latency.cities),
     )

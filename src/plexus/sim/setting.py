@@ -12,6 +12,7 @@ from plexus.protocol.messages import Model, NodeId
 from plexus.rng import stream
 from plexus.sim.runtime import Models, Observer, Runtime
 from plexus.sim.sharing import RULES
+from plexus.sim.watch import Watch
 from plexus.traces.api import World
 
 
@@ -44,7 +45,9 @@ class Cast:
     """How the duration of rounds was found, if it was."""
 
 
-def assemble(setting: Setting, cast: Cast, observe: Observer) -> Runtime:
+def assemble(
+    setting: Setting, cast: Cast, observe: Observer, watch: Watch | None = None
+) -> Runtime:
     """The runtime in which `cast` plays."""
     return Runtime(
         world=cast.world,
@@ -58,4 +61,5 @@ def assemble(setting: Setting, cast: Cast, observe: Observer) -> Runtime:
         observe=observe,
         leave_rng=stream(setting.seed, "leaves"),
         graceful_share=setting.graceful_share,
+        watch=watch,
     )

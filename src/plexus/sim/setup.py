@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from plexus.sim.registry import PROTOCOLS
+from plexus.sim.registry import PROTOCOLS, Entry
 from plexus.sim.runtime import Observer, Runtime
 from plexus.sim.setting import Cast, Setting, assemble
+from plexus.sim.watch import Watch
 
 
 def simulated_session(
-    protocol: str, parameters: Any, setting: Setting, observe: Observer
+    protocol: str | Entry,
+    parameters: Any,
+    setting: Setting,
+    observe: Observer,
+    watch: Watch | None = None,
 ) -> tuple[Runtime, Cast]:
-    """A session of the protocol called `protocol`, ready to run."""
-    cast = PROTOCOLS[protocol].build(setting, parameters)
-    return assemble(setting, cast, observe), cast
+    """A session of `protocol`, or of the one called that, ready to run."""
+    entry = PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
+    cast = entry.build(setting, parameters)
+    return assemble(setting, cast, observe, watch), cast

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from plexus.traces.cities import City
 from plexus.traces.sessions import Sessions, pack
 
 
@@ -89,6 +90,8 @@ class Latency:
 
     matrix_s: NDArray[np.float64]
     city_of: NDArray[np.intp]
+    cities: Sequence[City] = ()
+    """What and where each row of the matrix is, as far as that is known; none where nothing is."""
 
 
 @dataclass(frozen=True)

@@ -93,18 +93,20 @@ def _latency(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Latency
     if spec.latency == "generated":
         cities = world_cities()
         matrix_s = generate_latency(cities, seed)
+        named = cities
     else:
         path = resolve("traces.latency", spec.latency, base_dir)
         trace = read_latency(path, spec.latency_kind)
         matrix_s = trace.matrix_s
+        named = [City(name, "", math.nan, math.nan) for name in trace.cities]
         if spec.cities is not None:
             cities = _cities_of(resolve("traces.cities", spec.cities, base_dir), trace.cities)
     if spec.places is None:
-        return Latency(matrix_s, round_robin(nodes, len(matrix_s)))
+        return Latency(matrix_s, round_robin(nodes, len(matrix_s)), cities or named)
     if cities is None:
         raise PlexusError("traces.cities: needed beside traces.places, to say where cities are")
     places = [place for _, place in read_places(resolve("traces.places", spec.places, base_dir))]
-    return Latency(matrix_s, nearest_cities(places, cities, nodes))
+    return Latency(matrix_s, nearest_cities(places, cities, nodes), cities)
 
 
 def _cities_of(path: Path, ids: tuple[str, ...]) -> list[City]:

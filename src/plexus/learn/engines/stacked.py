@@ -24,7 +24,7 @@ MOST_CLIENTS = {"cpu": 64, "cuda": 128}
 COMPILED_CLIENTS = 64
 """On a GPU, stacks from this size on are compiled: 100 clients of GN-LeNet on an H200 take 0.35 ms each
 instead of 0.53, ten clients gain little (benchmarks/gpu_cifar.py)."""
-COMPILE_AFTER = 400
+COMPILE_AFTER = 3000
 """Compiling takes the better part of a minute: it must be earned back by so many stacks of one size."""
 
 

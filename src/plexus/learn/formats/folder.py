@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from plexus.datadir import data_directory
-from plexus.errors import PlexusError
+from plexus.errors import MissingDataError
 
 
 def data_folder(given: str | None, *usual: str, what: str) -> Path:
@@ -13,13 +13,13 @@ def data_folder(given: str | None, *usual: str, what: str) -> Path:
     if given is not None:
         folder = Path(given).expanduser()
         if not folder.is_dir():
-            raise PlexusError(f"task.data: there is no folder {folder} with {what}")
+            raise MissingDataError(f"task.data: there is no folder {folder} with {what}")
         return folder
     root = data_directory()
     for name in usual:
         if (root / name).is_dir():
             return root / name
-    raise PlexusError(
+    raise MissingDataError(
         f"task.data is not set, and {root} has no folder {usual[0]} with {what}: name the folder, or see"
         " `plexus data list`"
     )
@@ -30,4 +30,4 @@ def needed_file(folder: Path, *names: str, what: str) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    raise PlexusError(f"{folder / names[0]} is missing: {what}")
+    raise MissingDataError(f"{folder / names[0]} is missing: {what}")

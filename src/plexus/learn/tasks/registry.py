@@ -13,7 +13,7 @@ import msgspec
 
 from plexus.errors import PlexusError
 from plexus.learn.tasks import specs
-from plexus.learn.tasks.specs import OwnTaskSpec, TaskSpec
+from plexus.learn.tasks.specs import OwnTaskSpec, TaskSpec, UntrainedSpec
 
 if TYPE_CHECKING:
     from plexus.learn.task import Task
@@ -60,7 +60,10 @@ def parse_task(table: Mapping[str, Any] | str) -> TaskSpec | OwnTaskSpec:
 
 
 def build_task(
-    spec: TaskSpec | OwnTaskSpec, nodes: int, seed: int, base_dir: Path | None = None
+    spec: TaskSpec | OwnTaskSpec | UntrainedSpec,
+    nodes: int,
+    seed: int,
+    base_dir: Path | None = None,
 ) -> Task:
     """The task that `spec` describes, divided among `nodes` nodes.
 
@@ -68,6 +71,8 @@ def build_task(
     """
     if nodes < 1:
         raise PlexusError(f"nodes is {nodes}: a task needs at least 1")
+    if isinstance(spec, UntrainedSpec):
+        raise PlexusError("task.name: untrained has nothing to learn; only `plexus run` can use it")
     if isinstance(spec, OwnTaskSpec):
         from plexus.learn.own import build_own
 

@@ -64,6 +64,8 @@ class WritersSpec(TaskSpec, frozen=True, tag="digits-by-writer"):
     """Step size of SGD."""
     data: str | None = None
     """Folder of mnist_by_writer.npz or of QMNIST's IDX files."""
+    test_examples: Count | None = None
+    """Evaluate on so many of the 10,000 test images, drawn by seed, instead of all."""
 
 
 class Cifar10Spec(TaskSpec, frozen=True, tag="cifar10"):
@@ -124,6 +126,23 @@ class BiasedMovielensSpec(MovielensSpec, frozen=True, tag="movielens-biased"):
 
     weight_decay: NotNegative = 1e-4
     """Of SGD: the L2 penalty on weights."""
+
+
+class UntrainedSpec(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="name", tag="untrained"
+):
+    """Models of a given size that nobody computes: only time and traffic are simulated."""
+
+    model_bytes: Count = 346_000
+    """Size of a model on the network; 346 kB is the paper's network for CIFAR-10."""
+    local_steps: Count = 5
+    """Steps of SGD in one local training, which decide how long a device trains."""
+    batch: Count = 20
+    """Examples per step."""
+
+    @property
+    def name(self) -> str:
+        return str(self.__struct_config__.tag)
 
 
 class OwnTaskSpec(Struct, frozen=True):

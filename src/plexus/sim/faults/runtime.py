@@ -43,15 +43,15 @@ class Watched:
         self.me = me
         self.offset_s = 0.0
         self.drift = 0.0
-        self._watch = watch
+        self._onlooker = watch
 
     def clock_s(self, now: float) -> float:
         return self.offset_s + now * (1 + self.drift)
 
     def handle(self, now: float, event: Event) -> list[Effect]:
-        self._watch.before(self.me, event)
+        self._onlooker.before(self.me, event)
         effects = self.node.handle(self.clock_s(now), event)
-        self._watch.after(self.me, event, effects)
+        self._onlooker.after(self.me, event, effects)
         return effects
 
 
@@ -85,7 +85,7 @@ class StormRuntime(Runtime):
         self.doomed: dict[NodeId, int] = {}
         """After how many more effects the power of these nodes fails."""
         self.on_doom: Callable[[NodeId], None]
-        self._watch = watch
+        self._onlooker = watch
 
     def bring_online(self, node: NodeId) -> None:
         if not self.online[node]:
@@ -96,7 +96,7 @@ class StormRuntime(Runtime):
         if self.online[node]:
             super().crash(node)
             self.doomed.pop(node, None)
-            self._watch.gone(node)
+            self._onlooker.gone(node)
 
     def _deliver(self, target: int, event: Any) -> None:
         super()._deliver(target, event)
@@ -105,7 +105,7 @@ class StormRuntime(Runtime):
 
     def _settled(self, node: NodeId) -> None:
         if self.online[node]:
-            self._watch.settled(node)
+            self._onlooker.settled(node)
 
     def _perform(self, node: NodeId, effects: list[Effect]) -> None:
         left = self.doomed.get(node)

@@ -1,0 +1,135 @@
+"""The Python API: what `import plexus` offers. docs/python.md describes it for readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from plexus import lazy, toml
+from plexus.errors import PlexusError
+from plexus.metrics.store import Run, claim, load_run
+from plexus.spec import ExperimentSpec, build_spec, load_spec, parse_spec
+
+if TYPE_CHECKING:
+    from plexus.progress import Tick
+
+Row = Mapping[str, Any]
+SpecLike = ExperimentSpec | Mapping[str, Any] | str | Path
+
+
+class Callbacks(NamedTuple):
+    """Whom a run tells what. Fulfils the observer's part in `plexus.session`."""
+
+    on_progress: Callable[[Tick], None] | None = None
+    on_row: Mapping[str, Callable[[Row], None] | None] = {}
+    """By table."""
+
+    def tick(
+        self,
+        simulated_s: float,
+        round: int,
+        online: int,
+        metric_name: str,
+        metric_value: float | None,
+    ) -> None:
+        """A simulated minute has passed."""
+        if self.on_progress is not None:
+            from plexus.progress import Tick
+
+            self.on_progress(Tick(simulated_s, round, online, metric_name, metric_value))
+
+    def row(self, table: str, row: Row) -> None:
+        """A row was recorded."""
+        callback = self.on_row.get(table)
+        if callback is not None:
+            callback(row)
+
+
+def simulate(
+    spec: SpecLike,
+    *,
+    out: Path | str | None = None,
+    changes: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    size: str | None = None,
+    force: bool = False,
+    base_dir: Path | str | None = None,
+    on_progress: Callable[[Tick], None] | None = None,
+    on_evaluation: Callable[[Row], None] | None = None,
+    on_round: Callable[[Row], None] | None = None,
+    **machinery: Any,
+) -> Run:
+    """Run an experiment in virtual time, and give back its run directory, read.
+
+    `spec` is a path, TOML text (anything with a line feed), a dictionary or an `ExperimentSpec`; `size`
+    is one that it has, and `changes` maps dotted keys to values that replace the spec's. `out` is the
+    run directory, with the default and the rules of `plexus run`. Modules and paths in the spec are
+    searched in `base_dir`: the spec file's folder, else the current one.
+
+    Callbacks get one row of `evaluations.csv` or `rounds.csv`, or the state at every simulated minute.
+    Raising `plexus.StopRun` in one ends the run there. What else is given goes to
+    `plexus.session.Machinery`: `engine`, `device`, `workers`, and so on.
+    """
+    folder = Path(base_dir) if base_dir is not None else _folder_of(spec)
+    chosen = as_spec(spec, changes or {}, seed, size)
+    directory = Path(out) if out is not None else Path("runs") / f"{chosen.name}-{chosen.digest()}"
+    claim(directory, chosen.digest(), force=force)
+    callbacks = Callbacks(on_progress, {"evaluations": on_evaluation, "rounds": on_round})
+    run, options = (lazy.load(f"plexus.session:{name}") for name in ("simulate", "Machinery"))
+    unknown = machinery.keys() - set(options.__struct_fields__)
+    if unknown:
+        known = ", ".join(options.__struct_fields__)
+        raise TypeError(f"simulate() takes no {', '.join(sorted(unknown))}; machinery is {known}")
+    run(chosen, folder, directory, callbacks, options(**machinery), listen=callbacks.row)
+    return load_run(directory)
+
+
+def load(directory: Path | str) -> Run:
+    """A run directory: finished, stopped, or still growing."""
+    return load_run(directory)
+
+
+def as_spec(
+    spec: SpecLike,
+    changes: Mapping[str, Any] = {},
+    seed: int | None = None,
+    size: str | None = None,
+) -> ExperimentSpec:
+    """Whatever describes an experiment, as an `ExperimentSpec`."""
+    overrides = [f"{key}={toml.value_text(_plain(value, key))}" for key, value in changes.items()]
+    match spec:
+        case ExperimentSpec():
+            return build_spec(spec.plain(), f"spec {spec.name}", overrides, seed, size)
+        case Mapping():
+            return build_spec(_plain(spec, ""), "spec", overrides, seed, size)
+        case str() if "\n" in spec:
+            return parse_spec(spec, "spec", overrides, seed, size)
+        case str() | Path():
+            return load_spec(spec, overrides, seed, size)
+    raise TypeError(f"a spec is a path, text, a dictionary or an ExperimentSpec, not {spec!r}")
+
+
+def _folder_of(spec: SpecLike) -> Path:
+    is_file = isinstance(spec, Path) or (isinstance(spec, str) and "\n" not in spec)
+    return Path(str(spec)).parent if is_file else Path()
+
+
+def _plain(value: Any, key: str) -> Any:
+    """As TOML would have it. A function or class stands for its name, a path for its text."""
+    match value:
+        case Mapping():
+            return {
+                str(name): _plain(item, f"{key}.{name}".lstrip(".")) for name, item in value.items()
+            }
+        case list() | tuple():
+            return [_plain(item, key) for item in value]
+        case Path():
+            return str(value)
+        case bool() | int() | float() | str() | None:
+            return value
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return value.item()  # a number of numpy's
+    if callable(value) and "<" not in getattr(value, "__qualname__", "<"):
+        return f"{value.__module__}:{value.__qualname__}"
+    raise PlexusError(f"spec: {key} is {value!r}: expected a number, text, list, table or function")

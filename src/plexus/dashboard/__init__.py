@@ -1,0 +1,1 @@
+"""Looking at runs and live fleets in a browser: read-only, from this machine, with nothing fetched."""

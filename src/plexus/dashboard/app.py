@@ -1,0 +1,156 @@
+"""The web application: a page, the files it is made of, and four questions it asks."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from pathlib import PurePosixPath
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from plexus.dashboard.guard import Guard
+from plexus.dashboard.library import Library
+from plexus.dashboard.source import Json, Source
+from plexus.errors import PlexusError
+
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+}
+
+
+def create_app(library: Library, allowed_hosts: tuple[str, ...] = ()) -> Starlette:
+    """The dashboard of what is in `library`."""
+    questions = Questions(library)
+    return Starlette(
+        routes=[
+            *_static_routes(),
+            Route("/api/runs", questions.runs),
+            Route("/api/run", questions.run),
+            Route("/api/window", questions.window),
+            Route("/api/node", questions.node),
+        ],
+        middleware=[
+            Middleware(Guard, allowed=allowed_hosts),
+            Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4),
+        ],
+        exception_handlers={PlexusError: _told},
+    )
+
+
+class Questions:
+    """What the page asks. All of it is plain functions: each request has a thread."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def runs(self, request: Request) -> Response:
+        found = [_summary(id, source) for id, source in self._library.sources().items()]
+        root = self._library.root
+        return _json({"root": str(root) if root else None, "runs": found})
+
+    def run(self, request: Request) -> Response:
+        source = self._source(request)
+        if source is None:
+            return _missing("no such run")
+        tag = f'"{hashlib.blake2b(source.stamp().encode(), digest_size=8).hexdigest()}"'
+        if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        return _json(source.overview(), {"ETag": tag})
+
+    def window(self, request: Request) -> Response:
+        source = self._source(request)
+        if source is None:
+            return _missing("no such run")
+        from_s, to_s = (_number(request, name) for name in ("from", "to"))
+        if from_s is None or to_s is None or to_s < from_s:
+            return _json({"error": "from and to must be numbers, in order"}, status=400)
+        return _json(source.window(from_s, to_s))
+
+    def node(self, request: Request) -> Response:
+        source, number = self._source(request), _number(request, "node")
+        if source is None:
+            return _missing("no such run")
+        found = source.node(int(number)) if number is not None else None
+        return _missing("no such node") if found is None else _json(found)
+
+    def _source(self, request: Request) -> Source | None:
+        return self._library.get(request.query_params.get("id", ""))
+
+
+def _summary(id: str, source: Source) -> Json:
+    try:
+        return source.summary()
+    except PlexusError as error:  # one damaged run must not hide the others
+        return {"id": id, "name": id, "error": str(error)}
+
+
+def _number(request: Request, name: str) -> float | None:
+    try:
+        value = float(request.query_params.get(name, ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _json(value: Any, headers: dict[str, str] | None = None, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
+
+
+def _missing(text: str) -> Response:
+    return _json({"error": text}, status=404)
+
+
+def _told(_: Request, error: Exception) -> Response:
+    return _json({"error": str(error)}, status=500)
+
+
+def _static_routes() -> list[Route]:
+    """Every file of the page has a route of its own, so there is no path to go astray on."""
+    routes = []
+    for path, body in _static_files("", files("plexus.dashboard").joinpath("static")):
+        kind = TYPES.get(PurePosixPath(path).suffix)
+        if kind is not None:
+            routes.append(Route("/" + path, _answer(body, kind)))
+            if path == "index.html":
+                routes.append(Route("/", _answer(body, kind)))
+    return routes
+
+
+def _static_files(prefix: str, folder: Any) -> list[tuple[str, bytes]]:
+    found = []
+    for each in folder.iterdir():
+        if each.is_dir():
+            found += _static_files(f"{prefix}{each.name}/", each)
+        else:
+            found.append((prefix + each.name, each.read_bytes()))
+    return found
+
+
+def _answer(body: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    """Packed once, and answered without a thread: a page is twenty files."""
+    tag = f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"'
+    packed = gzip.compress(body, 9, mtime=0)
+    headers = {"ETag": tag, "Content-Type": kind, "Vary": "Accept-Encoding"}
+
+    async def answer(request: Request) -> Response:
+        if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(packed, headers={**headers, "Content-Encoding": "gzip"})
+        return Response(body, headers=headers)
+
+    return answer

@@ -1,0 +1,120 @@
+"""`plexus dashboard`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from plexus.errors import PlexusError
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+LOOPBACK, PORT = "127.0.0.1", 8400
+
+
+@click.command()
+@click.argument("runs_dir", metavar="[RUNS_DIR]", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--node",
+    "nodes",
+    metavar="ADDRESS",
+    multiple=True,
+    help="Look at a live node instead: host:port of its --metrics. May be given several times.",
+)
+@click.option("--host", default=LOOPBACK, show_default=True, metavar="ADDRESS")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    metavar="N",
+    help="0 takes any that is free.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    metavar="NAME",
+    multiple=True,
+    help="A name under which browsers may reach it, besides addresses and localhost.",
+)
+@click.option("--fd", type=int, hidden=True, help="A socket to answer at, until input ends.")
+def dashboard(
+    runs_dir: Path | None,
+    nodes: tuple[str, ...],
+    host: str,
+    port: int,
+    opens: bool,
+    allowed_hosts: tuple[str, ...],
+    fd: int | None,
+) -> None:
+    """Look at runs and live fleets in a browser.
+
+    RUNS_DIR is a directory of runs, one run, or the directory of a fleet (runs/ if not given). The page only
+    shows things, and only this machine can reach it unless --host says otherwise.
+
+    \b
+    Example: plexus dashboard runs --open
+    """
+    if runs_dir is not None and nodes:
+        raise click.UsageError("give a directory or --node, not both")
+    if not nodes:
+        runs_dir = runs_dir or Path("runs")
+    try:
+        from plexus.dashboard.app import create_app
+    except ModuleNotFoundError as error:
+        raise PlexusError(
+            f"the dashboard needs the module {error.name}: pip install 'plexus-learning[dashboard]'"
+        ) from None
+    from plexus.dashboard.library import Library
+
+    app = create_app(Library(runs_dir, nodes), allowed_hosts)
+    if fd is not None:
+        threading.Thread(target=_end_with_input, daemon=True).start()
+        serve(app, socket.socket(fileno=fd))
+        return
+    listener = listen(host, port)
+    url = page_url(host, listener.getsockname()[1])
+    click.echo(f"dashboard of {runs_dir or 'live nodes'} at {url} (Ctrl-C ends it)", err=True)
+    if opens:
+        webbrowser.open(url)
+    serve(app, listener)
+
+
+def serve(app: Starlette, listener: socket.socket) -> None:
+    """Answer until somebody presses Ctrl-C."""
+    import uvicorn
+
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _end_with_input() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PlexusError(f"--host {host} --port {port}: {reason}; try --port 0") from None
+
+
+def page_url(host: str, port: int, show: str | None = None) -> str:
+    name = f"[{host}]" if ":" in host else host
+    page = f"#/run/{quote(show, safe='')}" if show else ""
+    return f"http://{name}:{port}/{page}"

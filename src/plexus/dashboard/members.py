@@ -1,0 +1,81 @@
+"""Live nodes as the dashboard reaches them: at a socket file in their home, or at an address."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from plexus.errors import PlexusError
+from plexus.live import control
+from plexus.live.addresses import parse
+
+TIMEOUT_S = 3.0
+MAX_ANSWER_BYTES = 1_000_000
+LOG_FILE = "log.jsonl"
+
+Picture = dict[str, Any]
+
+
+class Member(Protocol):
+    """One node."""
+
+    label: str
+    log: Path | None
+
+    def ask(self) -> Picture | None:
+        """Its status (see `plexus.live.status`), or None if it does not answer."""
+
+
+class HomeMember:
+    """A node on this machine, by its home."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.label = home.name
+        self.log: Path | None = home / LOG_FILE
+
+    def ask(self) -> Picture | None:
+        try:
+            return control.ask(self.home, "status")
+        except (PlexusError, msgspec.DecodeError):
+            return None
+
+
+class AddressMember:
+    """A node by the address of its `--metrics`."""
+
+    def __init__(self, address: str) -> None:
+        self.label = address
+        self.log: Path | None = None
+        self._address = parse(address)
+
+    def ask(self) -> Picture | None:
+        connection = http.client.HTTPConnection(*self._address, timeout=TIMEOUT_S)
+        try:
+            connection.request("GET", control.STATUS_PATH)
+            answer = connection.getresponse()
+            body = answer.read(MAX_ANSWER_BYTES)
+            picture = msgspec.json.decode(body)
+        except (OSError, http.client.HTTPException, msgspec.DecodeError):
+            return None
+        finally:
+            connection.close()
+        return picture if isinstance(picture, dict) and "phase" in picture else None
+
+
+def members_of(fleet: Path) -> list[Member]:
+    """The nodes of a fleet directory, in order."""
+    return [HomeMember(home) for home in sorted(fleet.glob("node-*")) if home.is_dir()]
+
+
+def ask_all(members: Sequence[Member]) -> list[Picture | None]:
+    """The status of each, asked at the same time."""
+    if not members:
+        return []
+    with ThreadPoolExecutor(max_workers=min(32, len(members))) as pool:
+        return list(pool.map(lambda member: member.ask(), members))

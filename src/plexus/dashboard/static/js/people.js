@@ -1,0 +1,78 @@
+// Nodes by name: who is in the moment that is shown, and a list of all.
+import { card, h, replace } from "./dom.js";
+import * as f from "./format.js";
+
+const FIRST = 12;
+
+export function namer(run) {
+  const known = run.nodes_known;
+  if (known.names) return (node) => `${node} · ${known.names[node] ?? "?"}`;
+  return (node) => {
+    const city = known.places.city[known.place_of[node]];
+    return node >= run.nodes ? `server · ${city}` : `${node} · ${city}`;
+  };
+}
+
+export const nodeLink = (id, node, t = null) => `#/run/${encodeURIComponent(id)}/node/${node}${t === null ? "" : `?at=${Math.round(t)}`}`;
+
+export function momentPanel(id, name, kind) {
+  const element = h("aside", { class: "moment", "aria-label": "At this moment" });
+  let seen = "", at = null;
+  const item = (node, text) => h("li", {}, h("a", { href: nodeLink(id, node, at) }, h("span", {}, name(node)), h("span", {}, text)));
+  const doing = (m, node) => {
+    const training = m.training.get(node);
+    if (training) return `training, ${f.seconds(m.t - training.began_s)}`;
+    const way = m.moving.find((each) => each.age === 0 && (each.source === node || each.destination === node));
+    if (way) return way.source === node ? "sending" : "receiving";
+    return m.online.has(node) ? "waiting" : "offline";
+  };
+  function show(m) {
+    const under = m.moving.filter((each) => each.age === 0);
+    at = m.t;
+    const body = [
+      m.number === null ? null : h("div", {}, h("h3", {}, "Round"), h("div", { class: "round" }, f.whole(m.number)), h("p", {}, `under way for ${f.seconds(m.t - m.since_s)}`)),
+      m.pusher === null ? null : h("div", {}, h("h3", {}, "Aggregator"), h("ul", {}, item(m.pusher, m.pusher === m.collector ? "begins and ends it" : "began this round"), m.collector === null || m.collector === m.pusher ? null : item(m.collector, "will end it"))),
+      h("div", {}, h("h3", {}, `${m.number === null ? "Training" : "Sample"} (${m.sample.length})`), m.sample.length ? h("ul", {}, m.sample.slice(0, 16).map((node) => item(node, doing(m, node)))) : h("p", {}, "nobody"),
+        m.sample.length > 16 ? h("p", {}, `and ${m.sample.length - 16} more`) : null),
+      h("div", {}, h("h3", {}, "On their way"), h("p", {}, under.length ? m.number === null ? `${under.length} models` : `${under.filter((e) => e.kind === "train").length} models to train, ${under.filter((e) => e.kind !== "train").length} trained` : kind === "fleet" ? "no model now" : "no model at this moment"), m.thinned ? h("p", {}, "More was going on here than is shown.") : null),
+    ];
+    const key = JSON.stringify([m.number, m.sample, under.length, Math.floor(m.t), [...m.training.keys()]]);
+    if (key === seen || element.contains(document.activeElement)) return;
+    seen = key;
+    replace(element, body);
+  }
+  return { element, show };
+}
+
+export function nodesCard(state) {
+  const { id, run } = state, known = run.nodes_known, name = namer(run);
+  const count = known.place_of ? known.place_of.length : known.names.length;
+  let shown = FIRST, words = "", moment = null;
+  const body = h("tbody");
+  const more = h("button", { type: "button", onclick: () => { shown += 100; show(); } }, "Show more");
+  const search = h("input", { type: "search", placeholder: known.names ? "Name or number" : "City or number", "aria-label": known.names ? "Find nodes by name or number" : "Find nodes by city or number", oninput: () => { words = search.value.trim().toLowerCase(); show(); } });
+  const column = known.place_of ? [["Up link", (n) => `${f.bytes(known.up_bytes_per_s[n])}/s`], ["One training", (n) => f.seconds(known.training_s[n])]] : [["Round", (n) => f.whole(state.run.statuses[n]?.round)], ["Waits for", (n) => waits(state.run.statuses[n])]];
+  const doing = (n) => (!moment ? "" : moment.training.has(n) ? "training" : n === moment.pusher ? "aggregator" : moment.online.has(n) ? "online" : "offline");
+  const rank = { training: 0, aggregator: 1, online: 2, offline: 3 };
+  function show() {
+    const found = [];
+    for (let n = 0; n < count; n++) if (!words || name(n).toLowerCase().includes(words)) found.push(n);
+    found.sort((a, b) => (rank[doing(a)] ?? 9) - (rank[doing(b)] ?? 9) || a - b);
+    replace(body, found.slice(0, shown).map((n) => h("tr", {}, h("td", {}, h("a", { href: nodeLink(id, n) }, name(n))), h("td", {}, doing(n)), column.map(([, text]) => h("td", { class: "number" }, text(n))))));
+    more.hidden = found.length <= shown;
+  }
+  show();
+  const element = card("Nodes", { tools: search }, h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Node"), h("th", {}, "Now"), column.map(([text]) => h("th", { class: "number" }, text)))), body)), h("div", { class: "body" }, more));
+  let due = 0;
+  return { element, update: () => { if (!element.contains(document.activeElement)) show(); }, moment: (m) => {
+    moment = m;
+    const now = performance.now();
+    if (now > due && !element.contains(document.activeElement)) { due = now + 800; show(); }
+  } };
+}
+
+function waits(status) {
+  if (!status) return "–";
+  if (status.training) return `training round ${status.training.round}`;
+  return status.waiting_for?.length ? status.waiting_for[0].what : "to be sampled";
+}

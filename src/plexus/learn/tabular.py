@@ -1,0 +1,176 @@
+"""Tables in CSV files as examples: numbers and words in, tensors of similar size out."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from plexus.errors import PlexusError
+from plexus.learn.task import Examples
+
+MANY_WORDS = 50
+"""A column of more different words than this is a name or a text, not a property."""
+MANY_CLASSES = 30
+"""A target of more different whole numbers than this is a quantity."""
+
+Target = Literal["auto", "classes", "number"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A CSV file, ready to learn from."""
+
+    inputs: NDArray[np.float32]
+    """A row per line. Numbers have mean 0 and standard deviation 1; of a column of words, each word is
+    a column of zeros and ones."""
+    targets: NDArray[Any]
+    """Numbers of classes; or quantities, with mean 0 and standard deviation 1."""
+    columns: tuple[str, ...]
+    """What the columns of `inputs` are called."""
+    classes: tuple[str, ...]
+    """What class 0, 1, … is called; none where the target is a quantity."""
+    owners: NDArray[np.str_] | None
+    """Whose each row is, if a column says so."""
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def width(self) -> int:
+        """How many inputs an example has."""
+        return int(self.inputs.shape[1])
+
+    def examples(self, rows: NDArray[np.int64]) -> Examples:
+        """These rows as tensors; an example's id is its row."""
+        return Examples(
+            torch.from_numpy(self.inputs[rows]), torch.from_numpy(self.targets[rows]), rows
+        )
+
+
+def read_csv(
+    path: Path | str,
+    target: str,
+    *,
+    owner: str | None = None,
+    ignore: Sequence[str] = (),
+    kind: Target = "auto",
+) -> Table:
+    """The table at `path`, which has a header. `target` is the column to predict.
+
+    Cells may be separated by commas, semicolons, tabs or bars. An empty cell of a number is its column's
+    mean. `owner` names a column that says whose a row is; it is not learned from, nor is what `ignore`
+    lists. The target is a class if it is a word or one of a few whole numbers, unless `kind` says.
+    """
+    path = Path(path)
+    columns = read_columns(path)
+    for name in (target, *([owner] if owner else []), *ignore):
+        if name not in columns:
+            raise PlexusError(f"{path} has no column {name!r}; it has {', '.join(columns)}")
+    owners = np.array(columns.pop(owner)) if owner else None
+    targets, classes = _targets(path, target, columns.pop(target), kind)
+    pieces: list[NDArray[np.float32]] = []
+    names: list[str] = []
+    for name, cells in columns.items():
+        if name not in ignore:
+            piece, of = _inputs(path, name, cells)
+            pieces.append(piece)
+            names += of
+    if not pieces:
+        raise PlexusError(f"{path}: no column is left to learn from")
+    return Table(np.concatenate(pieces, axis=1), targets, tuple(names), classes, owners)
+
+
+def read_columns(path: Path) -> dict[str, list[str]]:
+    """The cells of each column, as they stand in the file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise PlexusError(f"{path}: {reason}") from None
+    first = text.split("\n", 1)[0]
+    delimiter = max(",;\t|", key=first.count)
+    header, *rows = [row for row in csv.reader(text.splitlines(), delimiter=delimiter) if row] or [
+        []
+    ]
+    header = [name.strip() for name in header]
+    if len(rows) < 2 or len(set(header)) != len(header) or "" in header:
+        raise PlexusError(
+            f"{path}: expected a header of different names and at least two rows below it"
+        )
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise PlexusError(
+                f"{path}: row {number} has {len(row)} cells, the header {len(header)}"
+            )
+    return {name: [row[at].strip() for row in rows] for at, name in enumerate(header)}
+
+
+def numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
+    """A column as numbers, NaN where it is empty; None if it has a word in it."""
+    try:
+        found = np.array([float(cell) if cell else np.nan for cell in cells])
+    except ValueError:
+        return None
+    return None if np.isnan(found).all() or np.isinf(found).any() else found
+
+
+def has_many_words(cells: Sequence[str]) -> bool:
+    """Whether a column is a name or a text that says nothing about its row."""
+    return numbers(cells) is None and len(set(cells)) > MANY_WORDS
+
+
+def is_class(cells: Sequence[str]) -> bool:
+    """Whether a target is one of a few kinds."""
+    found = numbers(cells)
+    if found is None:
+        return True
+    whole = bool(np.all(found == np.round(found)))
+    return whole and len(np.unique(found)) <= min(MANY_CLASSES, len(cells) // 2)
+
+
+def _inputs(path: Path, name: str, cells: list[str]) -> tuple[NDArray[np.float32], list[str]]:
+    found = numbers(cells)
+    if found is not None:
+        return _standard(found)[:, None], [name]
+    words = sorted(set(cells))
+    if len(words) > MANY_WORDS:
+        raise PlexusError(
+            f"{path}: column {name!r} has {len(words)} different words: leave it out (ignore), or"
+            " say that it names the owner of a row (owner)"
+        )
+    hot = np.array([[cell == word for word in words] for cell in cells], np.float32)
+    return hot, [f"{name}={word}" for word in words]
+
+
+def _standard(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    filled = np.where(np.isnan(values), np.nanmean(values), values)
+    spread = filled.std()
+    scaled = (filled - filled.mean()) / (spread if spread > 0 else 1.0)
+    return np.asarray(scaled, np.float32)
+
+
+def _targets(
+    path: Path, name: str, cells: list[str], kind: Target
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    if "" in cells:
+        row = cells.index("") + 2
+        raise PlexusError(f"{path}: row {row} has nothing in {name!r}, the column to predict")
+    if kind == "classes" or (kind == "auto" and is_class(cells)):
+        classes = sorted(set(cells))
+        if all(numbers([each]) is not None for each in classes):
+            classes.sort(key=float)
+        if len(classes) < 2:
+            raise PlexusError(f"{path}: {name!r} is {classes[0]!r} in every row")
+        number_of = {word: number for number, word in enumerate(classes)}
+        return np.array([number_of[cell] for cell in cells], np.int64), tuple(classes)
+    found = numbers(cells)
+    if found is None:
+        raise PlexusError(f"{path}: {name!r} has words in it, so it cannot be a number")
+    return _standard(found), ()

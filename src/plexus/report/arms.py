@@ -1,0 +1,138 @@
+"""Arms of a comparison: runs of one setting, one for each seed, under the name a reader gives it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plexus.errors import PlexusError
+from plexus.metrics import words
+from plexus.metrics.store import Run
+from plexus.report import naming
+
+NOT_THE_SETTING = ("seed", "name")
+"""Runs whose specs differ in these alone belong together."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One setting. Of its runs all came to their end, or it is a single one that did not."""
+
+    label: str
+    runs: tuple[Run, ...]
+    is_ours: bool
+    """Whether the protocol is Plexus."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What was run, but for the seed and the name."""
+        return setting(self.runs[0])
+
+    @property
+    def protocol(self) -> str:
+        """The name of the protocol, as in a spec."""
+        return str(self.runs[0].spec["protocol"]["name"])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether its runs came to their end."""
+        return all(map(is_complete, self.runs))
+
+    @property
+    def has_churn(self) -> bool:
+        """Whether nodes come and go."""
+        return bool(self.runs[0].spec.get("traces", {}).get("availability") != "none")
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of its runs."""
+        return tuple(int(run.spec["seed"]) for run in self.runs)
+
+
+def group(runs: Iterable[Run]) -> list[Arm]:
+    """The arms that these runs make, ours first.
+
+    A run that did not come to its end is an arm of its own: it is shown, and mixed with nothing.
+    """
+    settings: dict[str, dict[int, Run]] = {}
+    alone: list[Run] = []
+    for run in runs:
+        if not is_complete(run):
+            alone.append(run)
+            continue
+        seeds = settings.setdefault(_key(run), {})
+        known = seeds.setdefault(int(run.spec["seed"]), run)
+        _require_equal(known, run)
+    complete = [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in settings.values()]
+    return _labelled([*complete, *((run,) for run in alone)])
+
+
+def is_complete(run: Run) -> bool:
+    """Whether the run came to its last simulated hour."""
+    return run.result is not None and not run.result.interrupted
+
+
+def reached_h(run: Run) -> float:
+    """How far the run came, in simulated hours; of one that was killed, as far as its tables go."""
+    ends = [float(table["simulated_s"].max()) for table in run.tables.values() if table]
+    if run.result is not None:
+        ends.append(run.result.simulated_s)
+    return max(ends, default=0.0) / 3600
+
+
+def setting(run: Run) -> dict[str, Any]:
+    """The spec of a run, but for what may differ between runs of one arm."""
+    return {key: value for key, value in run.spec.items() if key not in NOT_THE_SETTING}
+
+
+def metric_of(run: Run) -> tuple[str, bool]:
+    """The name of the task's metric, and whether higher is better; of a killed run, a good guess."""
+    if run.result is not None:
+        return run.result.metric.name, run.result.metric.higher_is_better
+    others = ("simulated_s", "round", "loss", "sent_bytes", "training_s")
+    names = [name for name in run.tables["evaluations"] if name not in others]
+    return (names[0], words.is_percentage(names[0])) if names else ("loss", False)
+
+
+def common_metric(arms: Sequence[Arm]) -> tuple[str, bool]:
+    """The metric that all arms are judged by."""
+    found = {metric_of(run): run for arm in arms for run in arm.runs}
+    if len(found) != 1:
+        (first, _), (second, _), *_ = found
+        one, other = list(found.values())[:2]
+        raise PlexusError(
+            f"{other.path}: is judged by {second}, but {one.path} by {first}; compare them separately"
+        )
+    return next(iter(found))
+
+
+def _key(run: Run) -> str:
+    return json.dumps(setting(run), sort_keys=True)
+
+
+def _require_equal(known: Run, run: Run) -> None:
+    """The same spec and seed ran twice: harmless if with the same result."""
+    if known.result is None or run.result is None or known.result.digest != run.result.digest:
+        raise PlexusError(
+            f"{run.path}: same spec and seed as {known.path}, but another result; leave one of them out"
+        )
+
+
+def _labelled(groups: Sequence[tuple[Run, ...]]) -> list[Arm]:
+    labels = naming.labels([setting(runs[0]) for runs in groups])
+    arms = []
+    for label, runs in zip(labels, groups, strict=True):
+        if not is_complete(runs[0]):
+            label += f", seed {runs[0].spec['seed']}, unfinished ({reached_h(runs[0]):.1f} h)"
+        arms.append(Arm(label, runs, runs[0].spec["protocol"]["name"] == "plexus"))
+    return sorted(arms, key=_place)
+
+
+def _place(arm: Arm) -> tuple[Any, ...]:
+    """Ours first, then the baselines; s = 5 before s = 10; what did not end comes last."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", re.sub(r"(?<=\d),(?=\d)", "", arm.label))
+    natural = [(float(part), "") if at % 2 else (0.0, part) for at, part in enumerate(parts)]
+    return not arm.is_complete, naming.rank(arm.protocol), natural

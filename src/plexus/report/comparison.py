@@ -1,0 +1,263 @@
+"""Who is better, and by how much: the cost of reaching one and the same accuracy, as the paper counts it.
+
+Time- (TTA), communication- (CTA) and training-resources-to-accuracy (RTA) are what the clock, the bytes sent
+and the training time of all devices show at the first evaluation that is as good as the target.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from plexus.errors import PlexusError
+from plexus.metrics import words
+from plexus.metrics.store import Run
+from plexus.report.arms import Arm, common_metric
+from plexus.report.document import Cell, Quantity, Table, number, over_seeds
+
+Judge = Literal["mean", "best"]
+"""Where every node has a model of its own: what counts is their mean, or the best of them (the paper's
+rule for its Table II). A global model is judged as it is."""
+
+REFERENCES = frozenset({"fedavg"})
+"""What needs a server is shown, but is no baseline of decentralized learning."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What it took one run to come to the target."""
+
+    tta_h: float
+    """Simulated time, in hours."""
+    cta_gb: float
+    """Sent by all nodes together, in 10⁹ bytes."""
+    rta_h: float
+    """Devices' time spent training, all together, in hours."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One arm, seed by seed."""
+
+    label: str
+    is_ours: bool
+    is_complete: bool
+    seeds: tuple[int, ...]
+    best: tuple[float, ...]
+    """The best value of the metric; nothing of a run that was never evaluated."""
+    costs: tuple[Cost | None, ...]
+    """None: this seed never came to the target."""
+    savings: Cost | None = None
+    """How many times less than the best baseline, in each of the three, where both came to the target
+    with every seed."""
+
+    @property
+    def mean_cost(self) -> Cost | None:
+        """Over seeds, if all of them came to the target."""
+        costs = [cost for cost in self.costs if cost is not None]
+        if not costs or len(costs) < len(self.costs):
+            return None
+        return Cost(*(statistics.fmean(column) for column in _columns(costs)))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Arms against one target."""
+
+    metric: str
+    higher_is_better: bool
+    judge: Judge
+    target: float | None
+    """None: nothing was evaluated."""
+    target_is: str
+    """Where the target comes from, in words."""
+    best_baseline: str | None
+    arms: tuple[Outcome, ...]
+
+
+def values_of(run: Run, metric: str, judge: Judge) -> np.ndarray:
+    """The metric at each evaluation, as it is judged."""
+    evaluations = run.tables["evaluations"]
+    if not evaluations:
+        return np.array([])
+    best = f"{metric}_best"
+    return np.asarray(
+        evaluations[best if judge == "best" and best in evaluations else metric], float
+    )
+
+
+def compare(arms: Sequence[Arm], target: float | None = None, judge: Judge = "mean") -> Comparison:
+    """What each arm needs to come to the target, and what ours saves.
+
+    Without a target given it is the paper's: the best that the best baseline became, here with every
+    seed. Without a baseline it is the best that all arms came to.
+    """
+    if not arms:
+        raise PlexusError("nothing to compare: no run was given")
+    metric, higher = common_metric(arms)
+    bests = {arm.label: _bests(arm, metric, higher, judge) for arm in arms}
+    baseline = _best_baseline(arms, bests, higher)
+    target_is = "given"
+    if target is None:
+        target, target_is = _target(arms, bests, baseline, higher)
+    outcomes = [_outcome(arm, bests[arm.label], metric, higher, judge, target) for arm in arms]
+    against = next((o for o in outcomes if baseline and o.label == baseline.label), None)
+    return Comparison(
+        metric,
+        higher,
+        judge,
+        target,
+        target_is,
+        baseline.label if baseline else None,
+        tuple(_with_savings(outcome, against) for outcome in outcomes),
+    )
+
+
+def summary_table(
+    arms: Sequence[Arm],
+    target: float | None = None,
+    judge: Judge = "mean",
+    id: str = "summary",
+    title: str = "Cost of reaching the target",
+) -> Table:
+    """The paper's Table II, of these arms."""
+    return table_of(compare(arms, target, judge), id, title)
+
+
+def table_of(comparison: Comparison, id: str = "summary", title: str = "Summary") -> Table:
+    """A comparison as a table."""
+    name = words.metric_name(comparison.metric)
+    columns = ["Method", f"Best {name}", "TTA [h]", "CTA [GB]", "RTA [h]"]
+    saves = any(outcome.savings for outcome in comparison.arms)
+    if saves:
+        columns += ["TTA saved", "CTA saved", "RTA saved"]
+    rows = [_row(outcome, comparison, saves) for outcome in comparison.arms]
+    return Table(id, title, (*columns, "Seeds"), tuple(rows), _note(comparison))
+
+
+def _row(outcome: Outcome, comparison: Comparison, saves: bool) -> tuple[Cell, ...]:
+    method = outcome.label
+    if outcome.label == comparison.best_baseline:
+        method += " (best baseline)"
+    row: list[Cell] = [
+        method,
+        over_seeds(outcome.best, lambda value: words.metric(comparison.metric, value)),
+        *_cost_cells(outcome),
+    ]
+    if saves:
+        row += [Quantity(f"{number(s)}×", s) for s in _three(outcome.savings)] or ["", "", ""]
+    return (*row, ", ".join(map(str, outcome.seeds)))
+
+
+def _cost_cells(outcome: Outcome) -> list[Cell]:
+    costs = [cost for cost in outcome.costs if cost is not None]
+    if not costs:
+        return [Quantity("not reached", None)] * 3
+    cells = [over_seeds(column, number) for column in _columns(costs)]
+    if len(costs) == len(outcome.costs):
+        return list(cells)
+    # A mean over the seeds that made it would flatter the arm: say how many did, and give no number.
+    only = f"{len(costs)} of {len(outcome.costs)} seeds"
+    return [Quantity(f"{only}: {cell.text}", None) for cell in cells]
+
+
+def _note(comparison: Comparison) -> str:
+    name = words.metric_name(comparison.metric)
+    goal = words.metric(comparison.metric, comparison.target)
+    parts = [f"Target: {name} {goal} ({comparison.target_is})."]
+    parts.append(
+        "TTA, CTA, RTA: simulated hours, bytes sent by all nodes (GB, 10⁹) and device hours of training"
+        " at the first evaluation that is as good as the target."
+    )
+    if comparison.judge == "mean":
+        parts.append("Where every node has its own model, the metric is the mean over nodes.")
+    else:
+        parts.append(
+            "Where every node has its own model, the metric is that of the best node at the time,"
+            " as in the paper's Table II."
+        )
+    if any(len(outcome.seeds) > 1 for outcome in comparison.arms):
+        parts.append("Mean over seeds ± their standard deviation.")
+    return " ".join(parts)
+
+
+def _bests(arm: Arm, metric: str, higher: bool, judge: Judge) -> tuple[float, ...]:
+    found = (values_of(run, metric, judge) for run in arm.runs)
+    kept = [values[~np.isnan(values)] for values in found]
+    return tuple(float(v.max() if higher else v.min()) for v in kept if len(v))
+
+
+def _best_baseline(
+    arms: Sequence[Arm], bests: dict[str, tuple[float, ...]], higher: bool
+) -> Arm | None:
+    others = [arm for arm in arms if not arm.is_ours and arm.is_complete and bests[arm.label]]
+    candidates = [arm for arm in others if arm.protocol not in REFERENCES] or others
+    if not candidates or not any(arm.is_ours for arm in arms):
+        return None
+    sign = 1 if higher else -1
+    return max(candidates, key=lambda arm: sign * statistics.fmean(bests[arm.label]))
+
+
+def _target(
+    arms: Sequence[Arm], bests: dict[str, tuple[float, ...]], baseline: Arm | None, higher: bool
+) -> tuple[float | None, str]:
+    least = min if higher else max
+    if baseline is not None:
+        several = ", with every seed" if len(baseline.runs) > 1 else ""
+        return least(bests[baseline.label]), f"the best that {baseline.label} became{several}"
+    complete = [bests[arm.label] for arm in arms if arm.is_complete] or list(bests.values())
+    reached = [value for values in complete for value in values]
+    return (least(reached) if reached else None), "the best that every run here came to"
+
+
+def _outcome(
+    arm: Arm,
+    best: tuple[float, ...],
+    metric: str,
+    higher: bool,
+    judge: Judge,
+    target: float | None,
+) -> Outcome:
+    costs = tuple(_cost(run, metric, higher, judge, target) for run in arm.runs)
+    return Outcome(arm.label, arm.is_ours, arm.is_complete, arm.seeds, best, costs)
+
+
+def _cost(run: Run, metric: str, higher: bool, judge: Judge, target: float | None) -> Cost | None:
+    values = values_of(run, metric, judge)
+    if target is None:
+        return None
+    there = np.flatnonzero(values >= target if higher else values <= target)
+    if not len(there):
+        return None
+    evaluations, first = run.tables["evaluations"], there[0]
+    try:
+        sent, trained = evaluations["sent_bytes"][first], evaluations["training_s"][first]
+    except KeyError as missing:
+        raise PlexusError(f"{run.path}/evaluations.csv: no column {missing.args[0]}") from None
+    return Cost(
+        float(evaluations["simulated_s"][first]) / 3600, float(sent) / 1e9, float(trained) / 3600
+    )
+
+
+def _with_savings(outcome: Outcome, against: Outcome | None) -> Outcome:
+    ours, theirs = outcome.mean_cost, against.mean_cost if against else None
+    if not (outcome.is_ours and outcome.is_complete and ours and theirs):
+        return outcome
+    ratios = [
+        b / a if a else float("inf") for a, b in zip(_three(ours), _three(theirs), strict=True)
+    ]
+    return Outcome(
+        outcome.label, True, True, outcome.seeds, outcome.best, outcome.costs, Cost(*ratios)
+    )
+
+
+def _three(cost: Cost | None) -> tuple[float, ...]:
+    return () if cost is None else (cost.tta_h, cost.cta_gb, cost.rta_h)
+
+
+def _columns(costs: Sequence[Cost]) -> list[tuple[float, ...]]:
+    return list(zip(*map(_three, costs), strict=True))

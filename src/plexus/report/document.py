@@ -1,0 +1,107 @@
+"""What a report consists of: sections with pictures and tables. How they look is decided elsewhere."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number with the text that people read; programs get the number itself."""
+
+    text: str
+    value: float | None
+    spread: float | None = None
+    """The standard deviation over seeds, where there are several."""
+
+
+Cell = str | int | float | Quantity | None
+
+
+def over_seeds(values: Sequence[float], write: Callable[[float], str]) -> Quantity:
+    """The mean over seeds and, if there are several, how far they lie apart."""
+    if not values:
+        return Quantity("–", None)
+    mean = statistics.fmean(values)
+    if len(values) == 1 or not math.isfinite(mean):
+        return Quantity(write(mean), mean)
+    spread = statistics.stdev(values)
+    bare, _, unit = write(mean).partition(" ")
+    decimals = len(bare.partition(".")[2])
+    # The text may be in another unit than the value (percent, kB), by a power of ten: the spread follows.
+    shown = float(bare.replace(",", ""))
+    scale = 10.0 ** round(math.log10(shown / mean)) if mean and shown else 1.0
+    around = f"{scale * spread:,.{decimals}f}"
+    if spread and not float(around.replace(",", "")):  # seeds differ, be it ever so little
+        around = f"{scale * spread:.1g}"
+    return Quantity(f"{bare} ± {around} {unit}".rstrip(), mean, spread)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns; `id` names its files and its place on the page."""
+
+    id: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    """What the reader has to know to read it."""
+    folded: bool = False
+    """Whether the page shows it only on demand."""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.id}: a row of {len(row)} under {self.columns}")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with what is said below it."""
+
+    id: str
+    title: str
+    caption: str
+    figure: Figure
+    paper: str | None = None
+    """What the paper reports of the same thing, in words and numbers."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page; `text` is paragraphs, apart by an empty line."""
+
+    id: str
+    title: str
+    text: str = ""
+    pictures: Sequence[Picture] = field(default=())
+    tables: Sequence[Table] = field(default=())
+
+
+def text_of(cell: Cell) -> str:
+    """A cell as people read it."""
+    if isinstance(cell, Quantity):
+        return cell.text
+    if cell is None:
+        return "–"
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    return number(cell) if isinstance(cell, float) else cell
+
+
+def number(value: float) -> str:
+    """Three digits that matter, thousands apart, without exponents where they can be spared."""
+    if not math.isfinite(value):
+        return "–"
+    if value != 0 and not 1e-4 <= abs(value) < 1e9:
+        return f"{value:.3g}"
+    digits = 2 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:,.{max(0, min(digits, 6))}f}"

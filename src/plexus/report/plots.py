@@ -1,0 +1,219 @@
+"""The figures of a comparison, each one panel, one arm one colour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plexus.errors import PlexusError
+from plexus.metrics import words
+from plexus.metrics.tables import Columns
+from plexus.report.arms import Arm, common_metric
+from plexus.report.bars import bars_of_messages
+from plexus.report.comparison import Judge
+from plexus.report.look import (
+    CARD,
+    SOFT,
+    legend,
+    legend_of_arms,
+    panel,
+    strokes,
+    styled,
+)
+from plexus.report.series import Axis, curve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["bars_of_messages", "curves", "durations_s", "online_and_views", "round_durations"]
+
+X_LABELS = {
+    "simulated_h": "simulated time [h]",
+    "sent_gb": "sent by all nodes [GB]",
+    "training_h": "training on all devices [device hours]",
+}
+
+
+def curves(
+    arms: Sequence[Arm],
+    x: Axis = "simulated_h",
+    metric: str | None = None,
+    *,
+    log: bool = False,
+    judge: Judge = "mean",
+    reference: tuple[float, str] | None = None,
+) -> Figure:
+    """The metric over time, bytes or training: the mean over seeds in a band from lowest to highest.
+
+    `reference` is a value of the metric to be marked, with its name: what the paper reports, a target.
+    """
+    judged_by, higher_is_better = common_metric(arms)
+    metric = metric or judged_by
+    with styled():
+        figure, axes = panel()
+        drawn = []
+        for arm in arms:
+            found = curve(arm, x, metric, judge)
+            if found is None:
+                continue
+            drawn.append(arm)
+            stroke = strokes(arms)[arm.label]
+            few = len(found.x) < 12
+            axes.plot(
+                found.x,
+                found.mean,
+                color=stroke.colour,
+                linestyle=stroke.line,
+                linewidth=1.8,
+                marker=stroke.marker if few else None,
+                markersize=4,
+                label=arm.label,
+                zorder=4 if arm.is_ours else 3,
+            )
+            if len(arm.runs) > 1:
+                axes.fill_between(
+                    found.x, found.low, found.high, color=stroke.colour, alpha=0.18, linewidth=0
+                )
+        if not drawn:
+            raise PlexusError("nothing was evaluated")
+        _dress_curves(axes, x, metric, log)
+        if reference is not None:
+            _refer(axes, *reference, higher_is_better)
+        legend_of_arms(axes, drawn)
+    return figure
+
+
+def round_durations(arms: Sequence[Arm]) -> Figure:
+    """How long rounds last: the share of rounds that took at most so many seconds."""
+    with styled():
+        figure, axes = panel()
+        drawn = 0
+        for arm in arms:
+            durations = durations_s(arm)
+            if not len(durations):
+                continue
+            drawn += 1
+            stroke = strokes(arms)[arm.label]
+            share = np.arange(1, len(durations) + 1) / len(durations)
+            kept = np.unique(np.linspace(0, len(durations) - 1, 400).round().astype(int))
+            axes.step(
+                durations[kept],
+                100 * share[kept],
+                where="post",
+                color=stroke.colour,
+                linestyle=stroke.line,
+                linewidth=1.8,
+                label=f"{arm.label} (mean {durations.mean():.1f} s)",
+            )
+        if not drawn:
+            raise PlexusError("no rounds with a global model were completed")
+        axes.set_xscale("log")
+        _plain_log(axes.xaxis)
+        axes.set_xlabel("duration of a round [s]")
+        axes.set_ylabel("rounds that are over")
+        axes.yaxis.set_major_formatter("{x:g} %")
+        axes.set_ylim(0, 101)
+        legend(axes)
+    return figure
+
+
+def durations_s(arm: Arm) -> np.ndarray:
+    """The times between completions of rounds, of all seeds, in seconds and sorted."""
+    found = [np.array([])]
+    for run in arm.runs:
+        rounds = run.tables["rounds"]
+        if rounds:
+            # Where two nodes aggregated one round, the first to finish completed it.
+            _, first = np.unique(rounds["round"], return_index=True)
+            found.append(np.diff(np.sort(rounds["simulated_s"][first])))
+    every = np.sort(np.concatenate(found))
+    return every[every > 0]
+
+
+def online_and_views(arms: Sequence[Arm]) -> Figure:
+    """How many nodes are online, and how many the views of those nodes believe to be.
+
+    Who is online when depends on the seed: one is shown, the first.
+    """
+    with styled():
+        figure, axes = panel()
+        found = strokes(arms)
+        for arm in arms:
+            name = f"{arm.label}: " if len(arms) > 1 else ""
+            views = arm.runs[0].tables.get("views")
+            if views:
+                _draw_views(
+                    axes, views, found[arm.label].colour, f"{name}in the mean of their views"
+                )
+        _draw_online(axes, arms)
+        if not axes.lines:
+            raise PlexusError("neither online nodes nor views were recorded")
+        axes.set_xlabel(X_LABELS["simulated_h"])
+        axes.set_ylabel("nodes")
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(left=0)
+        legend(axes)
+    return figure
+
+
+def _draw_online(axes: Any, arms: Sequence[Arm]) -> None:
+    """A grey mountain for each that differs from the others."""
+    seen = set()
+    for arm in arms:
+        tables = arm.runs[0].tables
+        online = tables.get("views") or tables.get("online")
+        if online and (key := (arm.seeds[0], arm.has_churn)) not in seen:
+            seen.add(key)
+            hours, count = online["simulated_s"] / 3600, online["online"]
+            label = "online" if len(seen) == 1 else f"online ({arm.label})"
+            axes.fill_between(hours, count, step="post", color=SOFT, alpha=0.14, linewidth=0)
+            axes.step(hours, count, where="post", color=SOFT, linewidth=0.8, label=label)
+
+
+def _draw_views(axes: Any, views: Columns, colour: str, label: str) -> None:
+    hours = views["simulated_s"] / 3600
+    axes.plot(hours, views["mean_view"], color=colour, linewidth=1.4, label=label)
+    low, high = views["min_view"], views["max_view"]
+    axes.fill_between(hours, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _dress_curves(axes: Any, x: Axis, metric: str, log: bool) -> None:
+    axes.set_xlabel(X_LABELS[x])
+    axes.set_ylabel(f"test {words.metric_name(metric)}")
+    if log:
+        axes.set_xscale("log")
+        _plain_log(axes.xaxis)
+    else:
+        axes.set_xlim(left=0)
+    if words.is_percentage(metric):
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+
+
+def _plain_log(axis: Any) -> None:
+    """Numbers as people write them: powers of ten, and steps between where there are few of those."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    steps = (1.0, 2.0, 5.0) if high < 200 * low else (1.0,)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _refer(axes: Any, value: float, name: str, higher_is_better: bool) -> None:
+    """A line across, named where curves seldom are: at the left, on the side they come to last."""
+    axes.axhline(value, color=SOFT, linewidth=1, linestyle=(0, (2, 2)), zorder=2)
+    axes.annotate(
+        name,
+        (0, value),
+        (3, 3 if higher_is_better else -3),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="bottom" if higher_is_better else "top",
+        fontsize=8.5,
+        color=SOFT,
+        zorder=6,
+        bbox={"facecolor": CARD, "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+    )

@@ -1,0 +1,167 @@
+"""The report of any runs: for each setting what it cost to learn, how it went, and what was sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from plexus.metrics import words
+from plexus.report import naming, plots
+from plexus.report.arms import Arm
+from plexus.report.comparison import Comparison, compare, table_of
+from plexus.report.document import Picture, Section, number
+
+_OF_TRAINING = frozenset({"learning_rate", "momentum", "weight_decay", "local_steps", "batch"})
+_MESSAGES: tuple[tuple[Literal["bytes", "count"], str], ...] = (
+    ("bytes", "Bytes by type of message"),
+    ("count", "Messages by type"),
+)
+_BAND = "Lines are means over seeds, bands reach from the lowest seed to the highest."
+
+
+def by_setting(arms: Sequence[Arm]) -> list[list[Arm]]:
+    """Arms that can be compared: the same task, nodes, traces and network."""
+    found: dict[str, list[Arm]] = {}
+    for arm in arms:
+        found.setdefault(repr(_circumstances(arm)), []).append(arm)
+    return list(found.values())
+
+
+def standard_sections(arms: Sequence[Arm], target: float | None = None) -> list[Section]:
+    """One section for each setting."""
+    groups = by_setting(arms)
+    return [
+        _section(group, target, f"-{at}" if len(groups) > 1 else "")
+        for at, group in enumerate(groups, start=1)
+    ]
+
+
+def title_of(arms: Sequence[Arm]) -> str:
+    """The circumstances that arms of one setting share."""
+    spec = arms[0].spec
+    churn = naming.availability(spec.get("traces", {}).get("availability", "fedscale"))
+    task = naming.task(spec["task"]["name"])
+    return f"{task[0].upper()}{task[1:]}, {words.whole(spec['nodes'])} nodes, {churn}"
+
+
+def _circumstances(arm: Arm) -> dict[str, Any]:
+    spec = arm.spec
+    task = {key: value for key, value in spec["task"].items() if key not in _OF_TRAINING}
+    return {
+        "task": task,
+        **{key: spec.get(key) for key in ("nodes", "traces", "network", "aggregation")},
+    }
+
+
+def _section(arms: Sequence[Arm], target: float | None, suffix: str) -> Section:
+    mean = compare(arms, target)
+    tables = [table_of(mean, f"summary{suffix}", "Cost of reaching the target")]
+    if _has_own_models(arms):
+        title = "The same, judged by the best node"
+        best = compare(arms, target, judge="best")
+        tables.append(table_of(best, f"summary-best-node{suffix}", title))
+    pictures = [
+        *_curves(arms, mean, suffix),
+        *_durations(arms, suffix),
+        *_messages(arms, suffix),
+        *_online(arms, suffix),
+    ]
+    name = re.sub(r"[^a-z0-9]+", "-", title_of(arms).lower()).strip("-")
+    return Section(f"setting-{name}{suffix}", title_of(arms), _findings(mean), pictures, tables)
+
+
+def _findings(comparison: Comparison) -> str:
+    """The answer in a sentence or two."""
+    name = words.metric_name(comparison.metric)
+    goal = words.metric(comparison.metric, comparison.target)
+    found = []
+    for outcome in comparison.arms:
+        if outcome.savings and comparison.best_baseline:
+            saved = outcome.savings
+            found.append(
+                f"To come to {name} {goal}, {outcome.label} needs {_times(saved.tta_h)} time,"
+                f" {_times(saved.cta_gb)} communication and {_times(saved.rta_h)} training than"
+                f" {comparison.best_baseline}, the best baseline."
+            )
+        elif outcome.is_ours and comparison.best_baseline and outcome.is_complete:
+            found.append(
+                f"{outcome.label} did not come to {name} {goal} with every seed, as"
+                f" {comparison.best_baseline} did."
+            )
+    return "\n\n".join(found)
+
+
+def _times(saved: float) -> str:
+    return f"{number(saved)} times less" if saved >= 1 else f"{number(1 / saved)} times more"
+
+
+def _has_own_models(arms: Sequence[Arm]) -> bool:
+    return any("nodes" in run.tables["evaluations"] for arm in arms for run in arm.runs)
+
+
+def _curves(arms: Sequence[Arm], comparison: Comparison, suffix: str) -> list[Picture]:
+    evaluated = [arm for arm in arms if any(run.tables["evaluations"] for run in arm.runs)]
+    if not evaluated:
+        return []
+    name = words.metric_name(comparison.metric)
+    several = f" {_BAND}" if any(len(arm.runs) > 1 for arm in arms) else ""
+    own = (
+        " Where every node has its own model, the mean over nodes." if _has_own_models(arms) else ""
+    )
+    titles = {
+        "simulated_h": ("time", "Test {} over simulated time.", False),
+        "sent_gb": (
+            "communication",
+            "Test {} over what all nodes have sent, on a log scale.",
+            True,
+        ),
+        "training_h": ("resources", "Test {} over training time, on a log scale.", True),
+    }
+    goal = words.metric(comparison.metric, comparison.target)
+    reference = None if comparison.target is None else (comparison.target, f"target {goal}")
+    return [
+        Picture(
+            f"{id}{suffix}",
+            f"{name[0].upper()}{name[1:]} and {id}",
+            caption.format(name) + own + several,
+            plots.curves(evaluated, x, comparison.metric, log=log, reference=reference),  # type: ignore[arg-type]
+        )
+        for x, (id, caption, log) in titles.items()
+    ]
+
+
+def _durations(arms: Sequence[Arm], suffix: str) -> list[Picture]:
+    with_rounds = [arm for arm in arms if len(plots.durations_s(arm))]
+    if not with_rounds:
+        return []
+    caption = "Time between the completions of two rounds, of all seeds: the share that is shorter."
+    figure = plots.round_durations(with_rounds)
+    return [Picture(f"round-durations{suffix}", "Duration of rounds", caption, figure)]
+
+
+def _messages(arms: Sequence[Arm], suffix: str) -> list[Picture]:
+    sending = [
+        arm
+        for arm in arms
+        if any(run.result and run.result.messages and run.result.sent_bytes for run in arm.runs)
+    ]
+    if not sending:
+        return []
+    caption = "What nodes send, by type of message; at the right all of it, as the mean over seeds."
+    return [
+        Picture(f"messages-{of}{suffix}", title, caption, plots.bars_of_messages(sending, of))
+        for of, title in _MESSAGES
+    ]
+
+
+def _online(arms: Sequence[Arm], suffix: str) -> list[Picture]:
+    views = [arm for arm in arms if any(run.tables.get("views") for run in arm.runs)]
+    shown = views or [arm for arm in arms[:1] if arm.has_churn and arm.runs[0].tables["online"]]
+    if not shown:
+        return []
+    caption = f"With seed {shown[0].seeds[0]}."
+    if views:
+        caption += " Views: how many nodes those online believe to be online, from least to most."
+    figure = plots.online_and_views(shown)
+    return [Picture(f"online{suffix}", "Nodes online", caption, figure)]

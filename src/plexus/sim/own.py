@@ -1,0 +1,122 @@
+"""Protocols of the user's own: `protocol.name = "package.module:name"` in a spec.
+
+The name refers to what `protocol` below returns, or to an `Entry` made by hand where nodes are not all
+alike (a server, a tuned round).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from plexus import lazy
+from plexus.errors import PlexusError
+from plexus.protocol.api import Node
+from plexus.protocol.messages import Model, NodeId
+from plexus.protocol.view import View
+from plexus.rng import stream
+from plexus.sim.builders import advertised_bandwidth, initial_view
+from plexus.sim.registry import PROTOCOLS, Entry, JudgedBy
+from plexus.sim.setting import Cast, Setting
+
+
+class OwnProtocolSpec(Struct, frozen=True):
+    """A protocol of the user's own: `name` is "package.module:name"."""
+
+    name: str
+    parameters: dict[str, Any] = {}
+    """The other keys of the table, not checked yet."""
+
+    def table(self) -> dict[str, Any]:
+        """The complete `[protocol]` table."""
+        return {"name": self.name, **self.parameters}
+
+
+class NoParameters(Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a protocol that has nothing to set."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a node is given when it is made."""
+
+    me: NodeId
+    nodes: int
+    """How many there are; they are numbered from 0."""
+    parameters: Any
+    initial_model: Model
+    rng: Random
+    """The node's own random numbers: the only ones it may use."""
+    view: View
+    """Those who are online at time 0, with their bandwidths; a copy for this node alone."""
+    bandwidth_bytes_per_s: int
+
+
+def protocol(
+    node: Callable[[Place], Node],
+    parameters: type[Struct] = NoParameters,
+    judged_by: JudgedBy = "models of nodes",
+) -> Entry:
+    """A protocol whose nodes are all made by `node`, each from its place.
+
+    `parameters` is a frozen struct of the keys that its table in a spec may have.
+    """
+
+    def build(setting: Setting, values: Any) -> Cast:
+        world = setting.world
+        online = initial_view(world)
+        nodes = [
+            node(
+                Place(
+                    me=me,
+                    nodes=len(world),
+                    parameters=values,
+                    initial_model=setting.initial_model,
+                    rng=stream(setting.seed, "node", me, "protocol"),
+                    view=View(online),
+                    bandwidth_bytes_per_s=advertised_bandwidth(device),
+                )
+            )
+            for me, device in enumerate(world.devices)
+        ]
+        return Cast(nodes, world)
+
+    return Entry(parameters, build, judged_by)
+
+
+def find(name: str, parameters: Any, base_dir: Path) -> tuple[Entry, Any]:
+    """The protocol called `name`, and its parameters, checked; modules are searched in `base_dir`."""
+    if not isinstance(parameters, OwnProtocolSpec):
+        return PROTOCOLS[name], parameters
+    found = lazy.load_own(name, base_dir, "protocol.name")
+    if not isinstance(found, Entry):
+        module, _, attribute = name.partition(":")
+        is_what = "has no" if found is None else f"has a {type(found).__name__}, not a protocol,"
+        raise PlexusError(
+            f"protocol.name: module {module} {is_what} {attribute!r}: make it with"
+            " plexus.sim.own.protocol"
+        )
+    return found, _checked(parameters.parameters, found.parameters)
+
+
+def _checked(values: Mapping[str, Any], kind: type[Struct]) -> Any:
+    known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    for key in values:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            others = f"; it has {', '.join(known) or 'none'}"
+            hint = f" (did you mean '{near[0]}'?)" if near else others
+            raise PlexusError(f"protocol.{key}: unknown key{hint}")
+    try:
+        return msgspec.convert(dict(values), kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        key = f"protocol{path.rstrip('`')}"
+        raise PlexusError(f"{key}: {message.replace('`', '')}") from None

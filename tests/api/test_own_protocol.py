@@ -1,0 +1,123 @@
+"""A protocol of the user's own: the one of docs/write-a-protocol.md, and what can be wrong with one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import plexus
+from plexus.protocol.messages import Message
+from plexus.protocol.wire import frame_bytes
+from plexus.sim.accounts import Accounts
+from plexus.sim.own import find
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "write-a-protocol.md"
+MODULE = """
+from msgspec import Struct
+from plexus.sim.own import protocol
+class Parameters(Struct, frozen=True):
+    fanout: int = 2
+good = protocol(None, Parameters)
+plain = protocol(None)
+number = 3
+"""
+
+
+@pytest.mark.parametrize(("language", "file"), [("python", "whisper.py"), ("toml", "whisper.toml")])
+def test_the_page_shows_the_example_as_it_is(language: str, file: str) -> None:
+    shown = re.search(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert shown is not None
+    assert shown[1] == (ROOT / "examples" / file).read_text()
+
+
+def test_it_has_sixty_lines() -> None:
+    assert len((ROOT / "examples" / "whisper.py").read_text().splitlines()) <= 60
+
+
+@pytest.mark.slow
+def test_it_learns_and_does_so_again(tmp_path: Path) -> None:
+    def run(name: str, **changes: Any) -> plexus.Run:
+        return plexus.simulate(
+            ROOT / "examples" / "whisper.toml",
+            out=tmp_path / name,
+            changes={"nodes": 12, **changes},
+        )
+
+    first, again = run("first"), run("again")
+    assert first.result is not None and again.result is not None
+    assert first.result.metric.best is not None and first.result.metric.best > 0.8
+    assert first.result.digest == again.result.digest
+    assert set(first.node_metrics["node"].tolist()) <= set(range(12))
+    assert first.spec["protocol"] == {"name": "whisper:whisper", "fanout": 3}
+    alone = run("alone", **{"protocol.fanout": 0})
+    assert alone.result is not None
+    assert alone.result.messages["model"].count == 0
+
+
+def own(tmp_path: Path, name: str, **keys: Any) -> Any:
+    (tmp_path / "own_protocols.py").write_text(MODULE)
+    spec = {"name": "x", "nodes": 3, "hours": 1, "task": "digits"}
+    chosen = plexus.api.as_spec({**spec, "protocol": {"name": name, **keys}})  # type: ignore[attr-defined]
+    return find(chosen.protocol.name, chosen.protocol.parameters, tmp_path)[1]
+
+
+def test_its_parameters_are_checked_when_it_is_found(tmp_path: Path) -> None:
+    assert own(tmp_path, "own_protocols:good").fanout == 2
+    assert own(tmp_path, "own_protocols:good", fanout=7).fanout == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "complaint"),
+    [
+        ("no_such_module_x:p", {}, "protocol.name: module 'no_such_module_x' cannot be imported"),
+        (
+            "own_protocols:p",
+            {},
+            "module own_protocols has no 'p': make it with plexus.sim.own.prot",
+        ),
+        ("own_protocols:number", {}, "has a int, not a protocol, 'number'"),
+        (
+            "own_protocols:good",
+            {"fanuot": 3},
+            "protocol.fanuot: unknown key (did you mean 'fanout'?)",
+        ),
+        ("own_protocols:good", {"fanout": "3"}, "protocol.fanout: Expected int, got str"),
+        ("own_protocols:plain", {"fanout": 3}, "protocol.fanout: unknown key; it has none"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    name: str, keys: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(plexus.PlexusError, match=re.escape(complaint)) as caught:
+        own(tmp_path, name, **keys)
+    assert "\n" not in str(caught.value)
+
+
+class Rumour(Message, frozen=True):
+    """A message that no other protocol has."""
+
+    age: int
+    model: Any
+
+
+class Hush(Message, frozen=True):
+    """One without a model."""
+
+    age: int
+
+
+def test_a_message_of_ones_own_is_accounted() -> None:
+    # A length, an array of tag and fields, each as long as MessagePack makes it.
+    assert frame_bytes(Hush(3)) == 4 + 2 + 1
+    assert frame_bytes(Rumour(300, None), model_bytes=70_000) == 4 + 2 + 3 + 5
+    accounts = Accounts(2)
+    accounts.send_control(0, Hush, 2, 7)
+    accounts.begin_transfers(Rumour, 1, has_view=False)
+    accounts.send_transfer(0, Rumour, 500, 0)
+    table = accounts.table()
+    assert table["Hush"] == {"count": 2, "bytes": 14}
+    assert table["model"] == {"count": 1, "bytes": 500}

@@ -1,0 +1,189 @@
+"""`import plexus`: simulate, load, callbacks, and what is said to whom uses it wrongly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import plexus
+from plexus.api import as_spec
+from plexus.metrics.frame import Frame
+from plexus.progress import Tick
+
+SPEC: dict[str, Any] = {
+    "name": "small",
+    "nodes": 8,
+    "hours": 0.1,
+    "protocol": {"sample_size": 3},
+    "task": {"name": "digits"},
+    "traces": {"availability": "none"},
+    "evaluation": {"every_rounds": 2},
+}
+TOML = """
+name = "small"
+nodes = 8
+hours = 0.1
+protocol.sample_size = 3
+task = "digits"
+traces.availability = "none"
+evaluation.every_rounds = 2
+"""
+
+
+def test_importing_plexus_imports_nothing_else() -> None:
+    script = (
+        "import sys, plexus; print(plexus.__version__, 'simulate' in dir(plexus));"
+        "print(sorted({'torch', 'numpy', 'msgspec', 'click'} & sys.modules.keys()))"
+    )
+    printed = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert printed.splitlines() == [f"{plexus.__version__} True", "[]"]
+
+
+@pytest.mark.parametrize("name", plexus.__all__)
+def test_every_name_of_the_api_is_there_and_documented(name: str) -> None:
+    assert (getattr(plexus, name).__doc__ or "").strip()
+    if not name.startswith("__"):
+        page = Path(__file__).parents[2] / "docs" / "python.md"
+        assert f"plexus.{name}" in page.read_text()
+
+
+@pytest.mark.parametrize("first", ["", "import plexus.reproduce.study;"])
+def test_reproduce_can_be_called_whatever_was_imported(first: str) -> None:
+    script = (
+        f"{first}import plexus, inspect; print(*inspect.signature(plexus.reproduce).parameters)"
+    )
+    printed = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert printed.split()[:3] == ["studies", "size", "out"]
+    with pytest.raises(plexus.PlexusError, match="did you mean 'table2'"):
+        plexus.reproduce("tabel2", size="tiny")
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'plexus' has no attribute 'simulated'"):
+        plexus.simulated  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_spec_may_be_a_path_text_a_dictionary_or_a_spec(tmp_path: Path) -> None:
+    file = tmp_path / "small.toml"
+    file.write_text(TOML)
+    specs = [as_spec(each) for each in (file, str(file), TOML, SPEC, as_spec(SPEC))]
+    assert {spec.digest() for spec in specs} == {plexus.load_spec(file).digest()}
+    assert SPEC["protocol"] == {"sample_size": 3}, "the caller's dictionary is left alone"
+
+
+def test_changes_and_seed_are_as_on_the_command_line() -> None:
+    changed = as_spec(SPEC, {"protocol.sample_size": np.int64(5), "task.partition": "shards"}, 9)
+    assert (changed.seed, changed.protocol.parameters.sample_size) == (9, 5)
+    assert changed.task.parameters.partition == "shards"
+    with pytest.raises(plexus.PlexusError, match=r"did you mean 'protocol.sample_size'\?"):
+        as_spec(SPEC, {"protocol.samplesize": 5})
+
+
+def own_task(nodes: int, seed: int) -> Any:
+    """A task like any; only its name matters here."""
+
+
+def test_a_function_stands_for_its_name() -> None:
+    assert as_spec({**SPEC, "task": {"name": own_task}}).task.name == f"{__name__}:own_task"
+    with pytest.raises(plexus.PlexusError, match=r"spec: task\.name is <function .*lambda"):
+        as_spec({**SPEC, "task": {"name": lambda nodes, seed: None}})
+
+
+@pytest.mark.slow
+def test_a_run_and_its_directory_say_the_same(tmp_path: Path) -> None:
+    rounds: list[Any] = []
+    evaluations: list[Any] = []
+    ticks: list[Tick] = []
+    run = plexus.simulate(
+        SPEC,
+        out=tmp_path / "run",
+        on_round=rounds.append,
+        on_evaluation=evaluations.append,
+        on_progress=ticks.append,
+        engine="inline",
+    )
+    assert run.result is not None
+    assert run.result.engine is not None and run.result.engine.name == "inline"
+    assert [row["round"] for row in rounds] == run.rounds["round"].tolist()
+    assert [row["accuracy"] for row in evaluations] == run.metrics["accuracy"].tolist()
+    assert [tick.simulated_s for tick in ticks] == [60.0 * n for n in range(1, 7)]
+    assert run.online["online"].tolist() == [8, 8]
+    assert run.node_metrics.rows == 0
+    again = plexus.load(tmp_path / "run")
+    assert again.result == run.result
+    assert repr(again) == repr(run)
+    assert f"{run.result.rounds} rounds, accuracy " in repr(run)
+
+
+@pytest.mark.slow
+def test_listening_changes_nothing_and_a_callback_can_stop_the_run(tmp_path: Path) -> None:
+    whole = plexus.simulate(SPEC, out=tmp_path / "whole")
+
+    def enough(row: Any) -> None:
+        if row["round"] == 3:
+            raise plexus.StopRun
+
+    stopped = plexus.simulate(SPEC, out=tmp_path / "stopped", on_round=enough)
+    assert whole.result is not None and stopped.result is not None
+    assert stopped.result.interrupted and not whole.result.interrupted
+    assert stopped.rounds["round"].tolist() == [2, 3]
+    heard = plexus.simulate(SPEC, out=tmp_path / "heard", on_round=lambda row: None)
+    assert heard.result is not None
+    assert heard.result.digest == whole.result.digest
+
+
+def test_an_error_in_a_callback_is_the_callers(tmp_path: Path) -> None:
+    def fails(row: Any) -> None:
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        plexus.simulate(SPEC, out=tmp_path / "run", on_round=fails)
+    assert plexus.load(tmp_path / "run").result is None
+
+
+def test_an_unknown_option_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="takes no on_rounds; machinery is engine, device"):
+        plexus.simulate(SPEC, out=tmp_path / "run", on_rounds=print)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(TypeError, match="a spec is a path, text, a dictionary"):
+        plexus.simulate(7)  # type: ignore[arg-type]
+
+
+def frame() -> Frame:
+    return Frame({"round": np.arange(30), "accuracy": np.linspace(0, 1, 30)})
+
+
+def test_a_frame_reads_like_a_dictionary() -> None:
+    assert list(frame()) == ["round", "accuracy"]
+    assert (frame().rows, len(frame()), "loss" in frame()) == (30, 2, False)
+    assert frame().row(-1) == {"round": 29, "accuracy": 1.0}
+    assert repr(frame()) == "<30 rows of round, accuracy>"
+    with pytest.raises(KeyError, match="no column 'loss'; there are round, accuracy"):
+        frame()["loss"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"), [(30, [*range(5), *range(25, 30)]), (10, list(range(10)))]
+)
+def test_a_notebook_shows_both_ends(rows: int, shown: list[int]) -> None:
+    html = Frame({"<round>": np.arange(rows)})._repr_html_()
+    assert "<th>&lt;round&gt;</th>" in html
+    cells = [cell for cell in html.replace("</td>", "<td>").split("<td>")[1::2] if cell != "…"]
+    assert cells == [str(row) for row in shown]
+
+
+def test_a_frame_becomes_a_data_frame_if_pandas_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    found = frame().to_pandas()
+    assert isinstance(found, pandas.DataFrame)
+    assert found["round"].tolist() == list(range(30))
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(plexus.PlexusError, match="needs the package pandas"):
+        frame().to_pandas()

@@ -1,0 +1,267 @@
+"""The page in a real browser: everything a person would try, and not one complaint on the console."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser import Browser
+from tests.dashboard.kit import write_run
+
+pytestmark = pytest.mark.slow
+LOOKS = {"desktop": (1360, 900), "phone": (390, 844)}
+
+
+def until(browser: Browser, script: str, *arguments: Any) -> Any:
+    """What `script` returns, as soon as that is something."""
+    deadline_s = time.monotonic() + 30
+    while time.monotonic() < deadline_s:
+        found = browser.run(script, *arguments)
+        if found:
+            return found
+        time.sleep(0.05)
+    page = browser.run("return document.body.innerText")
+    raise AssertionError(f"{script} never came true on this page: {page}")
+
+
+def show(browser: Browser, server: str, where: str, size: tuple[int, int] = (1360, 900)) -> None:
+    browser.resize(*size, phone=size[0] < 500)
+    browser.open(server + where)
+    until(browser, "return document.querySelector('main[aria-busy=false]')")
+
+
+def show_map(browser: Browser, server: str, run: str) -> None:
+    show(browser, server, f"#/run/{run}")
+    until(browser, "return document.querySelector('.map-box canvas[aria-label]')")
+
+
+def words(browser: Browser) -> str:
+    text: str = browser.run("return document.querySelector('main').innerText")
+    return text
+
+
+def picture(browser: Browser) -> str:
+    """The pixels of the map."""
+    data: str = browser.run("return document.querySelector('.map-box canvas').toDataURL()")
+    return data
+
+
+def test_the_list_leads_to_a_run(browser: Browser, server: str) -> None:
+    show(browser, server, "")
+    until(browser, "return document.querySelectorAll('.runs tbody tr').length === 4")
+    assert "damaged" in words(browser) and "result.json" in words(browser)
+    browser.run("document.querySelector('.runs a.name[href$=first]').click()")
+    until(browser, "return document.querySelector('.map-box canvas[aria-label]')")
+    assert browser.run("return document.title") == "first · Plexus"
+    assert browser.complaints() == []
+
+
+def test_a_finished_run_shows_all_its_pictures(browser: Browser, server: str) -> None:
+    show_map(browser, server, "first")
+    text = words(browser)
+    for heading in (
+        "Test accuracy",
+        "Nodes online",
+        "Where a round’s time goes",
+        "Messages by type",
+        "Nodes",
+    ):
+        assert heading in text
+    assert "90.0 %" in text and "finished" in text
+    until(browser, "return document.querySelectorAll('.uplot canvas').length === 4")
+    assert browser.run("return document.querySelectorAll('.moment li').length") > 3
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("axis", ["sent", "training", "round", "time"])
+def test_the_metric_over_other_axes(browser: Browser, server: str, axis: str) -> None:
+    show_map(browser, server, "first")
+    browser.run(
+        """const box = document.querySelector("select[aria-label='Horizontal axis']");
+        box.value = arguments[0]; box.dispatchEvent(new Event("change"));""",
+        axis,
+    )
+    label = {"sent": "sent by", "training": "hours of", "round": "round", "time": "simulated"}[axis]
+    until(
+        browser,
+        "return document.querySelector('.u-legend .u-label').textContent.startsWith(arguments[0])",
+        label,
+    )
+    assert browser.complaints() == []
+
+
+def test_the_slider_moves_the_moment(browser: Browser, server: str) -> None:
+    show_map(browser, server, "first")
+    before, round_before = picture(browser), words(browser)
+    browser.run(
+        """const slider = document.querySelector("input[type=range]");
+        slider.value = 3000; slider.dispatchEvent(new Event("input"));"""
+    )
+    until(browser, "return document.querySelector('.when').textContent.startsWith('0:50:00')")
+    until(
+        browser,
+        "return document.querySelector('.map-box canvas').toDataURL() !== arguments[0]",
+        before,
+    )
+    assert words(browser) != round_before
+    value = "return document.querySelector('input[type=range]').getAttribute('aria-valuetext')"
+    assert browser.run(value) == "0:50:00"
+    assert browser.complaints() == []
+
+
+def test_the_keyboard_is_enough(browser: Browser, server: str) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    show_map(browser, server, "first")
+    slider = browser.find("input[type=range]")[0]
+    when = browser.run("return document.querySelector('.when').textContent")
+    slider.send_keys(Keys.ARROW_RIGHT, Keys.PAGE_UP)
+    assert browser.run("return document.querySelector('.when').textContent") != when
+    browser.find("body")[0].send_keys(Keys.SPACE)
+    until(
+        browser,
+        "return document.querySelector('button.play').getAttribute('aria-label') === 'Pause'",
+    )
+    browser.find("body")[0].send_keys(Keys.SPACE)
+    until(
+        browser,
+        "return document.querySelector('button.play').getAttribute('aria-label') === 'Play'",
+    )
+    unnamed = browser.run(
+        """return [...document.querySelectorAll("button, a, input, select")].filter((each) =>
+        !each.textContent.trim() && !each.getAttribute("aria-label")).map((each) => each.outerHTML)"""
+    )
+    assert unnamed == []
+    assert browser.complaints() == []
+
+
+def test_play_lets_time_pass_on_the_map(browser: Browser, server: str) -> None:
+    show_map(browser, server, "first")
+    before = picture(browser)
+    began = browser.run("return Number(document.querySelector('input[type=range]').value)")
+    browser.find("button.play")[0].click()
+    until(
+        browser,
+        "return Number(document.querySelector('input[type=range]').value) > arguments[0] + 60",
+        began,
+    )
+    browser.find("button.play")[0].click()
+    assert picture(browser) != before
+    assert browser.complaints() == []
+
+
+def test_the_theme_follows_the_system_and_the_button(browser: Browser, server: str) -> None:
+    browser.prefer("dark")
+    show_map(browser, server, "first")
+    theme = "return document.documentElement.dataset.theme"
+    background = "return getComputedStyle(document.body).backgroundColor"
+    assert browser.run(theme) == "dark"
+    dark = browser.run(background), picture(browser)
+    browser.find("#theme")[0].click()
+    assert browser.run(theme) == "light"
+    assert browser.run(background) != dark[0] and picture(browser) != dark[1]
+    browser.driver.refresh()
+    assert until(browser, theme) == "light"
+    assert browser.complaints() == []
+
+
+def test_a_node_has_a_page(browser: Browser, server: str) -> None:
+    show_map(browser, server, "first")
+    browser.run("document.querySelector('.moment li a').click()")
+    until(browser, "return document.querySelector('main h1')?.textContent.startsWith('Node ')")
+    text = words(browser)
+    for part in ("At this moment", "The device", "Its view", "What it did", "One training"):
+        assert part in text
+    assert browser.complaints() == []
+
+
+def test_a_node_can_be_clicked_on_the_map(browser: Browser, server: str) -> None:
+    show_map(browser, server, "first")
+    # New York, by the same projection as the page's.
+    where = browser.run(
+        """const canvas = document.querySelector(".map-box canvas"), done = arguments;
+        const box = canvas.getBoundingClientRect();
+        return [box.left, box.top, box.width, box.height]"""
+    )
+    found = browser.run(
+        """const [left, top, width, height] = arguments[0];
+        const canvas = document.querySelector(".map-box canvas");
+        for (let y = 0; y < height; y += 5) for (let x = 0; x < width; x += 5) {
+          canvas.dispatchEvent(new PointerEvent("pointermove", { clientX: left + x, clientY: top + y }));
+          if (!document.querySelector(".tip").hidden) {
+            const text = document.querySelector(".tip").textContent;
+            canvas.dispatchEvent(new MouseEvent("click", { clientX: left + x, clientY: top + y }));
+            return text;
+          }
+        }""",
+        where,
+    )
+    assert "·" in found
+    until(browser, "return document.querySelector('main h1')?.textContent.startsWith('Node ')")
+    assert browser.run("return document.querySelector('main h1').textContent.slice(5)") in found
+    assert browser.complaints() == []
+
+
+def test_two_runs_are_compared(browser: Browser, server: str) -> None:
+    show(browser, server, "")
+    until(browser, "return document.querySelectorAll('.runs input').length === 3")
+    for name in ("first", "folder/second"):
+        browser.run(
+            "document.querySelector(`input[aria-label='Compare ${arguments[0]}']`).click()", name
+        )
+    browser.find("a.primary")[0].click()
+    until(browser, "return document.querySelector('main h1')?.textContent === '2 runs compared'")
+    text = words(browser)
+    assert "protocol.sample_size" in text and "How the specs differ" in text
+    assert "Sent by all nodes" in text
+    until(browser, "return document.querySelectorAll('.uplot canvas').length === 2")
+    assert browser.complaints() == []
+
+
+def test_a_run_that_goes_on_grows_on_the_page(browser: Browser, server: str, runs: Path) -> None:
+    out = runs / "under-way"
+    waiting = "return document.querySelector('main').innerText.includes('Waiting for the run')"
+    browser.open(f"{server}#/run/under-way")
+    until(browser, waiting)
+    write_run(out, until_s=600, finish=False)
+    until(browser, "return document.querySelector('.pill.running')")
+    until(browser, "return document.querySelector('.map-box canvas[aria-label]')")
+    # Being asked for what is not there yet is the one thing a browser complains of by itself.
+    assert [text for text in browser.complaints() if "404" not in text] == []
+    end = browser.run("return Number(document.querySelector('input[type=range]').max)")
+    longer = runs.parent / "longer"
+    write_run(longer, until_s=2400, finish=False)
+    for table in longer.glob("*.csv"):
+        old = (out / table.name).read_bytes()
+        with (out / table.name).open("ab") as file:
+            file.write(table.read_bytes()[len(old) :])
+    until(
+        browser,
+        "return Number(document.querySelector('input[type=range]').max) > arguments[0] + 600",
+        end,
+    )
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize(
+    "page", ["", "#/run/first", "#/run/first/node/3", "#/compare?run=first&run=folder%2Fsecond"]
+)
+def test_every_page_fits_its_window(browser: Browser, server: str, look: str, page: str) -> None:
+    show(browser, server, page, LOOKS[look])
+    until(browser, "return document.querySelector('main .card')")
+    width = browser.run("return document.documentElement.scrollWidth")
+    assert width <= LOOKS[look][0]
+    assert browser.complaints() == []
+
+
+def test_what_is_not_there_is_said(browser: Browser, server: str) -> None:
+    show(browser, server, "#/run/damaged")
+    until(browser, "return document.querySelector('[role=alert]')")
+    assert "result.json" in words(browser)
+    show(browser, server, "#/compare?run=first")
+    until(browser, "return document.querySelector('[role=alert]')")
+    assert "Choose two runs" in words(browser)

@@ -1,0 +1,205 @@
+"""What the server answers, and what it refuses."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from plexus.dashboard.app import create_app
+from plexus.dashboard.guard import Guard
+from plexus.dashboard.library import Library
+from plexus.errors import PlexusError
+from plexus.metrics.store import load_run
+
+STATIC = Path(__file__).parents[2] / "src" / "plexus" / "dashboard" / "static"
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Client:
+    """Asks the server exactly what it is told to, wise or not."""
+
+    def __init__(self, url: str) -> None:
+        self._url = urlsplit(url)
+
+    def get(self, path: str, *, method: str = "GET", **more: Any) -> Answer:
+        connection = http.client.HTTPConnection(str(self._url.hostname), self._url.port)
+        query = more.get("params")
+        connection.request(
+            method,
+            path + (f"?{urlencode(query)}" if query else ""),
+            headers=more.get("headers", {}),
+        )
+        answer = connection.getresponse()
+        headers = {name.lower(): value for name, value in answer.getheaders()}
+        found = Answer(answer.status, headers, answer.read())
+        connection.close()
+        return found
+
+
+@pytest.fixture
+def client(server: str) -> Client:
+    return Client(server)
+
+
+def ask(client: Client, path: str, **query: Any) -> Any:
+    answer = client.get(path, params=query)
+    assert answer.status == 200, answer.body
+    return answer.json()
+
+
+def test_the_list_has_every_run_below_the_directory(client: Client, runs: Path) -> None:
+    (runs / "growing" / "rounds.csv").touch()
+    found = {run["id"]: run for run in ask(client, "/api/runs")["runs"]}
+    assert set(found) == {"first", "folder/second", "growing", "damaged"}
+    assert found["first"]["status"] == "finished"
+    assert found["growing"]["status"] == "running"
+    assert found["growing"]["reached_s"] == 1740
+    assert "result.json" in found["damaged"]["error"]
+    assert found["folder/second"]["metric"]["best"] == 0.9
+    assert len(found["first"]["spark"]) > 5
+
+
+def test_an_overview_holds_what_was_recorded(client: Client, runs: Path) -> None:
+    found, run = ask(client, "/api/run", id="first"), load_run(runs / "first")
+    assert found["spec"]["nodes"] == 30
+    online = run.tables["online"]
+    assert found["online"]["online"] == online["online"].tolist()
+    assert found["evaluations"]["round"] == run.tables["evaluations"]["round"].tolist()
+    phases = run.detail("phases")
+    assert sum(found["phases"]["rounds"]) == len(phases["round"])
+    assert found["phase_means_s"]["training_s"] == pytest.approx(phases["training_s"].mean())
+    known = found["nodes_known"]
+    assert len(known["place_of"]) == 30
+    assert known["places"]["city"][known["place_of"][0]] == "New York"
+    assert found["views"]["mean_view"][0] > 0
+    assert found["traffic"]["model_bytes"][-1] > 0
+
+
+def test_a_window_holds_all_that_was_under_way(client: Client, runs: Path) -> None:
+    run = load_run(runs / "first")
+    found = ask(client, "/api/window", id="first", **{"from": 1200, "to": 1300})
+    completed_s = [s for s in run.tables["rounds"]["simulated_s"].tolist() if s <= 1200]
+    began_s = found["from_s"]
+    assert began_s == completed_s[-1]
+    transfers = run.detail("transfers")
+    expected = (transfers["simulated_s"] >= began_s) & (transfers["began_s"] <= 1300)
+    assert len(found["transfers"]["source"]) == expected.sum() > 0
+    presence, online = run.detail("presence"), set()
+    for at_s, node, is_on in zip(*presence.values(), strict=True):
+        if at_s <= began_s:
+            (online.add if is_on else online.discard)(int(node))
+    assert set(found["online"]) == online
+    assert not found["thinned"]
+
+
+def test_a_node_has_its_own_answer(client: Client, runs: Path) -> None:
+    trainings = load_run(runs / "first").detail("trainings")
+    node = int(trainings["node"][0])
+    found = ask(client, "/api/node", id="first", node=node)
+    assert found["node"] == node
+    assert found["city"] and found["up_bytes_per_s"] > 0
+    assert len(found["trainings"]["round"]) == (trainings["node"] == node).sum()
+    assert set(found["states"]["node"]) == {node}
+    assert client.get("/api/node", params={"id": "first", "node": 99}).status == 404
+    assert client.get("/api/node", params={"id": "first", "node": "x"}).status == 404
+
+
+def test_what_has_not_changed_is_not_sent_again(client: Client) -> None:
+    tag = client.get("/api/run", params={"id": "first"}).headers["etag"]
+    again = client.get("/api/run", params={"id": "first"}, headers={"If-None-Match": tag})
+    assert (again.status, again.body) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "id", ["", "..", "../runs", "/etc", "first/../growing", "folder", "first/", "%2e%2e", "nothing"]
+)
+def test_only_what_is_in_the_list_can_be_asked_for(client: Client, id: str) -> None:
+    assert client.get("/api/run", params={"id": id}).status == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../pyproject.toml", "/js/../../app.py", "/%2e%2e/app.py", "/js/..%2f..%2fapp.py", "/js/"],
+)
+def test_no_path_leads_out_of_the_page(client: Client, path: str) -> None:
+    assert client.get(path).status == 404
+
+
+@pytest.mark.parametrize(
+    "query", [{}, {"from": "a", "to": "b"}, {"from": 5, "to": 1}, {"from": "nan", "to": 1}]
+)
+def test_a_window_needs_two_moments(client: Client, query: dict[str, Any]) -> None:
+    assert client.get("/api/window", params={"id": "first", **query}).status == 400
+
+
+def test_a_damaged_run_is_a_line_that_names_the_file(client: Client, runs: Path) -> None:
+    answer = client.get("/api/run", params={"id": "damaged"})
+    assert answer.status == 500
+    assert str(runs / "damaged" / "result.json") in answer.json()["error"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_it_only_shows_things(client: Client, method: str) -> None:
+    assert client.get("/api/runs", method=method).status == 405
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8400", 200),
+        ("localhost:8400", 200),
+        ("[::1]:8400", 200),
+        ("LOCALHOST", 200),
+        ("evil.example", 421),
+        ("evil.example:8400", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("", 421),
+    ],
+)
+def test_a_strangers_name_for_this_machine_is_refused(
+    client: Client, host: str, status: int
+) -> None:
+    assert client.get("/api/runs", headers={"Host": host}).status == status
+
+
+def test_a_name_can_be_allowed(runs: Path) -> None:
+    assert Guard(create_app(Library(runs)), ["lab.example"]).is_allowed("lab.example:8400")
+
+
+def test_every_answer_says_what_a_browser_may_do(client: Client) -> None:
+    for path in ("/", "/js/main.js", "/api/runs", "/nothing"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_page_refers_to_nothing_elsewhere() -> None:
+    for file in STATIC.rglob("*"):
+        if file.suffix in (".html", ".css", ".js") and "vendor" not in file.parts:
+            elsewhere = re.findall(r"https?://[^\s\"'`]+", file.read_text(encoding="utf-8"))
+            assert set(elsewhere) <= {"http://www.w3.org/2000/svg"}, file
+            assert "innerHTML" not in file.read_text(encoding="utf-8"), file
+
+
+def test_a_missing_directory_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(PlexusError, match="no such directory"):
+        Library(tmp_path / "runs")
+
+
+def test_a_directory_can_be_one_run(runs: Path) -> None:
+    assert list(Library(runs / "first").sources()) == ["first"]

@@ -1,0 +1,64 @@
+"""Every command of `plexus` that the pages and examples about live peers show is one that exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from plexus.cli import cli
+from plexus.spec import load_spec
+
+ROOT = Path(__file__).parents[2]
+SHOWN = {
+    "docs/deployment.md": 12,
+    "docs/security.md": 0,
+    "examples/plexus-node.service": 2,
+    "examples/Containerfile": 1,
+    "examples/digits-session.toml": 2,
+}
+"""File -> how many commands it shows at least."""
+_COMMAND = re.compile(r"\bplexus ((?:node|session|fleet|export|run|bench) [^#`)\n]+)")
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words after `plexus` of all commands in `text`, whatever the comment signs around them."""
+    unfolded = re.sub(r"\\\n#?\s*", "", text)
+    return [shlex.split(found[1]) for found in _COMMAND.finditer(unfolded)]
+
+
+def parse(words: list[str]) -> click.Context:
+    """Read a command line as `plexus` would, without doing anything."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="plexus")
+    while isinstance(command, click.Group):
+        _, found, words = command.resolve_command(context, words)
+        assert found is not None
+        command = found
+    return command.make_context("plexus", list(words))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_commands_shown_exist(name: str) -> None:
+    shown = commands((ROOT / name).read_text())
+    assert len(shown) >= SHOWN[name]
+    for words in shown:
+        try:
+            parse(words)
+        except click.UsageError as error:
+            pytest.fail(f"{name}: plexus {shlex.join(words)}: {error.format_message()}")
+
+
+def test_what_does_not_exist_is_noticed() -> None:
+    [words] = commands("plexus node start session.toml --data 0 \\\n#   --no-such-option 7")
+    with pytest.raises(click.NoSuchOption):
+        parse(words)
+
+
+def test_the_example_can_be_run_live() -> None:
+    spec = load_spec(ROOT / "examples/digits-session.toml")
+    assert spec.protocol.name == "plexus"
+    assert spec.nodes == 12

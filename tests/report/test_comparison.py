@@ -1,0 +1,163 @@
+"""What it costs to come to the target, and what ours saves."""
+
+from __future__ import annotations
+
+import pytest
+
+from plexus.errors import PlexusError
+from plexus.metrics import words
+from plexus.report.arms import group
+from plexus.report.comparison import Cost, compare, summary_table
+from plexus.report.document import Quantity, Table, number, over_seeds, text_of
+from tests.report.runs import arm_run, result
+
+OURS = [0.3, 0.7, 0.9]
+GOSSIP = [0.1, 0.2, 0.4, 0.6, 0.5]
+
+
+def cells(table: Table) -> list[list[str]]:
+    return [[text_of(cell) for cell in row] for row in table.rows]
+
+
+def test_the_target_is_the_best_that_the_best_baseline_became() -> None:
+    found = compare(
+        group([arm_run(values=OURS), arm_run("gossip", GOSSIP), arm_run("dpsgd", [0.5])])
+    )
+    assert (found.target, found.best_baseline) == (0.6, "Gossip Learning")
+    ours, gossip, dpsgd = found.arms
+    assert ours.costs == (Cost(2.0, 2.0, 20.0),)
+    assert gossip.costs == (Cost(4.0, 4.0, 40.0),)
+    assert dpsgd.costs == (None,)
+    assert (ours.savings, gossip.savings) == (Cost(2.0, 2.0, 2.0), None)
+
+
+def test_bytes_and_training_are_counted_apart_from_time() -> None:
+    ours = arm_run(values=OURS, sent_gb=[0.5, 1, 2], training_h=[1, 2, 3])
+    found = compare(group([ours, arm_run("gossip", GOSSIP)]))
+    assert found.arms[0].savings == Cost(2.0, 4.0, 20.0)
+
+
+def test_of_an_error_the_lowest_is_the_best() -> None:
+    error = {"metric": "mse", "higher_is_better": False}
+    runs = [arm_run(values=[2.0, 1.0, 0.5], **error), arm_run("gossip", [3.0, 1.5, 1.7], **error)]
+    found = compare(group(runs))
+    assert (found.target, found.arms[0].costs) == (1.5, (Cost(2.0, 2.0, 20.0),))
+
+
+def test_with_several_seeds_the_target_is_what_every_seed_of_the_baseline_reached() -> None:
+    runs = [
+        arm_run(values=OURS, seed=1),
+        arm_run(values=[0.6, 0.9], seed=2),
+        arm_run("gossip", GOSSIP, seed=1),
+        arm_run("gossip", [0.1, 0.5, 0.7], seed=2),
+    ]
+    found = compare(group(runs))
+    assert found.target == 0.6
+    assert found.arms[0].mean_cost == Cost(1.5, 1.5, 15.0)
+    assert found.arms[1].mean_cost == Cost(3.5, 3.5, 35.0)
+    assert found.arms[0].savings == Cost(*[3.5 / 1.5] * 3)
+
+
+def test_an_arm_that_came_there_with_some_seeds_only_has_no_mean_and_saves_nothing() -> None:
+    runs = [
+        arm_run(values=OURS, seed=1),
+        arm_run(values=[0.3, 0.4], seed=2),
+        arm_run("gossip", GOSSIP),
+    ]
+    table = summary_table(group(runs))
+    assert table.columns == ("Method", "Best accuracy", "TTA [h]", "CTA [GB]", "RTA [h]", "Seeds")
+    assert cells(table)[0] == [
+        "Plexus",
+        "65.0 ± 35.4 %",
+        "1 of 2 seeds: 2.00",
+        "1 of 2 seeds: 2.00",
+        "1 of 2 seeds: 20.0",
+        "1, 2",
+    ]
+
+
+def test_judged_by_the_mean_or_by_the_best_node() -> None:
+    gossip = arm_run("gossip", GOSSIP)
+    gossip.tables["evaluations"]["accuracy_best"] = gossip.tables["evaluations"]["accuracy"] + 0.2
+    arms = group([arm_run(values=OURS), gossip])
+    assert compare(arms).target == 0.6
+    best = compare(arms, judge="best")
+    assert best.target == pytest.approx(0.8)
+    assert [outcome.costs[0] for outcome in best.arms] == [Cost(3, 3, 30), Cost(4, 4, 40)]
+    assert "the mean over nodes" in summary_table(arms).note
+    assert "the best node" in summary_table(arms, judge="best").note
+
+
+def test_an_unfinished_run_is_shown_but_sets_no_target_and_claims_no_savings() -> None:
+    stopped = arm_run("gossip", [0.8, 0.9], 2, outcome=result(interrupted=True))
+    ours = arm_run(values=OURS, seed=2, outcome=result(interrupted=True))
+    found = compare(group([arm_run(values=OURS), arm_run("gossip", GOSSIP), stopped, ours]))
+    assert found.target == 0.6
+    unfinished = [outcome for outcome in found.arms if not outcome.is_complete]
+    assert len(unfinished) == 2
+    assert [outcome.savings for outcome in unfinished] == [None, None]
+
+
+def test_a_server_is_no_baseline_unless_it_is_all_there_is() -> None:
+    ours, server, gossip = arm_run(values=OURS), arm_run("fedavg", [0.9]), arm_run("gossip", GOSSIP)
+    assert compare(group([ours, server, gossip])).best_baseline == "Gossip Learning"
+    assert compare(group([ours, server])).best_baseline == "FedAvg"
+
+
+def test_without_baselines_the_target_is_what_all_came_to() -> None:
+    runs = [arm_run({"name": "plexus", "sample_size": s}, v) for s, v in ((10, OURS), (20, GOSSIP))]
+    found = compare(group(runs))
+    assert (found.target, found.best_baseline) == (0.6, None)
+    assert [outcome.costs[0] for outcome in found.arms] == [Cost(2, 2, 20), Cost(4, 4, 40)]
+
+
+def test_a_target_can_be_given_and_be_out_of_reach() -> None:
+    table = summary_table(group([arm_run(values=OURS), arm_run("gossip", GOSSIP)]), target=0.85)
+    assert cells(table) == [
+        ["Plexus", "90.0 %", "3.00", "3.00", "30.0", "1"],
+        ["Gossip Learning (best baseline)", "60.0 %", *["not reached"] * 3, "1"],
+    ]
+    assert table.note.startswith("Target: accuracy 85.0 % (given).")
+
+
+def test_what_cannot_be_compared_is_one_line() -> None:
+    with pytest.raises(PlexusError, match="nothing to compare"):
+        compare([])
+    error = arm_run("gossip", metric="mse", higher_is_better=False)
+    with pytest.raises(PlexusError, match=r"runs/gossip-1: is judged by mse, but runs/plexus-1 by"):
+        compare(group([arm_run(), error]))
+    old = arm_run()
+    del old.tables["evaluations"]["training_s"]
+    with pytest.raises(PlexusError, match=r"evaluations\.csv: no column training_s"):
+        compare(group([old]))
+
+
+def test_runs_without_evaluations_reach_nothing() -> None:
+    never = arm_run(tables={"evaluations": {}})
+    found = compare(group([never]))
+    assert (found.target, found.arms[0].best, found.arms[0].costs) == (None, (), (None,))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.00321, "0.00321"),
+        (1.0, "1.00"),
+        (39.94, "39.9"),
+        (370.2, "370"),
+        (13302, "13,302"),
+    ],
+)
+def test_numbers_have_three_digits_that_matter(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_mean_and_its_spread_have_the_same_decimals() -> None:
+    assert over_seeds([1.0, 3.0], number) == Quantity("2.00 ± 1.41", 2.0, 2**0.5)
+    assert over_seeds([900.0, 1100.0], words.size).text == "1 ± 0.1 kB"
+    assert over_seeds([1.15e6, 1.35e6], words.size).text == "1.25 ± 0.14 MB"
+    assert over_seeds([0.2556, 1.6084], number).text == "0.932 ± 0.957"
+    assert over_seeds([0.0, 0.0], number).text == "0 ± 0"
+    assert over_seeds([2.5], number) == Quantity("2.50", 2.5)
+    assert over_seeds([], number) == Quantity("–", None)

@@ -1,0 +1,148 @@
+"""Figures show the numbers of the runs, one arm one colour."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plexus.errors import PlexusError
+from plexus.metrics.result import Traffic
+from plexus.report import plots
+from plexus.report.arms import group
+from plexus.report.look import PALETTE, strokes
+from plexus.report.series import MOST_POINTS, average, curve
+from tests.report.runs import arm_run, result
+
+
+def legend(figure: Any) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+
+
+def test_a_curve_is_the_mean_over_seeds_between_the_lowest_and_the_highest() -> None:
+    (arm,) = group([arm_run(values=[0.2, 0.4], seed=1), arm_run(values=[0.4, 0.8], seed=2)])
+    found = curve(arm, "simulated_h", "accuracy")
+    assert found is not None
+    assert found.x.tolist() == [1.0, 2.0]
+    np.testing.assert_allclose(found.mean, [0.3, 0.6])
+    assert (found.low.tolist(), found.high.tolist()) == ([0.2, 0.4], [0.4, 0.8])
+
+
+def test_seeds_evaluated_at_other_moments_meet_on_the_stretch_that_all_cover() -> None:
+    found = average(
+        [(np.array([0.0, 2.0]), np.array([0.0, 2.0])), (np.array([1.0, 3.0]), np.array([1.0, 1.0]))]
+    )
+    assert found is not None
+    assert (found.x.tolist(), found.mean.tolist()) == ([1.0, 2.0], [1.0, 1.5])
+    apart = average([(np.array([1.0]), np.array([0.2])), (np.array([3.0]), np.array([0.4]))])
+    assert apart is not None
+    assert (apart.x.tolist(), apart.mean.round(9).tolist()) == ([2.0], [0.3])
+    assert average([]) is None
+
+
+def test_long_curves_are_thinned_but_keep_their_ends() -> None:
+    xs = np.arange(5000.0)
+    found = average([(xs, xs)])
+    assert found is not None
+    assert (len(found.x), found.x[0], found.x[-1]) == (MOST_POINTS, 0.0, 4999.0)
+
+
+def test_missing_values_are_left_out() -> None:
+    (arm,) = group([arm_run(values=[np.nan, 0.4, np.nan, 0.8])])
+    found = curve(arm, "sent_gb", "accuracy")
+    assert found is not None
+    assert (found.x.tolist(), found.mean.tolist()) == ([2.0, 4.0], [0.4, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("x", "label", "last"),
+    [
+        ("simulated_h", "simulated time [h]", 4.0),
+        ("sent_gb", "sent by all nodes [GB]", 4.0),
+        ("training_h", "training on all devices [device hours]", 40.0),
+    ],
+)
+def test_curves_over_time_bytes_and_training(x: Any, label: str, last: float) -> None:
+    arms = group([arm_run(), arm_run("gossip")])
+    figure = plots.curves(arms, x, reference=(0.75, "the paper: 75 %"))
+    axes = figure.axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (label, "test accuracy")
+    assert axes.lines[0].get_xdata()[-1] == last
+    assert legend(figure) == ["Plexus", "Gossip Learning"]
+    assert [text.get_text() for text in axes.texts] == ["the paper: 75 %"]
+    assert plots.curves(arms, x, log=True).axes[0].get_xscale() == "log"
+
+
+def test_colours_stay_with_the_protocol_and_dashes_mean_no_churn() -> None:
+    still = {"availability": "none"}
+    runs = [arm_run(), arm_run("gossip"), arm_run(traces=still), arm_run("gossip", traces=still)]
+    found = strokes(group(runs))
+    alone = strokes(group([arm_run("gossip")]))
+    assert (
+        found["Gossip Learning, churn"].colour
+        == alone["Gossip Learning"].colour
+        == PALETTE["orange"]
+    )
+    assert found["Plexus, no churn"].colour == found["Plexus, churn"].colour == PALETTE["blue"]
+    assert found["Plexus, churn"].line == "-" != found["Plexus, no churn"].line
+    names = ["Plexus", "Gossip Learning", "with churn", "without"]
+    assert legend(plots.curves(group(runs))) == names
+    assert legend(plots.curves(group([runs[0], runs[2]]))) == ["with churn", "without"]
+
+
+def test_names_that_are_not_ours_stay_as_they_are() -> None:
+    one, other = group([arm_run("gossip"), arm_run("gossip", traces={"availability": "none"})])
+    arms = [replace(one, label="8.8 % online"), replace(other, label="all online, no churn")]
+    assert legend(plots.curves(arms)) == ["8.8 % online", "all online, no churn"]
+
+
+def test_many_arms_have_different_colours() -> None:
+    sweep = group([arm_run({"name": "plexus", "sample_size": s}) for s in (5, 10, 20, 40)])
+    assert len({stroke.colour for stroke in strokes(sweep).values()}) == 4
+    mixed = group([*(run for arm in sweep for run in arm.runs), arm_run("gossip")])
+    assert len({stroke.colour for stroke in strokes(mixed).values()}) == 5
+
+
+def test_bars_are_shares_of_all_that_was_sent() -> None:
+    messages = {"model": Traffic(1, 750), "ping": Traffic(3, 250)}
+    arms = group([arm_run(outcome=result(messages=messages))])
+    by_bytes = plots.bars_of_messages(arms).axes[0]
+    assert [round(bar.get_width()) for bar in by_bytes.patches] == [75, 25]
+    assert {text.get_text() for text in by_bytes.texts} == {"Plexus", "75 %", "25 %", "1 kB"}
+    by_count = plots.bars_of_messages(arms, "count").axes[0]
+    assert [round(bar.get_width()) for bar in by_count.patches] == [75, 25]
+    assert legend(plots.bars_of_messages(arms, "count")) == ["ping", "model"]
+
+
+def rounds(times_s: list[float], numbers: list[int]) -> dict[str, Any]:
+    return {"rounds": {"simulated_s": np.array(times_s), "round": np.array(numbers)}}
+
+
+def test_a_round_lasts_from_one_completion_to_the_next() -> None:
+    table = rounds([10.0, 30.0, 31.0, 90.0], [1, 2, 2, 3])
+    (arm,) = group([arm_run(tables=table)])
+    assert plots.durations_s(arm).tolist() == [20.0, 60.0]
+    figure = plots.round_durations([arm])
+    assert legend(figure) == ["Plexus (mean 40.0 s)"]
+    assert figure.axes[0].lines[0].get_ydata()[-1] == 100
+
+
+def test_online_nodes_and_what_views_say() -> None:
+    online = {"simulated_s": np.array([0.0, 3600.0]), "online": np.array([8, 10])}
+    views = {**online, "mean_view": [7.5, 9.0], "min_view": [7, 8], "max_view": [8, 11]}
+    views = {name: np.array(column) for name, column in views.items()}
+    (arm,) = group([arm_run(tables={"online": online, "views": views})])
+    figure = plots.online_and_views([arm])
+    assert legend(figure) == ["in the mean of their views", "online"]
+    assert figure.axes[0].lines[0].get_ydata().tolist() == [7.5, 9.0]
+
+
+def test_nothing_to_draw_is_one_line() -> None:
+    empty = group([arm_run(tables={"evaluations": {}})])
+    for draw in (plots.curves, plots.round_durations, plots.online_and_views):
+        with pytest.raises(PlexusError):
+            draw(empty)
+    with pytest.raises(PlexusError, match="no messages"):
+        plots.bars_of_messages(group([arm_run(finished=False)]))

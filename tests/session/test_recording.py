@@ -1,0 +1,170 @@
+"""What a session keeps for whoever looks closely: true, bounded, and without influence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from plexus import recording
+from plexus.critical_path import CriticalPaths
+from plexus.metrics.recorder import Recorder
+from plexus.metrics.store import Run, load_run
+from plexus.metrics.tables import read
+from plexus.progress import Progress
+from plexus.protocol.facts import AggregationCompleted, AggregatorChosen
+from plexus.recording import Recording
+from plexus.session import simulate
+from plexus.sim.runtime import Runtime
+from plexus.sim.sharing import Flow
+from plexus.spec import parse_spec
+
+SPEC = """
+name = "watched"
+nodes = 40
+hours = 1
+[protocol]
+name = "{protocol}"
+[task]
+name = "digits"
+[evaluation]
+every_rounds = 1000
+every_hours = 10
+"""
+PARTS = ("sampling_s", "transfer_s", "training_s", "aggregation_s")
+
+
+def session(out: Path, protocol: str) -> Run:
+    spec = parse_spec(SPEC.format(protocol=protocol), "watched.toml")
+    simulate(spec, Path(), out, Progress("", 1))
+    return load_run(out)
+
+
+@pytest.fixture(scope="module", params=["plexus", "fedavg", "gossip"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return session(tmp_path_factory.mktemp("watched") / "run", request.param)
+
+
+def test_every_node_has_a_city_with_coordinates(run: Run) -> None:
+    nodes = run.detail("nodes")
+    servers = 1 if run.spec["protocol"]["name"] == "fedavg" else 0
+    assert nodes["node"].tolist() == list(range(40 + servers))
+    assert np.all(np.abs(nodes["latitude"]) <= 90) and np.all(np.abs(nodes["longitude"]) <= 180)
+    assert len(set(nodes["city"])) >= 40
+    assert np.isfinite(nodes["training_s"][:40]).all()
+
+
+def test_the_phases_of_a_round_add_up_to_its_duration(run: Run) -> None:
+    phases, rounds = run.detail("phases"), run.tables["rounds"]
+    if run.spec["protocol"]["name"] == "gossip":
+        assert phases == {}
+        return
+    total_s = sum(phases[part] for part in PARTS)
+    assert total_s == pytest.approx(phases["simulated_s"] - phases["began_s"], abs=0.01)
+    assert min(phases[part].min() for part in PARTS) >= 0
+    assert phases["training_s"].max() > 1
+    assert len(phases["round"]) > 0.9 * len(rounds["round"]) > 20
+    trained_s = run.detail("nodes")["training_s"][phases["participant"]]
+    assert phases["training_s"] == pytest.approx(trained_s, abs=0.01)
+
+
+def test_presence_agrees_with_the_count_of_nodes_online(run: Run) -> None:
+    presence, online = run.detail("presence"), run.tables["online"]
+    change = np.where(presence["online"], 1, -1) * (presence["node"] < 40)
+    for at_s, count in zip(online["simulated_s"], online["online"], strict=True):
+        assert change[presence["simulated_s"] <= at_s].sum() == count
+
+
+def test_transfers_and_trainings_are_those_of_the_accounts(run: Run) -> None:
+    assert run.result is not None
+    transfers, trainings = run.detail("transfers"), run.detail("trainings")
+    assert np.all(transfers["began_s"] <= transfers["simulated_s"])
+    assert np.all(np.diff(transfers["simulated_s"]) >= 0)
+    assert len(transfers["source"]) <= run.result.messages["model"].count
+    kinds = {"plexus": {"train", "aggregate"}, "fedavg": {"train", "aggregate"}}
+    assert set(transfers["kind"]) == kinds.get(run.spec["protocol"]["name"], {"exchange"})
+    spent_s = (trainings["simulated_s"] - trainings["began_s"]).sum()
+    # What is still being trained at the end is in neither.
+    assert spent_s == pytest.approx(run.result.training_s, rel=1e-3)
+
+
+def test_states_and_traffic_are_taken_now_and_then(run: Run) -> None:
+    states, traffic = run.detail("states"), run.detail("traffic")
+    assert len(traffic["simulated_s"]) == len(run.tables["online"]["simulated_s"])
+    assert np.all(np.diff(traffic["model_bytes"]) >= 0)
+    at_s, counts = np.unique(states["simulated_s"], return_counts=True)
+    assert len(at_s) >= 10 and len(set(counts)) == 1
+    assert states["sent_bytes"].max() > 0
+
+
+def test_watching_changes_nothing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run.result is not None
+    whole = Runtime.__init__
+
+    def without_watch(self: Runtime, **options: Any) -> None:
+        whole(self, **{**options, "watch": None})
+
+    monkeypatch.setattr(Runtime, "__init__", without_watch)
+    unwatched = session(tmp_path / "run", run.spec["protocol"]["name"])
+    assert unwatched.result is not None
+    assert unwatched.detail("transfers") == {}
+    assert unwatched.result.digest == run.result.digest
+    assert unwatched.result.weights_hash == run.result.weights_hash
+
+
+def test_more_than_the_tables_hold_is_thinned_over_the_whole_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MOST_ROWS", {"transfers": 2000, "trainings": 1000})
+    recorder = Recorder(tmp_path)
+    watch = Recording(recorder, until_s=1000.0)
+    body = SimpleNamespace(round=1)
+    for step in range(10_000):
+        flow = Flow(0, 1, 10.0, SimpleNamespace(body=body))
+        watch.transfer_began(step / 10, flow)
+        watch.transfer_ended(step / 10, flow, step / 10)
+    recorder.flush()
+    kept = read(tmp_path / "transfers.csv")["simulated_s"]
+    assert len(kept) == 2000
+    counts, _ = np.histogram(kept, bins=10, range=(0, 1000))
+    assert counts.tolist() == [200] * 10
+
+
+def test_the_path_is_that_of_the_last_model_to_arrive() -> None:
+    paths = CriticalPaths()
+
+    def done(k: int) -> AggregationCompleted:
+        return AggregationCompleted(
+            round=k, model=None, models=2, participants=2, timed_out=True, waited_s=0
+        )
+
+    assert paths.on_fact(100.0, 9, done(1)) is None
+    paths.arrived("train", 1, 9, 1, began_s=101.0, arrival_s=103.0)
+    paths.arrived("train", 1, 9, 2, began_s=101.0, arrival_s=102.0)
+    paths.training(2, 102.0)
+    paths.training(1, 103.0)
+    # Asked again for the same round by somebody else: of no interest any more.
+    paths.arrived("train", 1, 7, 1, began_s=50.0, arrival_s=104.0)
+    paths.trained(1, 103.0, 113.0)
+    paths.trained(2, 102.0, 105.0)
+    paths.arrived("aggregate", 2, 2, 8, began_s=106.0, arrival_s=107.0)
+    paths.arrived("aggregate", 2, 1, 8, began_s=114.0, arrival_s=118.0)
+    # Of an older round, and late: nobody waited for it.
+    paths.arrived("aggregate", 1, 2, 8, began_s=118.0, arrival_s=119.0)
+    path = paths.on_fact(120.0, 8, done(2))
+    assert path is not None
+    assert (path.participant, path.began_s) == (1, 100.0)
+    assert (path.sampling_s, path.transfer_s) == (1 + 1, 2 + 4)
+    assert (path.training_s, path.aggregation_s) == (10, 2)
+    # An aggregator that trained as well has its own model at once.
+    paths.training(8, 121.0)
+    paths.trained(8, 121.0, 125.0)
+    assert paths.on_fact(126.0, 8, AggregatorChosen(3, 8, 1)) is None
+    path = paths.on_fact(126.0, 8, done(3))
+    assert path is not None
+    assert (path.participant, path.transfer_s, path.training_s) == (8, 0, 4)
