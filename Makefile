@@ -41,6 +41,7 @@ storm: install  ## fresh storms for MINUTES (default 10); prints the seeds and w
 	$(BIN)/plexus storm --minutes $(or $(MINUTES),10)
 
 fuzz: install  ## bytes from outside for MINUTES (default 5) for each reader; needs atheris
+	-$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt atheris
 	$(BIN)/python -m fuzz $(or $(MINUTES),5)
 
 test-fast: install  ## no training, no processes: under a minute
