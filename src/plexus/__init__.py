@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from plexus.errors import PlexusError, StopRun
     from plexus.metrics.frame import Frame
     from plexus.metrics.store import Run
+    from plexus.reproduce.reproducing import reproduce
     from plexus.spec import ExperimentSpec, load_spec
 
 _HOMES = {
@@ -25,6 +26,7 @@ _HOMES = {
     "ExperimentSpec": "plexus.spec",
     "load_spec": "plexus.spec",
     "PlexusError": "plexus.errors",
+    "reproduce": "plexus.reproduce",
     "StopRun": "plexus.errors",
 }
 
@@ -37,6 +39,7 @@ __all__ = [
     "__version__",
     "load",
     "load_spec",
+    "reproduce",
     "simulate",
 ]
 
@@ -46,7 +49,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'plexus' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_HOMES[name]), name)
+    home = import_module(_HOMES[name])
+    # `plexus.reproduce` is a package that can be called: the one name that is a module, too.
+    value = home if home.__name__ == f"plexus.{name}" else getattr(home, name)
     globals()[name] = value
     return value
 

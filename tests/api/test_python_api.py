@@ -52,6 +52,17 @@ def test_every_name_of_the_api_is_there_and_documented(name: str) -> None:
         assert f"plexus.{name}" in page.read_text()
 
 
+@pytest.mark.parametrize("first", ["", "import plexus.reproduce.study;"])
+def test_reproduce_can_be_called_whatever_was_imported(first: str) -> None:
+    script = (
+        f"{first}import plexus, inspect; print(*inspect.signature(plexus.reproduce).parameters)"
+    )
+    printed = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert printed.split()[:3] == ["studies", "size", "out"]
+    with pytest.raises(plexus.PlexusError, match="did you mean 'table2'"):
+        plexus.reproduce("tabel2", size="tiny")
+
+
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'plexus' has no attribute 'simulated'"):
         plexus.simulated  # type: ignore[attr-defined]  # noqa: B018

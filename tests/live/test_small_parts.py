@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from plexus.live import addresses
 from plexus.live.authority import Authority
 from plexus.live.control import lock_home, socket_path
 from plexus.live.identity import create_key, load_key, parse_public, public_text, raw_public
+from plexus.live.log import Log
 from plexus.live.meter import KEPT, Meter
 from plexus.live.models import LiveModel
 from plexus.live.progress import Progress
@@ -24,6 +26,7 @@ from plexus.live.seals import seal
 from plexus.live.session import SESSION_FILE, found_session, read_session, session_digest
 from plexus.live.store import STATE_FILE, Store, newest_model
 from plexus.live.window import INITIAL_BYTES, MIN_BYTES, Window
+from plexus.live.words import describe
 from plexus.protocol.messages import (
     NO_ADDRESS,
     Ack,
@@ -320,3 +323,23 @@ def test_a_live_roster_is_bounded() -> None:
     with pytest.raises(WireError, match="more than 2 nodes"):
         roster.number(b"b" * 16)
     assert roster.where(b"a" * 16) is None
+
+
+# What the operator sees
+
+
+def test_a_log_that_cannot_be_written_does_not_disturb_the_peer() -> None:
+    log = Log(open("/dev/full", "w"))  # noqa: SIM115
+    log.warning("something")
+    log.info("something else")
+    assert (log.lost, log.errors) == (2, 0)
+    with suppress(OSError):
+        log._stream.close()
+
+
+def test_a_peer_that_starts_says_what_it_waits_for() -> None:
+    wait = {"what": "its training worker", "since_s": 1.5}
+    picture = {"session": "s", "node": "0a1b", "phase": "starting", "phase_since_s": 2}
+    assert describe({**picture, "waiting_for": [wait]}).splitlines()[1:] == [
+        "waits for its training worker since 1.5 s"
+    ]

@@ -61,7 +61,7 @@ def timer(effects: list[Effect]) -> float:
 def pong(
     node: PlexusNode, src: NodeId, exchange: int, k: int, held: int, now: float = LATE
 ) -> list[Effect]:
-    return node.handle(now, Received(src, Pong(exchange, k, held, 0)))
+    return node.handle(now, Received(src, Pong(exchange, k, held, node.membership.counter)))
 
 
 ORDER = hash_order(N, 8)
@@ -147,6 +147,16 @@ def test_a_restart_is_left_to_who_holds_a_newer_model_but_not_for_ever(k: int) -
     pong(node, ORDER[0], 2, k=k, held=8, now=now)
     effects = pong(node, ORDER[1], 3, k=7, held=7, now=now)
     assert RoundRestarted(8, held=7) in [e.fact for e in effects if isinstance(e, Report)]
+
+
+def test_who_is_far_behind_leaves_restarts_to_others() -> None:
+    node = holding(ORDER[-1], k=7)
+    node.handle(1.0, Received(1, Ping(9, 60)))
+    now = 3 * LATE
+    [(asked, ping)] = sent(node.handle(now, FIRED), Ping)
+    effects = pong(node, asked, ping.exchange, k=60, held=59, now=now)
+    assert effects == [CancelTimer(("ping", ping.exchange))]
+    assert round(timer(node.handle(now, FIRED)) / WATCHDOG_S) == 2, "and is patient"
 
 
 def test_who_left_a_restart_to_others_and_sees_progress_is_polite_again() -> None:

@@ -63,6 +63,16 @@ def test_churn_sizes_and_keys_that_only_some_specs_have_tell_arms_apart() -> Non
     ]
 
 
+def test_how_often_models_are_measured_is_said_only_where_nothing_else_differs() -> None:
+    often, seldom = {"every_hours": 0.5}, {"every_hours": 2.0}
+    ours, theirs = arm_run(evaluation=often), arm_run("gossip", evaluation=seldom)
+    assert labels(ours, theirs) == ["Plexus", "Gossip Learning"]
+    same = [arm_run(evaluation=often), arm_run(evaluation=seldom)]
+    assert labels(*same) == ["every hours 0.5", "every hours 2"]
+    killed = arm_run(seed=2, finished=False, evaluation=often)
+    assert labels(ours, killed)[0] == "Plexus"
+
+
 def test_a_run_that_did_not_end_is_an_arm_of_its_own() -> None:
     killed = arm_run(seed=2, finished=False)
     stopped = arm_run(seed=3, outcome=result(interrupted=True))

@@ -107,7 +107,7 @@ def test_bad_input_is_one_line(
     assert plexus(*arguments) == (2, "", complaint)
 
 
-def test_a_broken_result_is_named(runs: Path, plexus: Any) -> None:
+def test_a_broken_file_is_named(runs: Path, plexus: Any) -> None:
     write_json(runs / "gossip" / "result.json", {"digest": 1})
     status, _, err = plexus("compare", str(runs))
     assert status == 2
@@ -115,6 +115,8 @@ def test_a_broken_result_is_named(runs: Path, plexus: Any) -> None:
     write_text(runs / "gossip" / "evaluations.csv", "simulated_s,round\n1\n")
     (runs / "gossip" / "result.json").unlink()
     assert "gossip/evaluations.csv: line 2 has 1 cells" in plexus("compare", str(runs))[2]
+    write_text(runs / "gossip" / "spec.toml", "nodes = \n")
+    assert "gossip/spec.toml: Invalid value" in plexus("compare", str(runs))[2]
 
 
 def test_comparing_needs_no_matplotlib_and_no_torch(runs: Path) -> None:

@@ -105,6 +105,17 @@ def test_specs_to_repeat_it_can_be_read_and_are_in_the_commands(page: Path) -> N
     assert "plexus report some" in text
 
 
+def test_files_that_a_spec_finds_beside_itself_are_named(tmp_path: Path) -> None:
+    (tmp_path / "who.csv").touch()
+    run = arm_run(traces={"availability": "who.csv"})
+    run.versions["spec_dir"] = str(tmp_path)
+    write_report(tmp_path / "x.html", "X", [], [run], None)
+    assert f"<code>who.csv</code> in {tmp_path}" in (tmp_path / "x.html").read_text()
+    del run.versions["spec_dir"]
+    write_report(tmp_path / "x.html", "X", [], [run], None)
+    assert "first put these files" not in (tmp_path / "x.html").read_text()
+
+
 def test_an_unfinished_run_is_named_so(page: Path) -> None:
     text = page.read_text()
     assert "Gossip Learning, seed 2, unfinished (2.0 h)" in text

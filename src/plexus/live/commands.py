@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sys
 import tomllib
@@ -38,7 +39,17 @@ def session() -> None:
 @session.command("init")
 @click.argument("directory", metavar="DIR", type=PATH)
 @click.option("--from", "spec_file", type=PATH, metavar="SPEC.toml", required=True)
-def session_init(directory: Path, spec_file: Path) -> None:
+@click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Change a key of the spec, e.g. nodes=3. May be given several times.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print name, digest and file as JSON.")
+def session_init(
+    directory: Path, spec_file: Path, overrides: tuple[str, ...], as_json: bool
+) -> None:
     """Make DIR the home of a session that trains what SPEC.toml describes.
 
     Writes session.toml, which all peers get, and authority.key, which nobody gets.
@@ -46,7 +57,11 @@ def session_init(directory: Path, spec_file: Path) -> None:
     from plexus.live.session import SESSION_FILE, found_session
     from plexus.spec import load_spec
 
-    founded = found_session(directory, load_spec(spec_file).plain())
+    founded = found_session(directory, load_spec(spec_file, overrides).plain())
+    if as_json:
+        facts = {"name": founded.name, "digest": founded.digest.hex()}
+        click.echo(json.dumps({**facts, "file": str(directory / SESSION_FILE)}))
+        return
     click.echo(f"session {founded.name} {founded.digest.hex()}")
     click.echo(f"give {directory / SESSION_FILE} to every peer; keep the rest to yourself")
 

@@ -248,7 +248,7 @@ def load_run(path: Path | str) -> Run:
         spec_digest_of(path)
         return Run(
             path=path,
-            spec=tomllib.loads((path / SPEC).read_text(encoding="utf-8")),
+            spec=_spec(path / SPEC),
             versions=msgspec.json.decode((path / VERSIONS).read_bytes()),
             result=_result(path / RESULT),
             tables={
@@ -257,6 +257,13 @@ def load_run(path: Path | str) -> Run:
                 if not table.is_detail
             },
         )
+
+
+def _spec(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # not TOML, or not text
+        raise PlexusError(f"{path}: {error}") from None
 
 
 def _result(path: Path) -> Result | None:

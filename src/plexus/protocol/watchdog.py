@@ -8,8 +8,8 @@ without an oracle and without a storm of restarts:
 - a node that notices none for `watchdog_s` asks the next round's candidates one by one and stops at the
   first that knows of something newer (usually the first asked);
 - the older a node's own model, the longer it waits, and it leaves the restart to whoever answers with a
-  newer one; but not for long, because that one may have come back a moment ago and wait for its own
-  `watchdog_s`, or vanish again;
+  newer one; but not for long if its own is hardly older, because that one may have come back a moment ago
+  and wait for its own `watchdog_s`, or vanish again;
 - the node that restarts tells the sample before it sends the model, so that others who ask meanwhile
   hear of it;
 - finding others alive and ahead makes a node patient: it asks half as often each time, until it works
@@ -29,7 +29,9 @@ WAIT_PER_ROUND_BEHIND = 1 / 90
 MAX_ROUNDS_BEHIND = 30
 MAX_PATIENCE = 8
 DEFERENCE = 1 / 8
-"""As a share of `watchdog_s`: how long a restart is left to somebody with a newer model."""
+"""As a share of `watchdog_s`: how long a restart is left to somebody whose model is a little newer."""
+A_LITTLE = 3
+"""Rounds. Who is further behind loses more by its own restart than the others lose by waiting."""
 
 
 class Watchdog:
@@ -75,8 +77,11 @@ class Watchdog:
     def others_are_ahead(self) -> None:
         self._patience = min(2 * self._patience, MAX_PATIENCE)
 
-    def defer(self) -> None:
+    def defer(self, held: int) -> None:
         """Somebody holds a newer model, but has not begun a round: it gets some time to do so."""
+        if self.k_seen - held > A_LITTLE:
+            self.others_are_ahead()
+            return
         self._deferred_at = self.k_seen
         self._node.set_timer(WATCHDOG, DEFERENCE * self._watchdog_s)
 

@@ -62,8 +62,18 @@ def availability(value: str) -> str:
 
 
 def labels(settings: Sequence[Setting]) -> list[str]:
-    """A name for each setting that tells it from the others, as short as that allows."""
+    """A name for each setting that tells it from the others, as short as that allows.
+
+    How often models are measured is not said, unless nothing else sets two settings apart.
+    """
     flat = [flatten(each) for each in settings]
+    shown = [{k: v for k, v in each.items() if not k.startswith("evaluation.")} for each in flat]
+    # Runs of one setting may be listed apart (those that did not end), and then share a name.
+    differ = len({repr(each) for each in flat}) > len({repr(each) for each in shown})
+    return _labels(flat if differ else shown)
+
+
+def _labels(flat: Sequence[Mapping[str, Any]]) -> list[str]:
     everywhere = _varying(flat, inside_protocol=False)
     one_protocol = len({each["protocol.name"] for each in flat}) == 1
     named = []

@@ -124,9 +124,24 @@ def _repeat(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
     )
     return (
         f'<div id="repeat"><h3>Repeat it</h3>{first}'
-        "<p>Each run alone, in the folder of this page:</p>"
+        f"<p>Each run alone, in the folder of this page:{_relative_files(arms)}</p>"
         f"<pre><code>{escape(chr(10).join(lines))}</code></pre>{''.join(blocks)}</div>"
     )
+
+
+def _relative_files(arms: Sequence[Arm]) -> str:
+    """A warning where a spec names files that are not found from where it is now."""
+    found: dict[str, str] = {}
+    for run in (run for arm in arms for run in arm.runs):
+        start = run.versions.get("spec_dir")
+        for value in naming.flatten(run.spec).values() if start else ():
+            may_be_relative = isinstance(value, str) and not Path(value).is_absolute()
+            if may_be_relative and Path(str(start), value).is_file():
+                found[value] = str(start)
+    if not found:
+        return ""
+    names = ", ".join(f"<code>{escape(name)}</code> in {escape(d)}" for name, d in found.items())
+    return f" (first put these files beside the specs, under the same names: {names})"
 
 
 def _commands(path: str, name: str, seeds: Sequence[int]) -> list[str]:

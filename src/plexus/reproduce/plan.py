@@ -117,7 +117,7 @@ class Base:
         source = Source(f"{study.file}: arms.{arm} of {self._file.name}")
         tables = study.tables(self._tables, arm)
         found = []
-        for seed in study.seeds:
+        for seed in study.seeds_for.get(self._file.stem, study.seeds):
             spec = typed_spec({**tables, "seed": seed}, source)
             # Named by what it is, so that studies that ask for the same run find it.
             spec = msgspec.structs.replace(spec, name=f"{spec.task.name}-{spec.protocol.name}")

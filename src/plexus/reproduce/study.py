@@ -24,6 +24,8 @@ Kind = Literal[
     "curves", "summary", "totals", "messages", "overhead", "round-durations", "views", "view-table"
 ]
 
+Seeds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
+
 
 class Drawing(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One figure or table for each task."""
@@ -63,11 +65,13 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Paragraphs that stand above the figures."""
     tasks: Annotated[tuple[str, ...], Meta(min_length=1)]
     """Spec files beside this one, without `.toml`."""
-    seeds: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
+    seeds: Seeds
+    """Each run once for each of them."""
     arms: dict[str, dict[str, Any]]
     """By name: its `label`, and keys of a spec."""
     sizes: dict[str, dict[str, Any]] = {}
-    """By name: `tasks` and `seeds` that take the place of the study's, and keys of a spec."""
+    """By name: `tasks` and `seeds` that take the place of the study's, `seeds_for` single tasks, and keys
+    of a spec."""
     draw: Annotated[tuple[Drawing, ...], Meta(min_length=1)]
     paper_table: PaperTable | None = None
 
@@ -89,6 +93,8 @@ class Sized(Struct, frozen=True):
     size: str
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
+    seeds_for: dict[str, tuple[int, ...]]
+    """By task, where it has seeds of its own."""
     changes: dict[str, Any]
     """Keys of a spec, for all arms."""
 
@@ -103,18 +109,16 @@ def load_study(name: str, size: str, folder: Path) -> Sized:
     file = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
     study = parse_study(read_text(file), str(file))
     own = dict(study.sizes.get(size, {}))
-    chosen = convert(
-        {"tasks": own.pop("tasks", study.tasks), "seeds": own.pop("seeds", study.seeds)},
-        _Chosen,
-        ("sizes", size),
-        Source(str(file)),
-    )
-    return Sized(file.stem, file, study, size, chosen.tasks, chosen.seeds, own)
+    usual = {"tasks": study.tasks, "seeds": study.seeds, "seeds_for": {}}
+    values = {key: own.pop(key, value) for key, value in usual.items()}
+    found = convert(values, _Chosen, ("sizes", size), Source(str(file)))
+    return Sized(file.stem, file, study, size, found.tasks, found.seeds, found.seeds_for, own)
 
 
 class _Chosen(Struct, frozen=True, forbid_unknown_fields=True):
     tasks: Annotated[tuple[str, ...], Meta(min_length=1)]
-    seeds: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
+    seeds: Seeds
+    seeds_for: dict[str, Seeds]
 
 
 def parse_study(text: str, file: str) -> Study:

@@ -64,6 +64,8 @@ class WritersSpec(TaskSpec, frozen=True, tag="digits-by-writer"):
     """Step size of SGD."""
     data: str | None = None
     """Folder of mnist_by_writer.npz or of QMNIST's IDX files."""
+    test_examples: Count | None = None
+    """Evaluate on so many of the 10,000 test images, drawn by seed, instead of all."""
 
 
 class Cifar10Spec(TaskSpec, frozen=True, tag="cifar10"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 from plexus.learn import partition
@@ -28,12 +29,20 @@ def build(spec: WritersSpec, nodes: int, seed: int) -> Task:
     train, test = read_written_digits(folder)
     if np.isin(train.writers, test.writers).any():
         raise PlexusError(f"{folder}: writers of the test set are also in the training set")
+    kept = _kept(len(test.labels), spec.test_examples, seed)
     return classification(
         spec,
         seed,
         partition.by_user(train.writers, nodes, array_stream(seed, "learn", "partition")),
         (train.images[:, None], train.labels),
-        (test.images[:, None], test.labels),
+        (test.images[kept, None], test.labels[kept]),
         partial(femnist_cnn, 10),
         scaled,
     )
+
+
+def _kept(count: int, wanted: int | None, seed: int) -> NDArray[np.int64]:
+    """The test images that are evaluated on."""
+    if wanted is None or wanted >= count:
+        return np.arange(count)
+    return np.sort(array_stream(seed, "learn", "test").choice(count, wanted, replace=False))

@@ -1,0 +1,42 @@
+"""The same commands, smaller: what a page shows takes minutes, what a test runs must not."""
+
+from __future__ import annotations
+
+import re
+
+TINY = [
+    (r"make quickstart", "plexus run experiments/quickstart.toml --out runs/quickstart --force"),
+    (
+        r"plexus run (experiments/quickstart|examples/[\w-]+|wine/session|mytask/session)\.toml",
+        r"plexus run \1.toml --set hours=0.1 --set nodes=12",
+    ),
+    (r"--out runs/quickstart", "--out runs/quickstart --checkpoint-every 0"),  # to be resumed
+    (r"for seed in 1 2 3;", "for seed in 1;"),
+    (r"--set nodes=500", "--set nodes=20"),
+    (
+        r"plexus bench protocol --nodes \d+ --hours 1",
+        "plexus bench protocol --nodes 40 --hours 0.1",
+    ),
+    (r"--clients \d+", "--clients 2 --repeats 1"),
+    (r"(plexus traces \w+ .*?)--nodes \d+", r"\1--nodes 50"),
+    (r"plexus traces bench --nodes \d+", "plexus traces bench --nodes 50"),
+    (r"plexus bench transport --megabytes \d+", "plexus bench transport --megabytes 1"),
+    (
+        r"(plexus fleet run \S+) --nodes \d+( --rounds \d+| --seconds \d+)?$",
+        r"\1 --nodes 3 --rounds 2",
+    ),
+    # Not a time, but what one waits for.
+    (
+        r"^sleep \d+$",
+        "until plexus export first.safetensors --home peer0 2> waiting.log; do sleep 0.5; done",
+    ),
+]
+
+
+def shrunk(command: str, ports: dict[str, str]) -> str:
+    """`command` as the test runs it; `ports` are free ones in place of those shown."""
+    for pattern, replacement in TINY:
+        command = re.sub(pattern, replacement, command)
+    for shown, free in ports.items():
+        command = command.replace(f"127.0.0.1:{shown}", f"127.0.0.1:{free}")
+    return command

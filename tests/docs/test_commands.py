@@ -1,0 +1,177 @@
+"""Every command that README, documentation and help show is executed, or says why it is not."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from plexus import cli
+from plexus.examples import EXAMPLES
+from tests.docs.blocks import PAGES, ROOT, SHELL, Block, blocks, inline
+from tests.docs.shrink import shrunk
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+RUN = {
+    page: [b for b in BLOCKS if b.page == page and b.language in SHELL and not b.reason]
+    for page in dict.fromkeys(block.page for block in BLOCKS)
+}
+NOT_RUN = [block for block in BLOCKS if block.reason]
+SHOWN_BY_HELP = {
+    "node": "needs a running peer; own-task.md has one",
+    "export": "needs a running peer; own-task.md has one",
+    "session invite": "needs a peer's key; own-task.md has one",
+    "session revoke": "needs an admitted peer; tests/live has some",
+    "data fetch": "needs a network",
+    "data import": "needs the file; tests/data imports some",
+    "fleet": "several seconds of several processes; quickstart.md runs one",
+    "completion": "changes the shell that one works in",
+    "new": "own-task.md runs it",
+    "run": "quickstart.md runs these",
+    "report": "tests/report",
+    "compare": "tests/report",
+    "dashboard": "waits for somebody to look; tests/dashboard",
+    "reproduce": "minutes; tests/reproduce",
+    "storm": "minutes; tests/storm",
+}
+"""Examples of --help that are not run here, by the beginning of the command."""
+WINE = "alcohol,acid,colour,cultivar,estate\n" + "".join(
+    f"{13 + n % 3},{(n * 7) % 5},{n % 4},{('barolo', 'barbera', 'grignolino')[n % 3]},e{n % 12}\n"
+    for n in range(144)
+)
+
+
+@pytest.fixture
+def clone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder like a clone of the repository, with the files that pages speak of.
+
+    Its path is short: those of a peer's sockets may not be long.
+    """
+    tmp_path = Path(tempfile.mkdtemp(prefix="plexus-"))
+    for folder in ("experiments", "examples"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    (tmp_path / "docs" / "figures").mkdir(parents=True)
+    (tmp_path / "wine.csv").write_text(WINE)
+    (tmp_path / "sessions.csv").write_text(
+        "device,start_s,end_s,period_s\n" + "".join(f"{n},0,7200,86400\n" for n in range(6))
+    )
+    (tmp_path / "bin").mkdir()
+    plexus = tmp_path / "bin" / "plexus"
+    plexus.write_text(f'#!/bin/sh\nexec {sys.executable} -m plexus "$@"\n')
+    plexus.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{plexus.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    path = list(sys.path)
+    yield tmp_path
+    sys.path[:] = path
+    monkeypatch.undo()
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page, shown in RUN.items() if shown])
+def test_commands_of_a_page_run(page: str, clone: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ports = dict(zip(("7000", "7001", "7002"), free_ports(3), strict=True))
+    for block in RUN[page]:
+        if any(line.endswith("&") for line in block.commands):
+            in_bash("set -e\n" + "\n".join(shrunk(line, ports) for line in block.commands), block)
+            continue
+        for command in block.commands:
+            execute(shrunk(command, ports), block)
+    capfd.readouterr()
+
+
+@pytest.mark.slow
+def test_examples_of_the_help_run(clone: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for path, lines in EXAMPLES.items():
+        if cli_has(path) and not any(path.startswith(unfit) for unfit in SHOWN_BY_HELP):
+            for line in lines:
+                shutil.rmtree("authority", ignore_errors=True)
+                execute(shrunk(line, {}), f"help of {path}")
+    capfd.readouterr()
+
+
+@pytest.mark.parametrize("block", NOT_RUN, ids=str)
+def test_what_is_not_run_says_why(block: Block) -> None:
+    assert block.language in SHELL
+    for command in block.commands:
+        check_options(command)
+    pytest.skip(f"{block.reason}: {'; '.join(block.commands)}")
+
+
+def test_commands_are_marked_as_commands() -> None:
+    unmarked = [
+        str(block)
+        for block in BLOCKS
+        if block.language not in (*SHELL, "text", "python", "toml")
+        and any(re.match(r"(\$ )?(plexus|make) ", line) for line in block.commands)
+    ]
+    assert unmarked == [], "fence them as console, so that they are run"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_within_sentences_exist(page: Path) -> None:
+    for command in inline(page):
+        check_options(command)
+
+
+def execute(command: str, where: object) -> None:
+    words = shlex.split(command)
+    if words[0] == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert words[1] in targets, f"{where}: {command}"
+    elif words[0] == "plexus" and not re.search(r"[|&;<>$]", command):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(words[1:])
+        assert stop.value.code == 0, f"{where}: {command}"
+    else:
+        in_bash(command, where)
+
+
+def in_bash(script: str, where: object) -> None:
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", script],
+        capture_output=True, text=True, check=False, timeout=250,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{where}: {script}\n{done.stdout[-800:]}{done.stderr[-800:]}"
+
+
+def cli_has(path: str) -> bool:
+    return path.split()[0] in cli.cli.list_commands(click.Context(cli.cli))
+
+
+def check_options(command: str) -> None:
+    """The command exists, and has the options that are shown."""
+    words = re.split(r"\s+", command.split("#")[0].strip())
+    if words[0] != "plexus" or not re.fullmatch(r"[a-z-]+", words[1]) or not cli_has(words[1]):
+        return
+    at: click.Command | None = cli.cli
+    context = click.Context(cli.cli, info_name="plexus")
+    for word in words[1:]:
+        if not isinstance(at, click.Group) or word in ("…", "|"):
+            break
+        at = at.get_command(context, word)
+        assert at is not None, f"{command}: there is no command {word}"
+        context = click.Context(at, info_name=word, parent=context)
+    assert at is not None
+    known = {option for each in at.params for option in each.opts} | {"--help"}
+    shown = set(re.findall(r"(?<=\s)--[a-z-]+", command))
+    assert shown <= known, f"{command}: {shown - known} is no option"
+
+
+def free_ports(count: int) -> list[str]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [str(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
