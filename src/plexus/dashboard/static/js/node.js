@@ -78,7 +78,7 @@ function atMoment(state, t) {
 }
 
 function liveStatus(status) {
-  const waiting = (status.waiting_for || []).map((each) => `${each.what}${each.since_s === undefined ? "" : `, since ${f.seconds(each.since_s)}, at most ${f.seconds(Math.max(0, each.at_most_s))} more`}`);
+  const waiting = (status.waiting_for || []).map((each) => [each.what, each.since_s === undefined ? null : `since ${f.seconds(each.since_s)}`, each.at_most_s === undefined ? null : `at most ${f.seconds(Math.max(0, each.at_most_s))} more`].filter(Boolean).join(", "));
   return [h("p", { class: "now" }, status.training ? `Trains in round ${status.training.round}` : status.phase === "online" ? "Online" : status.phase),
     list([["Waits for", waiting.length ? h("ul", {}, waiting.map((text) => h("li", {}, text))) : "to be sampled"], ["Round", f.whole(status.round)],
       ["Its view", `${f.whole(status.peers.known)} peers known, ${f.whole(status.peers.linked)} linked`], ["Transfers", f.whole(status.transfers.length)],
@@ -88,7 +88,7 @@ function liveStatus(status) {
 const list = (facts) => { const element = h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])); element.style.marginTop = "10px"; return element; };
 
 function device({ node, run }) {
-  if (node.status) return list([["Name", node.status.node], ["Address", node.status.address], ["Bandwidth", `${f.bytes(node.status.bandwidth_bytes_per_s)}/s`], ["Certificate", `${node.status.certificate_days_left} days left`]]);
+  if (node.status) return list([["Name", node.status.node], ["Address", node.status.address], ["Bandwidth", `${f.bytes(node.status.bandwidth_bytes_per_s)}/s`], ["Certificate", node.status.certificate_days_left === null ? "–" : `${node.status.certificate_days_left} days left`]]);
   if (node.up_bytes_per_s === undefined) return list([["Name", node.name], ["State", "does not answer"]]);
   const where = node.latitude === null || node.latitude === undefined ? node.city : `${node.city}, ${node.country} (${node.latitude}°, ${node.longitude}°)`;
   return list([["City", String(where)], ["Up link", `${f.bytes(node.up_bytes_per_s)}/s`], ["Down link", `${f.bytes(node.down_bytes_per_s)}/s`],
