@@ -25,7 +25,7 @@ export async function showNode({ main, place, isCurrent }, id, number, at) {
   player.onmoment(showNow);
   const charts = chartsOf(state);
   replace(main, h("div", { class: "stack" },
-    h("div", { class: "head" }, h("h1", {}, `Node ${name(number)}`), h("a", { href: `#/run/${encodeURIComponent(id)}` }, "back to the run"), h("p", { class: "meta" }, [found.country, run.name].filter(Boolean).join(" · "))),
+    h("div", { class: "head" }, h("h1", {}, number >= run.nodes ? `The ${name(number)}` : `Node ${name(number)}`), h("a", { href: `#/run/${encodeURIComponent(id)}` }, "back to the run"), h("p", { class: "meta" }, [found.country, run.name].filter(Boolean).join(" · "))),
     h("div", { class: "two" }, card("At this moment", {}, h("div", { class: "body" }, now)), card("The device", {}, h("div", { class: "body" }, device(state)))),
     h("section", { class: "card", "aria-label": "What it did" }, h("header", {}, h("h2", {}, "What it did")), h("div", { class: "body" }, lanes.element), player.element),
     charts.length ? h("div", { class: "two" }, charts.map((each) => each.element)) : null,
@@ -60,7 +60,7 @@ function atMoment(state, t) {
   if (node.status && t >= state.run.reached_s - 3) return liveStatus(node.status);
   const there = presenceAt(node, t), facts = [];
   const link = (other) => h("a", { href: nodeLink(state.id, other) }, name(other));
-  let doing = there.online ? ["Waits to be sampled"] : ["Offline"];
+  let doing = there.online ? [state.number >= state.run.nodes ? "Waits for models" : "Waits to be sampled"] : ["Offline"];
   const training = under(node.trainings, t), sending = under(node.sent || {}, t), receiving = under(node.received || {}, t);
   if (there.online && receiving !== null) doing = ["Receives a model from ", link(node.received.source[receiving])];
   if (there.online && sending !== null) doing = ["Sends its model to ", link(node.sent.destination[sending])];
