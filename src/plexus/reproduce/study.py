@@ -1,6 +1,6 @@
 """A study: what one figure or table of the paper compares, read from a TOML file.
 
-`docs/experiments.md` describes the format. A study names tasks (spec files beside it), arms (what is
+`docs/reproduce.md` describes the format. A study names tasks (spec files beside it), arms (what is
 changed in those specs), sizes (what is changed for all arms) and what to draw.
 """
 
