@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install quickstart reproduce test test-live test-paper test-fast check docs format clean
+.PHONY: help install quickstart reproduce test test-live test-paper test-fast storm fuzz docs check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -26,6 +26,7 @@ check: install  ## lint, format check, types
 
 test: check  ## everything, on all cores
 	$(BIN)/pytest -n auto -q -m 'not live and not paper' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
+	$(BIN)/plexus storm --seeds 1..200
 
 test-live: install  ## sessions of live peers on this machine: fleets, chaos, intruders, partitions
 	$(BIN)/pytest -q -rP -m live tests/live
@@ -35,6 +36,12 @@ test-paper: install  ## every figure and table of the paper at size tiny, and th
 
 reproduce: install  ## the paper's figures and tables at size tiny: runs/reproduce-tiny/report.html
 	$(BIN)/plexus reproduce all --size tiny
+
+storm: install  ## fresh storms for MINUTES (default 10); prints the seeds and whatever it finds
+	$(BIN)/plexus storm --minutes $(or $(MINUTES),10)
+
+fuzz: install  ## bytes from outside for MINUTES (default 5) for each reader; needs atheris
+	$(BIN)/python -m fuzz $(or $(MINUTES),5)
 
 test-fast: install  ## no training, no processes: under a minute
 	$(BIN)/pytest -n auto -q -m 'not slow and not paper' --ignore=tests/learn --ignore=tests/live --ignore=tests/session --ignore=tests/baselines

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -30,6 +31,7 @@ from plexus.session import ONLINE_EVERY_S
 from plexus.sim.setting import Setting
 from plexus.sim.setup import simulated_session
 from plexus.sim.symbolic import SymbolicModels
+from plexus.sim.views import believed_online
 from plexus.spec import parse_spec
 from plexus.traces.api import training_time_s
 from plexus.traces.world import build_world
@@ -88,6 +90,15 @@ def make(out: Path, nodes: int, hours: float) -> None:
             runtime.run(step * ONLINE_EVERY_S)
             recorder.record(
                 "online", simulated_s=step * ONLINE_EVERY_S, online=runtime.online_count
+            )
+            views = believed_online(runtime)
+            recorder.record(
+                "views",
+                simulated_s=step * ONLINE_EVERY_S,
+                online=runtime.online_count,
+                mean_view=fmean(views),
+                min_view=min(views),
+                max_view=max(views),
             )
             recording.look(step * ONLINE_EVERY_S, runtime)
         directory.finish(

@@ -50,7 +50,7 @@ PURE = {
 
 READS_THE_CLOCK = {
     "dashboard", "live", "metrics",
-    "bench.py", "checkpoint.py", "cli.py", "progress.py", "session.py", "worker.py",
+    "bench.py", "checkpoint.py", "cli.py", "progress.py", "session.py", "storm.py", "worker.py",
     "reproduce/display.py",
     "data/download.py",  # pauses before it tries again
     "traces/commands.py", "learn/bench.py", "learn/graph.py",  # say what training cost, not what it gave

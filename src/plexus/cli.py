@@ -61,6 +61,7 @@ NO_COLOR=1 turns colours off; without a terminal there are none. `plexus COMMAND
         ),
         "session": ("plexus.live.commands:session", "Found a session and admit nodes to it."),
         "new": ("plexus.learn.commands:new", "Write the beginnings of a task of your own."),
+        "storm": ("plexus.storm:storm", "Find ways in which a session fails."),
         "traces": ("plexus.traces.commands:traces", "Look into traces of devices, and make some."),
     },
     sections=SECTIONS,

@@ -23,7 +23,9 @@ _HEAD = """\
 An experiment is one TOML file: `plexus run FILE.toml`. Any key can be changed for one run with
 `--set section.key=value` (the value in TOML syntax; a bare word is a string), and the seed with
 `--seed N`. An unknown key, a wrong type or an impossible value ends the command with one line that
-names the file or option and the key. Relative paths in a spec are relative to the spec file.
+names the file or option and the key. A file may have sizes (`[sizes.tiny]`), chosen with `--size`, and
+experiments may be compared in studies ([both](experiments.md)). Relative paths in a spec are relative to
+the spec file.
 The run directory keeps the spec as it was used, every default written out ([format](run-directory.md)).
 """
 

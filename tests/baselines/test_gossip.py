@@ -161,6 +161,11 @@ def test_who_finds_itself_misrepresented_says_so() -> None:
     assert [body for _, body in sent(effects, Joined)] == [Joined(13, 100)]
 
 
+def test_who_answers_with_an_older_event_is_told_the_newest(handle: Handle) -> None:
+    effects = handle(Received(3, Pong(0, 0, 0, counter=1)))
+    assert [to for to, _ in sent(effects, Joined)] == [(3,)]
+
+
 def test_leaving_loses_what_was_under_way_and_keeps_the_model(handle: Handle) -> None:
     handle(model(1, "other"))
     handle(Aggregated(1, "both"))

@@ -36,6 +36,27 @@ def test_the_same_as_read_all_at_once(runs: Path) -> None:
             np.testing.assert_array_equal(grown[name], column)
 
 
+@pytest.mark.parametrize(
+    ("row", "odd"),
+    [
+        ("1,2.5,train,true", "1,2.5,aggregate,false"),
+        ("1,2,train,true", "1,2.5,train,true"),  # a column of whole numbers that is none
+        ("1,2,train,true", ",2,train,true"),
+        ("1,2,train,true", "1,2,,true"),
+        ("1,2,train,true", "1,2,a word that is long,true"),
+        ("1,2,train,true", '1,2,"a, b",true'),
+        ("1,2,train,true", "1,nan,#train,true"),
+    ],
+)
+def test_many_rows_are_read_as_few_are(row: str, odd: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["a,b,c,d", *[row] * 4000, odd, *[row] * 4000]) + "\n")
+    grown, whole = GrowingTable(path).columns(), read(path)
+    for name, column in whole.items():
+        assert grown[name].dtype.kind == column.dtype.kind
+        np.testing.assert_array_equal(grown[name], column)
+
+
 def test_a_table_that_begins_anew_is_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a\n1\n2\n3\n")

@@ -166,3 +166,17 @@ def test_real_cifar10(real_data: Path) -> None:
     pixels = task.prepare(task.train.inputs[:5000])
     assert pixels.mean().item() == pytest.approx(0, abs=0.02)
     assert pixels.std().item() == pytest.approx(1, abs=0.02)
+
+
+def test_fewer_test_images_are_drawn_by_seed(tmp_path: Path) -> None:
+    write_qmnist(tmp_path, writers=6, each=5)
+
+    def tested(seed: int, examples: int | None) -> torch.Tensor:
+        data = str(tmp_path)
+        task = create_task("digits-by-writer", 4, seed, data=data, test_examples=examples)
+        return task.test.inputs
+
+    assert len(tested(1, None)) == len(tested(1, 1000)) == 30
+    assert len(tested(1, 7)) == 7
+    assert torch.equal(tested(1, 7), tested(1, 7))
+    assert not torch.equal(tested(1, 7), tested(2, 7))

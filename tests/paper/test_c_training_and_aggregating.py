@@ -49,7 +49,11 @@ def node_with_a_model() -> tuple[PlexusNode, list[NodeId], AggregateRequest]:
     node = node_of(hash_order(N, K + 1)[S])
     node.handle(1.0, train())
     node.handle(9.0, Trained(K, "trained"))
-    effects = [e for c in sample for e in node.handle(9.1, Received(c, Pong(1, 0, 0, 0)))]
+    effects = [
+        e
+        for c in sample
+        for e in node.handle(9.1, Received(c, Pong(1, 0, 0, node.membership.counter)))
+    ]
     [(_, request)] = sent(effects, AggregateRequest)
     return node, sample, request
 
@@ -155,7 +159,7 @@ def test_c12_after_the_ack_timeout_other_aggregators_are_tried_until_one_succeed
             (candidate, Ping(attempt, K + 1)) for candidate in sample
         ]
         for candidate in sample:
-            node.handle(now, Received(candidate, Pong(attempt, 0, 0, 0)))
+            node.handle(now, Received(candidate, Pong(attempt, 0, 0, node.membership.counter)))
         tried.append(node.training.awaited)
     assert sorted(tried) == sorted(sample), "each time another"
     assert node.handle(1001.0, Received(tried[-1], Ack(K + 1))) == [CancelTimer(ACK)]
@@ -299,7 +303,7 @@ def test_c25_last_the_models_are_aggregated_and_pushed_to_the_next_sample() -> N
     )
     effects = node.handle(1.5, Aggregated(K, "mean"))
     for candidate in sample:
-        effects += node.handle(1.6, Received(candidate, Pong(1, 0, 0, 0)))
+        effects += node.handle(1.6, Received(candidate, Pong(1, 0, 0, node.membership.counter)))
     assert [(to, push.round, push.model) for to, push in sent(effects, TrainRequest)] == [
         (participant, K, "mean") for participant in sample
     ]

@@ -34,7 +34,11 @@ def searching(me: NodeId = ORDER[-1], **options: object) -> tuple[PlexusNode, li
 
 
 def answered_by(node: PlexusNode, exchange: int, *nodes: NodeId) -> list[Effect]:
-    return [e for src in nodes for e in node.handle(9.1, Received(src, Pong(exchange, 0, 0, 0)))]
+    return [
+        e
+        for src in nodes
+        for e in node.handle(9.1, Received(src, Pong(exchange, 0, 0, node.membership.counter)))
+    ]
 
 
 def sample_of(effects: list[Effect]) -> tuple[NodeId, ...]:

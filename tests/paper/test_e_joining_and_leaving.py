@@ -149,7 +149,11 @@ def test_e09_this_bandwidth_decides_who_aggregates() -> None:
         node.handle(0.5, Received(fast, Joined(3, 10**6)))
         node.handle(1.0, Received(fast, TrainRequest(4, 2, NOTHING, "m")))
         node.handle(2.0, Trained(4, "t"))
-        effects = [e for c in first for e in node.handle(2.1, Received(c, Pong(1, 0, 0, 0)))]
+        effects = [
+            e
+            for c in first
+            for e in node.handle(2.1, Received(c, Pong(1, 0, 0, node.membership.counter)))
+        ]
         assert [to for to, _ in sent(effects, AggregateRequest)] == [fast]
 
 

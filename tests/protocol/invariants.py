@@ -18,14 +18,14 @@ def check_invariants(node: PlexusNode, armed: Collection[TimerKey], training: bo
 def _check_nothing_stalls(node: PlexusNode, armed: Collection[TimerKey], training: bool) -> None:
     """Work that is begun waits for an event that will come."""
     task = node.training
-    searches = node.sampler._exchanges
+    searches = node.sampler.exchanges
     for exchange in searches:
         assert ("ping", exchange) in armed, "pings without a timeout"
     if task.awaited is not None:
         assert ("ack", 0) in armed, "an acknowledgement is awaited without a timeout"
         assert task.trained is not None
     elif task.trained is not None:
-        looking = any(search.purpose == AGGREGATOR for search in searches.values())
+        looking = node.sampler.is_searching(AGGREGATOR)
         assert looking, "a trained model, and nobody looks for an aggregator"
     elif task.busy:
         assert training, "busy, but neither training nor sending"

@@ -16,7 +16,7 @@ from plexus.protocol.api import (
     WentOnline,
 )
 from plexus.protocol.facts import AggregationCompleted
-from plexus.protocol.messages import Ack, AggregateRequest, Ping, Pong, TrainRequest
+from plexus.protocol.messages import Ack, AggregateRequest, Joined, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import PlexusNode
 from tests.protocol.kit import NOTHING, facts, hash_order, online_node, sent
 
@@ -142,6 +142,8 @@ def test_a_stale_model_is_acknowledged_and_ignored() -> None:
 def test_a_fresh_round_releases_those_who_wait_for_the_one_before() -> None:
     node = collecting_node(participants=3)
     effects = node.handle(2.0, Received(4, trained_model(K + 1, "t4", 3)))
+    told, *effects = effects
+    assert isinstance(told, Send) and isinstance(told.body, Joined)
     assert effects == [
         CancelTimer(("aggregation", 0)),
         Send((1,), Ack(K)),
@@ -183,8 +185,8 @@ def test_the_push_carries_the_model_of_its_round_even_if_a_newer_one_arrived_mea
     node.handle(1.0, Aggregated(K, "m5"))
     node.handle(1.1, Received(1, TrainRequest(K + 1, 2, NOTHING, "m6")))
     effects = node.handle(3.0, TimerFired(("ping", 1)))
-    effects += node.handle(3.1, Received(1, Pong(2, 6, 6, 0)))
-    effects += node.handle(3.1, Received(2, Pong(2, 6, 6, 0)))
+    effects += node.handle(3.1, Received(1, Pong(2, 6, 6, node.membership.counter)))
+    effects += node.handle(3.1, Received(2, Pong(2, 6, 6, node.membership.counter)))
     assert {(push.round, push.model) for _, push in sent(effects, TrainRequest)} == {(K, "m5")}
 
 
@@ -211,3 +213,19 @@ def test_after_a_crash_a_round_whose_model_the_node_holds_is_done() -> None:
     node.handle(1.0, Aggregated(K, "m5"))
     node.handle(60.0, WentOnline())
     assert node.handle(61.0, Received(2, trained_model(K, "t2"))) == [Send((2,), Ack(K))]
+
+
+def test_an_aggregator_that_is_overtaken_tells_others_that_it_is_there() -> None:
+    """Somebody completed the round without the models that came here: it does not know of this node,
+    and whoever does would send it model after model in vain."""
+    node = collecting_node()
+    effects = node.handle(2.0, Received(1, trained_model(K + 1)))
+    told = [to for to, joined in sent(effects, Joined)]
+    assert len(set(told)) == node.parameters.readvertise_to
+    assert 0 not in told
+
+
+def test_an_aggregator_that_has_completed_its_round_is_not_overtaken() -> None:
+    node = aggregating_node()
+    node.handle(1.0, Aggregated(K, "m"))
+    assert sent(node.handle(2.0, Received(1, trained_model(K + 1))), Joined) == []

@@ -237,6 +237,24 @@ def test_an_answer_that_knows_only_an_older_event_is_no_proof_that_the_join_was_
     assert sent(node.handle(READVERTISE_S, TimerFired(("readvertise", 0))), Joined)
 
 
+def test_who_answers_with_an_older_event_is_told_the_newest() -> None:
+    """Otherwise a node whose join nobody passes on would be left out for as long as others ping it."""
+    node = online_node(0, 4)
+    effects = node.handle(1.0, Received(1, Pong(1, 3, 2, 1)))
+    assert sent(effects, Joined) == [(1, Joined(2, 100))]
+    assert sent(node.handle(2.0, Received(1, Pong(1, 3, 2, 2))), Joined) == []
+
+
+@pytest.mark.parametrize("kind", [TrainRequest, AggregateRequest])
+@pytest.mark.parametrize(("known", "told"), [(1, True), (2, False)])
+def test_who_sends_a_view_with_an_older_event_is_told_the_newest(
+    kind: type, known: int, told: bool
+) -> None:
+    node = online_node(0, 4)
+    effects = node.handle(1.0, Received(1, model_message(kind, snapshot_of(4, (0, known, True)))))
+    assert sent(effects, Joined) == ([(1, Joined(2, 100))] if told else [])
+
+
 @pytest.mark.parametrize("kind", [TrainRequest, AggregateRequest])
 def test_a_message_of_the_node_to_itself_is_no_contact(kind: type) -> None:
     """Nobody heard it join, so it works alone, as its own aggregator: it must go on telling others."""

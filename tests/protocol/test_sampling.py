@@ -111,7 +111,7 @@ def begin(node: PlexusNode) -> list[Effect]:
 
 
 def pong(node: PlexusNode, src: NodeId, exchange: int, now: float = 1.1) -> list[Effect]:
-    return node.handle(now, Received(src, Pong(exchange, 0, 0, 0)))
+    return node.handle(now, Received(src, Pong(exchange, 0, 0, node.membership.counter)))
 
 
 def test_the_first_s_are_pinged_in_parallel_under_one_number() -> None:

@@ -53,7 +53,7 @@ def answer(node: PlexusNode, now: float, exchange: int, *nodes: NodeId) -> list[
     return [
         effect
         for src in nodes
-        for effect in node.handle(now, Received(src, Pong(exchange, 0, 0, 0)))
+        for effect in node.handle(now, Received(src, Pong(exchange, 0, 0, node.membership.counter)))
     ]
 
 
@@ -247,19 +247,21 @@ def test_a_candidate_that_answers_and_then_says_goodbye_is_not_chosen() -> None:
     node = trained_node()
     first = hash_order(N, K + 1)[:2]
     best, other = max(first), min(first)
-    node.handle(11.1, Received(best, Pong(1, 0, 0, 0)))
+    node.handle(11.1, Received(best, Pong(1, 0, 0, node.membership.counter)))
     node.handle(11.2, Received(best, Left(3)))
-    effects = node.handle(11.3, Received(other, Pong(1, 0, 0, 0)))
+    effects = node.handle(11.3, Received(other, Pong(1, 0, 0, node.membership.counter)))
     assert [to for to, _ in sent(effects, AggregateRequest)] == [other]
 
 
 def test_if_all_that_answered_have_said_goodbye_the_others_are_asked() -> None:
     node = trained_node()
     first, rest = hash_order(N, K + 1)[:2], hash_order(N, K + 1)[2:]
-    node.handle(11.1, Received(first[0], Pong(1, 0, 0, 0)))
+    node.handle(11.1, Received(first[0], Pong(1, 0, 0, node.membership.counter)))
     for left in first:
         node.handle(11.2, Received(left, Left(3)))
-    effects = node.handle(11.3, Received(first[1], Pong(1, 0, 0, 0)))  # overtaken by its goodbye
+    effects = node.handle(
+        11.3, Received(first[1], Pong(1, 0, 0, node.membership.counter))
+    )  # overtaken by its goodbye
     assert effects == [
         CancelTimer(("ping", 1)),
         Report(SampleDerived(K + 1, AGGREGATOR, tuple(first), 0)),

@@ -61,7 +61,7 @@ def timer(effects: list[Effect]) -> float:
 def pong(
     node: PlexusNode, src: NodeId, exchange: int, k: int, held: int, now: float = LATE
 ) -> list[Effect]:
-    return node.handle(now, Received(src, Pong(exchange, k, held, 0)))
+    return node.handle(now, Received(src, Pong(exchange, k, held, node.membership.counter)))
 
 
 ORDER = hash_order(N, 8)

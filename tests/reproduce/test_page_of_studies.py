@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plexus.reproduce import reproduce
-from plexus.reproduce.reproducing import load_studies
+from plexus.reproduce.reproducing import load_studies, reproduce
 from tests.reproduce.kit import EXPERIMENTS, cut_down
 
 TABLES = ("summary", "totals", "overhead", "view-table")

@@ -14,8 +14,8 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.learning import Machinery
 from plexus.metrics.store import load_run
-from plexus.reproduce import reproduce
 from plexus.reproduce.plan import Planned, make_plan
+from plexus.reproduce.reproducing import reproduce
 from plexus.reproduce.study import load_study
 from plexus.session import simulate
 from tests.reproduce.kit import BASE, STUDY, folder_with

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -34,6 +35,7 @@ class SimulatedRun:
     def __init__(self, id: str, path: Path) -> None:
         self.id = id
         self.path = path
+        self._is_read_ahead = False
         self._tables = {
             name: GrowingTable(path / f"{name}.csv") for name in dict.fromkeys((*TABLES, "views"))
         }
@@ -92,7 +94,7 @@ class SimulatedRun:
         value = evaluations.get(metric["name"] or "")
         kept = peaks(value) if value is not None else np.empty(0, np.intp)
         online, traffic = self.table("online"), self.table("traffic")
-        return {
+        found = {
             **self.summary(),
             "spec": self._spec(),
             "versions": self._json(VERSIONS),
@@ -105,12 +107,21 @@ class SimulatedRun:
             "phase_means_s": {part: float(phases[part].mean()) for part in PARTS if rows(phases)},
             "nodes_known": _nodes(self.table("nodes")),
         }
+        self._read_ahead()
+        return found
 
     def window(self, from_s: float, to_s: float) -> Json:
         return window(self.table, from_s, to_s)
 
     def node(self, number: int) -> Json | None:
         return node_details(self.table, number)
+
+    def _read_ahead(self) -> None:
+        """The page will ask for a moment next: read what that needs while it draws its first part."""
+        if not self._is_read_ahead:
+            self._is_read_ahead = True
+            for name in ("transfers", "trainings", "presence"):
+                threading.Thread(target=self._tables[name].try_columns, daemon=True).start()
 
     def _views(self) -> Json:
         """The size of views over time: recorded as such, or taken from the states of the nodes."""

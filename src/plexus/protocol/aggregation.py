@@ -35,6 +35,10 @@ class AggregationTask:
         self.collecting = self._combining = False
         self._models.clear()
 
+    def is_overtaken_by(self, k: int) -> bool:
+        """Models of an older round are still collected here: it was completed elsewhere."""
+        return self.collecting and k > self.k_agg
+
     def on_request(self, src: NodeId, request: AggregateRequest) -> bool:
         """Sort the message into fresh, ongoing or stale. Says whether it began a new round."""
         k = request.round

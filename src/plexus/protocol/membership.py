@@ -72,6 +72,10 @@ class Membership:
         self._node.send(self._random_set(self._advertise_to), self._joined())
         self._node.set_timer(READVERTISE, self._readvertise_s)
 
+    def advertise_again(self) -> None:
+        """Tell a few that the node is online, without a sign that nobody heard."""
+        self._node.send(self._random_set(self._readvertise_to), self._joined())
+
     def advertise_left(self) -> None:
         """Tell a random set P that the node goes offline."""
         self._node.send(self._random_set(self._advertise_to), Left(self.counter))
@@ -95,12 +99,18 @@ class Membership:
         """The number of the newest event known of `node`."""
         return self.view.event_of(node) // 2
 
-    def on_counter_known(self, counter: int) -> None:
-        """Somebody says which event of this node it knows."""
+    def on_counter_known(self, src: NodeId, counter: int) -> None:
+        """`src` shows which event of this node it knows; if that is an old one, it is told the newest.
+
+        Without that, a node whose join was heard only by nodes that never get to send a model would be
+        left out for ever.
+        """
         if counter == self.counter:
             self.contacted = True
         elif counter > self.counter:
             self.view.learn(self._node.me, event_number(counter, True), self.bandwidth_bytes_per_s)
+        else:
+            self._node.send((src,), self._joined())
 
     def on_readvertise(self, _: int) -> None:
         """Nobody showed that it heard: tell a few others, and ask them to answer.

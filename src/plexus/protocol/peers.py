@@ -144,7 +144,7 @@ class PeerNode(Machine, ABC):
         self.send((src,), Pong(ping.exchange, ping.round, 0, self.membership.counter_of(src)))
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
-        self.membership.on_counter_known(pong.counter)
+        self.membership.on_counter_known(src, pong.counter)
         self._refute_if_misrepresented()
         self.sampler.on_pong(src, pong)
 

@@ -139,13 +139,15 @@ class PlexusNode(Machine):
     def _on_view_request(self, src: NodeId, _: ViewRequest) -> None:
         self.send((src,), ViewReply(self.membership.view.snapshot()))
 
-    def _on_view_reply(self, _: NodeId, reply: ViewReply) -> None:
+    def _on_view_reply(self, src: NodeId, reply: ViewReply) -> None:
         # It heard the question, which does not mean that it heard of the join.
-        self.membership.on_counter_known(reply.view.event_of(self.me) // 2)
-        self._merge(reply.view)
+        self._merge(src, reply.view)
         self._retry_if_aggregator_left()
 
-    def _merge(self, view: Snapshot) -> None:
+    def _merge(self, src: NodeId, view: Snapshot) -> None:
+        known = view.event_of(self.me) // 2
+        if known and src != self.me:
+            self.membership.on_counter_known(src, known)
         self.membership.merge(view)
         self._refute_if_misrepresented()
 
@@ -195,7 +197,7 @@ class PlexusNode(Machine):
         self.watchdog.notice(ping.round)
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
-        self.membership.on_counter_known(pong.counter)
+        self.membership.on_counter_known(src, pong.counter)
         if pong.counter > self.membership.counter:
             self._refute_if_misrepresented()
         search = self.sampler.search_of(pong.exchange)
@@ -233,7 +235,7 @@ class PlexusNode(Machine):
 
     def _on_train_request(self, src: NodeId, request: TrainRequest) -> None:
         self._on_contact(src)
-        self._merge(request.view)
+        self._merge(src, request.view)
         self._train(request.round, request.model, request.participants)
         self._retry_if_aggregator_left()
 
@@ -273,7 +275,10 @@ class PlexusNode(Machine):
 
     def _on_aggregate_request(self, src: NodeId, request: AggregateRequest) -> None:
         self._on_contact(src)
-        self._merge(request.view)
+        self._merge(src, request.view)
+        if self.aggregation.is_overtaken_by(request.round):
+            # Whoever completed that round does not know of this node, or its models had come here too.
+            self.membership.advertise_again()
         if self.aggregation.on_request(src, request):
             self.sampler.give_up(PARTICIPANTS)
             self._notice_own_work(request.round)

@@ -6,7 +6,7 @@ whom to ping next. `Sampler` turns its answers into pings, pongs and timeouts on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from plexus.protocol.api import TimerKey
 from plexus.protocol.machine import Machine
@@ -127,6 +127,11 @@ class Sampler:
 
     def is_searching(self, purpose: str) -> bool:
         return any(search.purpose == purpose for search in self._exchanges.values())
+
+    @property
+    def exchanges(self) -> Collection[int]:
+        """The exchanges under way, by number."""
+        return self._exchanges.keys()
 
     def search_of(self, exchange: int) -> Search | None:
         return self._exchanges.get(exchange)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
@@ -72,6 +72,12 @@ class Kernel:
             if len(times) >= _DIGEST_BATCH:
                 self._fold()
         self.now = max(self.now, until_s)
+
+    def pending(self) -> Iterator[tuple[int, Any]]:
+        """What is still to be delivered, as (target, event) in no particular order."""
+        for _, token, target, event in self._heap:
+            if token not in self._cancelled:
+                yield target, event
 
     @property
     def delivered(self) -> int:

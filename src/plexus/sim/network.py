@@ -66,6 +66,10 @@ class Network:
         """A node ends what it was sending."""
         self._account_cut(self._transfers.cut_sends(node, self._kernel.now))
 
+    def resize(self, node: NodeId, factor: float) -> None:
+        """A node's links have `factor` times their usual capacity from now on."""
+        self._transfers.resize(node, factor, self._kernel.now)
+
     def delays_s(self, src: NodeId) -> list[float]:
         """One-way latency from `src` to every node."""
         city = self._city_of[src]
@@ -97,10 +101,17 @@ class Network:
         for complete in self._transfers.completed(flow, self._kernel.now):
             received: Received = complete.tag
             self._account(complete, received.size_bytes)
-            arrival_s = self._kernel.now + self.delays_s(complete.src)[complete.dst]
             if self._watch is not None:
+                arrival_s = self._arrival_s(complete.dst, received)
                 self._watch.transfer_ended(self._kernel.now, complete, arrival_s)
-            self._kernel.at(arrival_s, complete.dst, received)
+            self._arrive(complete.dst, received)
+
+    def _arrive(self, dst: NodeId, received: Received) -> None:
+        self._kernel.at(self._arrival_s(dst, received), dst, received)
+
+    def _arrival_s(self, dst: NodeId, received: Received) -> float:
+        """The last byte of a transfer leaves now; it takes the latency, like a message."""
+        return self._kernel.now + self.delays_s(received.src)[dst]
 
     def _account_cut(self, flows: list[Flow]) -> None:
         for flow in flows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -53,6 +53,9 @@ Observer = Callable[[float, NodeId, Any], None]
 class Runtime:
     """Nodes, their devices and the network between them."""
 
+    network_type: type[Network] = Network
+    """What carries messages; another one where faults are simulated (see `faults`)."""
+
     def __init__(
         self,
         world: World,
@@ -70,7 +73,7 @@ class Runtime:
         self.accounts = Accounts(len(nodes))
         self.online: list[bool] = [False] * len(nodes)
         self.online_count = 0
-        self.network = Network(
+        self.network = self.network_type(
             self.kernel,
             world.latency,
             sharing,
@@ -152,6 +155,15 @@ class Runtime:
         else:
             self.crash(node)
         self._schedule_toggle(node, toggles)
+
+    # For whoever watches
+
+    def timers_of(self, node: NodeId) -> Collection[TimerKey]:
+        """What the node waits for."""
+        return self._timers[node].keys()
+
+    def is_training(self, node: NodeId) -> bool:
+        return node in self._training
 
     # Events in, effects out
 

@@ -28,7 +28,7 @@ class Transfers:
         cancel: Callable[[Token], None],
     ) -> None:
         """`at(time_s, flow)` leads to a call of `completed(flow, time_s)` unless cancelled."""
-        self._sharing = sharing
+        self.sharing = sharing
         self._at = at
         self._cancel = cancel
         self._tokens: list[Token | None] = [None] * len(sharing)
@@ -37,7 +37,7 @@ class Transfers:
 
     def begin(self, flows: Sequence[Flow], now: float) -> None:
         """Start `flows`, all at this instant."""
-        self._bring_forward(self._sharing.start(flows, now))
+        self._bring_forward(self.sharing.start(flows, now))
 
     def completed(self, flow: Flow, now: float) -> list[Flow]:
         """The entry made for `flow` came up: stop and return what its sender has sent completely.
@@ -45,35 +45,40 @@ class Transfers:
         That is usually `flow`; it can be several flows, or none when rates have fallen since.
         """
         node = flow.src
-        outgoing = self._sharing.sent_by(node)
+        outgoing = self.sharing.sent_by(node)
         complete = [flow for flow in outgoing if flow.ends_s <= now]
         self._tokens[node] = None
         self._entered_s[node] = inf
-        changed = self._sharing.stop(complete, now) if complete else []
+        changed = self.sharing.stop(complete, now) if complete else []
         self._bring_forward([*outgoing, *changed])
         return complete
 
     def cut(self, node: int, now: float) -> list[Flow]:
         """Abort everything `node` sends or receives; each flow's `sent_bytes` had been sent."""
-        return self._cut(self._sharing.flows_of(node), now)
+        return self.cut_flows(self.sharing.flows_of(node), now)
 
     def cut_sends(self, node: int, now: float) -> list[Flow]:
         """As `cut`, for what `node` sends alone."""
-        return self._cut(list(self._sharing.sent_by(node)), now)
+        return self.cut_flows(list(self.sharing.sent_by(node)), now)
 
-    def _cut(self, flows: list[Flow], now: float) -> list[Flow]:
-        self._bring_forward(self._sharing.stop(flows, now))
+    def cut_flows(self, flows: list[Flow], now: float) -> list[Flow]:
+        """As `cut`, for these transfers."""
+        self._bring_forward(self.sharing.stop(flows, now))
         for flow in flows:
-            if not self._sharing.sent_by(flow.src):
+            if not self.sharing.sent_by(flow.src):
                 self._drop_entry(flow.src)
         return flows
+
+    def resize(self, node: int, factor: float, now: float) -> None:
+        """The links of `node` have `factor` times their usual capacity from now on."""
+        self._bring_forward(self.sharing.resize(node, factor, now))
 
     def in_flight_bytes(self, now: float) -> float:
         """What the transfers under way have moved so far."""
         return sum(
             flow.sent_bytes + flow.rate_bytes_per_s * (now - flow.since_s)
-            for node in range(len(self._sharing))
-            for flow in self._sharing.sent_by(node)
+            for node in range(len(self.sharing))
+            for flow in self.sharing.sent_by(node)
         )
 
     def _bring_forward(self, changed: Iterable[Flow]) -> None:

@@ -24,10 +24,10 @@ RESOLUTION_S = 1e-9
 class Link:
     """One direction of one node's connection, and the flows on it in start order."""
 
-    __slots__ = ("capacity_bytes_per_s", "flows", "share_bytes_per_s")
+    __slots__ = ("capacity_bytes_per_s", "flows", "share_bytes_per_s", "usual_bytes_per_s")
 
     def __init__(self, capacity_bytes_per_s: float) -> None:
-        self.capacity_bytes_per_s = capacity_bytes_per_s
+        self.capacity_bytes_per_s = self.usual_bytes_per_s = capacity_bytes_per_s
         self.share_bytes_per_s = capacity_bytes_per_s
         self.flows: list[Flow] = []
 
@@ -125,6 +125,21 @@ class Sharing(ABC):
     @abstractmethod
     def stop(self, flows: Sequence[Flow], now: float) -> list[Flow]:
         """End `flows`, complete or not, at one instant; all *others* whose rate changed."""
+
+    def resize(self, node: int, factor: float, now: float) -> list[Flow]:
+        """Give both links of `node` `factor` times their usual capacity; all whose rate changed.
+
+        The flows of the node begin anew where they are, after those of others.
+        """
+        flows = self.flows_of(node)
+        changed = dict.fromkeys(self.stop(flows, now))
+        for link in (self._up[node], self._down[node]):
+            link.capacity_bytes_per_s = factor * link.usual_bytes_per_s
+        return list(changed | dict.fromkeys(self.start(flows, now)))
+
+    def links_of(self, node: int) -> tuple[Link, Link]:
+        """The up and the down link of `node`."""
+        return self._up[node], self._down[node]
 
     def sent_by(self, node: int) -> Sequence[Flow]:
         """The flows out of `node` in start order; not a copy."""

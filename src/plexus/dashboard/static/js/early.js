@@ -1,4 +1,4 @@
-// Before the first paint, so that nothing flashes. A plain script: modules run later.
+// What cannot wait for the modules. The theme comes before the first paint, so that nothing flashes.
 (function () {
   const root = document.documentElement;
   const system = window.matchMedia("(prefers-color-scheme: dark)");
@@ -21,4 +21,12 @@
   };
   system.addEventListener("change", apply);
   apply();
+  // The largest answer is asked for while the other scripts are still on their way.
+  const run = window.location.hash.match(/^#\/run\/([^/?]+)/);
+  if (run) {
+    const path = `/api/run?id=${run[1].replace(/%20/g, "+")}`;
+    const answer = fetch(path);
+    answer.catch(() => {});
+    window.plexusEarly = { path, answer };
+  }
 })();

@@ -1,0 +1,138 @@
+"""Storms themselves: the same seed is the same storm, and every fault they speak of happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from msgspec.structs import replace
+
+from plexus.protocol.messages import Ping
+from plexus.protocol.roster import Roster
+from plexus.rng import stream
+from plexus.sim.faults import kinds
+from plexus.sim.faults.codec import Codec
+from plexus.sim.faults.plan import Plan, draw
+from plexus.sim.faults.storm import Storm, run_storm
+from plexus.sim.faults.weather import Weather
+
+ALWAYS = {"until_s": 1e9}
+
+
+def test_the_same_seed_is_the_same_storm_and_another_another() -> None:
+    digests = [run_storm(draw(seed)).digest for seed in (5, 5, 6)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_looking_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With or without checkers the same things happen at the same moments."""
+    watched = Storm(draw(5), None)
+    watched.play()
+    monkeypatch.setattr("plexus.sim.faults.storm.SAFETY", ())
+    unwatched = Storm(draw(5), 0)
+    unwatched.play()
+    assert unwatched.runtime.kernel.digest() == watched.runtime.kernel.digest()
+
+
+def test_seeds_draw_all_sizes_protocols_and_faults() -> None:
+    plans = [draw(seed) for seed in range(1, 601)]
+    sizes = {plan.nodes for plan in plans}
+    assert 1 in sizes and max(sizes) > 150
+    assert {plan.protocol for plan in plans} == {"plexus", "gossip", "dpsgd"}
+    drawn = Counter(type(fault) for plan in plans for fault in plan.faults)
+    assert set(drawn) == set(kinds.Fault.__subclasses__())
+    parted = {f.kind for p in plans for f in p.faults if isinstance(f, kinds.Partition)}
+    assert parted == {"full", "one-way", "partial"}
+
+
+def weather(*faults: kinds.Fault) -> Weather:
+    made = Weather(stream(1, "test"))
+    for fault in faults:
+        made.begin(fault)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "into", "out_of", "even_pair"),
+    [
+        ("full", False, False, False),
+        ("one-way", False, True, False),
+        ("partial", False, False, True),
+    ],
+)
+def test_partitions(kind: str, into: bool, out_of: bool, even_pair: bool) -> None:
+    parted = weather(kinds.Partition(kind=kind, side=frozenset({1, 3}), **ALWAYS))  # type: ignore[arg-type]
+    assert parted.passes(0, 1) == into
+    assert parted.passes(1, 0) == out_of
+    assert parted.passes(5, 1) == even_pair
+    assert parted.passes(0, 2) and parted.passes(1, 3)
+    assert not parted.connected(0, 1)
+
+
+def test_loss_duplication_and_delay() -> None:
+    assert weather(kinds.Loss(share=1.0, **ALWAYS)).copies_s(0, 1) == []
+    first, second = weather(kinds.Duplication(share=1.0, **ALWAYS)).copies_s(0, 1)
+    assert first == 0.0 < second
+    (late_s,) = weather(kinds.Delay(share=1.0, longest_s=5.0, **ALWAYS)).copies_s(0, 1)
+    assert 0 < late_s <= 5.0
+    slow = weather(kinds.Slow(nodes=frozenset({1}), factor=3.0, lag_s=2.0, **ALWAYS))
+    assert slow.copies_s(0, 1) > [0.0] and slow.copies_s(0, 2) == [0.0]
+    assert (slow.training_factor(1), slow.training_factor(0)) == (3.0, 1.0)
+    assert weather(kinds.Damage(share=1.0, **ALWAYS)).is_damaged()
+
+
+def test_damage_to_any_byte_is_survived_by_the_codec() -> None:
+    codec = Codec(Roster.simulated(b"session", 3), 100, stream(1, "damage"))
+    for number in range(300):
+        codec.damage(Ping(number, 2 * number))
+
+
+def quiet(*faults: kinds.Fault) -> Plan:
+    """A small session of Plexus with these faults and no others."""
+    plan = next(
+        p for p in map(draw, range(1, 500)) if p.protocol == "plexus" and 6 <= p.nodes <= 15
+    )
+    return replace(plan, faults=faults, at_start=plan.nodes, gone=0)
+
+
+def test_a_collapse_slows_transfers_down_and_ends() -> None:
+    nodes = frozenset(range(quiet().nodes))
+    collapse = kinds.Collapse(nodes=nodes, factor=0.1, from_s=10.0, until_s=20.0)
+    storm = Storm(quiet(collapse), 0)
+    storm.script.begin()
+    link = storm.runtime.network.sharing.links_of(0)[0]
+    usual = link.capacity_bytes_per_s
+    storm.runtime.run(15.0)
+    assert link.capacity_bytes_per_s == pytest.approx(0.1 * usual)
+    storm.runtime.run(25.0)
+    assert link.capacity_bytes_per_s == usual
+
+
+def test_a_liar_is_believed_and_gets_no_faster() -> None:
+    plan = quiet()
+    liar = kinds.Liar(nodes=frozenset({0}), factor=100.0, until_s=plan.storm_s)
+    honest, lying = Storm(quiet(), 0), Storm(quiet(liar), 0)
+    told = [s.scene.node(0).membership.bandwidth_bytes_per_s for s in (honest, lying)]  # type: ignore[union-attr]
+    assert told[1] == 100 * told[0]
+    links = [s.runtime.network.sharing.links_of(0)[0].capacity_bytes_per_s for s in (honest, lying)]
+    assert links[0] == links[1]
+
+
+def test_clocks_differ_and_drift() -> None:
+    everybody = frozenset(range(quiet().nodes))
+    skew = kinds.Skew(nodes=everybody, offset_s=1000.0, drift=0.1, until_s=1.0)
+    storm = Storm(quiet(skew), 0)
+    storm.script.begin()
+    clocks = {watched.clock_s(100.0) for watched in storm.runtime.nodes}
+    assert len(clocks) == len(everybody)
+
+
+def test_a_power_cut_stops_a_node_between_two_effects() -> None:
+    storm = Storm(quiet(), None)
+    storm.runtime.doomed[0] = 1
+    storm.runtime.run(0.0)
+    assert not storm.runtime.online[0]
+    assert storm.runtime.disks[0].newest is not None, "its counter was saved"
+    assert not any(
+        line.nodes[0] == 0 and "joined" in str(line) for line in storm.conversation.lines
+    )
