@@ -55,12 +55,12 @@ def test_every_name_of_the_api_is_there_and_documented(name: str) -> None:
 @pytest.mark.parametrize("first", ["", "import plexus.reproduce.study;"])
 def test_reproduce_can_be_called_whatever_was_imported(first: str) -> None:
     script = (
-        f"{first}import plexus, inspect; print(*inspect.signature(plexus.reproduce).parameters)"
+        f"{first}import plexus\n"
+        "try: plexus.reproduce('tabel2', size='tiny')\n"
+        "except plexus.PlexusError as error: print(error)"
     )
     printed = subprocess.check_output([sys.executable, "-c", script], text=True)
-    assert printed.split()[:3] == ["studies", "size", "out"]
-    with pytest.raises(plexus.PlexusError, match="did you mean 'table2'"):
-        plexus.reproduce("tabel2", size="tiny")
+    assert "did you mean 'table2'" in printed
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
