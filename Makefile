@@ -32,7 +32,7 @@ test-live: install  ## sessions of live peers on this machine: fleets, chaos, in
 	$(BIN)/pytest -q -rP -m live tests/live
 
 test-paper: install  ## every figure and table of the paper at size tiny, and the page in a browser: minutes
-	$(BIN)/pytest -q -m paper tests/reproduce
+	$(BIN)/pytest -q -m paper tests/studies
 
 reproduce: install  ## the paper's figures and tables at size tiny: runs/reproduce-tiny/report.html
 	$(BIN)/plexus reproduce all --size tiny

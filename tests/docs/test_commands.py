@@ -40,7 +40,7 @@ SHOWN_BY_HELP = {
     "report": "tests/report",
     "compare": "tests/report",
     "dashboard": "waits for somebody to look; tests/dashboard",
-    "reproduce": "minutes; tests/reproduce",
+    "reproduce": "minutes; tests/studies",
     "storm": "minutes; tests/storm",
 }
 """Examples of --help that are not run here, by the beginning of the command."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from plexus.reproduce.reproducing import load_studies, reproduce
-from tests.reproduce.kit import EXPERIMENTS, cut_down
+from plexus.studies.reproducing import load_studies, reproduce
+from tests.studies.kit import EXPERIMENTS, cut_down
 
 TABLES = ("summary", "totals", "overhead", "view-table")
 

@@ -12,10 +12,10 @@ import msgspec
 from plexus.errors import MissingDataError, PlexusError
 from plexus.metrics.result import Result
 from plexus.metrics.store import CHECKPOINT, RESULT, VERSIONS, spec_digest_of
-from plexus.reproduce.study import Sized
 from plexus.sim.registry import PROTOCOLS
 from plexus.spec import ExperimentSpec, read_text, read_toml, sized, typed_spec
 from plexus.spec_check import Source
+from plexus.studies.study import Sized
 
 ONLINE_WITH_CHURN = 0.2
 """About this share of nodes, to guess what a run costs."""

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
 from plexus.metrics import words
-from plexus.reproduce.plan import Planned
-from plexus.reproduce.worker import Word
+from plexus.studies.plan import Planned
+from plexus.studies.worker import Word
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

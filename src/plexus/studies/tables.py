@@ -15,7 +15,7 @@ from plexus.protocol.wire import view_bytes
 from plexus.report.arms import Arm, common_metric
 from plexus.report.document import Cell, Quantity, Table, over_seeds
 from plexus.report.plots import durations_s
-from plexus.reproduce.study import PaperTable
+from plexus.studies.study import PaperTable
 
 NOTHING = Traffic(0, 0)
 

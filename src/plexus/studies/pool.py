@@ -13,9 +13,9 @@ from multiprocessing.context import SpawnProcess
 from typing import Protocol
 
 from plexus.metrics.store import claim
-from plexus.reproduce import worker
-from plexus.reproduce.plan import Planned
-from plexus.reproduce.worker import Job, Word
+from plexus.studies import worker
+from plexus.studies.plan import Planned
+from plexus.studies.worker import Job, Word
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Threads of numerical libraries: one for each process, which has one core."""

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from plexus.errors import PlexusError
 from plexus.report.page import write_report
-from plexus.reproduce.display import display_for
-from plexus.reproduce.plan import Plan, make_plan
-from plexus.reproduce.pool import Pool
-from plexus.reproduce.sections import Album
-from plexus.reproduce.study import SIZES, STUDIES, Sized, load_study
 from plexus.spec_check import suggest
+from plexus.studies.display import display_for
+from plexus.studies.plan import Plan, make_plan
+from plexus.studies.pool import Pool
+from plexus.studies.sections import Album
+from plexus.studies.study import SIZES, STUDIES, Sized, load_study
 
 PAGE = "report.html"
 

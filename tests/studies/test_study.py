@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.reproduce.plan import make_plan
-from plexus.reproduce.reproducing import load_studies
-from plexus.reproduce.study import SIZES, STUDIES, load_study, parse_study
 from plexus.spec import load_spec
-from tests.reproduce.kit import BASE, EXPERIMENTS, STUDY, folder_with
+from plexus.studies.plan import make_plan
+from plexus.studies.reproducing import load_studies
+from plexus.studies.study import SIZES, STUDIES, load_study, parse_study
+from tests.studies.kit import BASE, EXPERIMENTS, STUDY, folder_with
 
 
 def test_a_size_takes_the_place_of_tasks_and_seeds_and_changes_specs(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_the_projects_own_studies_are_valid(size: str, tmp_path: Path) -> None:
 
 def test_the_papers_cifar_session_is_the_plain_spec(tmp_path: Path) -> None:
     """What `plexus run experiments/cifar10.toml` does, the study finds again."""
-    from plexus.reproduce.plan import Base
+    from plexus.studies.plan import Base
 
     (study,) = load_studies(["table2"], "paper", EXPERIMENTS)
     runs = Base(EXPERIMENTS / "cifar10.toml", "paper").runs(study, "dpsgd-regular", tmp_path)

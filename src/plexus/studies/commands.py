@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from plexus.errors import Interrupted
-from plexus.reproduce.study import SIZES
+from plexus.studies.study import SIZES
 
 
 @click.command()
@@ -58,7 +58,7 @@ def reproduce(
     study of your own. Runs that are there already are not done again; Ctrl-C stops, and the same command
     goes on.
     """
-    from plexus.reproduce import reproducing
+    from plexus.studies import reproducing
 
     if only_plan:
         _list(reproducing.load_studies(studies, size), out or reproducing.default_out(size), tasks)
@@ -76,8 +76,8 @@ def reproduce(
 
 
 def _list(studies: list, out: Path, tasks: tuple[str, ...]) -> None:  # type: ignore[type-arg]
-    from plexus.reproduce.display import name_of
-    from plexus.reproduce.plan import make_plan
+    from plexus.studies.display import name_of
+    from plexus.studies.plan import make_plan
 
     plan = make_plan(studies, out, tasks)
     for (study, _, arm), runs in plan.runs.items():

@@ -9,9 +9,9 @@ from plexus.report import naming, plots
 from plexus.report.arms import Arm
 from plexus.report.comparison import summary_table
 from plexus.report.document import Picture, Section, Table
-from plexus.reproduce import tables
-from plexus.reproduce.plan import Plan, Planned
-from plexus.reproduce.study import Drawing, Sized
+from plexus.studies import tables
+from plexus.studies.plan import Plan, Planned
+from plexus.studies.study import Drawing, Sized
 
 
 class Album:

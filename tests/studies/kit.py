@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from plexus import toml
-from plexus.reproduce.study import STUDIES
+from plexus.studies.study import STUDIES
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

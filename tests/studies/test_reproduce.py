@@ -14,11 +14,11 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.learning import Machinery
 from plexus.metrics.store import load_run
-from plexus.reproduce.plan import Planned, make_plan
-from plexus.reproduce.reproducing import reproduce
-from plexus.reproduce.study import load_study
 from plexus.session import simulate
-from tests.reproduce.kit import BASE, STUDY, folder_with
+from plexus.studies.plan import Planned, make_plan
+from plexus.studies.reproducing import reproduce
+from plexus.studies.study import load_study
+from tests.studies.kit import BASE, STUDY, folder_with
 
 pytestmark = pytest.mark.slow
 
