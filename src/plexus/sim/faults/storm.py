@@ -17,7 +17,7 @@ from plexus.sim.faults.cast import Learning, maker_of, roster_of, setting_of
 from plexus.sim.faults.codec import Codec
 from plexus.sim.faults.conversation import Conversation
 from plexus.sim.faults.plan import Plan
-from plexus.sim.faults.runtime import StormRuntime, Witness, Watched
+from plexus.sim.faults.runtime import StormRuntime, Watched, Witness
 from plexus.sim.faults.script import Script
 from plexus.sim.faults.weather import Weather
 from plexus.sim.sharing import RULES
