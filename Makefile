@@ -32,7 +32,7 @@ test-live: install  ## sessions of live peers on this machine: fleets, chaos, in
 	$(BIN)/pytest -q -rP -m live tests/live
 
 test-paper: install  ## every figure and table of the paper at size tiny, and the page in a browser: minutes
-	$(BIN)/pytest -q -m paper tests/reproduce
+	$(BIN)/pytest -q -m paper tests/studies
 
 reproduce: install  ## the paper's figures and tables at size tiny: runs/reproduce-tiny/report.html
 	$(BIN)/plexus reproduce all --size tiny
@@ -41,13 +41,14 @@ storm: install  ## fresh storms for MINUTES (default 10); prints the seeds and w
 	$(BIN)/plexus storm --minutes $(or $(MINUTES),10)
 
 fuzz: install  ## bytes from outside for MINUTES (default 5) for each reader; needs atheris
+	-$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt atheris
 	$(BIN)/python -m fuzz $(or $(MINUTES),5)
 
 test-fast: install  ## no training, no processes: under a minute
 	$(BIN)/pytest -n auto -q -m 'not slow and not paper' --ignore=tests/learn --ignore=tests/live --ignore=tests/session --ignore=tests/baselines
 
 docs: install  ## the documentation site, strict, into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "read it: site/index.html"
 
 format: install  ## apply ruff's formatting and safe fixes

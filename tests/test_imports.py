@@ -25,8 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": {"metrics", "errors", "rng", "__version__"},
     "report": {"report", "metrics", "errors", "toml"},
     "data": {"data", "traces"} | LEAVES,
-    "reproduce": {
-        "reproduce",
+    "studies": {
+        "studies",
         "report",
         "metrics",
         "sim",
@@ -51,7 +51,7 @@ PURE = {
 READS_THE_CLOCK = {
     "dashboard", "live", "metrics",
     "bench.py", "checkpoint.py", "cli.py", "progress.py", "session.py", "storm.py", "worker.py",
-    "reproduce/display.py",
+    "studies/display.py",
     "data/download.py",  # pauses before it tries again
     "traces/commands.py", "learn/bench.py", "learn/graph.py",  # say what training cost, not what it gave
 }  # fmt: skip

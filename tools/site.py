@@ -3,7 +3,6 @@
 - The page of commands, made from the commands themselves.
 - Pages and files of the repository outside docs/ that pages link to: Markdown becomes a page below
   `project/`, anything else is copied below `files/`. Links to them are turned around.
-- Guides that this version does not have are left out of the navigation.
 """
 
 from __future__ import annotations
@@ -21,24 +20,6 @@ from plexus.command_reference import page as commands_page
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)]*)?\))")
 CODE = re.compile(r"```.*?```", re.DOTALL)
-
-
-def on_config(config: Any) -> Any:
-    """Forget pages that are not there; what is written by nobody cannot be missing elsewhere."""
-    config["nav"] = _existing(config["nav"])
-    return config
-
-
-def _existing(nav: list[Any]) -> list[Any]:
-    kept = []
-    for entry in nav:
-        ((title, target),) = entry.items()
-        if isinstance(target, list):
-            target = _existing(target)
-        elif target != "commands.md" and not _source_of(target).exists():
-            continue
-        kept.append({title: target})
-    return kept
 
 
 def on_files(files: Any, config: Any) -> Any:

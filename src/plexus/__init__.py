@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from plexus.errors import PlexusError, StopRun
     from plexus.metrics.frame import Frame
     from plexus.metrics.store import Run
-    from plexus.reproduce.reproducing import reproduce
     from plexus.spec import ExperimentSpec, load_spec
+    from plexus.studies.reproducing import reproduce
 
 _HOMES = {
     "simulate": "plexus.api",
@@ -26,7 +26,7 @@ _HOMES = {
     "ExperimentSpec": "plexus.spec",
     "load_spec": "plexus.spec",
     "PlexusError": "plexus.errors",
-    "reproduce": "plexus.reproduce",
+    "reproduce": "plexus.studies.reproducing",
     "StopRun": "plexus.errors",
 }
 
@@ -49,9 +49,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'plexus' has no attribute {name!r}")
     from importlib import import_module
 
-    home = import_module(_HOMES[name])
-    # `plexus.reproduce` is a package that can be called: the one name that is a module, too.
-    value = home if home.__name__ == f"plexus.{name}" else getattr(home, name)
+    value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 

@@ -9,7 +9,6 @@ needs a file format, and the tables of the run directory come out anew.
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -17,10 +16,10 @@ import msgspec
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.learn.frontier import read_frontier, write_frontier
+from plexus.learn.frontier import check_files, read_frontier, write_frontier
 from plexus.learn.graph import LazyModels
 from plexus.learn.task import Metrics
-from plexus.metrics.files import named, write_json
+from plexus.metrics.files import named, sync, write_json
 from plexus.metrics.store import CHECKPOINT, CHECKPOINT_FOLDER, remove_checkpoints
 from plexus.sim.kernel import Kernel
 
@@ -62,8 +61,8 @@ class Checkpoints:
         with named(folder):
             folder.mkdir()
             write_frontier(models, held, folder)
-            for path in folder.iterdir():
-                _sync(path)
+            for path in (*folder.iterdir(), folder, self._directory):
+                sync(path)
         checkpoint = Checkpoint(
             simulated_s=kernel.now,
             digest=kernel.digest(),
@@ -83,16 +82,19 @@ class Checkpoints:
 
 
 def read_checkpoint(directory: Path) -> Checkpoint:
-    """The checkpoint in a run directory."""
+    """The checkpoint in a run directory, if it is whole: whoever resumes writes the tables anew."""
     path = directory / CHECKPOINT
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Checkpoint)
+        checkpoint = msgspec.json.decode(path.read_bytes(), type=Checkpoint)
     except FileNotFoundError:
         raise PlexusError(
             f"{directory} has no checkpoint to resume from: start the run again"
         ) from None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlexusError(f"{path} cannot be read: {error}") from None
+    if check_files(directory / checkpoint.folder) != len(checkpoint.numbers):
+        raise PlexusError(f"{path} is damaged: it speaks of other models than its folder holds")
+    return checkpoint
 
 
 def restore(checkpoint: Checkpoint, directory: Path, kernel: Kernel, models: LazyModels) -> None:
@@ -106,8 +108,3 @@ def restore(checkpoint: Checkpoint, directory: Path, kernel: Kernel, models: Laz
     for number, model in zip(checkpoint.numbers, found, strict=True):
         if number in models.alive and model.value is not None:
             models.alive[number].settle(model.value)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

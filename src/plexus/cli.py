@@ -56,7 +56,7 @@ NO_COLOR=1 turns colours off; without a terminal there are none. `plexus COMMAND
             "Write a page about runs: figures, tables, how to repeat them.",
         ),
         "reproduce": (
-            "plexus.reproduce.commands:reproduce",
+            "plexus.studies.commands:reproduce",
             "Figures and tables of the paper, on one page.",
         ),
         "session": ("plexus.live.commands:session", "Found a session and admit nodes to it."),

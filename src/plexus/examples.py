@@ -47,7 +47,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "compare": ("plexus compare runs/quickstart runs/other",),
     "dashboard": ("plexus dashboard runs",),
     "reproduce": ("plexus reproduce table2 --size tiny",),
-    "storm": ("plexus storm --seeds 1..200",),
+    "storm": (
+        "plexus storm --seeds 1..200",
+        "plexus storm --minutes 10",
+        "plexus storm --seed 7 --trace",
+    ),
     "doctor": ("plexus doctor", "plexus doctor --json"),
     "completion": ("source <(plexus completion bash)",),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module, invalidate_caches
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,12 @@ def load_own(reference: str, base_dir: Path, key: str) -> Any:
     """
     module_name, _, name = reference.partition(":")
     folder = str(base_dir.resolve())
-    if folder not in sys.path:
+    if sys.path[:1] != [folder]:
         # For good, not just for this import: the module may import neighbours later, and worker
         # processes take over this list.
         sys.path.insert(0, folder)
     invalidate_caches()
+    _forget_namesake(module_name.partition(".")[0], folder)
     try:
         module = import_module(module_name)
     except Exception as error:
@@ -40,3 +42,16 @@ def load_own(reference: str, base_dir: Path, key: str) -> Any:
             f"{key}: module {module_name!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     return getattr(module, name, None)
+
+
+def _forget_namesake(package: str, folder: str) -> None:
+    """If a package of this name was imported from elsewhere, but `folder` has one: import that instead.
+
+    Two projects in one process, say in a notebook, may both call their module `task`.
+    """
+    there = PathFinder.find_spec(package, [folder]) if package != "__main__" else None
+    loaded = sys.modules.get(package)
+    if there is None or loaded is None or getattr(loaded, "__file__", None) == there.origin:
+        return
+    for name in [each for each in sys.modules if each.partition(".")[0] == package]:
+        del sys.modules[name]

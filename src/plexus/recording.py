@@ -147,7 +147,8 @@ class Recording:
     def transfer_ended(self, now: float, flow: Flow, arrival_s: float | None) -> None:
         began_s, body = self._transfers.pop(flow), flow.tag.body
         kind = KINDS.get(type(body), "exchange")
-        number = body.round if hasattr(body, "round") else body.age
+        # A message of a protocol of the user's own may have neither.
+        number = getattr(body, "round", getattr(body, "age", 0))
         if arrival_s is not None:
             self._paths.arrived(kind, number, flow.src, flow.dst, began_s, arrival_s)
         if self._may("transfers", now):

@@ -124,6 +124,19 @@ def test_models_on_their_way_are_those_that_their_senders_see() -> None:
     assert found["online"] == [0, 1]
 
 
+def test_a_node_that_has_just_been_started_says_little(tmp_path: Path) -> None:
+    first = {"session": "digits", "node": "aaaaaaaaaaaa", "phase": "starting", "phase_since_s": 1.0}
+    (tmp_path / "session").mkdir()
+    (tmp_path / "session" / "session.toml").write_text('name = "digits"\n')
+    (tmp_path / "node-00").mkdir()
+    with answering(lambda: serve_control(tmp_path / "node-00", lambda: first, lambda: None)):
+        (source,) = Library(tmp_path).sources().values()
+        overview, window = source.overview(), source.window(0, 60)
+    assert (overview["status"], overview["rounds"]) == ("running", 0)
+    assert overview["statuses"][0]["phase"] == "starting"
+    assert window["transfers"]["source"] == []
+
+
 def test_logs_tell_the_past(tmp_path: Path) -> None:
     history = History()
     history.number_of = {"aaaaaaaaaaaa": 0, "bbbbbbbbbbbb": 1}

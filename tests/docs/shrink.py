@@ -11,7 +11,7 @@ TINY = [
         r"plexus run \1.toml --set hours=0.1 --set nodes=12",
     ),
     (r"--out runs/quickstart", "--out runs/quickstart --checkpoint-every 0"),  # to be resumed
-    (r"for seed in 1 2 3;", "for seed in 1;"),
+    (r"for seed in 1 2( 3)?;", "for seed in 1;"),
     (r"--set nodes=500", "--set nodes=20"),
     (
         r"plexus bench protocol --nodes \d+ --hours 1",
@@ -31,6 +31,22 @@ TINY = [
         "until plexus export first.safetensors --home peer0 2> waiting.log; do sleep 0.5; done",
     ),
 ]
+
+UNFIT = {
+    r"plexus dashboard|--watch\b": "waits for somebody to look; tests/dashboard looks",
+    r"plexus reproduce (?!.*--plan)": "minutes; tests/studies",
+    r"reproduce-paper|experiments/cifar10": "needs CIFAR-10, and hours or a GPU",
+    r"plexus storm": "minutes; tests/storm",
+    r"plexus data (fetch|import)": "needs a network or the file; tests/data does it from here",
+    r"(README|deployment)\.md: plexus fleet run": "quickstart.md and own-task.md do",
+}
+"""Commands that are not run, by what they look like (`PAGE: COMMAND`), and why."""
+
+
+def unfit(page: str, command: str) -> str | None:
+    """Why a command that a page shows is not run, if it is not."""
+    line = f"{page}: {command}"
+    return next((why for pattern, why in UNFIT.items() if re.search(pattern, line)), None)
 
 
 def shrunk(command: str, ports: dict[str, str]) -> str:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
 import socket
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -19,14 +15,17 @@ import pytest
 from plexus import cli
 from plexus.examples import EXAMPLES
 from tests.docs.blocks import PAGES, ROOT, SHELL, Block, blocks, inline
-from tests.docs.shrink import shrunk
+from tests.docs.shrink import shrunk, unfit
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
-RUN = {
-    page: [b for b in BLOCKS if b.page == page and b.language in SHELL and not b.reason]
-    for page in dict.fromkeys(block.page for block in BLOCKS)
-}
-NOT_RUN = [block for block in BLOCKS if block.reason]
+SHOWN = [block for block in BLOCKS if block.language in SHELL]
+PAGES_WITH_COMMANDS = list(dict.fromkeys(block.page for block in SHOWN if not block.reason))
+NOT_RUN = [
+    (block, command, reason)
+    for block in SHOWN
+    for command in block.commands
+    if (reason := block.reason or unfit(block.page, command))
+]
 SHOWN_BY_HELP = {
     "node": "needs a running peer; own-task.md has one",
     "export": "needs a running peer; own-task.md has one",
@@ -41,72 +40,43 @@ SHOWN_BY_HELP = {
     "report": "tests/report",
     "compare": "tests/report",
     "dashboard": "waits for somebody to look; tests/dashboard",
-    "reproduce": "minutes; tests/reproduce",
+    "reproduce": "minutes; tests/studies",
     "storm": "minutes; tests/storm",
 }
 """Examples of --help that are not run here, by the beginning of the command."""
-WINE = "alcohol,acid,colour,cultivar,estate\n" + "".join(
-    f"{13 + n % 3},{(n * 7) % 5},{n % 4},{('barolo', 'barbera', 'grignolino')[n % 3]},e{n % 12}\n"
-    for n in range(144)
-)
-
-
-@pytest.fixture
-def clone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder like a clone of the repository, with the files that pages speak of.
-
-    Its path is short: those of a peer's sockets may not be long.
-    """
-    tmp_path = Path(tempfile.mkdtemp(prefix="plexus-"))
-    for folder in ("experiments", "examples"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    (tmp_path / "docs" / "figures").mkdir(parents=True)
-    (tmp_path / "wine.csv").write_text(WINE)
-    (tmp_path / "sessions.csv").write_text(
-        "device,start_s,end_s,period_s\n" + "".join(f"{n},0,7200,86400\n" for n in range(6))
-    )
-    (tmp_path / "bin").mkdir()
-    plexus = tmp_path / "bin" / "plexus"
-    plexus.write_text(f'#!/bin/sh\nexec {sys.executable} -m plexus "$@"\n')
-    plexus.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{plexus.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.chdir(tmp_path)
-    path = list(sys.path)
-    yield tmp_path
-    sys.path[:] = path
-    monkeypatch.undo()
-    shutil.rmtree(tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page, shown in RUN.items() if shown])
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
 def test_commands_of_a_page_run(page: str, clone: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ports = dict(zip(("7000", "7001", "7002"), free_ports(3), strict=True))
-    for block in RUN[page]:
-        if any(line.endswith("&") for line in block.commands):
-            in_bash("set -e\n" + "\n".join(shrunk(line, ports) for line in block.commands), block)
+    for block in SHOWN:
+        if block.page != page or block.reason:
             continue
-        for command in block.commands:
-            execute(shrunk(command, ports), block)
+        commands = [shrunk(line, ports) for line in block.commands if unfit(page, line) is None]
+        if any(re.search(r"( &|\bdo)$", line) for line in commands):  # lines that belong together
+            in_bash("set -e\n" + "\n".join(commands), block)
+        else:
+            for command in commands:
+                execute(command, block)
     capfd.readouterr()
 
 
 @pytest.mark.slow
 def test_examples_of_the_help_run(clone: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for path, lines in EXAMPLES.items():
-        if cli_has(path) and not any(path.startswith(unfit) for unfit in SHOWN_BY_HELP):
+        if cli_has(path) and not any(path.startswith(each) for each in SHOWN_BY_HELP):
             for line in lines:
+                assert unfit("help", line) is None
                 shutil.rmtree("authority", ignore_errors=True)
                 execute(shrunk(line, {}), f"help of {path}")
     capfd.readouterr()
 
 
-@pytest.mark.parametrize("block", NOT_RUN, ids=str)
-def test_what_is_not_run_says_why(block: Block) -> None:
-    assert block.language in SHELL
-    for command in block.commands:
-        check_options(command)
-    pytest.skip(f"{block.reason}: {'; '.join(block.commands)}")
+@pytest.mark.parametrize(("block", "command", "reason"), NOT_RUN, ids=str)
+def test_what_is_not_run_says_why(block: Block, command: str, reason: str) -> None:
+    check_options(command)
+    pytest.skip(f"{block.page}: {command}: {reason}")
 
 
 def test_commands_are_marked_as_commands() -> None:

@@ -72,6 +72,20 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
             build_task(OwnTaskSpec(name), 5, 1, tmp_path)
 
 
+def test_two_projects_may_have_modules_of_one_name(tmp_path: Path) -> None:
+    for name, learning_rate in (("first", 0.25), ("second", 0.5)):
+        (tmp_path / name / "samename").mkdir(parents=True)
+        (tmp_path / name / "samename" / "__init__.py").write_text("")
+        (tmp_path / name / "samename" / "task.py").write_text(
+            "from plexus.learn.tasks import create_task\n"
+            "def build(nodes, seed):\n"
+            f"    return create_task('digits', nodes, seed, learning_rate={learning_rate})\n"
+        )
+    for name, learning_rate in (("first", 0.25), ("second", 0.5), ("first", 0.25)):
+        task = build_task(OwnTaskSpec("samename.task:build"), 5, 1, tmp_path / name)
+        assert task.sgd.learning_rate == learning_rate
+
+
 def test_a_name_with_a_colon_is_a_factory() -> None:
     assert parse_task("a.b:c") == OwnTaskSpec("a.b:c")
     spec = parse_task({"name": "a.b:c", "depth": 3})

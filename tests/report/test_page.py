@@ -139,6 +139,10 @@ def test_settings_that_cannot_be_compared_have_sections_of_their_own() -> None:
     slow = arm_run("gossip", task={"name": "digits", "learning_rate": 0.01})
     groups = by_setting(group([digits, still, cifar, slow]))
     assert sorted(len(each) for each in groups) == [1, 1, 2]
+    labels = [
+        arm.label for arms in by_setting(group([digits, arm_run("gossip"), cifar])) for arm in arms
+    ]
+    assert sorted(labels) == ["Gossip Learning", "Plexus", "Plexus"]
     titles = [section.title for section in standard_sections(group([digits, cifar]))]
     assert titles == ["CIFAR-10, 100 nodes, churn", "Digits, 100 nodes, churn"]
 

@@ -135,6 +135,16 @@ def test_more_than_the_tables_hold_is_thinned_over_the_whole_session(
     assert counts.tolist() == [200] * 10
 
 
+def test_who_listens_to_a_run_is_not_told_of_details(tmp_path: Path) -> None:
+    recorder, heard = Recorder(tmp_path), []
+    recorder.listen = lambda table, row: heard.append(table)
+    Recording(recorder, until_s=1000.0).presence(1.0, 2, online=True)
+    recorder.record("online", simulated_s=1.0, online=1)
+    assert heard == ["online"]
+    recorder.flush()
+    assert read(tmp_path / "presence.csv")["node"].tolist() == [2]
+
+
 def test_the_path_is_that_of_the_last_model_to_arrive() -> None:
     paths = CriticalPaths()
 

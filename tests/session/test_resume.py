@@ -12,9 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from plexus.metrics.store import load_run
+from plexus.metrics.tables import TABLES
 
 SPEC = """
 name = "resumed"
@@ -89,10 +91,12 @@ def test_killed_at_five_random_moments_a_run_ends_with_the_same_digest_and_weigh
         "trainings",
     ):
         assert without_time(resumed[key]) == without_time(whole[key]), key
-    tables, expected = (load_run(tmp_path / name).tables for name in ("killed", "whole"))
-    for table, columns in expected.items():
+    killed, expected = (load_run(tmp_path / name) for name in ("killed", "whole"))
+    for table in TABLES:
+        found, columns = killed.detail(table), expected.detail(table)
+        assert list(found) == list(columns), table
         for name, column in columns.items():
-            assert column.tolist() == tables[table][name].tolist(), (table, name)
+            np.testing.assert_array_equal(found[name], column, f"{table} {name}")
 
 
 @pytest.mark.slow

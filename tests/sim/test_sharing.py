@@ -229,3 +229,29 @@ def test_capacity_must_be_positive_and_finite(capacity):
 def test_every_node_needs_both_links():
     with pytest.raises(PlexusError, match="every node has two links, not 2 up and 1 down"):
         Shared([1.0, 1.0], [1.0])
+
+
+@every_rule
+@given(any_capacities, batches, draw.pair, st.sampled_from([0.01, 0.5, 2.0]))
+def test_a_link_that_changes_its_capacity_is_filled_again_and_nothing_sent_is_lost(
+    rule: str, capacities: Capacities, starts: list[list[Pair]], pair: Pair, factor: float
+) -> None:
+    sharing, flows = build(rule, capacities), []
+    for pairs in starts:
+        started = flows_between(pairs, 1e12)
+        sharing.start(started, 0.0)
+        flows += started
+    before = {flow: (flow.rate_bytes_per_s, flow.remaining_bytes) for flow in flows}
+    node = pair[0]
+    changed = sharing.resize(node, factor, 1.0)
+    up, down = sharing.links_of(node)
+    assert up.capacity_bytes_per_s == pytest.approx(factor * capacities.up[node])
+    assert down.capacity_bytes_per_s == pytest.approx(factor * capacities.down[node])
+    for link in (up, down):
+        used = sum(flow.rate_bytes_per_s for flow in link.flows)
+        assert used <= link.capacity_bytes_per_s * (1 + 1e-9)
+    for flow, (rate, left) in before.items():
+        if flow in changed:
+            assert flow.remaining_bytes == pytest.approx(left - rate)
+        else:
+            assert flow.rate_bytes_per_s == rate

@@ -62,9 +62,6 @@ def dashboard(
 
     RUNS_DIR is a directory of runs, one run, or the directory of a fleet (runs/ if not given). The page only
     shows things, and only this machine can reach it unless --host says otherwise.
-
-    \b
-    Example: plexus dashboard runs --open
     """
     if runs_dir is not None and nodes:
         raise click.UsageError("give a directory or --node, not both")

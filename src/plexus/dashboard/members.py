@@ -19,6 +19,19 @@ MAX_ANSWER_BYTES = 1_000_000
 LOG_FILE = "log.jsonl"
 
 Picture = dict[str, Any]
+NOT_YET: Picture = {
+    "address": "",
+    "certificate_days_left": None,
+    "round": 0,
+    "training": None,
+    "waiting_for": [],
+    "peers": {"known": 0, "linked": 0},
+    "transfers": [],
+    "bandwidth_bytes_per_s": 0,
+    "metric": None,
+    "counts": {"errors": 0, "link_sent_bytes": 0, "link_received_bytes": 0},
+}
+"""What a node that has just been started does not say of itself."""
 
 
 class Member(Protocol):
@@ -78,4 +91,5 @@ def ask_all(members: Sequence[Member]) -> list[Picture | None]:
     if not members:
         return []
     with ThreadPoolExecutor(max_workers=min(32, len(members))) as pool:
-        return list(pool.map(lambda member: member.ask(), members))
+        found = pool.map(lambda member: member.ask(), members)
+        return [None if picture is None else NOT_YET | picture for picture in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tarfile
 import zipfile
 import zlib
@@ -12,6 +13,16 @@ from typing import IO
 
 from plexus.data.registry import Dataset
 from plexus.data.store import WrongContentError, all_or_nothing, copy_into, path_of, verify
+
+DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    zlib.error,
+    NotImplementedError,
+    RuntimeError,
+)
+"""What the modules raise; the last two for flags that say how a member of a zip is packed or locked."""
 
 
 def is_archive(path: Path) -> bool:
@@ -44,5 +55,11 @@ def _member(archive: Path, name: str) -> Iterator[IO[bytes]]:
                 yield content
     except KeyError:
         raise WrongContentError(f"{archive}: there is no {name} in it") from None
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise WrongContentError(f"{archive}: is damaged ({error})") from None
+    except OSError as error:
+        # A place outside of the archive; anything else is about the disk, and not the archive's fault.
+        if error.errno != errno.EINVAL:
+            raise
+        raise WrongContentError(f"{archive}: is damaged ({error.strerror})") from None
+    except DAMAGED as error:
+        problem = " ".join(str(error).split())
+        raise WrongContentError(f"{archive}: is damaged ({problem})") from None

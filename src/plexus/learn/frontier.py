@@ -95,6 +95,14 @@ def read_frontier(models: LazyModels, folder: Path) -> list[Expression]:
     return wanted
 
 
+def check_files(folder: Path) -> int:
+    """See that everything written is there as it was written; how many models were wanted."""
+    graph = _read_graph(folder)
+    for name in graph.files:
+        _read_file(graph, folder / name)
+    return len(graph.wanted)
+
+
 def _with_values(wanted: Sequence[Expression]) -> list[Expression]:
     """Everything to be written, parents before children."""
     unsettled = in_order(wanted)
@@ -146,11 +154,8 @@ def _read_tensors(graph: SavedGraph, folder: Path, models: LazyModels) -> Iterat
     for name in sorted(graph.files):
         path = folder / name
         try:
-            content = path.read_bytes()
-            if _hash(content) != graph.files[name]:
-                raise PlexusError(f"{path} is damaged: its content is not what was written")
-            tensors = load(content)
-        except (OSError, SafetensorError) as error:
+            tensors = load(_read_file(graph, path))
+        except SafetensorError as error:
             raise PlexusError(f"{path} cannot be read: {error}") from None
         for row in sorted(tensors):
             if tensors[row].shape != (models.engine.layout.size,):
@@ -158,10 +163,20 @@ def _read_tensors(graph: SavedGraph, folder: Path, models: LazyModels) -> Iterat
             yield tensors[row].to(models.engine.device)
 
 
+def _read_file(graph: SavedGraph, path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise PlexusError(f"{path} cannot be read: {error}") from None
+    if _hash(content) != graph.files[path.name]:
+        raise PlexusError(f"{path} is damaged: its content is not what was written")
+    return content
+
+
 def _read_graph(folder: Path) -> SavedGraph:
     try:
         return msgspec.json.decode((folder / GRAPH).read_bytes(), type=SavedGraph)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, ValueError) as error:  # ValueError: no text, or no path
         raise PlexusError(f"{folder / GRAPH} cannot be read: {error}") from None
 
 

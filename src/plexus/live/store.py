@@ -7,7 +7,6 @@ crashed a little earlier.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.live.models import LiveModel
 from plexus.live.seals import fits
-from plexus.metrics.files import named
+from plexus.metrics.files import named, write_bytes
 
 STATE_FILE = "state.bin"
 FORMAT = 1
@@ -87,7 +86,7 @@ class Store:
         while (newest := self._next()) is not None:
             try:
                 self._write_model(*newest)
-            except OSError as error:
+            except PlexusError as error:
                 self._on_error(error)
 
     def _next(self) -> tuple[int, LiveModel, bytes] | None:
@@ -99,15 +98,16 @@ class Store:
     def _write_model(self, round: int, model: LiveModel, view: bytes) -> None:
         name = f"model-{round}.safetensors"
         old = self.state.model_file
-        _write(self._home / name, model.data)
+        write_bytes(self._home / name, model.data)
         self._update(round=round, model_file=name, model_seal=model.seal, view=view)
         if old and old != name:
-            (self._home / old).unlink(missing_ok=True)
+            with named(self._home / old):
+                (self._home / old).unlink(missing_ok=True)
 
     def _update(self, **changes: object) -> None:
         with self._lock:
             changed = msgspec.structs.replace(self.state, **changes)
-            _write(self._home / STATE_FILE, msgspec.msgpack.encode(changed))
+            write_bytes(self._home / STATE_FILE, msgspec.msgpack.encode(changed))
             self.state = changed
 
     def _read(self, session: bytes) -> State:
@@ -115,11 +115,8 @@ class Store:
         if not path.exists():
             return State(session=session)
         with named(path):
-            text = path.read_bytes()
-        try:
-            state = msgspec.msgpack.decode(text, type=State)
-        except msgspec.MsgspecError as error:
-            raise PlexusError(f"{path}: damaged: {error}") from None
+            data = path.read_bytes()
+        state = _decode(path, data)
         if state.session != session:
             raise PlexusError(f"{path}: of another session; use another --home for this one")
         return state
@@ -129,22 +126,15 @@ def newest_model(home: Path) -> tuple[int, Path]:
     """Round and file of the newest model on the disk of the node in `home`."""
     path = home / STATE_FILE
     with named(path):
-        state = msgspec.msgpack.decode(path.read_bytes(), type=State)
+        data = path.read_bytes()
+    state = _decode(path, data)
     if not state.model_file:
         raise PlexusError(f"{home}: this node holds no model but the initial one yet")
     return state.round, home / state.model_file
 
 
-def _write(path: Path, data: bytes | memoryview) -> None:
-    """The file is there whole or not at all, even if the machine stops."""
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
+def _decode(path: Path, data: bytes) -> State:
     try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        return msgspec.msgpack.decode(data, type=State)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise PlexusError(f"{path}: damaged: {error}") from None

@@ -23,15 +23,37 @@ def named(path: Path) -> Iterator[None]:
         raise PlexusError(f"{error.filename or path}: {error.strerror or error}") from None
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all, even if the machine stops."""
+def write_bytes(path: Path, data: bytes | memoryview) -> None:
+    """Write a file so that it is there whole or not at all, even if the machine stops.
+
+    When this returns, the file is there to stay. When it fails, what was there before still is.
+    """
     temporary = path.with_name(f".{path.name}.new")
     with named(path):
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # a full disk needs the room
+            raise
+        sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    """As `write_bytes`, for text."""
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:

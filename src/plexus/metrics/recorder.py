@@ -33,7 +33,8 @@ class Recorder:
         self._held = 0
         self._flush_at = 0.0
         self.listen: Listener = lambda table, row: None
-        """Told of every row as it is recorded, with the name of its table."""
+        """Told of every row as it is recorded, with the name of its table; not of those for looking closely,
+        which are many."""
 
     def record(self, table: str, **columns: Any) -> None:
         """Append one row. The first row of a table decides its columns."""
@@ -46,7 +47,8 @@ class Recorder:
             columns = {name: columns[name] for name in known}
         self._files[table][1].append(line(tuple(columns.values())))
         self._held += 1
-        self.listen(table, columns)
+        if not TABLES[table].is_detail:
+            self.listen(table, columns)
         if self._held >= _ROWS_HELD or time.monotonic() >= self._flush_at:
             self.flush()
 

@@ -137,7 +137,7 @@ def spec_digest_of(path: Path) -> str:
         digest = msgspec.json.decode((path / VERSIONS).read_bytes())["spec_digest"]
     except (FileNotFoundError, NotADirectoryError):
         raise PlexusError(f"{path}: is not a run directory") from None
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
         raise PlexusError(f"{path / VERSIONS}: does not say which spec was run") from None
     return str(digest)
 
@@ -271,5 +271,5 @@ def _result(path: Path) -> Result | None:
         return None
     try:
         return msgspec.json.decode(path.read_bytes(), type=Result)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlexusError(f"{path}: {error}") from None

@@ -218,9 +218,12 @@ def read(path: Path) -> Columns:
     """
     if not path.exists():
         return {}
-    text = path.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    rows = list(csv.reader(whole.split("\n")[:-1]))
+    try:
+        text = path.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]
+        rows = list(csv.reader(whole.split("\n")[:-1]))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise PlexusError(f"{path}: {error}") from None
     if not rows:
         return {}
     header, body = rows[0], rows[1:]

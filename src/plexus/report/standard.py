@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from plexus.metrics import words
+from plexus.metrics.store import Run
 from plexus.report import naming, plots
-from plexus.report.arms import Arm
+from plexus.report.arms import Arm, group
 from plexus.report.comparison import Comparison, compare, table_of
 from plexus.report.document import Picture, Section, number
 
@@ -21,19 +22,22 @@ _BAND = "Lines are means over seeds, bands reach from the lowest seed to the hig
 
 
 def by_setting(arms: Sequence[Arm]) -> list[list[Arm]]:
-    """Arms that can be compared: the same task, nodes, traces and network."""
-    found: dict[str, list[Arm]] = {}
+    """Arms that can be compared: the same task, nodes, traces and network.
+
+    Each is named by what sets it apart from those beside it, not from those of other settings.
+    """
+    found: dict[str, list[Run]] = {}
     for arm in arms:
-        found.setdefault(repr(_circumstances(arm)), []).append(arm)
-    return list(found.values())
+        found.setdefault(repr(_circumstances(arm)), []).extend(arm.runs)
+    return [group(runs) for runs in found.values()]
 
 
 def standard_sections(arms: Sequence[Arm], target: float | None = None) -> list[Section]:
     """One section for each setting."""
     groups = by_setting(arms)
     return [
-        _section(group, target, f"-{at}" if len(groups) > 1 else "")
-        for at, group in enumerate(groups, start=1)
+        _section(setting, target, f"-{at}" if len(groups) > 1 else "")
+        for at, setting in enumerate(groups, start=1)
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def read_idx(path: Path) -> NDArray[Any]:
         content = path.read_bytes()
         if path.suffix == ".gz":
             content = gzip.decompress(content)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise PlexusError(f"{path} cannot be read: {error}") from None
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in TYPES:
         raise PlexusError(f"{path} is not an IDX file: it does not begin with IDX's four bytes")

@@ -67,7 +67,7 @@ def read_leaf(folder: Path) -> LeafExamples:
 def _read_file(path: Path) -> dict[str, UserData]:
     try:
         content = msgspec.json.decode(path.read_bytes(), type=LeafFile)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlexusError(f"{path} is not a LEAF file: {error}") from None
     for name in content.users:
         data = content.user_data.get(name)

@@ -29,17 +29,24 @@ class Ratings:
 def read_ratings(folder: Path) -> Ratings:
     """The ratings of a MovieLens folder."""
     path = needed_file(folder, "ratings.csv", what="a MovieLens folder has its ratings there")
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = csv.reader(file)
-        if next(rows, None) != COLUMNS:
-            raise PlexusError(f"{path} does not begin with the line {','.join(COLUMNS)}")
-        ratings = [_rating(path, number, row) for number, row in enumerate(rows, start=2) if row]
+    try:
+        ratings = _read(path)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise PlexusError(f"{path} is damaged: {error}") from None
     if not ratings:
         raise PlexusError(f"{path} has no ratings")
     user_ids, movie_ids, stars = zip(*ratings, strict=True)
     user_names, users = np.unique(np.array(user_ids), return_inverse=True)
     movie_names, movies = np.unique(np.array(movie_ids), return_inverse=True)
     return Ratings(users, movies, np.array(stars, np.float32), len(user_names), len(movie_names))
+
+
+def _read(path: Path) -> list[tuple[int, int, float]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        if next(rows, None) != COLUMNS:
+            raise PlexusError(f"{path} does not begin with the line {','.join(COLUMNS)}")
+        return [_rating(path, number, row) for number, row in enumerate(rows, start=2) if row]
 
 
 def _rating(path: Path, line: int, row: list[str]) -> tuple[int, int, float]:

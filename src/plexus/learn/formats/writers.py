@@ -7,6 +7,7 @@ are MNIST's.
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from plexus.learn.formats.folder import needed_file
 from plexus.learn.formats.idx import read_idx
 
 NPZ = "mnist_by_writer.npz"
+DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What `zipfile` raises; the last two for flags that say how a member is packed or locked."""
 TEST_IMAGES = 10_000
 
 
@@ -51,7 +54,8 @@ def read_written_digits(folder: Path) -> tuple[Written, Written]:
 
 def _read_npz(path: Path) -> tuple[Written, Written]:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        # Opened here: of a damaged file, numpy would leave it open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             parts = [
                 Written(
                     arrays[f"x_{part}"],
@@ -60,7 +64,7 @@ def _read_npz(path: Path) -> tuple[Written, Written]:
                 )
                 for part in ("train", "test")
             ]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, KeyError, *DAMAGED_ZIP) as error:
         raise PlexusError(f"{path} is not a file of digits by writer: {error}") from None
     return parts[0], parts[1]
 

@@ -10,7 +10,7 @@ from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.view import Snapshot
 from plexus.sim.faults.cast import AnyNode
 from plexus.sim.faults.plan import Plan
-from plexus.sim.faults.runtime import StormRuntime, Watch
+from plexus.sim.faults.runtime import StormRuntime, Witness
 
 
 class Violation(Exception):  # noqa: N818  (what was found, not what failed)
@@ -45,7 +45,7 @@ class Scene(NamedTuple):
         return [node for node, online in enumerate(self.runtime.online) if online]
 
 
-class Checker(Watch):
+class Checker(Witness):
     """One invariant. It overrides what it needs to see."""
 
     reads_labels = False
@@ -70,7 +70,7 @@ class Checker(Watch):
         raise Violation(type(self).__name__, node, text)
 
 
-class Checkers(Watch):
+class Checkers(Witness):
     """Several checkers, each asked only for what it looks at."""
 
     def __init__(self, checkers: Sequence[Checker]) -> None:

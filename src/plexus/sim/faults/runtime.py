@@ -1,4 +1,4 @@
-"""The simulator's runtime with what a storm needs besides: disks, drifting clocks, power cuts, watchers."""
+"""The simulator's runtime with what a storm needs besides: disks, drifting clocks, power cuts, witnesses."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ class Disk:
 class Watched:
     """A node as the runtime sees it: with its own clock, and somebody who looks on."""
 
-    def __init__(self, node: AnyNode, me: NodeId, watch: Watch) -> None:
+    def __init__(self, node: AnyNode, me: NodeId, witness: Witness) -> None:
         self.node = node
         self.me = me
         self.offset_s = 0.0
         self.drift = 0.0
-        self._onlooker = watch
+        self._witness = witness
 
     def clock_s(self, now: float) -> float:
         return self.offset_s + now * (1 + self.drift)
 
     def handle(self, now: float, event: Event) -> list[Effect]:
-        self._onlooker.before(self.me, event)
+        self._witness.before(self.me, event)
         effects = self.node.handle(self.clock_s(now), event)
-        self._onlooker.after(self.me, event, effects)
+        self._witness.after(self.me, event, effects)
         return effects
 
 
-class Watch:
+class Witness:
     """Who looks on. Nothing it does has an influence."""
 
     def before(self, node: NodeId, event: Event) -> None:
@@ -79,13 +79,13 @@ class StormRuntime(Runtime):
     network: FaultyNetwork
     nodes: list[Watched]
 
-    def __init__(self, *, watch: Watch, **options: Any) -> None:
+    def __init__(self, *, witness: Witness, **options: Any) -> None:
         super().__init__(**options)
         self.disks = [Disk() for _ in self.nodes]
         self.doomed: dict[NodeId, int] = {}
         """After how many more effects the power of these nodes fails."""
         self.on_doom: Callable[[NodeId], None]
-        self._onlooker = watch
+        self._witness = witness
 
     def bring_online(self, node: NodeId) -> None:
         if not self.online[node]:
@@ -96,7 +96,7 @@ class StormRuntime(Runtime):
         if self.online[node]:
             super().crash(node)
             self.doomed.pop(node, None)
-            self._onlooker.gone(node)
+            self._witness.gone(node)
 
     def _deliver(self, target: int, event: Any) -> None:
         super()._deliver(target, event)
@@ -105,7 +105,7 @@ class StormRuntime(Runtime):
 
     def _settled(self, node: NodeId) -> None:
         if self.online[node]:
-            self._onlooker.settled(node)
+            self._witness.settled(node)
 
     def _perform(self, node: NodeId, effects: list[Effect]) -> None:
         left = self.doomed.get(node)

@@ -17,7 +17,7 @@ from plexus.sim.faults.cast import Learning, maker_of, roster_of, setting_of
 from plexus.sim.faults.codec import Codec
 from plexus.sim.faults.conversation import Conversation
 from plexus.sim.faults.plan import Plan
-from plexus.sim.faults.runtime import StormRuntime, Watch, Watched
+from plexus.sim.faults.runtime import StormRuntime, Watched, Witness
 from plexus.sim.faults.script import Script
 from plexus.sim.faults.weather import Weather
 from plexus.sim.sharing import RULES
@@ -57,7 +57,7 @@ def run_storm(plan: Plan, kept_lines: int | None = KEPT_LINES, shown_lines: int 
     return Storm(plan, kept_lines).run(shown_lines)
 
 
-class Storm(Watch):
+class Storm(Witness):
     """A session in a storm."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Storm(Watch):
         make = maker_of(plan, setting, roster)
         devices = setting.world.devices
         self.runtime = StormRuntime(
-            watch=self,
+            witness=self,
             world=setting.world,
             nodes=[Watched(make(node, 0, None, None), node, self) for node in range(plan.nodes)],
             models=setting.models,

@@ -127,12 +127,12 @@ class Sharing(ABC):
         """End `flows`, complete or not, at one instant; all *others* whose rate changed."""
 
     def resize(self, node: int, factor: float, now: float) -> list[Flow]:
-        """Give both links of `node` `factor` times their usual capacity; all whose rate changed.
+        """Give both links of `node` `factor` times their usual capacity; all whose rate may have changed.
 
         The flows of the node begin anew where they are, after those of others.
         """
         flows = self.flows_of(node)
-        changed = dict.fromkeys(self.stop(flows, now))
+        changed = dict.fromkeys([*self.stop(flows, now), *flows])
         for link in (self._up[node], self._down[node]):
             link.capacity_bytes_per_s = factor * link.usual_bytes_per_s
         return list(changed | dict.fromkeys(self.start(flows, now)))

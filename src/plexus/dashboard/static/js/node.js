@@ -25,7 +25,7 @@ export async function showNode({ main, place, isCurrent }, id, number, at) {
   player.onmoment(showNow);
   const charts = chartsOf(state);
   replace(main, h("div", { class: "stack" },
-    h("div", { class: "head" }, h("h1", {}, `Node ${name(number)}`), h("a", { href: `#/run/${encodeURIComponent(id)}` }, "back to the run"), h("p", { class: "meta" }, [found.country, run.name].filter(Boolean).join(" · "))),
+    h("div", { class: "head" }, h("h1", {}, number >= run.nodes ? `The ${name(number)}` : `Node ${name(number)}`), h("a", { href: `#/run/${encodeURIComponent(id)}` }, "back to the run"), h("p", { class: "meta" }, [found.country, run.name].filter(Boolean).join(" · "))),
     h("div", { class: "two" }, card("At this moment", {}, h("div", { class: "body" }, now)), card("The device", {}, h("div", { class: "body" }, device(state)))),
     h("section", { class: "card", "aria-label": "What it did" }, h("header", {}, h("h2", {}, "What it did")), h("div", { class: "body" }, lanes.element), player.element),
     charts.length ? h("div", { class: "two" }, charts.map((each) => each.element)) : null,
@@ -60,7 +60,7 @@ function atMoment(state, t) {
   if (node.status && t >= state.run.reached_s - 3) return liveStatus(node.status);
   const there = presenceAt(node, t), facts = [];
   const link = (other) => h("a", { href: nodeLink(state.id, other) }, name(other));
-  let doing = there.online ? ["Waits to be sampled"] : ["Offline"];
+  let doing = there.online ? [state.number >= state.run.nodes ? "Waits for models" : "Waits to be sampled"] : ["Offline"];
   const training = under(node.trainings, t), sending = under(node.sent || {}, t), receiving = under(node.received || {}, t);
   if (there.online && receiving !== null) doing = ["Receives a model from ", link(node.received.source[receiving])];
   if (there.online && sending !== null) doing = ["Sends its model to ", link(node.sent.destination[sending])];
@@ -78,7 +78,7 @@ function atMoment(state, t) {
 }
 
 function liveStatus(status) {
-  const waiting = (status.waiting_for || []).map((each) => `${each.what}${each.since_s === undefined ? "" : `, since ${f.seconds(each.since_s)}, at most ${f.seconds(Math.max(0, each.at_most_s))} more`}`);
+  const waiting = (status.waiting_for || []).map((each) => [each.what, each.since_s === undefined ? null : `since ${f.seconds(each.since_s)}`, each.at_most_s === undefined ? null : `at most ${f.seconds(Math.max(0, each.at_most_s))} more`].filter(Boolean).join(", "));
   return [h("p", { class: "now" }, status.training ? `Trains in round ${status.training.round}` : status.phase === "online" ? "Online" : status.phase),
     list([["Waits for", waiting.length ? h("ul", {}, waiting.map((text) => h("li", {}, text))) : "to be sampled"], ["Round", f.whole(status.round)],
       ["Its view", `${f.whole(status.peers.known)} peers known, ${f.whole(status.peers.linked)} linked`], ["Transfers", f.whole(status.transfers.length)],
@@ -88,7 +88,7 @@ function liveStatus(status) {
 const list = (facts) => { const element = h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])); element.style.marginTop = "10px"; return element; };
 
 function device({ node, run }) {
-  if (node.status) return list([["Name", node.status.node], ["Address", node.status.address], ["Bandwidth", `${f.bytes(node.status.bandwidth_bytes_per_s)}/s`], ["Certificate", `${node.status.certificate_days_left} days left`]]);
+  if (node.status) return list([["Name", node.status.node], ["Address", node.status.address], ["Bandwidth", `${f.bytes(node.status.bandwidth_bytes_per_s)}/s`], ["Certificate", node.status.certificate_days_left === null ? "–" : `${node.status.certificate_days_left} days left`]]);
   if (node.up_bytes_per_s === undefined) return list([["Name", node.name], ["State", "does not answer"]]);
   const where = node.latitude === null || node.latitude === undefined ? node.city : `${node.city}, ${node.country} (${node.latitude}°, ${node.longitude}°)`;
   return list([["City", String(where)], ["Up link", `${f.bytes(node.up_bytes_per_s)}/s`], ["Down link", `${f.bytes(node.down_bytes_per_s)}/s`],

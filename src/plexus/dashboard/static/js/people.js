@@ -8,7 +8,7 @@ export function namer(run) {
   const known = run.nodes_known;
   if (known.names) return (node) => `${node} · ${known.names[node] ?? "?"}`;
   return (node) => {
-    const city = known.places.city[known.place_of[node]];
+    const found = known.places.city[known.place_of[node]], city = /^\d+$/.test(found) ? `city ${found}` : found;
     return node >= run.nodes ? `server · ${city}` : `${node} · ${city}`;
   };
 }

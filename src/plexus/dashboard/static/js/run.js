@@ -112,7 +112,7 @@ function tilesPart(state) {
       tile("Rounds", f.whole(run.rounds), run.phase_means_s.training_s === undefined ? "" : `${f.seconds(Object.values(run.phase_means_s).reduce((a, b) => a + b, 0))} each`),
       tile(run.kind === "fleet" ? "Running for" : "Simulated", f.clock(run.reached_s), run.until_s ? `of ${f.hours(run.until_s)}` : ""),
       tile("Online", f.whole(run.kind === "fleet" ? statuses.length : last(run.online.online)), `of ${f.whole(run.nodes)} nodes`),
-      tile("Sent", f.bytes(sent ?? (statuses.length ? fleetSent : null)), sent === null ? "" : "by all nodes"),
+      tile("Sent", f.bytes(sent ?? (statuses.length ? fleetSent : null)), sent === null ? "" : "in all"),
       run.kind === "fleet" ? null : tile("Training", f.hours(trained), "on devices"));
   };
   update();

@@ -1,0 +1,1 @@
+"""Figures and tables of the paper, at a size that fits the machine at hand: `plexus reproduce`."""

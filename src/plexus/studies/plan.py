@@ -1,0 +1,140 @@
+"""Which runs a set of studies needs: each once, whoever asks for it, in a directory named by its spec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from plexus.errors import MissingDataError, PlexusError
+from plexus.metrics.result import Result
+from plexus.metrics.store import CHECKPOINT, RESULT, VERSIONS, spec_digest_of
+from plexus.sim.registry import PROTOCOLS
+from plexus.spec import ExperimentSpec, read_text, read_toml, sized, typed_spec
+from plexus.spec_check import Source
+from plexus.studies.study import Sized
+
+ONLINE_WITH_CHURN = 0.2
+"""About this share of nodes, to guess what a run costs."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run: a spec, what its paths start from, and where it goes."""
+
+    spec: ExperimentSpec
+    base_dir: Path
+    out: Path
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its result is there. A run that was stopped early has one too, which does not count."""
+        if not (self.out / RESULT).exists() or spec_digest_of(self.out) != self.spec.digest():
+            return False
+        try:
+            result = msgspec.json.decode((self.out / RESULT).read_bytes(), type=Result)
+        except msgspec.DecodeError:
+            return False
+        return not result.interrupted
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether it was begun and left something to go on from."""
+        return (self.out / VERSIONS).exists() and (self.out / CHECKPOINT).exists()
+
+    @property
+    def cost(self) -> float:
+        """A guess at trainings, good enough to begin with the longest run and to draw a bar."""
+        spec = self.spec
+        online = spec.nodes * (1 if spec.traces.availability == "none" else ONLINE_WITH_CHURN)
+        if PROTOCOLS[spec.protocol.name].judged_by == "global model":
+            online = min(online, getattr(spec.protocol.parameters, "sample_size", online))
+        return float(spec.hours * online)
+
+
+@dataclass
+class Plan:
+    """All runs of some studies."""
+
+    studies: list[Sized]
+    runs: dict[tuple[str, str, str], list[Planned]] = field(default_factory=dict)
+    """By study, task and arm: a run for each seed."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """By task: why it cannot be run here, and what to do."""
+
+    @property
+    def all_runs(self) -> list[Planned]:
+        """Each run once."""
+        return list({run.out: run for runs in self.runs.values() for run in runs}.values())
+
+    def tasks_of(self, study: Sized) -> list[str]:
+        """The tasks of a study that can be run here."""
+        first = next(iter(study.study.arms))
+        return [task for task in study.tasks if (study.name, task, first) in self.runs]
+
+
+def make_plan(studies: Sequence[Sized], out: Path, only: Sequence[str] = ()) -> Plan:
+    """The runs that `studies` need, of all their tasks or `only` of some."""
+    plan = Plan(list(studies))
+    _check_tasks(studies, only)
+    for study in studies:
+        for task in study.tasks:
+            if only and task not in only:
+                continue
+            base = Base(study.file.parent / f"{task}.toml", study.size)
+            if task not in plan.skipped:
+                planned = {arm: base.runs(study, arm, out) for arm in study.study.arms}
+                missing = base.missing_data(planned)
+                if missing is not None:
+                    plan.skipped[task] = missing
+                    continue
+                for arm, runs in planned.items():
+                    plan.runs[study.name, task, arm] = runs
+    return plan
+
+
+def _check_tasks(studies: Sequence[Sized], only: Sequence[str]) -> None:
+    known = list(dict.fromkeys(task for study in studies for task in study.tasks))
+    for task in only:
+        if task not in known:
+            size = studies[0].size
+            raise PlexusError(f"--task {task}: at size {size} there are {', '.join(known)}")
+
+
+class Base:
+    """A task's spec file at one size."""
+
+    def __init__(self, file: Path, size: str) -> None:
+        self._file = file
+        tables = read_toml(read_text(file), str(file))
+        self._tables: dict[str, Any] = sized(tables, size, str(file))
+
+    def runs(self, study: Sized, arm: str, out: Path) -> list[Planned]:
+        """One run for each seed of an arm."""
+        source = Source(f"{study.file}: arms.{arm} of {self._file.name}")
+        tables = study.tables(self._tables, arm)
+        found = []
+        for seed in study.seeds_for.get(self._file.stem, study.seeds):
+            spec = typed_spec({**tables, "seed": seed}, source)
+            # Named by what it is, so that studies that ask for the same run find it.
+            spec = msgspec.structs.replace(spec, name=f"{spec.task.name}-{spec.protocol.name}")
+            path = out / "runs" / f"{spec.name}-{spec.digest()}"
+            found.append(Planned(spec, self._file.parent, path))
+        return found
+
+    def missing_data(self, planned: dict[str, list[Planned]]) -> str | None:
+        """Why the task's data cannot be had, if so; nothing is asked of a task whose runs are all done."""
+        runs = [run for arm in planned.values() for run in arm]
+        parameters = runs[0].spec.task.parameters
+        if not hasattr(parameters, "data") or all(run.is_done for run in runs):
+            return None
+        from plexus.learn.tasks import build_task
+
+        try:
+            build_task(parameters, runs[0].spec.nodes, runs[0].spec.seed, self._file.parent)
+        except MissingDataError as error:
+            return str(error)
+        return None

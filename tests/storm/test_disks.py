@@ -1,0 +1,273 @@
+"""Faults of disks: full, unwritable, damaged, and power that fails between any two steps.
+
+What a call has promised to be on disk is there afterwards, and what cannot be done is one clear line.
+A full disk is simulated by the limit of the operating system on the size of files: writing really fails,
+in the midst of it. Power is cut by stopping at each of the steps that reach the disk, one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plexus.checkpoint import Checkpoints, read_checkpoint
+from plexus.errors import PlexusError
+from plexus.learn.engines.choice import create_engine
+from plexus.learn.graph import Expression, LazyModels
+from plexus.learn.tasks import build_task
+from plexus.live.models import LiveModel
+from plexus.live.seals import seal
+from plexus.live.store import STATE_FILE, Store, newest_model
+from plexus.metrics.files import write_text
+from plexus.metrics.recorder import Recorder
+from plexus.metrics.store import RunDirectory, load_run
+from plexus.sim.kernel import Kernel
+from plexus.spec import parse_spec
+
+SPEC = 'name = "disk"\nnodes = 4\nhours = 1\n[task]\nname = "digits"\n'
+
+
+class PowerCut(BaseException):
+    """Nothing that comes after it is done."""
+
+
+@contextmanager
+def power_cut_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The power fails before the step-th time that a file is opened, synced, renamed or deleted."""
+    left = step
+
+    def counted(done: Callable[..., Any]) -> Callable[..., Any]:
+        def do(*args: Any, **kwargs: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerCut
+            return done(*args, **kwargs)
+
+        return do
+
+    with monkeypatch.context() as patched:
+        for owner, name in ((Path, "open"), (Path, "replace"), (Path, "unlink"), (os, "fsync")):
+            patched.setattr(owner, name, counted(getattr(owner, name)))
+        yield
+
+
+@contextmanager
+def full_disk(room_bytes: int) -> Iterator[None]:
+    """No file can grow beyond this."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def model(content: bytes) -> LiveModel:
+    return LiveModel(memoryview(content), seal(content))
+
+
+def open_store(home: Path, errors: list[BaseException] | None = None) -> Store:
+    return Store(home, b"session", (errors if errors is not None else []).append)
+
+
+# Files that are replaced
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_a_file_is_old_or_new_whenever_the_power_fails(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    write_text(path, "old")
+    acknowledged = "old"
+    try:
+        with power_cut_at(step, monkeypatch):
+            write_text(path, "new, and longer")
+            acknowledged = "new, and longer"
+    except PowerCut:
+        pass
+    found = path.read_text()
+    assert found in ("old", "new, and longer")
+    assert acknowledged == "old" or found == acknowledged
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with full_disk(1000), pytest.raises(PlexusError, match=f"{path}: File too large"):
+        write_text(path, "x" * 5000)
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "old")]
+
+
+# The state of a node
+
+
+@pytest.mark.parametrize("step", range(14))
+def test_a_node_finds_all_it_was_promised_whenever_the_power_fails(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path)
+    store.save_counter(3, b"", 0)
+    store.save_model(9, model(b"nine"), b"")
+    store.close()
+    counter = 3
+    cut = open_store(tmp_path)
+    try:
+        with power_cut_at(step, monkeypatch):
+            cut.save_counter(4, b"", 0)
+            counter = 4
+            cut._pending = 10, model(b"ten"), b""
+            cut._write_models()  # here, not in its thread: the power is everybody's
+            cut.save_counter(5, b"", 0)
+            counter = 5
+    except PowerCut:
+        pass
+    cut.close()
+    again = open_store(tmp_path)
+    held = again.model()
+    assert again.state.counter >= counter, "a counter that others have heard of"
+    assert held is not None
+    assert (again.state.round, bytes(held.data)) in ((9, b"nine"), (10, b"ten"))
+    again.close()
+
+
+def test_a_counter_that_does_not_fit_on_the_disk_is_told_nobody(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.save_counter(3, b"", 0)
+    with full_disk(100), pytest.raises(PlexusError, match=STATE_FILE):
+        store.save_counter(4, b"v" * 5000, 0)
+    assert store.state.counter == 3
+    store.close()
+    assert open_store(tmp_path).state.counter == 3
+
+
+def test_a_model_that_does_not_fit_is_reported_and_the_last_one_kept(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+    store = open_store(tmp_path, errors)
+    store.save_model(1, model(b"one"), b"")
+    store.close()
+    store = open_store(tmp_path, errors)
+    with full_disk(1000):
+        store.save_model(2, model(b"2" * 5000), b"")
+        store.close()
+    assert len(errors) == 1 and "model-2" in str(errors[0])
+    assert newest_model(tmp_path)[0] == 1
+
+
+# Run directories and checkpoints
+
+
+@pytest.fixture
+def models() -> Iterator[LazyModels]:
+    spec = parse_spec(SPEC, "disk.toml")
+    task = build_task(spec.task.parameters, 4, 1, Path())
+    made = LazyModels(task, create_engine("inline", task)[0])
+    yield made
+    made.close()
+
+
+def computed(models: LazyModels) -> Expression:
+    """A model that a checkpoint holds, for as long as somebody has it."""
+    trained = models.train(models.initial(), 0, 1)
+    models.evaluate(trained)
+    return trained
+
+
+def test_a_full_disk_stops_a_run_with_a_clear_line_and_keeps_the_rows_before(
+    tmp_path: Path,
+) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.record("online", simulated_s=1.0, online=5)
+    recorder.flush()
+    for second in range(200):
+        recorder.record("online", simulated_s=float(second), online=5)
+    with full_disk(500), pytest.raises(PlexusError, match=r"online\.csv: cannot be written: File"):
+        recorder.flush()
+    whole = (tmp_path / "online.csv").read_text().split("\n")
+    assert whole[:2] == ["simulated_s,online", "1.0,5"]
+
+
+def test_a_run_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PlexusError, match=f"{tmp_path}/file.*: Not a directory"):
+        RunDirectory(tmp_path / "file" / "run", SPEC, "1")
+
+
+def test_a_run_directory_that_vanishes_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    recorder = Recorder(folder)
+    folder.rmdir()
+    with pytest.raises(PlexusError, match=r"online\.csv: cannot be written"):
+        recorder.record("online", simulated_s=1.0, online=5)
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_there_is_always_a_whole_checkpoint_whenever_the_power_fails(
+    step: int, tmp_path: Path, models: LazyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Kernel(lambda target, event: None)
+    held = computed(models)
+    Checkpoints(tmp_path, 0).write(kernel, models)
+    kernel.run(5.0)
+    acknowledged = 0.0
+    try:
+        with power_cut_at(step, monkeypatch):
+            Checkpoints(tmp_path, 0).write(kernel, models)
+            acknowledged = 5.0
+    except PowerCut:
+        pass
+    assert read_checkpoint(tmp_path).simulated_s >= acknowledged
+    assert held.value is not None
+
+
+def test_a_checkpoint_that_does_not_fit_is_named_and_the_last_one_kept(
+    tmp_path: Path, models: LazyModels
+) -> None:
+    kernel = Kernel(lambda target, event: None)
+    held = computed(models)
+    Checkpoints(tmp_path, 0).write(kernel, models)
+    kernel.run(5.0)
+    with full_disk(100), pytest.raises(PlexusError, match="checkpoint-2: File too large"):
+        Checkpoints(tmp_path, 0).write(kernel, models)
+    assert read_checkpoint(tmp_path).simulated_s == 0.0
+    assert held.value is not None
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "other"])
+def test_a_damaged_checkpoint_is_refused_before_anything_is_deleted(
+    damage: str, tmp_path: Path, models: LazyModels
+) -> None:
+    """Whoever resumes writes the tables anew: not before it is sure that it can."""
+    held = computed(models)
+    Checkpoints(tmp_path, 0).write(Kernel(lambda target, event: None), models)
+    (tensors,) = tmp_path.glob("checkpoint-1/*.safetensors")
+    content = tensors.read_bytes()
+    if damage == "cut":
+        tensors.write_bytes(content[:-1])
+    elif damage == "changed":
+        tensors.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif damage == "gone":
+        tensors.unlink()
+    else:
+        path = tmp_path / "checkpoint.json"
+        path.write_text(path.read_text().replace('"numbers": [', '"numbers": [7,'))
+    with pytest.raises(PlexusError, match="checkpoint"):
+        read_checkpoint(tmp_path)
+    assert held.value is not None
+
+
+def test_a_table_cut_in_the_midst_of_a_row_is_read_up_to_it(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path, SPEC, "1") as directory:
+        directory.recorder.record("online", simulated_s=1.0, online=5)
+        directory.recorder.record("online", simulated_s=2.0, online=6)
+    table = tmp_path / "online.csv"
+    table.write_bytes(table.read_bytes()[:-4])
+    assert load_run(tmp_path).tables["online"]["online"].tolist() == [5]

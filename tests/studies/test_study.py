@@ -1,0 +1,110 @@
+"""Study files: what they mean, and what is said about those that are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plexus.errors import PlexusError
+from plexus.spec import load_spec
+from plexus.studies.plan import make_plan
+from plexus.studies.reproducing import load_studies
+from plexus.studies.study import SIZES, STUDIES, load_study, parse_study
+from tests.studies.kit import BASE, EXPERIMENTS, STUDY, folder_with
+
+
+def test_a_size_takes_the_place_of_tasks_and_seeds_and_changes_specs(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, study=STUDY, base=BASE + "[sizes.small]\nhours = 0.1\n")
+    paper = make_plan([load_study(str(folder / "study.toml"), "paper", folder)], tmp_path / "out")
+    small = make_plan([load_study(str(folder / "study.toml"), "small", folder)], tmp_path / "out")
+    assert [run.spec.seed for run in paper.runs["study", "base", "gossip"]] == [1, 2]
+    (run,) = small.runs["study", "base", "gossip"]
+    assert (run.spec.nodes, run.spec.hours, run.spec.protocol.name) == (9, 0.1, "gossip")
+    assert run.spec.evaluation.every_hours == 0.25
+
+
+def test_runs_are_named_by_what_they_are_and_shared(tmp_path: Path) -> None:
+    other = STUDY.replace("arms.plexus", "arms.ours").replace("[1, 2]", "[2, 3]")
+    folder = folder_with(tmp_path, study=STUDY, other=other, base=BASE)
+    both = [
+        load_study(str(folder / f"{name}.toml"), "paper", folder) for name in ("study", "other")
+    ]
+    plan = make_plan(both, tmp_path / "out")
+    assert len(plan.all_runs) == 6, "seeds 1, 2, 3 of two arms"
+    first, second = plan.runs["study", "base", "plexus"], plan.runs["other", "base", "ours"]
+    assert first[1].out == second[0].out
+    spec = load_spec(folder / "base.toml", ["name=digits-plexus", "seed=2"])
+    assert first[1].out == tmp_path / "out" / "runs" / f"digits-plexus-{spec.digest()}"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_projects_own_studies_are_valid(size: str, tmp_path: Path) -> None:
+    studies = load_studies(["all"], size, EXPERIMENTS)
+    assert [study.name for study in studies] == list(STUDIES)
+    for study in studies:
+        assert study.seeds == (1, 2, 3) or study.size != "tiny"
+        for task in study.tasks:
+            assert (EXPERIMENTS / f"{task}.toml").is_file()
+
+
+def test_the_papers_cifar_session_is_the_plain_spec(tmp_path: Path) -> None:
+    """What `plexus run experiments/cifar10.toml` does, the study finds again."""
+    from plexus.studies.plan import Base
+
+    (study,) = load_studies(["table2"], "paper", EXPERIMENTS)
+    runs = Base(EXPERIMENTS / "cifar10.toml", "paper").runs(study, "dpsgd-regular", tmp_path)
+    overrides = ["name=cifar10-dpsgd", 'protocol={name="dpsgd",topology="regular",degree=10}']
+    spec = load_spec(EXPERIMENTS / "cifar10.toml", overrides)
+    assert runs[0].spec == spec
+    assert (spec.nodes, spec.hours, spec.evaluation.every_hours) == (1000, 50.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('title = "One study"\n', "", "s.toml: title: missing; this key has no default"),
+        ("seeds = [1, 2]", "seeds = []", "s.toml: seeds: expected a list of length >= 1"),
+        ("seeds = [1, 2]", "seed = 3", "s.toml: seed: unknown key (did you mean 'seeds'?)"),
+        ('kind = "curves"', 'kind = "curve"', "s.toml: draw[0].kind: 'curve' is not one of"),
+        ("[sizes.small]", "[sizes.smal]", "s.toml: sizes.smal: is not a size; known are tiny"),
+        (
+            'kind = "curves"',
+            'kind = "curves"\narms = ["gosip"]',
+            "no arm 'gosip'; known are plexus",
+        ),
+        ('label = "Plexus"', "label = 3", "s.toml: arms.plexus.label: expected a string"),
+        ("[[draw]]", "[draw]", "s.toml: draw: expected a list, got a table"),
+        ("title", "title title", "s.toml: not valid TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(before: str, after: str, words: str) -> None:
+    assert before in STUDY
+    with pytest.raises(PlexusError) as error:
+        parse_study(STUDY.replace(before, after), "s.toml")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_paper_table_has_as_many_cells_as_columns() -> None:
+    table = '[paper_table]\ntitle = "T"\ncolumns = ["a", "b"]\nrows = [[1, "x"], [2]]\n'
+    with pytest.raises(PlexusError, match=r"paper_table.rows\[1\]: 1 cells for 2 columns"):
+        parse_study(STUDY + table, "s.toml")
+
+
+def test_a_wrong_key_in_an_arm_names_study_and_arm(tmp_path: Path) -> None:
+    wrong = STUDY.replace('{ name = "gossip" }', '{ name = "gossip", perod_s = 3 }')
+    folder = folder_with(tmp_path, study=wrong, base=BASE)
+    with pytest.raises(PlexusError) as error:
+        make_plan([load_study(str(folder / "study.toml"), "paper", folder)], tmp_path)
+    assert "study.toml: arms.gossip of base.toml: protocol.perod_s: unknown key" in str(error.value)
+
+
+def test_unknown_studies_sizes_and_tasks_are_named(tmp_path: Path) -> None:
+    with pytest.raises(PlexusError, match=r"fig2: is not one of fig1, .*did you mean 'fig3'"):
+        load_studies(["fig2"], "tiny", EXPERIMENTS)
+    with pytest.raises(PlexusError, match="--size big: is not one of tiny, small, paper"):
+        load_studies(["fig1"], "big", EXPERIMENTS)
+    studies = load_studies(["fig1"], "tiny", EXPERIMENTS)
+    with pytest.raises(PlexusError, match="--task cifar: at size tiny there are digits"):
+        make_plan(studies, tmp_path, ["cifar"])
