@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -44,6 +45,8 @@ class Echo:
     def __init__(self, model_bytes: int) -> None:
         self.buffers = Buffers(model_bytes, Limits().memory_bytes)
         self.hub: Hub | None = None
+        # One thread, as the aggregator of a peer has.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="seals")
 
     def message(self, src: bytes, payload: bytes) -> None:
         assert self.hub is not None
@@ -58,7 +61,7 @@ class Echo:
             self.buffers.give_back(ticket)
 
         loop = asyncio.get_running_loop()
-        loop.run_in_executor(None, fits, model.seal, model.data).add_done_callback(checked)
+        loop.run_in_executor(self._thread, fits, model.seal, model.data).add_done_callback(checked)
 
     def sent(self, dst: bytes, tag: Any) -> None: ...
     def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...

@@ -343,7 +343,18 @@ class Peer:
             "node": short(self._admission.key),
             "phase": "starting",
             "phase_since_s": since_s,
+            "address": addresses.show(None),
+            "certificate_days_left": round((self._admission.expires_s - time.time()) / 86400, 1),
+            "round": 0,
+            "sample": None,
+            "aggregator": None,
+            "training": None,
             "waiting_for": [{"what": "its training worker", "since_s": since_s}],
+            "peers": {"known": len(self._roster) - 1, "linked": 0},
+            "transfers": [],
+            "bandwidth_bytes_per_s": self._store.state.bandwidth_bytes_per_s,
+            "metric": None,
+            "counts": {},
         }
 
     def _on_unsaved(self, reason: str) -> None:
