@@ -143,6 +143,19 @@ def test_a_window_fills_the_link_and_queues_little_more(rate: float, idle_s: flo
     assert queue_s <= 2 * idle_s + 0.03 + 2 * MIN_BYTES / rate, "others wait too long"
 
 
+def test_a_crowded_way_closes_the_window_at_once() -> None:
+    """Others came onto the link: what it carried without them is no measure any more."""
+    window, now = Window(), 0.0
+    for took_s in [0.001] * 20 + [0.3]:
+        window.sent(100_000, now)
+        now += took_s
+        window.acknowledged(now)
+        if took_s < 0.1:
+            fast_bytes = window.bytes
+    assert fast_bytes == pytest.approx(100e6 * 0.022, rel=0.01)
+    assert window.bytes == MIN_BYTES
+
+
 def test_an_acknowledgement_of_nothing_is_noticed() -> None:
     window = Window()
     assert not window.acknowledged(0.0)

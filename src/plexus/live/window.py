@@ -17,6 +17,8 @@ QUEUE_S = 0.02
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 * 1024, 256 * 1024
 CHUNKS_PER_WINDOW = 4
 MIN_BYTES, INITIAL_BYTES, MAX_BYTES = 16 * 1024, 128 * 1024, 64 * 2**20
+CROWDED = 2
+"""How many times as long as wanted a chunk takes that finds its way crowded."""
 RATE_MEMORY_S = 1.0
 LOOK_AGAIN_S = 30.0
 
@@ -87,7 +89,10 @@ class Window:
             return True
         self._idle_s = min(self._idle_s, took_s)
         self._is_looking |= now - self._looked_at > LOOK_AGAIN_S
-        rate = self._rate.note((self._arrived_bytes - chunk.arrived_before) / took_s, now)
-        wanted = rate * (2 * self._idle_s + QUEUE_S)
+        rate = (self._arrived_bytes - chunk.arrived_before) / took_s
+        peak = self._rate.note(rate, now)
+        target_s = 2 * self._idle_s + QUEUE_S
+        # Where the way is that crowded, by other links as well, the peak was of a moment without them.
+        wanted = (rate if took_s > CROWDED * target_s else peak) * target_s
         self.bytes = int(min(max(wanted, MIN_BYTES), MAX_BYTES))
         return True
