@@ -24,7 +24,15 @@ from plexus.protocol.facts import (
     SampleDerived,
     TrainingStarted,
 )
-from plexus.protocol.messages import Ack, AggregateRequest, NodeId, Ping, Pong, TrainRequest
+from plexus.protocol.messages import (
+    Ack,
+    AggregateRequest,
+    Joined,
+    NodeId,
+    Ping,
+    Pong,
+    TrainRequest,
+)
 from plexus.protocol.plexus import RESTART, PlexusNode
 from tests.protocol.kit import NOTHING, Exchange, hash_order, make_node, online_node, sent
 
@@ -128,8 +136,23 @@ def test_an_aggregation_that_got_stuck_is_released_by_a_restart() -> None:
 def test_it_stops_at_the_first_that_knows_a_newer_round(k: int) -> None:
     node = holding(ORDER[-1])
     node.handle(LATE, FIRED)
-    assert pong(node, ORDER[0], 1, k=k, held=3) == [CancelTimer(("ping", 1))]
+    effects = pong(node, ORDER[0], 1, k=k, held=3)
+    assert effects[0] == CancelTimer(("ping", 1))
+    assert sent(effects, Ping) == []
     assert node.watchdog.k_seen == k
+
+
+@pytest.mark.parametrize("worked", [False, True])
+def test_who_had_no_work_yet_and_finds_others_ahead_tells_some_that_it_is_there(
+    worked: bool,
+) -> None:
+    """Two that each believe the other gone may have nobody in common who gets to send a model."""
+    node = holding(ORDER[-1])
+    if worked:
+        node.handle(1.0, Received(ORDER[0], TrainRequest(8, 2, NOTHING, "m8")))
+    node.handle(LATE, FIRED)
+    told = sent(pong(node, ORDER[0], 1, k=30, held=29), Joined)
+    assert len(told) == (0 if worked else node.parameters.readvertise_to)
 
 
 @pytest.mark.parametrize("k", [3, 7])

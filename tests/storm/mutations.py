@@ -35,7 +35,7 @@ from plexus.sim.sharing.shared import Shared
 
 PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
 BEGIN, END = "<!-- mutations: begin -->", "<!-- mutations: end -->"
-MOST_SEEDS = 1000
+MOST_SEEDS = 2000
 
 
 def nothing(*_: Any) -> None:
@@ -227,6 +227,7 @@ MUTATIONS = [
         "peers that know an old event are told", Membership, "on_counter_known", only_when_equal
     ),
     Mutation("overtaken aggregators advertise themselves", Membership, "advertise_again", nothing),
+    Mutation("who is left out tells others", PlexusNode, "_tell_if_left_out", nothing),
     Mutation("training forgotten when back online", TrainingTask, "reset", nothing),
     Mutation("aggregation forgotten when back online", AggregationTask, "reset", nothing),
     Mutation("gossip: the next period is set", GossipNode, "_on_period", forgets_the_timer),

@@ -76,6 +76,8 @@ class PlexusNode(Machine):
         self.roster = roster
         self.held_round = durable.round
         self.held_model = durable.model
+        self._has_worked = False
+        """Since it came online: trained, or collected models."""
         self.membership = Membership(
             self, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address
         )
@@ -116,6 +118,7 @@ class PlexusNode(Machine):
         self.sampler.reset()
         self.training.reset()
         self.aggregation.reset(self.held_round)
+        self._has_worked = False
         self.membership.raise_counter(online=True)
         self._save()
         self.membership.advertise_joined()
@@ -205,6 +208,7 @@ class PlexusNode(Machine):
             self.sampler.give_up(search.purpose)
             if pong.round >= search.round:
                 self.watchdog.others_are_ahead()
+                self._tell_if_left_out(search)
             else:
                 self.watchdog.defer(self.held_round)
         self.watchdog.notice(pong.round)
@@ -218,6 +222,11 @@ class PlexusNode(Machine):
             pong.round >= search.round
             or (pong.held > self.held_round and not self.watchdog.has_deferred)
         )
+
+    def _tell_if_left_out(self, search: Search) -> None:
+        """Others go on, and had no work for this node yet: those who know of it may never get to say so."""
+        if search.purpose == RESTART and not self._has_worked:
+            self.membership.advertise_again()
 
     def _on_sample(self, search: Search) -> None:
         sample, k = search.sample.found, search.round
@@ -303,6 +312,7 @@ class PlexusNode(Machine):
 
     def _notice_own_work(self, k: int) -> None:
         """A node that has work need not ask whether to start some."""
+        self._has_worked = True
         self.watchdog.notice_own_work(k)
         self.sampler.give_up(RESTART)
 

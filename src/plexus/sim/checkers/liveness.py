@@ -110,6 +110,8 @@ class ViewsAgree(Liveness):
         self.is_satisfied = isinstance(parameters, DpsgdParameters)
         if not isinstance(parameters, DpsgdParameters):
             self._from_s = scene.now + READVERTISEMENTS * parameters.readvertise_s
+        if isinstance(parameters, PlexusParameters):  # who is left out asks, and tells others
+            self._from_s += (MAX_PATIENCE + 1) * parameters.watchdog_s
         self._before: int | None = None
         self._allowed = rounds_until_agreement(scene)
 
