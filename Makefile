@@ -25,7 +25,7 @@ check: install  ## lint, format check, types
 	$(BIN)/mypy
 
 test: check  ## everything, on all cores
-	$(BIN)/pytest -n auto -q -m 'not live and not paper' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
+	$(BIN)/pytest -n auto -q -m 'not live and not paper and not docs' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
 	$(BIN)/plexus storm --seeds 1..200
 
 test-live: install  ## sessions of live peers on this machine: fleets, chaos, intruders, partitions
@@ -47,8 +47,9 @@ fuzz: install  ## bytes from outside for MINUTES (default 5) for each reader; ne
 test-fast: install  ## no training, no processes: under a minute
 	$(BIN)/pytest -n auto -q -m 'not slow and not paper' --ignore=tests/learn --ignore=tests/live --ignore=tests/session --ignore=tests/baselines
 
-docs: install  ## the documentation site, strict, into site/
+docs: install  ## the documentation site, strict, into site/; runs every command and notebook it shows
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/pytest -n auto -q -m docs tests/docs
 	@echo "read it: site/index.html"
 
 format: install  ## apply ruff's formatting and safe fixes

@@ -46,6 +46,7 @@ SHOWN_BY_HELP = {
 """Examples of --help that are not run here, by the beginning of the command."""
 
 
+@pytest.mark.docs
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
 def test_commands_of_a_page_run(page: str, clone: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +63,7 @@ def test_commands_of_a_page_run(page: str, clone: Path, capfd: pytest.CaptureFix
     capfd.readouterr()
 
 
+@pytest.mark.docs
 @pytest.mark.slow
 def test_examples_of_the_help_run(clone: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for path, lines in EXAMPLES.items():

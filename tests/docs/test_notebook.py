@@ -11,6 +11,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.docs
 @pytest.mark.slow
 def test_the_tour_runs(tmp_path: Path) -> None:
     with warnings.catch_warnings():

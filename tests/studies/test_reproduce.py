@@ -32,16 +32,16 @@ def planned(folder: Path, out: Path, size: str = "tiny") -> list[Planned]:
     return make_plan([load_study(str(folder / "study.toml"), size, folder)], out).all_runs
 
 
-def once(folder: Path, out: Path, **options: Any) -> Path:
+def once(folder: Path, out: Path, jobs: int = 1, **options: Any) -> Path:
     study = str(folder / "study.toml")
-    return reproduce(study, size="tiny", out=out, jobs=2, experiments=folder, **options)
+    return reproduce(study, size="tiny", out=out, jobs=jobs, experiments=folder, **options)
 
 
 def test_runs_side_by_side_once_and_the_page_is_written(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    page = once(folder, out)
+    page = once(folder, out, jobs=2)
     assert page == out / "report.html"
     assert "0 of 4 runs" in capsys.readouterr().err
     runs = planned(folder, out)
@@ -91,7 +91,7 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(tmp_path: Path) -> None:
         assert process.poll() is None and time.monotonic() < deadline_s
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, complaints = process.communicate(timeout=60)
+    _, complaints = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "interrupted after 0 of 4 runs; the same command goes on from there" in complaints
     assert "Traceback" not in complaints
