@@ -123,7 +123,8 @@ def test_ctrl_c_keeps_what_there_is_and_says_how_far_it_came(
     outcome = plexus("run", SMALL, "--out", "here", "--json")
     assert outcome.status == 130
     assert outcome.err.splitlines()[-1] == (
-        "plexus: interrupted at 0.8 of 2 simulated hours, round 4; what there is, is in here"
+        "plexus: interrupted at 0.8 of 2 simulated hours, round 4; what there is, is in here;"
+        " go on with: plexus run --resume here"
     )
     assert json.loads(outcome.out)["interrupted"] is True
     run = load_run("here")

@@ -79,9 +79,11 @@ class RunDirectory:
         self.recorder = Recorder(path)
 
     def finish(self, result: Result) -> None:
-        """Write the outcome."""
+        """Write the outcome. A run that came to its end has no more use for checkpoints."""
         self.recorder.flush()
         write_json(self.path / RESULT, result)
+        if not result.interrupted:
+            remove_checkpoints(self.path)
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -250,7 +252,7 @@ def load_run(path: Path | str) -> Run:
             path=path,
             spec=_spec(path / SPEC),
             versions=msgspec.json.decode((path / VERSIONS).read_bytes()),
-            result=_result(path / RESULT),
+            result=result_of(path),
             tables={
                 name: read(path / f"{name}.csv")
                 for name, table in TABLES.items()
@@ -266,7 +268,9 @@ def _spec(path: Path) -> dict[str, Any]:
         raise PlexusError(f"{path}: {error}") from None
 
 
-def _result(path: Path) -> Result | None:
+def result_of(path: Path) -> Result | None:
+    """The outcome of the run in this directory; None where it did not come to one."""
+    path = path / RESULT
     if not path.exists():
         return None
     try:
