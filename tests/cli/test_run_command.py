@@ -93,6 +93,12 @@ def test_a_run_of_another_spec_is_replaced_only_by_force(plexus: Plexus) -> None
     ("arguments", "line"),
     [
         (["nope.toml"], "nope.toml: no such file"),
+        (
+            ["exp/small.toml"],
+            "exp/small.toml: no such file (did you mean 'experiments/small.toml'?)",
+        ),
+        (["small.toml"], "small.toml: no such file (did you mean 'experiments/small.toml'?)"),
+        (["--resume", "runs/nosuch"], "runs/nosuch: is not a run directory"),
         ([SMALL, "--set", "nodez=3"], "--set nodez=3: unknown key (did you mean 'nodes'?)"),
         ([SMALL, "--set", "hours=-1"], "--set hours=-1: expected a number > 0.0, got -1"),
         ([SMALL, "--seed", "-1"], "--seed -1: expected an integer >= 0, got -1"),
