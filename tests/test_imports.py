@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "spec",
         "spec_check",
         "session",
+        "stopping",
     }
     | LEAVES,
     "dashboard": {"dashboard", "live", "metrics", "errors"},

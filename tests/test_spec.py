@@ -207,6 +207,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert str(error.value) == (
         f"{tmp_path}/quikstart.toml: no such file (did you mean '{tmp_path}/quickstart.toml'?)"
     )
+    with pytest.raises(PlexusError) as error:
+        load_spec(tmp_path.parent / "exp" / "quickstart.toml")
+    assert str(error.value).endswith(f"no such file (did you mean '{tmp_path}/quickstart.toml'?)")
     with pytest.raises(PlexusError, match="cannot be read: Is a directory"):
         load_spec(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")

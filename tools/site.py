@@ -80,8 +80,6 @@ def _uri(page: str, link: str) -> str | None:
     """Where on the site a link of a page leads; None if that is not in the repository."""
     if re.match(r"[a-z]+:", link):
         return None
-    if page != "commands.md" and link == "commands.md":
-        return "commands.md"
     source = Path(os.path.normpath(_source_of(page).parent / link))
     if not source.is_relative_to(ROOT) or not source.exists():
         return None

@@ -45,9 +45,9 @@ class Checkpoints:
         self._due_s = time.monotonic() + every_s
         self._written = 0
 
-    def offer(self, kernel: Kernel, models: LazyModels) -> None:
-        """A moment at which the run could go on from: write it if it is time."""
-        if time.monotonic() >= self._due_s:
+    def offer(self, kernel: Kernel, models: LazyModels, is_last: bool) -> None:
+        """A moment from which the run could go on: write it if it is time, or if no other will come."""
+        if is_last or time.monotonic() >= self._due_s:
             self.write(kernel, models)
             self._due_s = time.monotonic() + self._every_s
 
@@ -81,15 +81,16 @@ class Checkpoints:
                 return folder
 
 
-def read_checkpoint(directory: Path) -> Checkpoint:
-    """The checkpoint in a run directory, if it is whole: whoever resumes writes the tables anew."""
+def read_checkpoint(directory: Path) -> Checkpoint | None:
+    """The checkpoint in a run directory, if it is whole: whoever resumes writes the tables anew.
+
+    None where there is none, because the run was killed before the first: it goes on from its beginning.
+    """
     path = directory / CHECKPOINT
     try:
         checkpoint = msgspec.json.decode(path.read_bytes(), type=Checkpoint)
     except FileNotFoundError:
-        raise PlexusError(
-            f"{directory} has no checkpoint to resume from: start the run again"
-        ) from None
+        return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlexusError(f"{path} cannot be read: {error}") from None
     if check_files(directory / checkpoint.folder) != len(checkpoint.numbers):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -159,16 +158,27 @@ def run(
     """Simulate the experiment in SPEC.toml.
 
     Prints a summary, and leaves a run directory with the resolved spec, the metrics and a figure.
-    Ctrl-C stops early and keeps what there is; --resume goes on with a run that was stopped or killed.
+    Ctrl-C stops early and keeps what there is (twice: at once); --resume goes on with a run that was
+    stopped or killed.
     """
-    from plexus.metrics.store import claim, spec_dir_of
+    from plexus.metrics.store import CHECKPOINT, claim, spec_dir_of
+    from plexus.resuming import outcome_of
     from plexus.spec import load_spec
+    from plexus.stopping import how_to_go_on
     from plexus.trackers import trackers
 
     if resume is not None:
         if spec_file or overrides or size or seed is not None or out or force:
             raise click.UsageError("--resume goes on with a run as it is: give it no spec")
+        outcome = outcome_of(resume)
+        if outcome is not None:
+            _note(f"{resume}: the run is finished", quiet)
+            if as_json or json_lines:
+                _print_json(outcome)
+            return
         spec, base_dir, out = load_spec(resume / "spec.toml"), spec_dir_of(resume), resume
+        if not (resume / CHECKPOINT).exists():
+            _note(f"{resume} has no checkpoint: the run begins anew", quiet)
     elif spec_file is None:
         raise click.UsageError("give a spec, e.g. experiments/quickstart.toml, or --resume DIR")
     else:
@@ -191,7 +201,7 @@ def run(
         if page is not None and not result.interrupted:
             page.linger()
     if result.interrupted:
-        raise Interrupted(f"interrupted {reached}; what there is, is in {out}")
+        raise Interrupted(f"interrupted {reached}; what there is, is in {out}{how_to_go_on(out)}")
 
 
 def _watching(out: Path, watch: bool, quiet: bool) -> AbstractContextManager[Page | None]:
@@ -214,30 +224,16 @@ def _simulate(
 ) -> tuple[Result, str]:
     """The result, and how far it came in words."""
     from plexus.progress import progress_for
+    from plexus.stopping import how_to_go_on, stoppable
 
     progress = progress_for(spec.name, spec.hours * 3600, sys.stderr, quiet=quiet)
     simulate, options = (lazy.load(f"plexus.session:{name}") for name in ("simulate", "Machinery"))
     try:
-        with _stoppable(), progress:
-            result: Result = simulate(spec, base_dir, out, progress, options(**machinery), **extras)
+        with stoppable(progress, quiet=quiet) as watched, progress:
+            result: Result = simulate(spec, base_dir, out, watched, options(**machinery), **extras)
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted {progress.how_far()}") from None
+        raise Interrupted(f"interrupted {progress.how_far()}{how_to_go_on(out)}") from None
     return result, progress.how_far()
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """Ctrl-C and a polite `kill` stop the run, also one that a script started in the background.
-
-    A shell makes such commands deaf to SIGINT; a run that nobody can stop would only burn processors.
-    """
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {each: signal.signal(each, signal.default_int_handler) for each in signals}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def _draw(out: Path, quiet: bool) -> None:

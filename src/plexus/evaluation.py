@@ -148,14 +148,16 @@ class NodeModelsEvaluation(Evaluation):
         nodes = self._chosen()
         if nodes:
             initial = (0, self._models.initial())
-            self._measured = [self._current.get(node, initial)[1] for node in nodes]
+            models = [self._current.get(node, initial)[1] for node in nodes]
             if self._task.average_only:
-                self._measure_average()
+                found = [self._models.evaluate(self._average(models))]
             else:
-                self._measure_each(nodes)
+                found = self._measure_each(nodes, models)
+            self._measured = models
+            self._note(found)
 
     def final_model(self) -> Expression:
-        return self._average()
+        return self._average(self._measured)
 
     def _chosen(self) -> list[int]:
         """The nodes to look at: all that are online, or a share of them drawn by seed."""
@@ -166,8 +168,8 @@ class NodeModelsEvaluation(Evaluation):
         rng = stream(self._task.seed, "evaluation", self._looks)
         return sorted(rng.sample(online, max(1, round(share * len(online)))))
 
-    def _measure_each(self, nodes: list[int]) -> None:
-        found = self._models.evaluate_all(self._measured)
+    def _measure_each(self, nodes: list[int], models: list[Expression]) -> list[Metrics]:
+        found = self._models.evaluate_all(models)
         for node, metrics in zip(nodes, found, strict=True):
             self._recorder.record(
                 "node_evaluations",
@@ -176,13 +178,10 @@ class NodeModelsEvaluation(Evaluation):
                 round=self._current.get(node, (0, None))[0],
                 **_columns([metrics]),
             )
-        self._note(found)
+        return found
 
-    def _measure_average(self) -> None:
-        self._note([self._models.evaluate(self._average())])
-
-    def _average(self) -> Expression:
-        return self._models.merge(self._measured, [1] * len(self._measured))
+    def _average(self, models: list[Expression]) -> Expression:
+        return self._models.merge(models, [1] * len(models))
 
     def _note(self, found: list[Metrics]) -> None:
         self._keep_best(found)

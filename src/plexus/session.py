@@ -56,7 +56,7 @@ def simulate(
     """Run `spec` in virtual time and leave a run directory at `out`, or go on with the run there.
 
     `listen` is told of every row that is recorded. An interruption (Ctrl-C) ends the run early; its
-    directory is as valid as that of a whole one.
+    directory is as valid as that of a whole one. If `observe` asks for it, a checkpoint is written there.
     """
     machinery = machinery or Machinery()
     checkpoint = read_checkpoint(out) if resume else None
@@ -126,6 +126,8 @@ class Session:
                 self._pass_time(observe)
                 self._evaluation.look()
             except (KeyboardInterrupt, StopRun):
+                if self._resumed is not None:
+                    raise  # nothing is learned anew yet: the checkpoint it began from says more
                 interrupted = True
             return self._result(
                 interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s
@@ -146,7 +148,11 @@ class Session:
                 evaluation.look()
             self._keep(now_s)
             metric = evaluation.metric()
-            observe.tick(now_s, evaluation.round, self._online, metric.name, metric.final)
+            try:
+                observe.tick(now_s, evaluation.round, self._online, metric.name, metric.final)
+            except (KeyboardInterrupt, StopRun):
+                self._keep(now_s, is_last=True)
+                raise
 
     def _look_around(self, now_s: float) -> None:
         """Note who is online, and who the nodes believe to be."""
@@ -162,12 +168,12 @@ class Session:
                 max_view=max(views),
             )
 
-    def _keep(self, now_s: float) -> None:
+    def _keep(self, now_s: float, is_last: bool = False) -> None:
         """A moment between two steps: go on from a checkpoint here, or write one."""
         if not isinstance(self._models, LazyModels):
             return  # what was learned is all that a checkpoint holds
         if self._resumed is None:
-            self._checkpoints.offer(self._runtime.kernel, self._models)
+            self._checkpoints.offer(self._runtime.kernel, self._models, is_last)
         elif now_s == self._resumed.simulated_s:
             restore(self._resumed, self._out, self._runtime.kernel, self._models)
             self._resumed = None

@@ -13,6 +13,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -227,14 +228,23 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        beside = (each.name for each in path.parent.glob("*.toml"))
-        folder = "" if path.parent == Path() else f"{path.parent}/"
-        hint = suggest(path.name, beside, folder, likeness=0.8)
-        raise PlexusError(f"{path}: no such file{hint}") from None
+        raise PlexusError(f"{path}: no such file{_near(path)}") from None
     except OSError as error:
         raise PlexusError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise PlexusError(f"{path}: not UTF-8 text (byte {error.start})") from None
+
+
+def _near(path: Path) -> str:
+    """A hint at a file that is called nearly so, or just so in another folder."""
+    beside = (each.name for each in path.parent.glob("*.toml"))
+    folder = "" if path.parent == Path() else f"{path.parent}/"
+    hint = suggest(path.name, beside, folder, likeness=0.8)
+    if hint:
+        return hint
+    around = path.parent if path.parent == Path() else path.parent.parent
+    found = sorted(f"{each}/{path.name}" for each in around.glob("*/") if isfile(each / path.name))
+    return suggest(str(path), found, likeness=0)
 
 
 def _assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, override: str) -> None:

@@ -143,7 +143,9 @@ def test_a_real_signal_leaves_a_valid_directory(tmp_path: Path, stop: signal.Sig
     assert started == "busy\n", errors
     assert child.returncode == 130
     assert "Traceback" not in errors
-    assert "plexus: interrupted at " in errors.splitlines()[-1]
+    assert "plexus: stopping after this simulated minute; once more stops at once\n" in errors
+    assert errors.splitlines()[-1].startswith("plexus: interrupted at ")
+    assert errors.splitlines()[-1].endswith("; go on with: plexus run --resume here")
     run = load_run(tmp_path / "here")
     assert run.result is not None
     assert run.result.interrupted

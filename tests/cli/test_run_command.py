@@ -93,6 +93,12 @@ def test_a_run_of_another_spec_is_replaced_only_by_force(plexus: Plexus) -> None
     ("arguments", "line"),
     [
         (["nope.toml"], "nope.toml: no such file"),
+        (
+            ["exp/small.toml"],
+            "exp/small.toml: no such file (did you mean 'experiments/small.toml'?)",
+        ),
+        (["small.toml"], "small.toml: no such file (did you mean 'experiments/small.toml'?)"),
+        (["--resume", "runs/nosuch"], "runs/nosuch: is not a run directory"),
         ([SMALL, "--set", "nodez=3"], "--set nodez=3: unknown key (did you mean 'nodes'?)"),
         ([SMALL, "--set", "hours=-1"], "--set hours=-1: expected a number > 0.0, got -1"),
         ([SMALL, "--seed", "-1"], "--seed -1: expected an integer >= 0, got -1"),
@@ -123,7 +129,8 @@ def test_ctrl_c_keeps_what_there_is_and_says_how_far_it_came(
     outcome = plexus("run", SMALL, "--out", "here", "--json")
     assert outcome.status == 130
     assert outcome.err.splitlines()[-1] == (
-        "plexus: interrupted at 0.8 of 2 simulated hours, round 4; what there is, is in here"
+        "plexus: interrupted at 0.8 of 2 simulated hours, round 4; what there is, is in here;"
+        " go on with: plexus run --resume here"
     )
     assert json.loads(outcome.out)["interrupted"] is True
     run = load_run("here")

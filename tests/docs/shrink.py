@@ -10,7 +10,6 @@ TINY = [
         r"plexus run (experiments/quickstart|examples/[\w-]+|wine/session|mytask/session)\.toml",
         r"plexus run \1.toml --set hours=0.1 --set nodes=12",
     ),
-    (r"--out runs/quickstart", "--out runs/quickstart --checkpoint-every 0"),  # to be resumed
     (r"for seed in 1 2( 3)?;", "for seed in 1;"),
     (r"--set nodes=500", "--set nodes=20"),
     (

@@ -21,6 +21,7 @@ def raises(nodes, seed): raise KeyError("lost")
 def silent(nodes, seed): raise RuntimeError
 def clear(nodes, seed): raise PlexusError("the sensor file is missing")
 def wrong(nodes, seed): return 7
+def picky(nodes, seed, *, rows, hidden=8): return create_task("digits", nodes, seed, hidden=hidden)
 def fewer(nodes, seed): return create_task("digits", 2, seed)
 """
 
@@ -41,6 +42,22 @@ def test_a_factory_gets_nodes_seed_and_parameters(module: tuple[str, Path]) -> N
     task = build(module, "good", hidden=8)
     assert (task.nodes, task.seed) == (5, 1)
     assert sum(p.numel() for p in task.initial_model().parameters()) == 64 * 8 + 8 + 80 + 10
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"rows": 3, "hiden": 8}, r"^task\.hiden: .*:picky takes rows, hidden \(did you mean 'hidden'\?\)$"),
+        ({"rows": 3, "colour": 8}, r"^task\.colour: .*:picky takes rows, hidden$"),
+        ({"hidden": 8}, r"^task\.rows: missing; .*:picky has no default for it$"),
+    ],
+)  # fmt: skip
+def test_a_key_that_a_factory_does_not_take_is_named(
+    module: tuple[str, Path], parameters: dict[str, object], message: str
+) -> None:
+    with pytest.raises(PlexusError, match=message):
+        build(module, "picky", **parameters)
+    assert build(module, "picky", rows=3).nodes == 5
 
 
 @pytest.mark.parametrize(

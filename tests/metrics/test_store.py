@@ -123,6 +123,15 @@ def test_a_run_that_recorded_nothing_makes_room(tmp_path: Path) -> None:
     finished(tmp_path / "run")
 
 
+def test_a_run_that_fails_before_it_recorded_anything_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    for path in (tmp_path / "run", tmp_path / "made"):
+        with pytest.raises(PlexusError), RunDirectory(path, SPEC, "abc"):
+            raise PlexusError("task.hiden: unknown key")
+    assert [each.name for each in tmp_path.iterdir()] == ["made"]
+    assert list((tmp_path / "made").iterdir()) == []
+
+
 def test_a_run_of_another_spec_is_refused_unless_forced(tmp_path: Path) -> None:
     finished(tmp_path)
     (tmp_path / FIGURE).write_bytes(b"png")

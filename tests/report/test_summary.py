@@ -18,7 +18,7 @@ def printed(outcome: Result | ProtocolBench) -> list[str]:
     else:
         print_summary("small: plexus on digits", outcome, console)
     assert isinstance(console.file, io.StringIO)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    return console.file.getvalue().splitlines()
 
 
 def test_a_run_in_words() -> None:

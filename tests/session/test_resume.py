@@ -9,14 +9,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from plexus.checkpoint import read_checkpoint
+from plexus.metrics.result import Result
 from plexus.metrics.store import load_run
 from plexus.metrics.tables import TABLES
+from plexus.progress import Progress
+from plexus.session import Machinery, simulate
+from plexus.spec import parse_spec
+from plexus.stopping import stoppable
 
 SPEC = """
 name = "resumed"
@@ -30,6 +37,8 @@ name = "digits"
 [evaluation]
 every_rounds = 3
 """
+TINY = parse_spec(SPEC, "tiny.toml", ("nodes=12", "hours=0.3"))
+INLINE = Machinery(engine="inline")
 
 
 def command(*arguments: str) -> list[str]:
@@ -112,10 +121,87 @@ def test_a_damaged_checkpoint_is_one_clear_line(spec: Path, tmp_path: Path) -> N
     assert done.stderr.strip().splitlines()[-1].startswith(f"plexus: {graph} cannot be read")
 
 
-def test_without_a_checkpoint_there_is_nothing_to_resume(tmp_path: Path) -> None:
+def interrupted(out: Path, at_s: float, *, times: int = 1, resume: bool = False) -> Result | None:
+    """Stop a run as the command line does, by signals within a step; None if it came to no result."""
+    left = [signal.SIGINT] * times
+
+    def listen(table: str, row: Mapping[str, Any]) -> None:
+        while left and table == "rounds" and row["simulated_s"] >= at_s:
+            signal.raise_signal(left.pop())
+
+    with stoppable(Progress("", 1)) as observe:
+        try:
+            return simulate(TINY, Path(), out, observe, INLINE, resume=resume, listen=listen)
+        except KeyboardInterrupt:
+            return None
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    out = tmp_path_factory.mktemp("whole") / "run"
+    return simulate(TINY, Path(), out, Progress("", 1), INLINE)
+
+
+def goes_on(out: Path, whole: Result) -> None:
+    """A run that is resumed ends as if it had been left alone, and leaves nothing to resume."""
+    resumed = simulate(TINY, Path(), out, Progress("", 1), INLINE, resume=True)
+    for key in ("digest", "weights_hash", "rounds", "metric", "messages"):
+        assert getattr(resumed, key) == getattr(whole, key), key
+    assert resumed.trainings.computed == whole.trainings.computed
+    assert not resumed.interrupted
+    assert list(out.glob("checkpoint*")) == []
+
+
+def test_a_run_stopped_before_its_first_checkpoint_goes_on(tmp_path: Path, whole: Result) -> None:
+    out = tmp_path / "run"
+    cut = interrupted(out, 600.0)
+    assert cut is not None and cut.interrupted
+    assert 600 < cut.simulated_s < 900 and cut.simulated_s % 60 == 0
+    checkpoint = read_checkpoint(out)
+    assert checkpoint is not None and checkpoint.simulated_s == cut.simulated_s
+    goes_on(out, whole)
+
+
+def test_stopped_while_it_catches_up_with_its_checkpoint_a_run_keeps_it(
+    tmp_path: Path, whole: Result
+) -> None:
+    out = tmp_path / "run"
+    interrupted(out, 600.0)
+    before = read_checkpoint(out)
+    assert interrupted(out, 200.0, resume=True) is None
+    assert read_checkpoint(out) == before
+    goes_on(out, whole)
+
+
+def test_asked_twice_a_run_stops_within_a_step_and_goes_on_from_its_beginning(
+    tmp_path: Path, whole: Result
+) -> None:
+    out = tmp_path / "run"
+    cut = interrupted(out, 600.0, times=2)
+    assert cut is not None and cut.interrupted and cut.simulated_s % 60 != 0
+    assert read_checkpoint(out) is None
+    goes_on(out, whole)
+
+
+def test_a_finished_run_has_nothing_to_go_on_with(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = simulate(TINY, Path(), out, Progress("", 1), INLINE)
     done = subprocess.run(
-        command("--resume", str(tmp_path)), capture_output=True, text=True, check=False
+        command("--resume", str(out), "--json"), capture_output=True, text=True, check=False
     )
+    assert (done.returncode, done.stderr) == (0, f"plexus: {out}: the run is finished\n")
+    assert json.loads(done.stdout)["weights_hash"] == result.weights_hash
+
+
+def test_what_is_no_run_directory_is_one_line_with_a_near_name(tmp_path: Path) -> None:
+    (tmp_path / "quickstart").mkdir()
+    (tmp_path / "quickstart" / "versions.json").write_text("{}")
+    done = subprocess.run(
+        command("--resume", str(tmp_path / "quikstart")),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert str(tmp_path) in done.stderr
+    assert done.stderr == (
+        f"plexus: {tmp_path}/quikstart: is not a run directory"
+        f" (did you mean '{tmp_path}/quickstart'?)\n"
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sized
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,6 +45,7 @@ def examples_from(dataset: Dataset[Any], first_id: int = 0) -> Examples:
 def build_own(spec: OwnTaskSpec, nodes: int, seed: int, base_dir: Path) -> Task:
     """Import the factory, from `base_dir` first, and call it with nodes, seed and parameters."""
     factory = _load(spec.name, base_dir)
+    _check_keys(factory, spec)
     try:
         task = factory(nodes=nodes, seed=seed, **spec.parameters)
     except PlexusError:
@@ -55,6 +58,30 @@ def build_own(spec: OwnTaskSpec, nodes: int, seed: int, base_dir: Path) -> Task:
     if task.nodes != nodes:
         raise PlexusError(f"task {spec.name} has data for {task.nodes} nodes, not for {nodes}")
     return task
+
+
+def _check_keys(factory: Callable[..., Any], spec: OwnTaskSpec) -> None:
+    """See that the factory takes the keys of the `[task]` table, and has all that it needs."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return  # it does not say what it takes
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    own = {
+        name: each
+        for name, each in parameters.items()
+        if each.kind in kinds and name not in ("nodes", "seed")
+    }
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    for key in spec.parameters:
+        if key not in own and not takes_any:
+            near = get_close_matches(key, own, n=1)
+            hint = f" (did you mean '{near[0]}'?)" if near else ""
+            takes = ", ".join(own) or "no keys"
+            raise PlexusError(f"task.{key}: {spec.name} takes {takes}{hint}")
+    for name, each in own.items():
+        if each.default is inspect.Parameter.empty and name not in spec.parameters:
+            raise PlexusError(f"task.{name}: missing; {spec.name} has no default for it")
 
 
 def _load(name: str, base_dir: Path) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -60,7 +61,9 @@ class RunDirectory:
         A run that is resumed writes its tables anew. `base_dir` is what paths in the spec start from.
         """
         self.path = path
+        self._is_resumed = resume
         with named(path):
+            self._is_made = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
             self._lock = lock_directory(path)
         if resume:
@@ -79,9 +82,11 @@ class RunDirectory:
         self.recorder = Recorder(path)
 
     def finish(self, result: Result) -> None:
-        """Write the outcome."""
+        """Write the outcome. A run that came to its end has no more use for checkpoints."""
         self.recorder.flush()
         write_json(self.path / RESULT, result)
+        if not result.interrupted:
+            remove_checkpoints(self.path)
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -92,11 +97,19 @@ class RunDirectory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Keep what was recorded, however the run ended."""
+        """Keep what was recorded, however the run ended; a run that failed to begin leaves nothing."""
         try:
             self.recorder.flush()
+            if kind is not None and not self._is_resumed and not _has_results(self.path):
+                self._discard()
         finally:
             os.close(self._lock)
+
+    def _discard(self) -> None:
+        _delete_run(self.path)
+        if self._is_made:
+            with suppress(OSError):  # somebody else's file is in it
+                self.path.rmdir()
 
 
 def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
@@ -250,7 +263,7 @@ def load_run(path: Path | str) -> Run:
             path=path,
             spec=_spec(path / SPEC),
             versions=msgspec.json.decode((path / VERSIONS).read_bytes()),
-            result=_result(path / RESULT),
+            result=result_of(path),
             tables={
                 name: read(path / f"{name}.csv")
                 for name, table in TABLES.items()
@@ -266,7 +279,9 @@ def _spec(path: Path) -> dict[str, Any]:
         raise PlexusError(f"{path}: {error}") from None
 
 
-def _result(path: Path) -> Result | None:
+def result_of(path: Path) -> Result | None:
+    """The outcome of the run in this directory; None where it did not come to one."""
+    path = path / RESULT
     if not path.exists():
         return None
     try:

@@ -17,12 +17,23 @@ if TYPE_CHECKING:
 def print_summary(title: str, result: Result, console: Console) -> None:
     """Rounds, quality, cost, traffic, fingerprints, and where the files are."""
     console.print(f"\n[bold]{title}[/]")
-    console.print(_facts(_run_facts(result)))
+    _print(_facts(_run_facts(result)), console)
     if result.messages:
         console.print()
-        console.print(_traffic(result.messages))
+        _print(_traffic(result.messages), console)
     console.print()
-    console.print(_facts(_where(result)))
+    _print(_facts(_where(result)), console)
+
+
+def _print(table: Table, console: Console) -> None:
+    """Where lines are kept, in a file or a pipe, without the spaces that fill a column up."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        console.out(line.rstrip(), highlight=False)
 
 
 def _run_facts(result: Result) -> list[tuple[str, str]]:
@@ -99,7 +110,7 @@ def print_bench(bench: ProtocolBench, console: Console) -> None:
     sent = sum(traffic.count for traffic in bench.messages.values())
     toggles = f"{bench.joins_and_leaves_per_hour:.0f} joins and leaves an hour"
     console.print(f"\n[bold]{title}[/]")
-    console.print(
+    _print(
         _facts(
             [
                 ("cpu", f"[bold]{bench.cpu_s_per_simulated_hour:.3g} s[/] per simulated hour"),
@@ -111,7 +122,8 @@ def print_bench(bench: ProtocolBench, console: Console) -> None:
                 ("set-up", f"{bench.setup_cpu_s:.2f} s of cpu, not counted"),
                 ("digest", bench.digest),
             ]
-        )
+        ),
+        console,
     )
     console.print()
-    console.print(_traffic(bench.messages))
+    _print(_traffic(bench.messages), console)

@@ -60,7 +60,7 @@ def main(parent: Connection) -> None:
     """Work until the parent has no more, or is gone."""
     # Ctrl-C reaches all processes of a terminal at once; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # between two runs
     try:
         while True:
             job: Job | None = parent.recv()
@@ -74,17 +74,19 @@ def main(parent: Connection) -> None:
 def _carry_out(job: Job, parent: Connection) -> Word:
     from plexus.session import Machinery, simulate
     from plexus.spec import parse_spec
+    from plexus.stopping import stoppable
 
     options: dict[str, Any] = {"workers": 1, "device": job.device}
     try:
-        result = simulate(
-            parse_spec(job.spec_toml, job.out),
-            Path(job.base_dir),
-            Path(job.out),
-            Reporter(parent),
-            Machinery(**options),
-            resume=job.resume,
-        )
+        with stoppable(Reporter(parent), [signal.SIGTERM]) as watched:
+            result = simulate(
+                parse_spec(job.spec_toml, job.out),
+                Path(job.base_dir),
+                Path(job.out),
+                watched,
+                Machinery(**options),
+                resume=job.resume,
+            )
     except (PlexusError, MemoryError, RuntimeError) as error:
         return Word("failed", text=f"{type(error).__name__}: {error}")
     return Word("stopped" if result.interrupted else "done", result.simulated_s)
