@@ -14,7 +14,7 @@ from plexus.report.arms import group
 from plexus.report.comparison import Judge, table_of
 from plexus.report.comparison import compare as compare_arms
 from plexus.report.finding import find_runs
-from plexus.report.standard import by_setting, standard_sections, title_of
+from plexus.report.standard import by_setting, standard_sections, titles
 
 _RUNS = click.argument(
     "paths", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path)
@@ -75,7 +75,10 @@ def compare(paths: tuple[Path, ...], target: float | None, judge: Judge, as_json
     averaged; those of different tasks, sizes or traces are compared separately.
     """
     groups = by_setting(group(_load(paths)))
-    found = [(title_of(arms), compare_arms(arms, target, judge)) for arms in groups]
+    found = [
+        (title, compare_arms(arms, target, judge))
+        for title, arms in zip(titles(groups), groups, strict=True)
+    ]
     if as_json:
         document = [{"setting": title, "comparison": each} for title, each in found]
         click.echo(msgspec.json.encode(document))
