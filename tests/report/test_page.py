@@ -183,6 +183,14 @@ def test_a_task_of_ones_own_is_named_by_its_package(name: str, shown: str) -> No
     assert naming.task(name) == shown
 
 
+def test_titles_begin_with_a_capital_but_not_symbols(tmp_path: Path) -> None:
+    figure = plots.curves(group([arm_run()]))
+    pictures = [Picture("a", "over time", "", figure), Picture("b", "n = 10, small", "", figure)]
+    write_report(tmp_path / "x.html", "X", [Section("one", "One", "", pictures)], [arm_run()], None)
+    found = re.findall(r'<h3 id="[ab]-title">(.*?)</h3>', (tmp_path / "x.html").read_text())
+    assert found == ["Over time", "n = 10, small"]
+
+
 def test_what_the_paper_reports_stands_beside_ours(tmp_path: Path) -> None:
     figure = plots.curves(group([arm_run()]))
     picture = Picture("mine", "Mine", "Caption.", figure, paper="75.8 % after `12.9` h")
