@@ -46,6 +46,11 @@ class Evaluation(ABC):
         self._best: Metrics | None = None
 
     @property
+    def measures_nodes(self) -> bool:
+        """Whether it measures models of nodes, each for itself."""
+        return False
+
+    @property
     def next_s(self) -> float:
         """When it wants to look at models next, whatever happens until then."""
         return math.inf
@@ -70,7 +75,9 @@ class Evaluation(ABC):
         """How good models became."""
         measure = self._task.measure
         best = self._best.value if self._best else None
-        return Metric(measure.name, best, self.newest, measure.higher_is_better)
+        return Metric(
+            measure.name, best, self.newest, measure.higher_is_better, self.measures_nodes
+        )
 
     def _keep_best(self, found: Sequence[Metrics]) -> None:
         for metrics in found:
@@ -129,6 +136,10 @@ class NodeModelsEvaluation(Evaluation):
         self._looks = 0
         self._looked_s = 0.0
         self._measured: list[Expression] = [self._models.initial()]
+
+    @property
+    def measures_nodes(self) -> bool:
+        return not self._task.average_only
 
     @property
     def next_s(self) -> float:

@@ -82,6 +82,7 @@ def test_models_of_nodes_are_measured_each_and_told_by_mean_spread_and_best(tmp_
         assert rows["round"][at] >= max(each["round"][now])
     metric = outcome(found).metric
     assert (metric.best, metric.final) == (each["accuracy"].max(), rows["accuracy"][-1])
+    assert metric.of_nodes
     assert len(set(each["accuracy"].tolist())) > 8, "nodes have models of their own"
 
 

@@ -51,6 +51,7 @@ def test_json_is_one_object_and_all_that_stdout_gets(plexus: Plexus) -> None:
         "best": 0.97,
         "final": 0.964,
         "higher_is_better": True,
+        "of_nodes": False,
     }
     assert printed["messages"]["ping"] == {"count": 300, "bytes": 5000}
     assert "97.0 % at best" in outcome.err

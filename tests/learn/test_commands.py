@@ -15,6 +15,7 @@ from plexus.errors import PlexusError
 from plexus.learn.commands import bench_training, new
 from plexus.learn.engines import choose
 from plexus.learn.tasks import OwnTaskSpec, build_task, parse_task
+from plexus.spec import load_spec
 
 
 def make(name: str, into: Path) -> Path:
@@ -43,6 +44,11 @@ def test_its_session_names_its_task(tmp_path: Path) -> None:
     assert (task.name, task.nodes) == ("mills", 30)
     assert len(task.train) + len(task.test) == 600
     assert choose(task, device="cpu").name == "stacked"
+
+
+def test_in_its_session_baselines_are_looked_at_many_times(tmp_path: Path) -> None:
+    spec = load_spec(make("kilns", tmp_path) / "session.toml")
+    assert spec.hours / spec.evaluation.every_hours >= 20
 
 
 @pytest.mark.parametrize("name", ["My-Task", "1st", "class", "a b", "../up"])

@@ -75,6 +75,23 @@ def test_a_run_given_twice_counts_once(runs: Path, plexus: Any) -> None:
     assert json.loads(out)[0]["comparison"]["arms"][0]["seeds"] == [1]
 
 
+def test_in_a_folder_only_the_newest_of_runs_done_again_counts(runs: Path, plexus: Any) -> None:
+    gossip, earlier = runs / "gossip", runs / "gossip.1"
+    save(earlier, result(digest="other"), "gossip", [0.1, 0.2, 0.3, 0.9])
+    save(runs / "killed.1", None, "plexus", [0.7], 7)  # named so by somebody: of another spec
+    versions = (gossip / "versions.json").read_text()
+    write_text(earlier / "versions.json", versions)
+    status, out, err = plexus("compare", str(runs), "--json")
+    labels = [arm["label"] for arm in json.loads(out)[0]["comparison"]["arms"]]
+    assert (status, len(labels), "Plexus, seed 7, unfinished (1.0 h)" in labels) == (0, 4, True)
+    assert json.loads(out)[0]["comparison"]["target"] == 0.6
+    which = f"such as {earlier}"
+    assert err == f"plexus: left out 1 earlier run that was done again since, {which}\n"
+    status, _, err = plexus("compare", str(runs), str(earlier))
+    assert (status, "gossip.1: same spec and seed as" in err) == (2, True)
+    assert "left out" not in err
+
+
 @pytest.mark.slow
 def test_report_writes_the_page_where_it_is_wanted(runs: Path, plexus: Any) -> None:
     out = runs / "pages" / "mine.html"

@@ -161,3 +161,22 @@ def test_a_mean_and_its_spread_have_the_same_decimals() -> None:
     assert over_seeds([0.0, 0.0], number).text == "0 ± 0"
     assert over_seeds([2.5], number) == Quantity("2.50", 2.5)
     assert over_seeds([], number) == Quantity("–", None)
+
+
+def test_where_an_arm_was_seldom_evaluated_its_costs_are_called_coarse() -> None:
+    nodes = {"evaluations": {**arm_run("gossip", [0.5]).tables["evaluations"], "nodes": [100]}}
+    arms = group(
+        [
+            arm_run(values=GOSSIP),
+            arm_run("gossip", [0.5], tables=nodes),
+            arm_run("fedavg", OURS),
+            arm_run("dpsgd", [0.1], finished=False),
+        ]
+    )
+    note = summary_table(arms).note
+    assert (
+        "Gossip Learning was evaluated only once: its costs are coarse; see evaluation.every_h"
+        in note
+    )
+    assert "FedAvg was evaluated only 3 times: its costs are coarse; see evaluation.every_r" in note
+    assert note.count("coarse") == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.report import plots
+from plexus.report import naming, plots
 from plexus.report.arms import group
 from plexus.report.document import Picture, Quantity, Section, Table
 from plexus.report.files import as_csv, as_latex
@@ -145,6 +145,50 @@ def test_settings_that_cannot_be_compared_have_sections_of_their_own() -> None:
     assert sorted(labels) == ["Gossip Learning", "Plexus", "Plexus"]
     titles = [section.title for section in standard_sections(group([digits, cifar]))]
     assert titles == ["CIFAR-10, 100 nodes, churn", "Digits, 100 nodes, churn"]
+
+
+def test_settings_of_one_title_are_told_apart_by_their_keys_and_those_with_baselines_come_first() -> (
+    None
+):
+    def of(**task: object) -> dict[str, object]:
+        return {"name": "loans.task:build", "learning_rate": 0.1, **task}
+
+    runs = [
+        arm_run(task=of()),
+        arm_run(task=of(hidden=64, rows_per_node=7)),
+        arm_run(task={"name": "digits", "partition": "iid"}),
+        arm_run(task={"name": "digits", "partition": "dirichlet"}),
+        arm_run("gossip", task={"name": "digits", "partition": "dirichlet"}),
+        arm_run(task={"name": "cifar10", "partition": "shards"}),
+    ]
+    assert [section.title for section in standard_sections(group(runs))] == [
+        "Digits, 100 nodes, churn, partition = dirichlet",
+        "CIFAR-10, 100 nodes, churn",
+        "Digits, 100 nodes, churn, partition = iid",
+        "Loans, 100 nodes, churn, hidden = 64, rows_per_node = 7",
+        "Loans, 100 nodes, churn, hidden = default, rows_per_node = default",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("cifar10", "CIFAR-10"),
+        ("loans.task:build", "loans"),
+        ("loans.task:wide", "loans:wide"),
+        ("credit.loans:build", "credit.loans"),
+    ],
+)
+def test_a_task_of_ones_own_is_named_by_its_package(name: str, shown: str) -> None:
+    assert naming.task(name) == shown
+
+
+def test_titles_begin_with_a_capital_but_not_symbols(tmp_path: Path) -> None:
+    figure = plots.curves(group([arm_run()]))
+    pictures = [Picture("a", "over time", "", figure), Picture("b", "n = 10, small", "", figure)]
+    write_report(tmp_path / "x.html", "X", [Section("one", "One", "", pictures)], [arm_run()], None)
+    found = re.findall(r'<h3 id="[ab]-title">(.*?)</h3>', (tmp_path / "x.html").read_text())
+    assert found == ["Over time", "n = 10, small"]
 
 
 def test_what_the_paper_reports_stands_beside_ours(tmp_path: Path) -> None:

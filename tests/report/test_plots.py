@@ -75,6 +75,14 @@ def test_curves_over_time_bytes_and_training(x: Any, label: str, last: float) ->
     assert plots.curves(arms, x, log=True).axes[0].get_xscale() == "log"
 
 
+def test_a_curve_of_one_point_is_seen_above_the_others() -> None:
+    figure = plots.curves(group([arm_run(values=[0.1] * 20), arm_run("gossip", [0.1])]))
+    ours, alone = figure.axes[0].lines[:2]
+    assert ours.get_marker() == "None"
+    assert (alone.get_marker(), alone.get_markersize()) == ("s", 8)
+    assert alone.get_zorder() > ours.get_zorder()
+
+
 def test_colours_stay_with_the_protocol_and_dashes_mean_no_churn() -> None:
     still = {"availability": "none"}
     runs = [arm_run(), arm_run("gossip"), arm_run(traces=still), arm_run("gossip", traces=still)]

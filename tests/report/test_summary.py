@@ -43,6 +43,12 @@ def test_a_run_in_words() -> None:
     ]
 
 
+def test_where_every_node_has_a_model_it_is_said_whose_is_meant() -> None:
+    quality = Metric("accuracy", best=0.961, final=0.94, higher_is_better=True, of_nodes=True)
+    line = "  accuracy     best node 96.1 % at best, mean over nodes 94.0 % at the end"
+    assert line in printed(result(metric=quality))
+
+
 def test_an_interrupted_run_without_evaluations_or_messages() -> None:
     never = Metric("mse", best=None, final=None, higher_is_better=False)
     silent = result(metric=never, interrupted=True, messages={"ping": Traffic(0, 0)})

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from plexus.errors import PlexusError
 from plexus.spec import load_spec
+from plexus.studies.commands import reproduce
 from plexus.studies.plan import make_plan
 from plexus.studies.reproducing import load_studies
 from plexus.studies.study import SIZES, STUDIES, load_study, parse_study
@@ -36,6 +38,16 @@ def test_runs_are_named_by_what_they_are_and_shared(tmp_path: Path) -> None:
     assert first[1].out == second[0].out
     spec = load_spec(folder / "base.toml", ["name=digits-plexus", "seed=2"])
     assert first[1].out == tmp_path / "out" / "runs" / f"digits-plexus-{spec.digest()}"
+
+
+def test_a_plan_says_that_runs_are_shared_only_where_they_are(tmp_path: Path) -> None:
+    def last_line(*studies: str) -> str:
+        options = ["--size", "tiny", "--task", "digits", "--plan", "--out", str(tmp_path)]
+        found = CliRunner().invoke(reproduce, [*studies, *options], catch_exceptions=False)
+        return found.output.splitlines()[-1]
+
+    assert last_line("fig3").endswith(f" runs in {tmp_path / 'runs'}")
+    assert last_line("fig3", "table2").endswith("runs, some in more than one study")
 
 
 @pytest.mark.parametrize("size", SIZES)

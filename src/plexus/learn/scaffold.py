@@ -95,7 +95,8 @@ learning_rate = 0.1           # passed on to the factory
 availability = "none"         # everybody is always online
 
 [evaluation]
-every_rounds = 5
+every_rounds = 5              # the global model; of baselines, whose nodes have models of their own:
+every_hours = 0.1
 """
 
 TEST = '''\

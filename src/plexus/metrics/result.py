@@ -15,6 +15,8 @@ class Metric(Struct, frozen=True):
     best: float | None
     final: float | None
     higher_is_better: bool
+    of_nodes: bool = False
+    """Whether it is that: `best` the best node's, `final` the mean over nodes."""
 
 
 class Traffic(Struct, frozen=True):

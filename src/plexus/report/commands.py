@@ -9,11 +9,12 @@ import click
 import msgspec
 
 from plexus.errors import PlexusError
+from plexus.metrics.store import Run, load_run
 from plexus.report.arms import group
 from plexus.report.comparison import Judge, table_of
 from plexus.report.comparison import compare as compare_arms
-from plexus.report.finding import load_runs
-from plexus.report.standard import by_setting, standard_sections, title_of
+from plexus.report.finding import find_runs
+from plexus.report.standard import by_setting, standard_sections, titles
 
 _RUNS = click.argument(
     "paths", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path)
@@ -49,7 +50,7 @@ def report(paths: tuple[Path, ...], out: Path, title: str, target: float | None)
 
     if out.suffix != ".html":
         raise PlexusError(f"{out}: a report is a page, and its name ends in .html")
-    runs = load_runs(paths)
+    runs = _load(paths)
     options = [] if target is None else ["--target", f"{target:g}"]
     command = shlex.join(["plexus", "report", *map(str, paths), *options, "-o", str(out)])
     write_report(out, title, standard_sections(group(runs), target), runs, command)
@@ -73,8 +74,11 @@ def compare(paths: tuple[Path, ...], target: float | None, judge: Judge, as_json
     RUN is a run directory, or a folder that contains some. Runs that differ only in their seed are
     averaged; those of different tasks, sizes or traces are compared separately.
     """
-    groups = by_setting(group(load_runs(paths)))
-    found = [(title_of(arms), compare_arms(arms, target, judge)) for arms in groups]
+    groups = by_setting(group(_load(paths)))
+    found = [
+        (title, compare_arms(arms, target, judge))
+        for title, arms in zip(titles(groups), groups, strict=True)
+    ]
     if as_json:
         document = [{"setting": title, "comparison": each} for title, each in found]
         click.echo(msgspec.json.encode(document))
@@ -86,3 +90,16 @@ def compare(paths: tuple[Path, ...], target: float | None, judge: Judge, as_json
     console = Console(highlight=False)
     for title, each in found:
         print_table(table_of(each, title=title), console)
+
+
+def _load(paths: tuple[Path, ...]) -> list[Run]:
+    """The runs, but for those that were done again since: that some are left out is said."""
+    found = find_runs(paths)
+    if found.earlier:
+        one = len(found.earlier) == 1
+        click.echo(
+            f"plexus: left out {len(found.earlier)} earlier {'run' if one else 'runs'} that"
+            f" {'was' if one else 'were'} done again since, such as {found.earlier[0]}",
+            err=True,
+        )
+    return [load_run(path) for path in found.runs]

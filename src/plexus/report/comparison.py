@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -25,6 +25,9 @@ rule for its Table II). A global model is judged as it is."""
 
 REFERENCES = frozenset({"fedavg"})
 """What needs a server is shown, but is no baseline of decentralized learning."""
+
+ENOUGH_EVALUATIONS = 5
+"""With fewer a cost, which is read at an evaluation, says little."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,10 @@ class Outcome:
     savings: Cost | None = None
     """How many times less than the best baseline, in each of the three, where both came to the target
     with every seed."""
+    evaluations: int = 0
+    """How often it was evaluated; of several seeds, the least."""
+    has_own_models: bool = False
+    """Whether every node has a model of its own."""
 
     @property
     def mean_cost(self) -> Cost | None:
@@ -182,7 +189,19 @@ def _note(comparison: Comparison) -> str:
         )
     if any(len(outcome.seeds) > 1 for outcome in comparison.arms):
         parts.append("Mean over seeds ± their standard deviation.")
-    return " ".join(parts)
+    return " ".join([*parts, *filter(None, map(_coarse, comparison.arms))])
+
+
+def _coarse(outcome: Outcome) -> str:
+    """A warning where costs depend more on when models were looked at than on how well they learned."""
+    times = outcome.evaluations
+    if not outcome.is_complete or not 0 < times < ENOUGH_EVALUATIONS:
+        return ""
+    often = {1: "once", 2: "twice"}.get(times, f"{times} times")
+    key = "every_hours" if outcome.has_own_models else "every_rounds"
+    return (
+        f"{outcome.label} was evaluated only {often}: its costs are coarse; see evaluation.{key}."
+    )
 
 
 def _bests(arm: Arm, metric: str, higher: bool, judge: Judge) -> tuple[float, ...]:
@@ -223,7 +242,17 @@ def _outcome(
     target: float | None,
 ) -> Outcome:
     costs = tuple(_cost(run, metric, higher, judge, target) for run in arm.runs)
-    return Outcome(arm.label, arm.is_ours, arm.is_complete, arm.seeds, best, costs)
+    tables = [run.tables["evaluations"] for run in arm.runs]
+    return Outcome(
+        arm.label,
+        arm.is_ours,
+        arm.is_complete,
+        arm.seeds,
+        best,
+        costs,
+        evaluations=min(len(values_of(run, metric, judge)) for run in arm.runs),
+        has_own_models=any("nodes" in table for table in tables),
+    )
 
 
 def _cost(run: Run, metric: str, higher: bool, judge: Judge, target: float | None) -> Cost | None:
@@ -250,9 +279,7 @@ def _with_savings(outcome: Outcome, against: Outcome | None) -> Outcome:
     ratios = [
         b / a if a else float("inf") for a, b in zip(_three(ours), _three(theirs), strict=True)
     ]
-    return Outcome(
-        outcome.label, True, True, outcome.seeds, outcome.best, outcome.costs, Cost(*ratios)
-    )
+    return replace(outcome, savings=Cost(*ratios))
 
 
 def _three(cost: Cost | None) -> tuple[float, ...]:

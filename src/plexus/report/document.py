@@ -86,6 +86,12 @@ class Section:
     tables: Sequence[Table] = field(default=())
 
 
+def heading(title: str) -> str:
+    """A title that begins with a capital, unless it begins with the symbol of a quantity, as `n = 1000`."""
+    word, _, rest = title.partition(" ")
+    return title if rest.startswith("=") or len(word) < 2 else title[0].upper() + title[1:]
+
+
 def text_of(cell: Cell) -> str:
     """A cell as people read it."""
     if isinstance(cell, Quantity):

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from plexus.metrics.files import named, write_text
-from plexus.report.document import Cell, Picture, Quantity, Table, text_of
+from plexus.report.document import Cell, Picture, Quantity, Table, heading, text_of
 from plexus.report.look import styled
 
 _LATEX = {
@@ -82,7 +82,7 @@ def as_latex(table: Table) -> str:
         [
             r"\begin{table}[t]",
             r"  \centering",
-            f"  \\caption{{{_latex(table.title)}. {_latex(table.note)}}}",
+            f"  \\caption{{{_latex(heading(table.title))}. {_latex(table.note)}}}",
             f"  \\label{{table:{table.id}}}",
             f"  \\begin{{tabular}}{{{kinds}}}",
             r"    \toprule",

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from plexus.errors import PlexusError
-from plexus.metrics.store import VERSIONS, Run, load_run
+from plexus.metrics.store import VERSIONS, Run, load_run, spec_digest_of
+
+_EARLIER = re.compile(r"(.+)\.[1-9][0-9]*")
+"""What `plexus run` calls a run that it made room for: see `metrics.store.claim`."""
+
+
+class Found(NamedTuple):
+    """Where runs are."""
+
+    runs: list[Path]
+    earlier: list[Path]
+    """Runs that were done again since: in a folder only the newest counts."""
 
 
 def load_runs(paths: Iterable[Path]) -> list[Run]:
-    """The runs at these paths, each once, in the order given; in a folder, by name."""
-    found: dict[Path, Path] = {}
+    """The runs at these paths, each once, in the order given; in a folder, the newest ones by name."""
+    return [load_run(path) for path in find_runs(paths).runs]
+
+
+def find_runs(paths: Iterable[Path]) -> Found:
+    """Where the runs at these paths are. What is named itself counts, whatever is beside it."""
+    runs: dict[Path, Path] = {}
+    earlier: dict[Path, Path] = {}
     for path in paths:
-        for each in _runs_in(path):
-            found.setdefault(each.resolve(), each)
-    return [load_run(path) for path in found.values()]
+        inside = _runs_in(path)
+        again = [] if inside == [path] else _done_again(inside)
+        earlier |= {each.resolve(): each for each in again}
+        for each in inside:
+            if each not in again:
+                runs.setdefault(each.resolve(), each)
+    return Found(list(runs.values()), [path for key, path in earlier.items() if key not in runs])
 
 
 def _runs_in(path: Path) -> list[Path]:
@@ -27,3 +50,15 @@ def _runs_in(path: Path) -> list[Path]:
     if not inside:
         raise PlexusError(f"{path}: neither a run directory nor a folder with some")
     return inside
+
+
+def _done_again(runs: Sequence[Path]) -> list[Path]:
+    """Those `X.1`, `X.2`, … beside which there is `X`, a run of the same spec."""
+    there = set(runs)
+    found = []
+    for run in runs:
+        name = _EARLIER.fullmatch(run.name)
+        newest = run.with_name(name[1]) if name else run
+        if newest != run and newest in there and spec_digest_of(newest) == spec_digest_of(run):
+            found.append(run)
+    return found

@@ -79,7 +79,7 @@ _RC: Any = {
     "xtick.minor.size": 0,
     "ytick.minor.size": 0,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 10,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "svg.fonttype": "none",
@@ -185,10 +185,10 @@ def legend(axes: Any, *, ncols: int | None = None, **options: Any) -> None:
     handles = options.pop("handles", handles)
     labels = [handle.get_label() for handle in handles]
     if handles:
-        ncols = ncols or (1 if sum(sorted(map(len, labels))[-2:]) > 56 else 2)
+        ncols = ncols or (1 if sum(sorted(map(len, labels))[-2:]) > 46 else 2)
         figure = axes.get_figure()
         width, height = figure.get_size_inches()
-        figure.set_size_inches(width, height + 0.17 * math.ceil(len(labels) / ncols))
+        figure.set_size_inches(width, height + 0.2 * math.ceil(len(labels) / ncols))
         axes.legend(
             handles=handles,
             loc="lower left",

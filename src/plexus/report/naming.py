@@ -50,8 +50,11 @@ def rank(name: str) -> int:
 
 
 def task(name: str) -> str:
-    """A task as its authors write it."""
-    return TASKS.get(name, name)
+    """A task as its authors write it; one's own, `loans.task:build`, by its package."""
+    module, _, factory = name.partition(":")
+    short = module.removesuffix(".task")
+    own = short if factory in ("", "build") else f"{short}:{factory}"
+    return TASKS.get(name, own)
 
 
 def availability(value: str) -> str:
@@ -108,6 +111,14 @@ def _varying(flat: Sequence[Mapping[str, Any]], *, inside_protocol: bool) -> lis
         and key.removeprefix("protocol.") not in _FOLLOWS_TOPOLOGY
         and key != "protocol.name"
         and len({repr(each.get(key)) for each in flat}) > 1
+    ]
+
+
+def apart(one: Mapping[str, Any], all: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What sets one flat setting apart from the others, as the keys of a spec say it: `hidden = 64`."""
+    return [
+        f"{key.removesuffix('.name').rpartition('.')[2]} = {value_words(one.get(key))}"
+        for key in _varying(all, inside_protocol=False)
     ]
 
 

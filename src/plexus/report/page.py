@@ -17,7 +17,7 @@ from plexus.metrics.files import named, write_text
 from plexus.metrics.store import Run
 from plexus.report import provenance, svg
 from plexus.report.arms import Arm, group
-from plexus.report.document import Cell, Picture, Section, Table, text_of
+from plexus.report.document import Cell, Picture, Section, Table, heading, text_of
 from plexus.report.files import is_numeric, write_picture, write_table
 
 _ID = re.compile(r"[a-z][a-z0-9-]*")
@@ -108,10 +108,12 @@ def _contents(sections: Sequence[Section]) -> str:
     for section in sections:
         things: tuple[Picture | Table, ...] = (*section.tables, *section.pictures)
         inner = "".join(
-            f'<li><a href="#{thing.id}">{escape(thing.title)}</a></li>' for thing in things
+            f'<li><a href="#{thing.id}">{escape(heading(thing.title))}</a></li>' for thing in things
         )
         nested = f"<ul>{inner}</ul>" if inner else ""
-        items.append(f'<li><a href="#{section.id}">{escape(section.title)}</a>{nested}</li>')
+        items.append(
+            f'<li><a href="#{section.id}">{escape(heading(section.title))}</a>{nested}</li>'
+        )
     return f"<ol>{''.join(items)}</ol>"
 
 
@@ -121,7 +123,7 @@ def _section(section: Section, folder: Path, ending: str = "") -> str:
     pictures = "\n".join(_picture(picture, folder) for picture in section.pictures)
     gallery = f'<div class="gallery">\n{pictures}\n</div>' if pictures else ""
     return f"""<section id="{section.id}">
-<h2>{escape(section.title)}</h2>
+<h2>{escape(heading(section.title))}</h2>
 {paragraphs}{tables}
 {gallery}
 {ending}
@@ -143,7 +145,7 @@ def _picture(picture: Picture, folder: Path) -> str:
         f'<p class="paper"><b>The paper:</b> {_prose(picture.paper)}</p>' if picture.paper else ""
     )
     return f"""<figure id="{picture.id}"{wide}>
-<h3 id="{picture.id}-title">{escape(picture.title)}</h3>
+<h3 id="{picture.id}-title">{escape(heading(picture.title))}</h3>
 <div class="drawing">{svg.inline(picture)}</div>
 <figcaption><p>{_prose(picture.caption)}</p>{paper}{links}</figcaption>
 </figure>"""
@@ -163,13 +165,13 @@ def _table(table: Table, folder: Path) -> str:
         for row in table.rows
     )
     note = f'<p class="note">{_prose(table.note)}</p>' if table.note else ""
-    title = f"<h3>{escape(table.title)}</h3>"
+    title = f"<h3>{escape(heading(table.title))}</h3>"
     opening, closing = (
         (f"<details><summary>{title}</summary>", "</details>") if table.folded else (title, "")
     )
     return f"""<div class="table" id="{table.id}">
 {opening}
-<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table>
+<div class="scroll" tabindex="0" role="region" aria-label="{escape(heading(table.title))}"><table>
 <thead><tr>{head}</tr></thead>
 <tbody>
 {rows}

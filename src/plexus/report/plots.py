@@ -60,7 +60,7 @@ def curves(
                 continue
             drawn.append(arm)
             stroke = strokes(arms)[arm.label]
-            few = len(found.x) < 12
+            few, alone = len(found.x) < 12, len(found.x) == 1
             axes.plot(
                 found.x,
                 found.mean,
@@ -68,9 +68,11 @@ def curves(
                 linestyle=stroke.line,
                 linewidth=1.8,
                 marker=stroke.marker if few else None,
-                markersize=4,
+                markersize=8 if alone else 4,
+                markeredgecolor=CARD if alone else stroke.colour,
+                clip_on=not alone,
                 label=arm.label,
-                zorder=4 if arm.is_ours else 3,
+                zorder=5 if alone else 4 if arm.is_ours else 3,
             )
             if len(arm.runs) > 1:
                 axes.fill_between(

@@ -119,14 +119,17 @@ def _repeat(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
             f"<pre><code>{escape(toml.dumps(spec))}</code></pre></details>"
         )
     lines.append("plexus report repeated -o repeated.html")
-    first = (
-        f"<p>This page was made by</p><pre><code>{escape(command)}</code></pre>" if command else ""
-    )
+    first = f"<p>This page was made by</p>{_shell([command])}" if command else ""
     return (
         f'<div id="repeat"><h3>Repeat it</h3>{first}'
         f"<p>Each run alone, in the folder of this page:{_relative_files(arms)}</p>"
-        f"<pre><code>{escape(chr(10).join(lines))}</code></pre>{''.join(blocks)}</div>"
+        f"{_shell(lines)}{''.join(blocks)}</div>"
     )
+
+
+def _shell(lines: Sequence[str]) -> str:
+    """Commands, each a block: where one is too long for its line, it is seen where the next begins."""
+    return f'<pre class="shell">{"".join(f"<code>{escape(line)}{chr(10)}</code>" for line in lines)}</pre>'
 
 
 def _relative_files(arms: Sequence[Arm]) -> str:

@@ -22,28 +22,47 @@ _BAND = "Lines are means over seeds, bands reach from the lowest seed to the hig
 
 
 def by_setting(arms: Sequence[Arm]) -> list[list[Arm]]:
-    """Arms that can be compared: the same task, nodes, traces and network.
+    """Arms that can be compared: the same task, nodes, traces and network. Ours beside baselines comes first.
 
     Each is named by what sets it apart from those beside it, not from those of other settings.
     """
     found: dict[str, list[Run]] = {}
     for arm in arms:
         found.setdefault(repr(_circumstances(arm)), []).extend(arm.runs)
-    return [group(runs) for runs in found.values()]
+    groups = [group(runs) for runs in found.values()]
+    return sorted(groups, key=lambda each: len({arm.is_ours for arm in each}) == 1)
 
 
 def standard_sections(arms: Sequence[Arm], target: float | None = None) -> list[Section]:
     """One section for each setting."""
     groups = by_setting(arms)
     return [
-        _section(setting, target, f"-{at}" if len(groups) > 1 else "")
-        for at, setting in enumerate(groups, start=1)
+        _section(title, setting, target, f"-{at}" if len(groups) > 1 else "")
+        for at, (title, setting) in enumerate(zip(titles(groups), groups, strict=True), start=1)
     ]
 
 
-def title_of(arms: Sequence[Arm]) -> str:
-    """The circumstances that arms of one setting share."""
-    spec = arms[0].spec
+def titles(groups: Sequence[Sequence[Arm]]) -> list[str]:
+    """For each setting the circumstances that its arms share.
+
+    Task, nodes and churn are always said; where these are the same, also the keys that differ.
+    """
+    short = [_short_title(arms[0]) for arms in groups]
+    flat = [naming.flatten(_circumstances(arms[0])) for arms in groups]
+    return [
+        ", ".join([title, *naming.apart(each, _alike(title, short, flat))])
+        for title, each in zip(short, flat, strict=True)
+    ]
+
+
+def _alike(
+    title: str, short: Sequence[str], flat: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    return [each for other, each in zip(short, flat, strict=True) if other == title]
+
+
+def _short_title(arm: Arm) -> str:
+    spec = arm.spec
     churn = naming.availability(spec.get("traces", {}).get("availability", "fedscale"))
     task = naming.task(spec["task"]["name"])
     return f"{task[0].upper()}{task[1:]}, {words.whole(spec['nodes'])} nodes, {churn}"
@@ -58,21 +77,21 @@ def _circumstances(arm: Arm) -> dict[str, Any]:
     }
 
 
-def _section(arms: Sequence[Arm], target: float | None, suffix: str) -> Section:
+def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str) -> Section:
     mean = compare(arms, target)
     tables = [table_of(mean, f"summary{suffix}", "Cost of reaching the target")]
     if _has_own_models(arms):
-        title = "The same, judged by the best node"
         best = compare(arms, target, judge="best")
-        tables.append(table_of(best, f"summary-best-node{suffix}", title))
+        again = "The same, judged by the best node"
+        tables.append(table_of(best, f"summary-best-node{suffix}", again))
     pictures = [
         *_curves(arms, mean, suffix),
         *_durations(arms, suffix),
         *_messages(arms, suffix),
         *_online(arms, suffix),
     ]
-    name = re.sub(r"[^a-z0-9]+", "-", title_of(arms).lower()).strip("-")
-    return Section(f"setting-{name}{suffix}", title_of(arms), _findings(mean), pictures, tables)
+    name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    return Section(f"setting-{name}{suffix}", title, _findings(mean), pictures, tables)
 
 
 def _findings(comparison: Comparison) -> str:

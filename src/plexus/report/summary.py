@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plexus.metrics import words
-from plexus.metrics.result import ProtocolBench, Result, RoundTuning, Traffic
+from plexus.metrics.result import Metric, ProtocolBench, Result, RoundTuning, Traffic
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,15 +38,13 @@ def _print(table: Table, console: Console) -> None:
 
 def _run_facts(result: Result) -> list[tuple[str, str]]:
     metric, trainings = result.metric, result.trainings
-    best, final = (words.metric(metric.name, value) for value in (metric.best, metric.final))
     spared = trainings.asked - trainings.computed
     cut = " (interrupted)" if result.interrupted else ""
-    quality = f"[bold]{best}[/] at best, [bold]{final}[/] at the end"
     return [
         ("simulated", f"{words.hours(result.simulated_s)} hours{cut}"),
         ("rounds", words.whole(result.rounds)),
         *_tuned(result.tuning),
-        *([] if metric.name == "none" else [(words.metric_name(metric.name), quality)]),
+        *([] if metric.name == "none" else [(words.metric_name(metric.name), _quality(metric))]),
         (
             "training",
             f"{words.hours(result.training_s)} device hours; {words.whole(trainings.asked)} trainings,"
@@ -55,6 +53,16 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
         ("sent", f"{words.size(result.sent_bytes)} by all nodes"),
         ("computed in", f"{result.wall_s:.1f} s ({result.cpu_s:.1f} s of processor time)"),
     ]
+
+
+def _quality(metric: Metric) -> str:
+    """At best and at the end; where every node has a model of its own, whose it was."""
+    best, final = (
+        f"[bold]{words.metric(metric.name, value)}[/]" for value in (metric.best, metric.final)
+    )
+    if metric.of_nodes:
+        return f"best node {best} at best, mean over nodes {final} at the end"
+    return f"{best} at best, {final} at the end"
 
 
 def _tuned(tuning: RoundTuning | None) -> list[tuple[str, str]]:

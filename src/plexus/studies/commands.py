@@ -86,4 +86,7 @@ def _list(studies: list, out: Path, tasks: tuple[str, ...]) -> None:  # type: ig
             click.echo(f"{state:<5}  {study} {arm}: {name_of(run)}  {run.out.name}")
     for task, why in plan.skipped.items():
         click.echo(f"skipped: {task}: {why}")
-    click.echo(f"{len(plan.all_runs)} runs in {out / 'runs'}, some in more than one study")
+    asked = sum(map(len, plan.runs.values()))
+    shared = len(studies) > 1 and asked > len(plan.all_runs)
+    more = ", some in more than one study" if shared else ""
+    click.echo(f"{len(plan.all_runs)} runs in {out / 'runs'}{more}")
