@@ -61,6 +61,8 @@ class Worker:
         task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed, Path(setup.folder))
         task, self._node = with_data(task, setup.data)
         self.samples = task.samples(self._node)
+        self.shared_out = len(np.unique(np.concatenate(task.parts)))
+        self.examples = len(task.train)
         self.measure = task.measure
         self._trainer = Trainer(replace(task, loss=self._checked(task.loss)), torch.device("cpu"))
 
@@ -174,7 +176,13 @@ def serve(sock: socket.socket) -> None:
         channel.send(sock, Stopped(0, str(error)))
         return
     measure = worker.measure
-    ready = Ready(measure.name, measure.higher_is_better, worker.samples)
+    ready = Ready(
+        measure.name,
+        measure.higher_is_better,
+        worker.samples,
+        worker.shared_out,
+        worker.examples,
+    )
     channel.send(sock, ready, worker.initial)
     worker.serve()
 

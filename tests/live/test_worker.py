@@ -71,7 +71,8 @@ def test_a_live_training_gives_the_weights_of_the_simulated_one() -> None:
     wanted = trainer.layout.tensors(trainer.train(trainer.initial, node=4, round=7))
     with worker("4") as sock:
         ready, initial = channel.receive(sock)
-        assert ready == Ready("accuracy", True, task.samples(4))
+        examples = len(task.train)
+        assert ready == Ready("accuracy", True, task.samples(4), examples, examples)
         channel.send(sock, TrainJob(1, 7), initial)
         finished, trained = channel.receive(sock)
         assert isinstance(finished, Finished)
@@ -107,7 +108,7 @@ def test_a_node_can_learn_from_its_own_file(tmp_path: Path) -> None:
     np.savez(own, inputs=np.ones((30, 64), np.float64), targets=np.zeros(30, np.int32))
     with worker(str(own)) as sock:
         ready, initial = channel.receive(sock)
-        assert ready == Ready("accuracy", True, 30)
+        assert ready == Ready("accuracy", True, 30, 30, 30)
         channel.send(sock, TrainJob(1, 1), initial)
         assert isinstance(channel.receive(sock)[0], Finished)
 

@@ -17,6 +17,7 @@ from plexus.errors import PlexusError
 
 if TYPE_CHECKING:
     from plexus.live.addresses import Address
+    from plexus.live.channel import Ready
     from plexus.live.session import Session
     from plexus.spec import ExperimentSpec
 
@@ -337,18 +338,24 @@ def fleet_run(spec_file: Path, overrides: tuple[str, ...], as_json: bool, **opti
     import msgspec
 
     from plexus.live.fleet import FleetConfig, run_fleet
-    from plexus.live.words import fleet_table
+    from plexus.live.words import fleet_table, next_steps, share_of_data
     from plexus.spec import load_spec
+
+    def tell(ready: Ready) -> None:
+        if ready.shared_out < ready.examples:
+            click.echo(share_of_data(config.nodes or spec.nodes, ready), err=True)
 
     spec = load_spec(spec_file, overrides)
     _plexus_parameters(spec_file, spec)
-    result = asyncio.run(run_fleet(spec, spec_file.parent, FleetConfig(**options)))
+    config = FleetConfig(**options)
+    result = asyncio.run(run_fleet(spec, spec_file.parent, config, tell))
     if as_json:
         click.echo(msgspec.json.encode(result))
     else:
         fleet_table(result)
     if result.failed:
         sys.exit(1)
+    click.echo(next_steps(result), err=True)
 
 
 @click.command("transport")
