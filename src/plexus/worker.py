@@ -25,7 +25,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from plexus.errors import PlexusError
+from plexus.errors import MissingModuleError, PlexusError
 from plexus.learn import models
 from plexus.learn.task import Examples, Task
 from plexus.learn.tasks import build_task
@@ -173,7 +173,7 @@ def serve(sock: socket.socket) -> None:
     try:
         worker = Worker(sock, setup)
     except PlexusError as error:
-        channel.send(sock, Stopped(0, str(error)))
+        channel.send(sock, Stopped(0, str(error), isinstance(error, MissingModuleError)))
         return
     measure = worker.measure
     ready = Ready(

@@ -80,6 +80,8 @@ class Stopped(Struct, frozen=True, tag=True):
 
     job: int
     reason: str
+    lacks_module: bool = False
+    """The task is the user's own and was not found."""
 
 
 ToWorker: TypeAlias = SetUp | TrainJob | EvaluateJob | Interrupt

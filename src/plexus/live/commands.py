@@ -88,6 +88,7 @@ def session_invite(directory: Path, public_key: str, days: float, out: Path | No
         click.echo(text, nl=False)
     else:
         write_text(out, text)
+        click.echo(f"the certificate, good for {days:g} days, is in {out}")
 
 
 @session.command("revoke")
@@ -282,6 +283,7 @@ def node_stop(home: Path) -> None:
 
     ask(home, "stop")
     wait_until_gone(home)
+    click.echo(f"the peer in {home} has left the session and ended")
 
 
 @click.command()
@@ -289,13 +291,16 @@ def node_stop(home: Path) -> None:
 @HOME
 def export(out: Path, home: Path) -> None:
     """Write the newest model that the peer in --home holds, whether it runs or not."""
-    from plexus.live.store import newest_model
+    from plexus.live.store import MODEL_SUFFIX, newest_model
+    from plexus.metrics.files import named
 
+    if out.suffix != MODEL_SUFFIX:
+        raise PlexusError(f"{out}: models are written as safetensors: use {out.stem}{MODEL_SUFFIX}")
+    if not out.parent.is_dir():
+        raise PlexusError(f"{out.parent}: no such folder")
     round, model_file = newest_model(home)
-    try:
+    with named(out):
         shutil.copyfile(model_file, out)
-    except OSError as error:
-        raise PlexusError(f"{error.filename}: {error.strerror}") from None
     click.echo(f"the model of round {round} is in {out}")
 
 
