@@ -151,7 +151,10 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     told = plexus("node", "status", "--home", "n1", cwd=place).stdout
     for words in ("of session two: online", "1 linked of 1 known", "sample of round", "accuracy"):
         assert words in told
-    assert re.search(r"waits for .+ since [\d.]+ s, at most [\d.]+ s more", told)
+    for alarm in ("progress of the session", "somebody knows this node"):
+        assert alarm not in told
+    timers = peers.until_round(1, 45)["timers"]
+    assert "progress of the session" in [each["what"] for each in timers]
     page = f"http://127.0.0.1:{peers.metrics_port}/metrics"
     with urllib.request.urlopen(page, timeout=10) as answer:
         metrics = dict(

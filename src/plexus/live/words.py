@@ -28,17 +28,16 @@ def describe(picture: dict[str, Any]) -> str:
         f" {picture['peers']['known']} known, bandwidth"
         f" {words.size(picture['bandwidth_bytes_per_s'])}/s",
     ]
-    if picture["sample"]:
-        sample = picture["sample"]
+    if sample := _fresh(picture, "sample"):
         lines.append(f"sample of round {sample['round']}: {', '.join(sample['nodes'])}")
-    if picture["aggregator"]:
-        lines.append(
-            f"aggregator of round {picture['aggregator']['round']}: {picture['aggregator']['node']}"
-        )
+    if aggregator := _fresh(picture, "aggregator"):
+        lines.append(f"aggregator of round {aggregator['round']}: {aggregator['node']}")
     if picture["training"]:
         training = picture["training"]
         lines.append(f"training for round {training['round']} since {training['since_s']} s")
     lines += [_wait(wait) for wait in picture["waiting_for"]]
+    if picture["phase"] == "online" and not picture["training"] and not picture["waiting_for"]:
+        lines.append("waits to be sampled")
     lines += [_transfer(transfer) for transfer in picture["transfers"]]
     metric = picture["metric"]
     if metric:
@@ -46,6 +45,13 @@ def describe(picture: dict[str, Any]) -> str:
         lines.append(f"{metric['name']} {value} after round {metric['round']}")
     lines.append(f"certificate good for {picture['certificate_days_left']} more days")
     return "\n".join(lines)
+
+
+def _fresh(picture: dict[str, Any], what: str) -> dict[str, Any] | None:
+    """What the node derived for this round or the one before; a node that is sampled seldom may know
+    only older ones."""
+    found: dict[str, Any] | None = picture[what]
+    return found if found and found["round"] >= picture["round"] - 1 else None
 
 
 def _wait(wait: dict[str, Any]) -> str:
