@@ -9,6 +9,10 @@ class MissingDataError(PlexusError):
     """A data set is not on this machine; the text says how to get it."""
 
 
+class MissingModuleError(PlexusError):
+    """A module of the user's own is not in the folder where it was looked for, nor installed."""
+
+
 class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctrl-C)
     """A command stopped early because it was told to; its text says how far it came."""
 

@@ -8,7 +8,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from plexus.errors import PlexusError
+from plexus.errors import MissingModuleError, PlexusError
 
 
 def load(reference: str) -> Any:
@@ -38,7 +38,9 @@ def load_own(reference: str, base_dir: Path, key: str) -> Any:
     try:
         module = import_module(module_name)
     except Exception as error:
-        raise PlexusError(
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        is_itself = missing is not None and f"{module_name}.".startswith(f"{missing}.")
+        raise (MissingModuleError if is_itself else PlexusError)(
             f"{key}: module {module_name!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     return getattr(module, name, None)

@@ -25,7 +25,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from plexus.errors import PlexusError
+from plexus.errors import MissingModuleError, PlexusError
 from plexus.learn import models
 from plexus.learn.task import Examples, Task
 from plexus.learn.tasks import build_task
@@ -61,6 +61,8 @@ class Worker:
         task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed, Path(setup.folder))
         task, self._node = with_data(task, setup.data)
         self.samples = task.samples(self._node)
+        self.shared_out = len(np.unique(np.concatenate(task.parts)))
+        self.examples = len(task.train)
         self.measure = task.measure
         self._trainer = Trainer(replace(task, loss=self._checked(task.loss)), torch.device("cpu"))
 
@@ -171,10 +173,16 @@ def serve(sock: socket.socket) -> None:
     try:
         worker = Worker(sock, setup)
     except PlexusError as error:
-        channel.send(sock, Stopped(0, str(error)))
+        channel.send(sock, Stopped(0, str(error), isinstance(error, MissingModuleError)))
         return
     measure = worker.measure
-    ready = Ready(measure.name, measure.higher_is_better, worker.samples)
+    ready = Ready(
+        measure.name,
+        measure.higher_is_better,
+        worker.samples,
+        worker.shared_out,
+        worker.examples,
+    )
     channel.send(sock, ready, worker.initial)
     worker.serve()
 

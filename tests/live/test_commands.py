@@ -18,9 +18,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from safetensors.numpy import load_file
+from safetensors.torch import load_file
 
 from plexus.cli import main
+from plexus.learn.tasks import create_task
 from plexus.live.fleet import free_ports
 from plexus.live.store import State
 
@@ -72,7 +73,8 @@ class Peers:
         for number in (0, 1):
             key = plexus("node", "key", "--home", f"n{number}", cwd=self.place).stdout.strip()
             where = self.place / f"n{number}" / "node.crt"
-            plexus("session", "invite", "authority", key, "--out", where, cwd=self.place)
+            said = plexus("session", "invite", "authority", key, "--out", where, cwd=self.place)
+            assert said.stdout == f"the certificate, good for 30 days, is in {where}\n"
 
     def start(self, number: int) -> None:
         words = ["node", "start", "authority/session.toml", "--home", f"n{number}"]
@@ -149,7 +151,10 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     told = plexus("node", "status", "--home", "n1", cwd=place).stdout
     for words in ("of session two: online", "1 linked of 1 known", "sample of round", "accuracy"):
         assert words in told
-    assert re.search(r"waits for .+ since [\d.]+ s, at most [\d.]+ s more", told)
+    for alarm in ("progress of the session", "somebody knows this node"):
+        assert alarm not in told
+    timers = peers.until_round(1, 45)["timers"]
+    assert "progress of the session" in [each["what"] for each in timers]
     page = f"http://127.0.0.1:{peers.metrics_port}/metrics"
     with urllib.request.urlopen(page, timeout=10) as answer:
         metrics = dict(
@@ -165,12 +170,14 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     peers.until(1, lambda status: status["sample"]["round"] > trained + 20)
     assert '"event":"worker_lost"' in (place / "log1").read_text()
 
-    plexus("node", "stop", "--home", "n1", cwd=place)
+    said = plexus("node", "stop", "--home", "n1", cwd=place).stdout
+    assert said == "the peer in n1 has left the session and ended\n"
     assert peers.processes[1].wait(timeout=10) == 0
     stopped = peers.state(1)
     said = plexus("export", "model.safetensors", "--home", "n1", cwd=place).stdout
     assert said == f"the model of round {stopped.round} is in model.safetensors\n"
-    assert load_file(place / "model.safetensors")["0.weight"].shape == (8, 64)
+    model = create_task("digits", nodes=2, seed=1, hidden=8).build_model()
+    model.load_state_dict(load_file(place / "model.safetensors"))
 
     peers.start(1)
     peers.until_round(1, stopped.round + 2)
@@ -214,7 +221,20 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
     ("words", "complaint"),
     [
         (["node", "status", "--home", "nowhere"], "nowhere: no peer is running here"),
-        (["export", "x", "--home", "nowhere"], "No such file"),
+        (
+            ["export", "x.safetensors", "--home", "nowhere"],
+            "nowhere: no peer's home; give one with --home, e.g. runs/fleet-NAME/node-00",
+        ),
+        (
+            ["export", "x.safetensors", "--home", "fleet"],
+            "fleet: no peer's home; give one with --home, e.g. fleet/node-00",
+        ),
+        (
+            ["export", "x.safetensors", "--home", "new"],
+            "new: this node holds no model but the initial one yet",
+        ),
+        (["export", "out/x.safetensors", "--home", "new"], "out: no such folder"),
+        (["export", "out/x.pt"], "out/x.pt: models are written as safetensors: use x.safetensors"),
         (["session", "revoke", "authority", "zz"], "neither a public key nor a node's id"),
         (["session", "invite", "authority", "nonsense"], "is not a public key"),
         (
@@ -225,7 +245,10 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
             ["node", "start", "authority/session.toml", "--data", "0", "--listen", "nowhere"],
             "'nowhere' is not an address",
         ),
-        (["node", "start", "authority/session.toml", "--data", "0"], "plexus-node"),
+        (
+            ["node", "start", "authority/session.toml", "--data", "0"],
+            "plexus-node: no such folder; make one with: plexus node key --home plexus-node",
+        ),
         (
             ["fleet", "run", "plain.toml", "--set", 'protocol={name="gossip"}'],
             "plain.toml: protocol gossip cannot run live, only plexus can",
@@ -244,6 +267,10 @@ def test_what_is_wrong_is_said_in_one_line(
     with pytest.raises(SystemExit) as founded:
         main(["session", "init", "authority", "--from", "plain.toml"])
     assert founded.value.code == 0
+    (tmp_path / "fleet" / "node-00").mkdir(parents=True)
+    (tmp_path / "fleet" / "node-00" / "state.bin").touch()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "node.key").touch()
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
         main(words)

@@ -30,7 +30,7 @@ def test_a_fleet_shows_while_it_runs_and_afterwards(tmp_path: Path) -> None:
         assert len(overview["online"]["online"]) >= 4
         assert all(status["phase"] == "online" for status in overview["statuses"] if status)
         node = found["fleet"].node(2)
-        assert node is not None and node["status"]["waiting_for"]
+        assert node is not None and node["status"]["timers"]
         assert process.wait(90) == 0
     after = Library(tmp_path).sources()["fleet"]
     summary = after.summary()

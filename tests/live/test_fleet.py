@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from plexus.live.fleet import FleetConfig, run_fleet
+from plexus.live.channel import Ready
+from plexus.live.fleet import FleetConfig, FleetResult, NodeResult, run_fleet
+from plexus.live.session import found_session
+from plexus.live.words import fleet_table, share_of_data
 from plexus.spec import load_spec, parse_spec
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-session.toml"
@@ -36,15 +39,52 @@ def test_twelve_peers_learn_digits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_fleet_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_fleet_that_cannot_start_says_why_and_leaves_an_earlier_one_alone(tmp_path: Path) -> None:
     spec = tmp_path / "untrained.toml"
     spec.write_text('name = "x"\nnodes = 2\nhours = 1\ntask = { name = "untrained" }\n')
-    command = ["fleet", "run", str(spec), "--out", str(tmp_path / "fleet")]
-    done = subprocess.run(
-        [sys.executable, "-m", "plexus", *command], capture_output=True, text=True, timeout=120
+    out = tmp_path / "fleet"
+    command = ["fleet", "run", str(spec), "--out", str(out)]
+
+    def run(*words: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "plexus", *command, *words],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 2
+        reason = "task.name: untrained has nothing to learn; only `plexus run` can use it"
+        assert done.stderr == f"plexus: {reason}\n"
+
+    run()
+    assert not out.exists()
+    found_session(out / "session", parse_spec(SHAPED, "shaped.toml").plain())
+    run("--force")
+    assert [each.name for each in out.iterdir()] == ["session"]
+
+
+def test_a_reason_that_many_nodes_share_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def node(number: int, status: int, last_words: str) -> NodeResult:
+        counts = dict.fromkeys(("round", "trained", "aggregated", "starts", "errors"), 1)
+        sizes = {"sent_bytes": 0, "received_bytes": 0}
+        return NodeResult(
+            number=number, id="a", exit_status=status, last_words=last_words, **counts, **sizes
+        )
+
+    nodes = [node(0, 0, ""), node(1, 2, "no [data]"), node(2, 2, "no [data]"), node(3, -9, "")]
+    values = {"metric_name": "accuracy", "metric": None, "best_metric": None}
+    fleet_table(
+        FleetResult(name="x", seconds=1, rounds=1, nodes=nodes, failed=True, out="f", **values)
     )
-    assert done.returncode == 1
-    assert "ended with 2: plexus: task.name: untrained has nothing to learn" in done.stdout
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "node 1 and 1 more ended with 2: no [data]",
+        "node 3 ended with -9: see f/node-03/log.jsonl",
+    ]
+
+
+def test_what_part_of_the_data_takes_part() -> None:
+    said = share_of_data(3, Ready("accuracy", True, 30, 84, 1360))
+    assert said == "3 nodes have 84 of 1,360 examples; the rest takes no part"
 
 
 SHAPED = """

@@ -43,7 +43,9 @@ FEW, MANY = 5, 4000
 
 
 @contextmanager
-def worker(data: str, steps: int = FEW) -> Iterator[socket.socket]:
+def worker(
+    data: str, steps: int = FEW, spec: str = SPEC, folder: str = ""
+) -> Iterator[socket.socket]:
     """A worker that has been told what to do."""
     mine, theirs = socket.socketpair()
     with theirs:
@@ -53,7 +55,7 @@ def worker(data: str, steps: int = FEW) -> Iterator[socket.socket]:
         )
     try:
         mine.settimeout(60)
-        channel.send(mine, SetUp(SPEC.format(steps=steps), data))
+        channel.send(mine, SetUp(spec.format(steps=steps), data, folder))
         yield mine
         mine.close()
         assert process.wait(timeout=20) == 0, "a worker ends with its peer"
@@ -71,7 +73,8 @@ def test_a_live_training_gives_the_weights_of_the_simulated_one() -> None:
     wanted = trainer.layout.tensors(trainer.train(trainer.initial, node=4, round=7))
     with worker("4") as sock:
         ready, initial = channel.receive(sock)
-        assert ready == Ready("accuracy", True, task.samples(4))
+        examples = len(task.train)
+        assert ready == Ready("accuracy", True, task.samples(4), examples, examples)
         channel.send(sock, TrainJob(1, 7), initial)
         finished, trained = channel.receive(sock)
         assert isinstance(finished, Finished)
@@ -107,7 +110,7 @@ def test_a_node_can_learn_from_its_own_file(tmp_path: Path) -> None:
     np.savez(own, inputs=np.ones((30, 64), np.float64), targets=np.zeros(30, np.int32))
     with worker(str(own)) as sock:
         ready, initial = channel.receive(sock)
-        assert ready == Ready("accuracy", True, 30)
+        assert ready == Ready("accuracy", True, 30, 30, 30)
         channel.send(sock, TrainJob(1, 1), initial)
         assert isinstance(channel.receive(sock)[0], Finished)
 
@@ -139,3 +142,13 @@ def test_a_worker_says_what_is_wrong_with_its_data() -> None:
     with worker("10") as sock:
         answer, _ = channel.receive(sock)
         assert answer == Stopped(0, "--data 10: the session's data has parts 0 to 9")
+
+
+@pytest.mark.slow
+def test_a_worker_that_does_not_find_the_task_says_so(tmp_path: Path) -> None:
+    spec = SPEC.replace('name = "digits", local_steps = {steps}', 'name = "nowhere.task:build"')
+    with worker("0", spec=spec, folder=str(tmp_path)) as sock:
+        answer, _ = channel.receive(sock)
+        assert isinstance(answer, Stopped)
+        assert answer.lacks_module
+        assert "module 'nowhere.task' cannot be imported" in answer.reason

@@ -33,6 +33,11 @@ class Ready(Struct, frozen=True, tag=True):
     metric: str
     higher_is_better: bool
     samples: int
+    """How many examples this node has."""
+    shared_out: int = 0
+    """How many examples all nodes have together, each counted once."""
+    examples: int = 0
+    """How many there are to train on."""
 
 
 class TrainJob(Struct, frozen=True, tag=True):
@@ -75,6 +80,8 @@ class Stopped(Struct, frozen=True, tag=True):
 
     job: int
     reason: str
+    lacks_module: bool = False
+    """The task is the user's own and was not found."""
 
 
 ToWorker: TypeAlias = SetUp | TrainJob | EvaluateJob | Interrupt

@@ -17,6 +17,7 @@ from plexus.errors import PlexusError
 
 if TYPE_CHECKING:
     from plexus.live.addresses import Address
+    from plexus.live.channel import Ready
     from plexus.live.session import Session
     from plexus.spec import ExperimentSpec
 
@@ -87,6 +88,7 @@ def session_invite(directory: Path, public_key: str, days: float, out: Path | No
         click.echo(text, nl=False)
     else:
         write_text(out, text)
+        click.echo(f"the certificate, good for {days:g} days, is in {out}")
 
 
 @session.command("revoke")
@@ -281,6 +283,7 @@ def node_stop(home: Path) -> None:
 
     ask(home, "stop")
     wait_until_gone(home)
+    click.echo(f"the peer in {home} has left the session and ended")
 
 
 @click.command()
@@ -288,13 +291,16 @@ def node_stop(home: Path) -> None:
 @HOME
 def export(out: Path, home: Path) -> None:
     """Write the newest model that the peer in --home holds, whether it runs or not."""
-    from plexus.live.store import newest_model
+    from plexus.live.store import MODEL_SUFFIX, newest_model
+    from plexus.metrics.files import named
 
+    if out.suffix != MODEL_SUFFIX:
+        raise PlexusError(f"{out}: models are written as safetensors: use {out.stem}{MODEL_SUFFIX}")
+    if not out.parent.is_dir():
+        raise PlexusError(f"{out.parent}: no such folder")
     round, model_file = newest_model(home)
-    try:
+    with named(out):
         shutil.copyfile(model_file, out)
-    except OSError as error:
-        raise PlexusError(f"{error.filename}: {error.strerror}") from None
     click.echo(f"the model of round {round} is in {out}")
 
 
@@ -337,18 +343,24 @@ def fleet_run(spec_file: Path, overrides: tuple[str, ...], as_json: bool, **opti
     import msgspec
 
     from plexus.live.fleet import FleetConfig, run_fleet
-    from plexus.live.words import fleet_table
+    from plexus.live.words import fleet_table, next_steps, share_of_data
     from plexus.spec import load_spec
+
+    def tell(ready: Ready) -> None:
+        if ready.shared_out < ready.examples:
+            click.echo(share_of_data(config.nodes or spec.nodes, ready), err=True)
 
     spec = load_spec(spec_file, overrides)
     _plexus_parameters(spec_file, spec)
-    result = asyncio.run(run_fleet(spec, spec_file.parent, FleetConfig(**options)))
+    config = FleetConfig(**options)
+    result = asyncio.run(run_fleet(spec, spec_file.parent, config, tell))
     if as_json:
         click.echo(msgspec.json.encode(result))
     else:
         fleet_table(result)
     if result.failed:
         sys.exit(1)
+    click.echo(next_steps(result), err=True)
 
 
 @click.command("transport")

@@ -78,6 +78,10 @@ def lock_home(home: Path) -> int:
     """A descriptor that keeps other peers out of this home until it is closed or the process ends."""
     try:
         descriptor = os.open(home, os.O_RDONLY)
+    except FileNotFoundError:
+        raise PlexusError(
+            f"{home}: no such folder; make one with: plexus node key --home {home}"
+        ) from None
     except OSError as error:
         raise PlexusError(f"{home}: {error.strerror}") from None
     try:

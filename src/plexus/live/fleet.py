@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,12 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.live.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.authority import Authority
+from plexus.live.channel import Ready, SetUp
 from plexus.live.churn import Churn
-from plexus.live.fleetlog import LogReader
+from plexus.live.fleetlog import LOG_FILE, LogReader
 from plexus.live.identity import create_key, node_key, raw_public, short
 from plexus.live.neighbourhood import Neighbourhood
+from plexus.live.nursery import Nursery
 from plexus.live.session import SESSION_FILE, found_session
 from plexus.metrics.files import named
 
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 TICK_S = 0.25
 STOP_S = 20.0
-NURSERY_S = 60.0
 FULL_MESH = 16
 """Up to this many nodes wait for all others before the first round."""
 
@@ -96,7 +98,7 @@ class Member:
         self.id = id
         self.command = command
         self.process: asyncio.subprocess.Process | None = None
-        self.log = LogReader(home / "log.jsonl")
+        self.log = LogReader(home / LOG_FILE)
         self.starts = 0
         self.unexpected: list[int] = []
 
@@ -108,7 +110,7 @@ class Member:
         if self.is_running:
             return
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        with (self.home / "log.jsonl").open("ab") as log:
+        with (self.home / LOG_FILE).open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 *self.command, stdin=asyncio.subprocess.DEVNULL, stderr=log, env=environment
             )
@@ -160,7 +162,12 @@ class Fleet:
     """Members, and the things around them."""
 
     def __init__(
-        self, spec: ExperimentSpec, out: Path, world: World | None, base_dir: Path = Path()
+        self,
+        spec: ExperimentSpec,
+        out: Path,
+        world: World | None,
+        base_dir: Path = Path(),
+        nursery: Nursery | None = None,
     ) -> None:
         self.spec = spec
         self.base_dir = base_dir
@@ -168,14 +175,13 @@ class Fleet:
         self.nodes = spec.nodes
         self.neighbourhood = Neighbourhood(world) if world is not None else None
         self.members: list[Member] = []
-        self._nursery: asyncio.subprocess.Process | None = None
-        self._socket = out / "nursery.sock"
+        self._nursery = nursery or Nursery(out)
 
     async def prepare(self) -> None:
         """Keys, certificates, ports and the nursery."""
         session = found_session(self.out / "session", self.spec.plain())
         authority = Authority.load(self.out / "session")
-        await self._start_nursery()
+        await self._nursery.start()
         ports = free_ports(self.nodes)
         fronts = [(LOOPBACK, port) for port in ports]
         if self.neighbourhood is not None:
@@ -199,7 +205,7 @@ class Fleet:
             "--task-dir": self.base_dir.resolve(),
             "--listen": f"{LOOPBACK}:{port}",
             "--advertise": f"{fronts[number][0]}:{fronts[number][1]}",
-            "--nursery": self._socket,
+            "--nursery": self._nursery.socket,
         }
         if self.neighbourhood is not None:
             options["--source"] = self.neighbourhood.source(number)
@@ -217,48 +223,40 @@ class Fleet:
         for member in self.members:
             member.command += ["--at-least", str(min(self.nodes, FULL_MESH) - 1)]
 
-    async def _start_nursery(self) -> None:
-        command = [sys.executable, "-m", "plexus.worker", "--nursery", str(self._socket)]
-        with (self.out / "nursery.log").open("ab") as log:
-            self._nursery = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.PIPE, stderr=log
-            )
-        until = time.monotonic() + NURSERY_S
-        while not self._socket.exists():
-            if self._nursery.returncode is not None or time.monotonic() > until:
-                raise PlexusError(f"the training workers did not start: {self.out / 'nursery.log'}")
-            await asyncio.sleep(0.05)
-
     async def close(self) -> None:
         await asyncio.gather(*(member.end(signal.SIGTERM) for member in self.members))
         for member in self.members:
             member.log.read()
         if self.neighbourhood is not None:
             await self.neighbourhood.close()
-        if self._nursery is not None:
-            if self._nursery.returncode is None:
-                self._nursery.kill()
-            await self._nursery.wait()
+        await self._nursery.close()
 
     @property
     def round(self) -> int:
         return max((member.log.round for member in self.members), default=0)
 
 
-async def run_fleet(spec: ExperimentSpec, base_dir: Path, config: FleetConfig) -> FleetResult:
-    """Run a fleet from start to stop."""
+async def run_fleet(
+    spec: ExperimentSpec,
+    base_dir: Path,
+    config: FleetConfig,
+    tell: Callable[[Ready], None] = lambda _: None,
+) -> FleetResult:
+    """Run a fleet from start to stop; `tell` hears of the task before the first peer starts."""
     from plexus.traces.world import build_world
 
     nodes = config.nodes or spec.nodes
     spec = msgspec.structs.replace(spec, nodes=nodes)
     out = (config.out or Path("runs") / f"fleet-{spec.name}").resolve()
-    _claim(out, config.force)
+    _refuse_taken(out, config.force)
     world = None
     if config.shape or config.churn:
         world = build_world(spec.traces, nodes, spec.seed, base_dir)
-    fleet = Fleet(spec, out, world if config.shape else None, base_dir)
+    nursery, told = await _try_out(spec, base_dir, out)
+    fleet = Fleet(spec, out, world if config.shape else None, base_dir, nursery)
     began = time.monotonic()
     try:
+        tell(told)
         await fleet.prepare()
         if config.churn and world is not None:
             churn = Churn(fleet.members, world, spec.traces, spec.seed, config.churn)
@@ -306,15 +304,37 @@ def _result(fleet: Fleet, seconds: float) -> FleetResult:
     )
 
 
-def _claim(out: Path, force: bool) -> None:
-    if out.exists() and any(out.iterdir()):
-        if not force and (out / "session" / SESSION_FILE).exists():
-            raise PlexusError(f"{out}: there is a fleet here already; use --force or another --out")
-        if not (out / "session" / SESSION_FILE).exists():
-            raise PlexusError(f"{out}: not empty, and not of an earlier fleet")
-        shutil.rmtree(out)
+async def _try_out(spec: ExperimentSpec, base_dir: Path, out: Path) -> tuple[Nursery, Ready]:
+    """Set the task up once. Only when that has worked is an earlier fleet in `out` removed."""
+    is_new = not out.exists()
     with named(out):
         out.mkdir(parents=True, exist_ok=True)
+    nursery = Nursery(out)
+    try:
+        await nursery.start()
+        told = await nursery.ask(SetUp(spec.to_toml(), "0", str(base_dir.resolve())))
+    except BaseException:
+        await nursery.close()
+        nursery.tidy_up()
+        if is_new:
+            out.rmdir()
+        raise
+    for each in out.iterdir():
+        if each.is_dir():
+            shutil.rmtree(each)
+        elif each.name not in nursery.files:
+            each.unlink()
+    return nursery, told
+
+
+def _refuse_taken(out: Path, force: bool) -> None:
+    with named(out):
+        if not out.exists() or not any(out.iterdir()):
+            return
+    if not (out / "session" / SESSION_FILE).exists():
+        raise PlexusError(f"{out}: not empty, and not of an earlier fleet")
+    if not force:
+        raise PlexusError(f"{out}: there is a fleet here already; use --force or another --out")
 
 
 def free_ports(count: int) -> list[int]:

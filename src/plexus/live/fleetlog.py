@@ -7,6 +7,9 @@ from typing import Any
 
 import msgspec
 
+LOG_FILE = "log.jsonl"
+"""A node's log, in its home."""
+
 
 class LogReader:
     """One node's log file."""

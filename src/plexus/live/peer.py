@@ -350,6 +350,7 @@ class Peer:
             "aggregator": None,
             "training": None,
             "waiting_for": [{"what": "its training worker", "since_s": since_s}],
+            "timers": [],
             "peers": {"known": len(self._roster) - 1, "linked": 0},
             "transfers": [],
             "bandwidth_bytes_per_s": self._store.state.bandwidth_bytes_per_s,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -25,10 +26,13 @@ AWAITED = {
     "ack": "the aggregator's acknowledgement",
     "aggregation": "more models to aggregate",
     "start": "others to show up before the first round",
+}
+"""What a node cannot go on without, by the timer that ends the wait."""
+ALARMS = {
     "readvertise": "a sign that somebody knows this node",
     "watchdog": "progress of the session",
 }
-"""What each timer of the protocol waits for."""
+"""What the other timers watch over while the node goes on; they always run."""
 
 
 class Observer:
@@ -111,6 +115,7 @@ class Status:
             and {"round": facts.aggregator[0], "node": facts.aggregator[1]},
             "training": self._training(),
             "waiting_for": self._waits(),
+            "timers": self._timers(ALARMS),
             "peers": {"known": len(self._runtime.roster) - 1, "linked": len(hub.links)},
             "transfers": self._transfers(),
             "bandwidth_bytes_per_s": self._runtime.meter.bytes_per_s,
@@ -139,19 +144,25 @@ class Status:
 
     def _waits(self) -> list[dict[str, Any]]:
         now = asyncio.get_running_loop().time()
-        waits = [
-            {
-                "what": AWAITED.get(key[0], key[0]),
-                "since_s": round(now - since, 2),
-                "at_most_s": round(handle.when() - now, 2),
-            }
-            for key, (handle, since) in sorted(self._runtime.timers.items(), key=_by_name)
-        ]
+        waits = self._timers(AWAITED)
         buffers = self._runtime.buffers
         if buffers.waiting_since is not None:
             what = f"room for {buffers.waiting} arriving models"
             waits.append({"what": what, "since_s": round(now - buffers.waiting_since, 2)})
         return waits
+
+    def _timers(self, kinds: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The timers of these kinds that run now."""
+        now = asyncio.get_running_loop().time()
+        return [
+            {
+                "what": kinds[key[0]],
+                "since_s": round(now - since, 2),
+                "at_most_s": round(handle.when() - now, 2),
+            }
+            for key, (handle, since) in sorted(self._runtime.timers.items(), key=_by_name)
+            if key[0] in kinds
+        ]
 
     def _transfers(self) -> list[dict[str, Any]]:
         found = []

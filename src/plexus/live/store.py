@@ -16,11 +16,13 @@ import msgspec
 from msgspec import Struct
 
 from plexus.errors import PlexusError
+from plexus.live.admission import KEY_FILE
 from plexus.live.models import LiveModel
 from plexus.live.seals import fits
 from plexus.metrics.files import named, write_bytes
 
 STATE_FILE = "state.bin"
+MODEL_SUFFIX = ".safetensors"
 FORMAT = 1
 
 
@@ -96,7 +98,7 @@ class Store:
             return newest
 
     def _write_model(self, round: int, model: LiveModel, view: bytes) -> None:
-        name = f"model-{round}.safetensors"
+        name = f"model-{round}{MODEL_SUFFIX}"
         old = self.state.model_file
         write_bytes(self._home / name, model.data)
         self._update(round=round, model_file=name, model_seal=model.seal, view=view)
@@ -125,9 +127,12 @@ class Store:
 def newest_model(home: Path) -> tuple[int, Path]:
     """Round and file of the newest model on the disk of the node in `home`."""
     path = home / STATE_FILE
+    if not path.exists() and not (home / KEY_FILE).exists():
+        inside = next((each.parent for each in sorted(home.glob(f"*/{STATE_FILE}"))), None)
+        example = inside or "runs/fleet-NAME/node-00"
+        raise PlexusError(f"{home}: no peer's home; give one with --home, e.g. {example}")
     with named(path):
-        data = path.read_bytes()
-    state = _decode(path, data)
+        state = _decode(path, path.read_bytes()) if path.exists() else State(session=b"")
     if not state.model_file:
         raise PlexusError(f"{home}: this node holds no model but the initial one yet")
     return state.round, home / state.model_file

@@ -180,7 +180,8 @@ class Trainer:
         except EOFError:
             raise PlexusError("the training worker ended before it was ready") from None
         if isinstance(answer, Stopped):
-            raise PlexusError(answer.reason)
+            hint = "; say with --task-dir which folder it is in" if answer.lacks_module else ""
+            raise PlexusError(answer.reason + hint)
         assert isinstance(answer, Ready)
         self.ready = answer
         return reader, body

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plexus.live.fleetlog import LOG_FILE
 from plexus.metrics import words
 
 if TYPE_CHECKING:
+    from plexus.live.channel import Ready
     from plexus.live.fleet import FleetResult
 
 
@@ -24,17 +28,16 @@ def describe(picture: dict[str, Any]) -> str:
         f" {picture['peers']['known']} known, bandwidth"
         f" {words.size(picture['bandwidth_bytes_per_s'])}/s",
     ]
-    if picture["sample"]:
-        sample = picture["sample"]
+    if sample := _fresh(picture, "sample"):
         lines.append(f"sample of round {sample['round']}: {', '.join(sample['nodes'])}")
-    if picture["aggregator"]:
-        lines.append(
-            f"aggregator of round {picture['aggregator']['round']}: {picture['aggregator']['node']}"
-        )
+    if aggregator := _fresh(picture, "aggregator"):
+        lines.append(f"aggregator of round {aggregator['round']}: {aggregator['node']}")
     if picture["training"]:
         training = picture["training"]
         lines.append(f"training for round {training['round']} since {training['since_s']} s")
     lines += [_wait(wait) for wait in picture["waiting_for"]]
+    if picture["phase"] == "online" and not picture["training"] and not picture["waiting_for"]:
+        lines.append("waits to be sampled")
     lines += [_transfer(transfer) for transfer in picture["transfers"]]
     metric = picture["metric"]
     if metric:
@@ -42,6 +45,13 @@ def describe(picture: dict[str, Any]) -> str:
         lines.append(f"{metric['name']} {value} after round {metric['round']}")
     lines.append(f"certificate good for {picture['certificate_days_left']} more days")
     return "\n".join(lines)
+
+
+def _fresh(picture: dict[str, Any], what: str) -> dict[str, Any] | None:
+    """What the node derived for this round or the one before; a node that is sampled seldom may know
+    only older ones."""
+    found: dict[str, Any] | None = picture[what]
+    return found if found and found["round"] >= picture["round"] - 1 else None
 
 
 def _wait(wait: dict[str, Any]) -> str:
@@ -92,6 +102,38 @@ def fleet_table(result: FleetResult) -> None:
     if not console.is_terminal:
         console.width = 120
     console.print(table)
+    for line in _endings(result):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _endings(result: FleetResult) -> Iterator[str]:
+    """Why processes ended that should not have; a reason that many share is said once."""
+    ended: dict[tuple[int, str], list[int]] = {}
     for each in result.nodes:
         if each.exit_status:
-            console.print(f"node {each.number} ended with {each.exit_status}: {each.last_words}")
+            ended.setdefault((each.exit_status, each.last_words), []).append(each.number)
+    for (status, reason), (first, *more) in ended.items():
+        others = f" and {len(more)} more" if more else ""
+        home = Path(result.out) / f"node-{first:02}"
+        yield f"node {first}{others} ended with {status}: {reason or f'see {home / LOG_FILE}'}"
+
+
+def share_of_data(nodes: int, ready: Ready) -> str:
+    """What part of the data these nodes have, where it is not all of it."""
+    return (
+        f"{words.whole(nodes)} nodes have {words.whole(ready.shared_out)} of"
+        f" {words.whole(ready.examples)} examples; the rest takes no part"
+    )
+
+
+def next_steps(result: FleetResult) -> str:
+    """What to do with a fleet that has ended."""
+    out = Path(result.out)
+    if out.is_relative_to(Path.cwd()):
+        out = out.relative_to(Path.cwd())
+    newest = max(result.nodes, key=lambda each: each.round)
+    return (
+        "Next:\n"
+        f"  plexus export model.safetensors --home {out / f'node-{newest.number:02}'}\n"
+        f"  plexus dashboard {out}"
+    )
