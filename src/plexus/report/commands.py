@@ -96,10 +96,8 @@ def _load(paths: tuple[Path, ...]) -> list[Run]:
     """The runs, but for those that were done again since: that some are left out is said."""
     found = find_runs(paths)
     if found.earlier:
-        one = len(found.earlier) == 1
-        click.echo(
-            f"plexus: left out {len(found.earlier)} earlier {'run' if one else 'runs'} that"
-            f" {'was' if one else 'were'} done again since, such as {found.earlier[0]}",
-            err=True,
-        )
+        number = len(found.earlier)
+        which = "run that was" if number == 1 else "runs that were"
+        named = f"{'such as ' if number > 1 else ''}{found.earlier[0]}"
+        click.echo(f"plexus: left out {number} earlier {which} done again: {named}", err=True)
     return [load_run(path) for path in found.runs]
