@@ -74,6 +74,7 @@ def test_a_node_is_asked_at_its_metrics_address() -> None:
         overview = fleet.overview()
         assert overview["status"] == "running" and overview["rounds"] == 12
         assert overview["evaluations"]["accuracy"] == [0.8]
+        assert overview["sent_bytes"] == 70
         assert overview["statuses"][0]["waiting_for"][0]["what"] == "answers to pings"
     assert AddressMember(f"127.0.0.1:{port}").ask() is None
 
@@ -152,10 +153,11 @@ def test_logs_tell_the_past(tmp_path: Path) -> None:
         (103.6, 1, "AggregatorChosen", {"round": 5, "aggregator": "aaaaaaaaaaaa"}),
         (104.0, 0, "AggregationCompleted", {"round": 5, **begun}),
         (104.2, 0, "Evaluated", {"metric": "mse", "round": 5, "value": 2.0, "loss": 2.0, **lower}),
-        (105.0, 1, "stopped", {}),
+        (105.0, 1, "stopped", {"link_sent_bytes": 900}),
     ]:  # fmt: skip
         history.take(node, {"time": at_s, "event": event, **fields})
     assert history.table("rounds")["round"].tolist() == [4, 5]
+    assert history.sent_bytes == 900
     assert history.table("trainings")["simulated_s"].tolist() == [3.5]
     assert history.table("presence")["online"].tolist() == [True, True, False]
     (phases,) = zip(*history.table("phases").values(), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -205,6 +206,31 @@ def test_a_node_can_be_clicked_on_the_map(browser: Browser, server: str) -> None
     until(browser, "return document.querySelector('main h1')?.textContent.startsWith('Node ')")
     assert browser.run("return document.querySelector('main h1').textContent.slice(5)") in found
     assert browser.complaints() == []
+
+
+def test_a_finished_run_counts_all_of_its_messages(
+    browser: Browser, server: str, runs: Path
+) -> None:
+    show(browser, server, "#/run/first")
+    models = json.loads((runs / "first" / "result.json").read_text())["messages"]["model"]["count"]
+    script = "return [...document.querySelectorAll('td')].find((td) => td.textContent === 'model')"
+    found = until(browser, f"{script}?.nextSibling.textContent")
+    assert found == f"{models:,}"
+
+
+def test_runs_of_one_name_are_compared_by_what_sets_them_apart(
+    browser: Browser, server: str
+) -> None:
+    show(browser, server, "#/compare?run=first&run=folder%2Fsecond")
+    assert browser.run("return document.querySelector('th a').textContent") == "first"
+    names = browser.run(
+        """
+        const { labelled } = await import("/js/compare.js");
+        const run = (id, hidden) => ({ id, name: "loans", spec: { task: { hidden, kind: "x" } } });
+        return [...labelled([run("loans-1", 16), run("loans-2", 64)]).values()];
+        """
+    )
+    assert names == ["hidden = 16", "hidden = 64"]
 
 
 def test_two_runs_are_compared(browser: Browser, server: str) -> None:

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from plexus.dashboard.differences import differences
 from plexus.dashboard.guard import Guard
 from plexus.dashboard.library import Library
 from plexus.dashboard.source import Json, Source
@@ -58,7 +59,11 @@ class Questions:
         self._library = library
 
     def runs(self, request: Request) -> Response:
-        found = [_summary(id, source) for id, source in self._library.sources().items()]
+        sources = self._library.sources()
+        found = [_summary(id, source) for id, source in sources.items()]
+        whole = [each["id"] for each in found if "error" not in each]
+        apart = differences({id: sources[id].spec() for id in whole})
+        found = [{**each, "differs": apart.get(each["id"], [])} for each in found]
         root = self._library.root
         return _json({"root": str(root) if root else None, "runs": found})
 

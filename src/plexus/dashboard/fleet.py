@@ -51,7 +51,7 @@ class LiveFleet:
 
     def summary(self) -> Json:
         self._look()
-        evaluations, spec = self._history.table("evaluations"), self._spec()
+        evaluations, spec = self._history.table("evaluations"), self.spec()
         value = evaluations.get("value", np.empty(0))
         best = max if self._history.higher_is_better else min
         return {
@@ -85,7 +85,7 @@ class LiveFleet:
         phases = table("phases")
         return {
             **summary,
-            "spec": self._spec(),
+            "spec": self.spec(),
             "versions": {},
             "result": None,
             "evaluations": plain(evaluations, 5),
@@ -95,6 +95,7 @@ class LiveFleet:
             "phases": binned(phases, PARTS),
             "phase_means_s": {part: float(phases[part].mean()) for part in PARTS if rows(phases)},
             "nodes_known": {"names": self._names()},
+            "sent_bytes": self._sent_bytes(),
             "statuses": [self._status(n) for n in range(len(self._members))],
         }
 
@@ -177,11 +178,16 @@ class LiveFleet:
         known = [int(picture["round"]) for picture in self._pictures if picture]
         return max([*known, int(rounds["round"].max()) if rows(rounds) else 0])
 
+    def _sent_bytes(self) -> int:
+        """By the nodes that answer, and by those that said when they stopped."""
+        counts = [picture["counts"] for picture in self._pictures if picture]
+        return self._history.sent_bytes + sum(int(c.get("link_sent_bytes", 0)) for c in counts)
+
     def _session_name(self, spec: Json) -> str:
         told = next((p["session"] for p in self._pictures if p), None)
         return str(spec.get("name") or told or self._name)
 
-    def _spec(self) -> Json:
+    def spec(self) -> Json:
         if self._directory is None:
             return {}
         path = self._directory / "session" / "session.toml"

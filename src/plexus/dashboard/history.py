@@ -39,6 +39,8 @@ class History:
         self.higher_is_better = True
         self.number_of: dict[str, int] = {}
         """Node number by the name that nodes call each other."""
+        self.sent_bytes = 0
+        """By nodes that have stopped."""
         self.is_online: dict[int, bool] = {}
         self.last_s: dict[int, float] = {}
         """By node, when its log last said something."""
@@ -88,6 +90,7 @@ class History:
 
     def _on_stopped(self, at_s: float, node: int, line: dict[str, Any]) -> None:
         self._training.pop(node, None)
+        self.sent_bytes += line.get("link_sent_bytes", 0)
         self.online(at_s, node, False)
 
     def _on_Evaluated(self, at_s: float, node: int, line: dict[str, Any]) -> None:  # noqa: N802

@@ -66,7 +66,7 @@ class SimulatedRun:
         return "running" if time.time() - newest_s < QUIET_S else "stopped"
 
     def summary(self) -> Json:
-        spec, result = self._spec(), self._result()
+        spec, result = self.spec(), self._result()
         evaluations = self.table("evaluations")
         metric = self._metric(evaluations, result)
         spark = evaluations.get(metric["name"] or "", np.empty(0))
@@ -96,7 +96,7 @@ class SimulatedRun:
         online, traffic = self.table("online"), self.table("traffic")
         found = {
             **self.summary(),
-            "spec": self._spec(),
+            "spec": self.spec(),
             "versions": self._json(VERSIONS),
             "result": result,
             "evaluations": plain(take(evaluations, kept), 5),
@@ -175,7 +175,7 @@ class SimulatedRun:
         tables = (self.table(name) for name in ("rounds", "evaluations"))
         return int(max((t["round"].max() for t in tables if rows(t)), default=0))
 
-    def _spec(self) -> Json:
+    def spec(self) -> Json:
         try:
             with named(self.path):
                 return tomllib.loads((self.path / SPEC).read_text(encoding="utf-8"))

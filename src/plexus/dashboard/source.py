@@ -13,6 +13,9 @@ class Source(Protocol):
     def stamp(self) -> str:
         """Changes whenever there is something new to see."""
 
+    def spec(self) -> Json:
+        """What it runs, as tables; empty where nobody knows."""
+
     def summary(self) -> Json:
         """A line in the list."""
 

@@ -76,6 +76,8 @@ class Chart {
   }
 }
 
+// Steps between ticks where there is nothing between 12 and 13.
+const WHOLE = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
 const FONT = "12px system-ui, sans-serif";
 function axis(label, format, extra = {}) {
   return { stroke: colour("muted"), font: FONT, labelFont: FONT, label, labelSize: label ? 22 : 0, grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), size: 4 }, values: format && ((_, all) => all.map((v) => (v === null ? "" : format(v)))), ...extra };
@@ -84,12 +86,12 @@ function axis(label, format, extra = {}) {
 // series: [{ label, values, colour, fill, dash, width, format, points }], all over the same x.
 export function lines(label, make, options = {}) {
   return new Chart(label, () => {
-    const { x, series, xLabel, yFormat, yRange, xFormat, bands } = make();
+    const { x, series, xLabel, yFormat, yWhole, yRange, xFormat, bands } = make();
     const wide = yFormat ? 62 : 52;
     return {
       data: [x, ...series.map((each) => each.values)],
       scales: { x: { time: false }, y: { range: yRange || ((_, low, high) => padded(low, high)) } },
-      axes: [axis(xLabel, xFormat, { size: 34 }), axis(null, yFormat, { size: wide })],
+      axes: [axis(xLabel, xFormat, { size: 34 }), axis(null, yFormat, { size: wide, ...(yWhole ? { incrs: WHOLE } : {}) })],
       series: [
         { label: xLabel, value: (_, v) => (v === null ? "–" : (xFormat || tidy)(v)) },
         ...series.map((each) => ({

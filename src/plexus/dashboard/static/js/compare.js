@@ -13,6 +13,7 @@ export async function showCompare({ main, place, isCurrent }, ids) {
   if (ids.length < 2) throw new Error("Choose two runs or more in the list to compare them.");
   const runs = (await Promise.all(ids.slice(0, MOST).map((id) => api.run(id)))).map((each) => each.body);
   if (!isCurrent()) return null;
+  labels = labelled(runs);
   const longest = runs.reduce((a, b) => ((b.until_s || b.reached_s) > (a.until_s || a.reached_s) ? b : a));
   const unit = timeUnit(longest);
   const charts = [curves(runs, unit), online(runs, unit)];
@@ -27,7 +28,15 @@ function together(runs, x, y) {
   const all = [...new Set(runs.flatMap((run) => x(run) || []))].sort((a, b) => a - b);
   return { x: all, series: runs.map((run) => { const by = new Map((x(run) || []).map((v, i) => [v, (y(run) || [])[i]])); return all.map((v) => by.get(v) ?? null); }) };
 }
-const label = (run) => run.id;
+// By their ids, or where they share a name and so their ids are digests, by what sets them apart.
+let labels = new Map();
+const label = (run) => labels.get(run.id);
+export function labelled(runs) {
+  const specs = runs.map((run) => flat(run.spec)), keys = varying(specs).filter((key) => !key.startsWith("session."));
+  const words = specs.map((spec) => keys.slice(0, 3).map((key) => `${key.split(".").at(-1)} = ${(spec[key] ?? "default").replaceAll('"', "")}`).join(", "));
+  const isOneName = new Set(runs.map((run) => run.name)).size === 1, isApart = new Set(words).size === runs.length;
+  return new Map(runs.map((run, i) => [run.id, isOneName && isApart ? words[i] : run.id]));
+}
 
 function curves(runs, unit) {
   let axis = "time";
@@ -44,13 +53,13 @@ function curves(runs, unit) {
 function online(runs, unit) {
   const chart = lines("Nodes online in each run", () => {
     const { x, series } = together(runs, (run) => (run.online.simulated_s || []).map((s) => s / unit.s), (run) => run.online.online);
-    return { x, xLabel: unit.label, series: series.map((values, i) => ({ label: label(runs[i]), values, colour: `series-${i + 1}`, points: false })), yRange: (_, low, high) => [0, high * 1.08 || 1] };
+    return { x, xLabel: unit.label, yWhole: true, series: series.map((values, i) => ({ label: label(runs[i]), values, colour: `series-${i + 1}`, points: false })), yRange: (_, low, high) => [0, high * 1.08 || 1] };
   }, { height: 260 });
   return { element: card("Nodes online", {}, h("div", { class: "body" }, chart.element)), close: () => chart.close() };
 }
 
 const swatch = (i) => h("span", { class: `swatch s${i + 1}`, "aria-hidden": "true" });
-const head = (runs, first) => h("thead", {}, h("tr", {}, h("th", {}, first), runs.map((run, i) => h("th", { class: "number" }, swatch(i), h("a", { href: `#/run/${encodeURIComponent(run.id)}` }, label(run))))));
+const head = (runs, first) => h("thead", {}, h("tr", {}, h("th", {}, first), runs.map((run, i) => h("th", { class: "number" }, swatch(i), h("a", { href: `#/run/${encodeURIComponent(run.id)}`, title: run.id }, label(run))))));
 
 function numbers(runs) {
   const sent = (run) => { const e = run.evaluations.sent_bytes; return run.result ? Object.values(run.result.messages).reduce((sum, m) => sum + m.bytes, 0) : e ? e[e.length - 1] : null; };
@@ -70,8 +79,11 @@ function numbers(runs) {
   ];
   return card("In numbers", { note: "the best of each row is marked" }, h("div", { class: "scroll" }, h("table", {}, head(runs, ""), h("tbody", {}, rows.map(([name, value, text, better]) => {
     const values = runs.map(value), known = values.filter((v) => v !== null && v !== undefined);
-    const best = better && new Set(known).size > 1 ? (better > 0 ? Math.max(...known) : Math.min(...known)) : null;
-    return h("tr", {}, h("td", {}, name), values.map((v, i) => h("td", { class: `number ${best !== null && v === best ? "better" : ""}` }, v === null || v === undefined ? "–" : text(v, runs[i]))));
+    // What reads the same is equally good, whatever comes after its last digit.
+    const shown = values.map((v, i) => (v === null || v === undefined ? "–" : text(v, runs[i])));
+    const at = better && known.length ? values.indexOf(better > 0 ? Math.max(...known) : Math.min(...known)) : -1;
+    const isMarked = (i) => at >= 0 && new Set(shown.filter((each) => each !== "–")).size > 1 && shown[i] === shown[at];
+    return h("tr", {}, h("td", {}, name), shown.map((each, i) => h("td", { class: `number ${isMarked(i) ? "better" : ""}` }, each)));
   })))));
 }
 
@@ -95,9 +107,11 @@ function flat(value, prefix = "", found = {}) {
   return found;
 }
 
+const varying = (specs) => [...new Set(specs.flatMap(Object.keys))].filter((key) => new Set(specs.map((spec) => spec[key])).size > 1);
+
 function differences(runs) {
   const specs = runs.map((run) => flat(run.spec));
-  const keys = [...new Set(specs.flatMap(Object.keys))].filter((key) => new Set(specs.map((spec) => spec[key])).size > 1).sort();
+  const keys = varying(specs).sort();
   if (!keys.length) return card("Specs", {}, h("p", { class: "empty" }, "The specs are the same."));
   return card("How the specs differ", {}, h("div", { class: "scroll" }, h("table", {}, head(runs, "Key"), h("tbody", {}, keys.map((key) => h("tr", {}, h("td", {}, h("code", {}, key)), specs.map((spec) => h("td", { class: "number" }, h("code", {}, spec[key] ?? "–")))))))));
 }

@@ -102,7 +102,7 @@ function chartsOf(state) {
   const { unit } = state, x = () => state.node.states.simulated_s.map((v) => v / unit.s);
   const made = [];
   const chart = (title, label, series, yFormat) => {
-    const drawn = lines(label, () => ({ x: x(), xLabel: unit.label, yFormat, series: series() }), { height: 230 });
+    const drawn = lines(label, () => ({ x: x(), xLabel: unit.label, yFormat, yWhole: yFormat === f.whole, series: series() }), { height: 230 });
     made.push({ element: card(title, {}, h("div", { class: "body" }, drawn.element)), close: () => drawn.close() });
   };
   if (s.view && s.view.some((v) => v !== null)) chart("Its view", "Nodes that it held to be online", () => [{ label: "in its view", values: state.node.states.view, colour: "series-2" }], f.whole);

@@ -104,15 +104,15 @@ function tilesPart(state) {
     const run = state.run, m = run.metric, t = run.traffic, last = (column) => (column && column.length ? column[column.length - 1] : null);
     const types = Object.keys(t).filter((key) => key.endsWith("_bytes"));
     const sent = run.result ? Object.values(run.result.messages).reduce((sum, each) => sum + each.bytes, 0) : types.length ? types.reduce((sum, key) => sum + last(t[key]), 0) : null;
-    const statuses = (run.statuses || []).filter(Boolean);
-    const fleetSent = statuses.reduce((sum, each) => sum + each.counts.link_sent_bytes, 0);
+    const statuses = (run.statuses || []).filter(Boolean), isOver = run.kind === "fleet" && run.status !== "running";
     const trained = run.result ? run.result.training_s : last(t.training_s);
     replace(element,
       tile(m.name ? `Best ${f.metricName(m.name)}` : "Metric", f.metric(m.name, m.best), m.name ? `now ${f.metric(m.name, m.final)}` : ""),
       tile("Rounds", f.whole(run.rounds), run.phase_means_s.training_s === undefined ? "" : `${f.seconds(Object.values(run.phase_means_s).reduce((a, b) => a + b, 0))} each`),
       tile(run.kind === "fleet" ? "Running for" : "Simulated", f.clock(run.reached_s), run.until_s ? `of ${f.hours(run.until_s)}` : ""),
-      tile("Online", f.whole(run.kind === "fleet" ? statuses.length : last(run.online.online)), `of ${f.whole(run.nodes)} nodes`),
-      tile("Sent", f.bytes(sent ?? (statuses.length ? fleetSent : null)), sent === null ? "" : "in all"),
+      isOver ? tile("Online at most", f.whole(Math.max(0, ...(run.online.online || []))), `of ${f.whole(run.nodes)} nodes`)
+        : tile("Online", f.whole(run.kind === "fleet" ? statuses.length : last(run.online.online)), `of ${f.whole(run.nodes)} nodes`),
+      tile("Sent", f.bytes(sent ?? (run.sent_bytes || null)), sent === null && !isOver ? "" : "in all"),
       run.kind === "fleet" ? null : tile("Training", f.hours(trained), "on devices"));
   };
   update();
@@ -182,7 +182,7 @@ function onlineCard(state, seek) {
     const { times, values } = joined(run.online, v, [["a", "online"], ...(has ? [["b", "mean_view"], ["b", "min_view"], ["b", "max_view"]] : [])]);
     const series = [{ label: "online", values: values[0], colour: "series-1", points: false }];
     if (has) series.push({ label: "mean view", values: values[1], colour: "series-2", points: false }, { label: "smallest", values: values[2], colour: "series-2", width: 0.8, dash: [3, 3], points: false }, { label: "largest", values: values[3], colour: "series-2", width: 0.8, dash: [3, 3], points: false });
-    return { x: times.map((s) => s / unit.s), xLabel: unit.label, series, bands: has ? [{ series: [4, 3], colour: "series-2" }] : undefined, yRange: (_, low, high) => [0, high * 1.08 || 1] };
+    return { x: times.map((s) => s / unit.s), xLabel: unit.label, yWhole: true, series, bands: has ? [{ series: [4, 3], colour: "series-2" }] : undefined, yRange: (_, low, high) => [0, high * 1.08 || 1] };
   }, { height: 290, pick: (x) => seek(x * state.unit.s) });
   const note = (state.run.views.simulated_s || []).length ? "and how many the nodes online believe there are" : null;
   return { element: card("Nodes online", { note }, h("div", { class: "body" }, chart.element)), mark: (x) => chart.mark(x), update: () => chart.update(), close: () => chart.close() };
@@ -200,13 +200,18 @@ function trafficCard(state, seek) {
       series: ordered.map((type) => ({ label: type, colour: MESSAGE_COLOURS[type] || "series-6", values: rate(t[`${type}_${what}`], t.simulated_s) })) };
   }, { height: 250, pick: (x) => seek(x * state.unit.s) });
   const body = h("tbody");
+  // The newest row of a table that is written now and then; of a finished run, what it was in the end.
+  const sums = () => {
+    const t = state.run.traffic, end = state.run.result?.messages;
+    const all = end ? Object.entries(end).map(([type, each]) => ({ type, ...each })) : types().map((type) => ({ type, count: last(t[`${type}_count`]), bytes: last(t[`${type}_bytes`]) }));
+    return all.filter((each) => each.count > 0).sort((a, b) => b.bytes - a.bytes);
+  };
   const show = () => {
-    const t = state.run.traffic, total = types().reduce((sum, type) => sum + last(t[`${type}_bytes`]), 0) || 1;
-    const rows = types().sort((a, b) => last(t[`${b}_bytes`]) - last(t[`${a}_bytes`]));
-    replace(body, rows.map((type) => {
-      const bar = h("span", { class: "bar-fill" }), share = last(t[`${type}_bytes`]) / total;
+    const rows = sums(), total = rows.reduce((sum, each) => sum + each.bytes, 0) || 1;
+    replace(body, rows.map(({ type, count, bytes }) => {
+      const bar = h("span", { class: "bar-fill" }), share = bytes / total;
       bar.style.width = `${Math.max(0.5, 100 * share)}%`;
-      return h("tr", {}, h("td", {}, type), h("td", { class: "number" }, f.whole(last(t[`${type}_count`]))), h("td", { class: "number" }, f.bytes(last(t[`${type}_bytes`]))), h("td", {}, h("div", { class: "bar", title: `${(100 * share).toFixed(1)} %` }, bar)));
+      return h("tr", {}, h("td", {}, type), h("td", { class: "number" }, f.whole(count)), h("td", { class: "number" }, f.bytes(bytes)), h("td", {}, h("div", { class: "bar", title: `${(100 * share).toFixed(1)} %` }, bar)));
     }));
   };
   show();

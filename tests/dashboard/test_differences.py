@@ -1,0 +1,28 @@
+"""Runs of one name are told apart by their settings."""
+
+from __future__ import annotations
+
+from plexus.dashboard.differences import differences
+
+
+def test_runs_of_one_name_say_in_what_they_differ() -> None:
+    found = differences(
+        {
+            "loans-1": {"name": "loans", "seed": 1, "task": {"name": "loans.task:build"}},
+            "loans-2": {"name": "loans", "seed": 2, "task": {"name": "l", "hidden": 64}},
+            "other": {"name": "other", "task": {"hidden": 8}},
+            "nobody knows": {},
+        }
+    )
+    assert found == {
+        "loans-1": ["hidden = default"],
+        "loans-2": ["hidden = 64"],
+        "other": [],
+        "nobody knows": [],
+    }
+
+
+def test_many_differences_are_cut_short_and_sessions_have_none_of_their_own() -> None:
+    keys = ("hours", "a", "b", "c", "d")
+    specs = {str(n): {"name": "x", **dict.fromkeys(keys, n), "session": {"k": n}} for n in (1, 2)}
+    assert differences(specs)["1"] == ["hours = 1", "a = 1", "b = 1", "c = 1", "…"]
