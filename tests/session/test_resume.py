@@ -54,15 +54,17 @@ def finished(*arguments: str) -> dict[str, Any]:
     return result
 
 
-def start_and_kill(after_s: float, out: Path, *arguments: str) -> None:
-    """kill -9, but not before there is something to resume from."""
+def start_and_kill(at_simulated_s: float, out: Path, *arguments: str) -> None:
+    """kill -9, as soon as there is a checkpoint of that moment or a later one."""
     process = subprocess.Popen(command(*arguments, "-q"))
     deadline_s = time.monotonic() + 120
-    while not (out / "checkpoint.json").exists():
+    checkpoint = out / "checkpoint.json"
+    while not checkpoint.exists() or (
+        json.loads(checkpoint.read_bytes())["simulated_s"] < at_simulated_s
+    ):
         assert process.poll() is None, "the run ended before it could be killed"
         assert time.monotonic() < deadline_s
-        time.sleep(0.02)
-    time.sleep(after_s)
+        time.sleep(0.005)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
 
@@ -84,11 +86,12 @@ def test_killed_at_five_random_moments_a_run_ends_with_the_same_digest_and_weigh
     spec: Path, tmp_path: Path
 ) -> None:
     whole = finished(str(spec), "--out", str(tmp_path / "whole"))
-    moments = random.Random(5)
+    moments_s = sorted(random.Random(5).uniform(60, 1080) for _ in range(5))
     out = tmp_path / "killed"
-    start_and_kill(moments.random(), out, str(spec), "--out", str(out), "--checkpoint-every", "0")
-    for _ in range(4):
-        start_and_kill(moments.random(), out, "--resume", str(out), "--checkpoint-every", "0")
+    begin, go_on = (str(spec), "--out", str(out)), ("--resume", str(out))
+    start_and_kill(moments_s[0], out, *begin, "--checkpoint-every", "0")
+    for moment_s in moments_s[1:]:
+        start_and_kill(moment_s, out, *go_on, "--checkpoint-every", "0")
     resumed = finished("--resume", str(out))
     for key in (
         "digest",
