@@ -15,6 +15,7 @@ import pytest
 
 from plexus.live.benchpeer import made_up_model
 from plexus.live.buffers import Buffers, Ticket
+from plexus.live.hub import UNREACHABLE
 from plexus.live.log import Log
 from plexus.live.models import LiveModel, ModelLayout
 from plexus.live.roster import LiveRoster
@@ -22,7 +23,14 @@ from plexus.live.runtime import DECLINED, OBSOLETE, Runtime
 from plexus.live.seals import seal
 from plexus.live.store import Store
 from plexus.protocol import wire
-from plexus.protocol.api import BandwidthMeasured, Received, TimerFired, WentOnline
+from plexus.protocol.api import (
+    BandwidthMeasured,
+    Received,
+    Send,
+    SetTimer,
+    TimerFired,
+    WentOnline,
+)
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.messages import (
     Ack,
@@ -36,6 +44,7 @@ from plexus.protocol.messages import (
 )
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import FIRST_ROUND, START, PlexusNode
+from plexus.protocol.training import ACK
 from plexus.protocol.view import View
 from plexus.protocol.wire import WireError
 
@@ -177,6 +186,25 @@ def test_a_model_that_came_too_late_counts_as_acknowledged(tmp_path: Path, reaso
         bench.runtime.not_sent(PEERS[1], (TrainRequest, 6), reason)
         await bench.settle()
         assert seen == [Received(2, Ack(4))]
+
+    with_bench(tmp_path, story)
+
+
+def test_an_aggregator_that_cannot_be_reached_is_not_waited_for(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        seen: list[Any] = []
+        handle = bench.node.handle
+        bench.node.handle = lambda now, event: [*handle(now, event), *(seen.append(event) or [])]  # type: ignore[method-assign,func-returns-value]
+        request = AggregateRequest(5, 3, 1, View.of(1).snapshot(), bench.initial)
+        bench.runtime.perform([Send((2,), request), SetTimer(ACK, 100.0)])
+        bench.runtime.not_sent(PEERS[2], (AggregateRequest, 5), UNREACHABLE)  # not the one asked
+        bench.runtime.not_sent(PEERS[1], (AggregateRequest, 4), UNREACHABLE)  # another round
+        await bench.settle()
+        assert seen == []
+        bench.runtime.not_sent(PEERS[1], (AggregateRequest, 5), UNREACHABLE)
+        bench.runtime.not_sent(PEERS[1], (AggregateRequest, 5), UNREACHABLE)
+        await bench.settle()
+        assert seen == [TimerFired(ACK)]
 
     with_bench(tmp_path, story)
 

@@ -31,6 +31,9 @@ from plexus.protocol.messages import NO_ADDRESS
 __all__ = ["Hub", "Inbox", "Peers", "Ticket"]
 
 
+UNREACHABLE = "it cannot be reached"
+
+
 class Peers(Protocol):
     """Who knows where nodes are, and wants to know when links come and go."""
 
@@ -63,7 +66,8 @@ class Hub:
         self._handshakes: Counter[str] = Counter()
         self._server: asyncio.Server | None = None
         self._keeper = asyncio.get_running_loop().create_task(self._keep_links())
-        self._waiting: dict[bytes, deque[Callable[[Link], None]]] = {}
+        self._waiting: dict[bytes, deque[tuple[Callable[[Link], None], Any]]] = {}
+        """By peer, what is to be done when its link is up, and the tags of models among it."""
         self.dialler = Dialler(self, limits, source)
         self.refused = 0
         self.past_sent_bytes = self.past_received_bytes = 0
@@ -110,23 +114,25 @@ class Hub:
         self._when_up(key, lambda link: link.send(message))
 
     def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
-        """Send a model; `tag` comes back with its fate, unless the peer cannot be reached at all."""
-        self._when_up(key, lambda link: link.send_model(payload, model, tag))
+        """Send a model; `tag` comes back with its fate."""
+        self._when_up(key, lambda link: link.send_model(payload, model, tag), tag)
 
-    def _when_up(self, key: bytes, action: Callable[[Link], None]) -> None:
+    def _when_up(self, key: bytes, action: Callable[[Link], None], tag: Any = None) -> None:
         link = self.links.get(key)
         if link is not None:
             action(link)
             return
         waiting = self._waiting.setdefault(key, deque(maxlen=self.limits.max_waiting_messages))
-        waiting.append(action)
+        waiting.append((action, tag))
         address = self._peers.address_of(key)
         if address is None or not self.dialler.dial(address, key):
             self.forget(key)
 
     def forget(self, key: bytes) -> None:
         """The node cannot be reached: what waited for it is lost."""
-        self._waiting.pop(key, None)
+        for _, tag in self._waiting.pop(key, ()):
+            if tag is not None:
+                self._inbox.not_sent(key, tag, UNREACHABLE)
 
     # Connections tell
 
@@ -226,7 +232,7 @@ class Hub:
         if link.hello.revocations < self.admission.revocations_number:
             link.connection.send(frame(Kind.REVOCATIONS, self.admission.revocations))
         self._guarded(lambda: self._peers.link_up(link.key, link.hello))
-        for action in self._waiting.pop(link.key, ()):
+        for action, _ in self._waiting.pop(link.key, ()):
             self._guarded(lambda action=action: action(link))  # type: ignore[misc]
 
     def _guarded(self, action: Callable[[], None]) -> None:

@@ -49,6 +49,7 @@ from plexus.protocol.messages import (
     ViewReply,
 )
 from plexus.protocol.plexus import FIRST_ROUND, START
+from plexus.protocol.training import ACK
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import WireError
 
@@ -83,6 +84,8 @@ class Runtime:
         self.meter = Meter(store.state.bandwidth_bytes_per_s)
         self.progress = Progress(store.state.round)
         self.node: Node | None = None
+        self._asked: tuple[NodeId, int] | None = None
+        """The aggregator that was sent a model last, and the round."""
         """Set while the node is online."""
         self.hub: Hub | None = None
         self.trainer: Trainer | None = None
@@ -172,6 +175,8 @@ class Runtime:
                 self._drop_obsolete()
             frame = wire.encode(body, self.roster, len(body.model.data))
             tag: Tag = (type(body), body.round)
+            if isinstance(body, AggregateRequest) and others:
+                self._asked = (others[0], body.round)
             for node in others:
                 key = self.roster.keys[node]
                 self._hub.send_model(key, frame[wire.LENGTH_BYTES :], body.model, tag)
@@ -319,10 +324,19 @@ class Runtime:
     def not_sent(self, dst: bytes, tag: Tag, reason: str) -> None:
         kind, round = tag
         self.log.debug("not_sent", peer=short(dst), kind=kind.__name__, round=round, reason=reason)
-        if kind is AggregateRequest and reason in (OBSOLETE, DECLINED):
+        if kind is not AggregateRequest:
+            return
+        aggregator = self.roster.number(dst)
+        if reason in (OBSOLETE, DECLINED):
             # The round is complete: what its aggregator would have answered to a stale model.
-            number = self.roster.number(dst)
-            self._loop.call_soon(self._receive, number, Ack(round))
+            self._loop.call_soon(self._receive, aggregator, Ack(round))
+        else:
+            self._loop.call_soon(self._aggregator_lost, aggregator, round)
+
+    def _aggregator_lost(self, aggregator: NodeId, round: int) -> None:
+        """The model has not arrived, so nobody will acknowledge it: no need to wait for the timeout."""
+        if self._asked == (aggregator, round) and ACK in self.timers:
+            self._fire(ACK)
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self.meter.note(size_bytes, seconds, sent)
