@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from plexus.live.buffers import Ticket
-from plexus.live.hub import Hub
+from plexus.live.hub import UNREACHABLE, Hub
 from plexus.live.limits import Limits
 from plexus.live.log import Log
 from plexus.live.shaping import Pipe, Proxy, Route, Way
@@ -113,6 +113,18 @@ def test_connects_that_arrive_in_another_order_still_make_one_link(party: Party)
             await b.until(lambda: (a.key, b"afterwards") in b.messages)
             assert len(a.hub.links) == len(b.hub.links) == 1
             await late.close()
+
+    run(story)
+
+
+def test_a_model_for_a_peer_that_is_gone_is_said_to_be_not_sent(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party, size=1000) as (a, b):
+            await b.hub.close("gone")
+            await a.until(lambda: not a.is_linked(b))
+            a.send_model(b, bytes(1000), "tag")
+            await a.until(lambda: a.fates)
+            assert a.fates == [("tag", UNREACHABLE)]
 
     run(story)
 
