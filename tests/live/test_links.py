@@ -124,7 +124,9 @@ def test_a_model_for_a_peer_that_is_gone_is_said_to_be_not_sent(party: Party) ->
             await a.until(lambda: not a.is_linked(b))
             a.send_model(b, bytes(1000), "tag")
             await a.until(lambda: a.fates)
-            assert a.fates == [("tag", UNREACHABLE)]
+            a.hub.reach(b.key, "looked for")
+            await a.until(lambda: len(a.fates) == 2)
+            assert a.fates == [("tag", UNREACHABLE), ("looked for", UNREACHABLE)]
 
     run(story)
 

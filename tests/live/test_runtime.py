@@ -25,6 +25,7 @@ from plexus.live.store import Store
 from plexus.protocol import wire
 from plexus.protocol.api import (
     BandwidthMeasured,
+    CancelTimer,
     Received,
     Send,
     SetTimer,
@@ -59,12 +60,16 @@ class FakeHub:
         self.links: dict[bytes, Any] = {}
         self.sent: list[tuple[bytes, bytes]] = []
         self.models: list[tuple[bytes, LiveModel, Any]] = []
+        self.reached: list[tuple[bytes, Any]] = []
 
     def send(self, key: bytes, frame: bytes) -> None:
         self.sent.append((key, frame))
 
     def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
         self.models.append((key, model, tag))
+
+    def reach(self, key: bytes, tag: Any) -> None:
+        self.reached.append((key, tag))
 
 
 class Bench:
@@ -205,6 +210,22 @@ def test_an_aggregator_that_cannot_be_reached_is_not_waited_for(tmp_path: Path) 
         bench.runtime.not_sent(PEERS[1], (AggregateRequest, 5), UNREACHABLE)
         await bench.settle()
         assert seen == [TimerFired(ACK)]
+
+    with_bench(tmp_path, story)
+
+
+def test_when_the_link_to_the_awaited_aggregator_breaks_it_is_looked_for(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        request = AggregateRequest(5, 3, 1, View.of(1).snapshot(), bench.initial)
+        bench.runtime.link_down(PEERS[1])
+        bench.runtime.perform([Send((2,), request), SetTimer(ACK, 100.0)])
+        bench.runtime.link_down(PEERS[2])
+        assert bench.hub.reached == []
+        bench.runtime.link_down(PEERS[1])
+        assert bench.hub.reached == [(PEERS[1], (AggregateRequest, 5))]
+        bench.runtime.perform([CancelTimer(ACK)])
+        bench.runtime.link_down(PEERS[1])
+        assert len(bench.hub.reached) == 1
 
     with_bench(tmp_path, story)
 

@@ -117,6 +117,10 @@ class Hub:
         """Send a model; `tag` comes back with its fate."""
         self._when_up(key, lambda link: link.send_model(payload, model, tag), tag)
 
+    def reach(self, key: bytes, tag: Any) -> None:
+        """Have a link with the node; `tag` comes back if it cannot be reached."""
+        self._when_up(key, lambda link: None, tag)
+
     def _when_up(self, key: bytes, action: Callable[[Link], None], tag: Any = None) -> None:
         link = self.links.get(key)
         if link is not None:

@@ -246,7 +246,7 @@ class Peer:
             self._advertise((seen[0], self._port))
 
     def link_down(self, key: bytes, reason: str) -> None:
-        """The protocol finds out by itself."""
+        self._runtime.link_down(key)
 
     def _advertise(self, address: Address) -> None:
         if not self._config.dial_only and not addresses.is_unspecified(address):

@@ -333,6 +333,13 @@ class Runtime:
         else:
             self._loop.call_soon(self._aggregator_lost, aggregator, round)
 
+    def link_down(self, key: bytes) -> None:
+        """Find out whether the aggregator that an answer is awaited from is gone or just the link."""
+        if self._asked is not None and ACK in self.timers:
+            aggregator, round = self._asked
+            if self.roster.keys[aggregator] == key:
+                self._hub.reach(key, (AggregateRequest, round))
+
     def _aggregator_lost(self, aggregator: NodeId, round: int) -> None:
         """The model has not arrived, so nobody will acknowledge it: no need to wait for the timeout."""
         if self._asked == (aggregator, round) and ACK in self.timers:
