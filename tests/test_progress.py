@@ -37,7 +37,7 @@ def test_without_a_terminal_there_is_a_line_every_so_often(clock: Clock) -> None
     with Lines("small", 7200.0, stream) as shown:
         for second in range(21):
             metric = ("accuracy", 0.5) if second == 5 else (None, None)
-            shown.tick(second * 180.0, second, 40, *metric)
+            shown.tick(Tick(second * 180.0, second, 40, *metric))
             clock.now_s += 1
     assert stream.getvalue().splitlines() == [
         "small: 0.0 of 2 h, round 0, 40 online",
@@ -50,7 +50,7 @@ def test_a_bar_is_redrawn_a_few_times_a_second_and_gone_at_the_end(clock: Clock)
     stream = Terminal()
     with Bar("small", 7200.0, Console(file=stream, width=80, force_terminal=True)) as shown:
         for step in range(100):
-            shown.tick(step * 36.0, step, 40, "accuracy", 0.25)
+            shown.tick(Tick(step * 36.0, step, 40, "accuracy", 0.25))
             clock.now_s += 0.1
     drawn = stream.getvalue()
     assert 45 < drawn.count("small") < 55, "every other tick, and once at the end"
@@ -73,9 +73,9 @@ def test_how_far_a_run_came_is_known_though_it_was_not_shown() -> None:
     silent = Progress("small", 7200.0)
     assert silent.last is None
     assert silent.how_far() == "before the simulation began"
-    silent.tick(0.0, 0, 40)
-    silent.tick(5400.0, 57, 41, "mse", 1.5)
-    silent.tick(5760.0, 60, 42)
+    silent.tick(Tick(0.0, 0, 40))
+    silent.tick(Tick(5400.0, 57, 41, "mse", 1.5))
+    silent.tick(Tick(5760.0, 60, 42))
     assert silent.last == Tick(5760.0, 60, 42, "mse", 1.5)
     assert silent.how_far() == "at 1.6 of 2 simulated hours, round 60"
 

@@ -25,19 +25,10 @@ class Callbacks(NamedTuple):
     on_row: Mapping[str, Callable[[Row], None] | None] = {}
     """By table."""
 
-    def tick(
-        self,
-        simulated_s: float,
-        round: int,
-        online: int,
-        metric_name: str,
-        metric_value: float | None,
-    ) -> None:
+    def tick(self, at: Tick) -> None:
         """A simulated minute has passed."""
         if self.on_progress is not None:
-            from plexus.progress import Tick
-
-            self.on_progress(Tick(simulated_s, round, online, metric_name, metric_value))
+            self.on_progress(at)
 
     def row(self, table: str, row: Row) -> None:
         """A row was recorded."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from plexus.metrics import words
 
@@ -27,8 +27,22 @@ class Tick(NamedTuple):
     simulated_s: float
     round: int
     online: int
-    metric_name: str | None
-    metric_value: float | None
+    metric_name: str | None = None
+    metric_value: float | None = None
+
+    @property
+    def metric(self) -> str:
+        """`91.2 %`; nothing before the first evaluation."""
+        if self.metric_name is None or self.metric_value is None:
+            return ""
+        return words.metric(self.metric_name, self.metric_value)
+
+
+class Observer(Protocol):
+    """Who wants to see a run progress."""
+
+    def tick(self, at: Tick) -> None:
+        """The run is between two steps."""
 
 
 class Progress:
@@ -39,50 +53,37 @@ class Progress:
     def __init__(self, title: str, total_s: float) -> None:
         self.title = title
         self.total_s = total_s
-        self._at: tuple[float, int, int] | None = None
-        self._metric: tuple[str | None, float | None] = (None, None)
+        self.last: Tick | None = None
+        """The newest state, shown or not."""
         self._began: tuple[float, float] | None = None
         self._due_s = 0.0
 
-    def tick(
-        self,
-        simulated_s: float,
-        round: int,
-        online: int,
-        metric_name: str | None = None,
-        metric_value: float | None = None,
-    ) -> None:
+    def tick(self, at: Tick) -> None:
         """The run is here now. Without a metric the newest known one goes on being shown."""
-        self._at = (simulated_s, round, online)
-        if metric_value is not None:
-            self._metric = (metric_name, metric_value)
+        if at.metric_value is None and self.last is not None:
+            at = at._replace(metric_name=self.last.metric_name, metric_value=self.last.metric_value)
+        self.last = at
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = now_s + self.every_s
-            self._began = self._began or (now_s, simulated_s)
-            self.show(Tick(*self._at, *self._metric))
-
-    @property
-    def last(self) -> Tick | None:
-        """The newest state, shown or not."""
-        return None if self._at is None else Tick(*self._at, *self._metric)
+            self._began = self._began or (now_s, at.simulated_s)
+            self.show(at)
 
     def show(self, at: Tick) -> None:
         """Draw `at`; called only every so often."""
 
     def how_far(self) -> str:
         """`3.2 of 12 simulated hours, round 57`, for the line that an interrupted run ends with."""
-        if self._at is None:
+        if self.last is None:
             return "before the simulation began"
-        simulated_s, round, _ = self._at
-        done, total = words.hours(simulated_s), f"{self.total_s / 3600:g}"
-        return f"at {done} of {total} simulated hours, round {round}"
+        done, total = words.hours(self.last.simulated_s), f"{self.total_s / 3600:g}"
+        return f"at {done} of {total} simulated hours, round {self.last.round}"
 
     def facts(self, at: Tick) -> list[str]:
         """The state in words, the most interesting first."""
         facts = [f"round {words.whole(at.round)}", f"{words.whole(at.online)} online"]
-        if at.metric_name is not None:
-            facts.append(f"{at.metric_name} {words.metric(at.metric_name, at.metric_value)}")
+        if at.metric:
+            facts.append(f"{at.metric_name} {at.metric}")
         return [*facts, *self._pace(at)]
 
     def _pace(self, at: Tick) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
 
 from plexus.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
 from plexus.errors import StopRun
@@ -14,6 +13,7 @@ from plexus.learning import Machinery, set_up
 from plexus.metrics.recorder import Listener
 from plexus.metrics.result import Engine, Evaluations, Result, Traffic, Trainings
 from plexus.metrics.store import RunDirectory
+from plexus.progress import Observer, Tick
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.recording import Recording
 from plexus.sim.own import find
@@ -29,19 +29,6 @@ __all__ = ["Machinery", "Session", "simulate"]
 STEP_S = 60.0
 """Progress is shown and interruption noticed this often, in simulated seconds."""
 ONLINE_EVERY_S = 300.0
-
-
-class Observer(Protocol):
-    """Who wants to see a run progress."""
-
-    def tick(
-        self,
-        simulated_s: float,
-        round: int,
-        online: int,
-        metric_name: str,
-        metric_value: float | None,
-    ) -> None: ...
 
 
 def simulate(
@@ -149,7 +136,7 @@ class Session:
             self._keep(now_s)
             metric = evaluation.metric()
             try:
-                observe.tick(now_s, evaluation.round, self._online, metric.name, metric.final)
+                observe.tick(Tick(now_s, evaluation.round, self._online, metric.name, metric.final))
             except (KeyboardInterrupt, StopRun):
                 self._keep(now_s, is_last=True)
                 raise

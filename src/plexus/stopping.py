@@ -5,23 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
 
 from plexus.metrics.store import VERSIONS
+from plexus.progress import Observer, Tick
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = "plexus: stopping after this simulated minute; once more stops at once\n"
-
-
-class Ticks(Protocol):
-    """Who is told of a run's progress, between two of its steps; see `plexus.session.Observer`."""
-
-    @property
-    def tick(self) -> Callable[..., None]: ...
 
 
 class Stoppable:
@@ -30,16 +23,16 @@ class Stoppable:
     Before the first tick there is nothing to go on from, and to ask twice is to insist: both stop at once.
     """
 
-    def __init__(self, observer: Ticks, *, quiet: bool = True) -> None:
+    def __init__(self, observer: Observer, *, quiet: bool = True) -> None:
         self._observer = observer
         self._quiet = quiet
         self._has_begun = False
         self._is_asked = False
 
-    def tick(self, *state: Any) -> None:
+    def tick(self, at: Tick) -> None:
         """The run is between two steps."""
         self._has_begun = True
-        self._observer.tick(*state)
+        self._observer.tick(at)
         if self._is_asked:
             raise KeyboardInterrupt
 
@@ -54,7 +47,7 @@ class Stoppable:
 
 @contextmanager
 def stoppable(
-    observer: Ticks, signals: Sequence[signal.Signals] = SIGNALS, *, quiet: bool = True
+    observer: Observer, signals: Sequence[signal.Signals] = SIGNALS, *, quiet: bool = True
 ) -> Iterator[Stoppable]:
     """What a run is to tell of its progress, so that `signals` stop it.
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from plexus import spec
 from plexus.metrics.result import Metric, Result, Traffic, Trainings
 from plexus.metrics.store import RunDirectory
-from plexus.progress import Progress
+from plexus.progress import Progress, Tick
 
 SPEC = 'name = "small"\nnodes = 10\nhours = 2\n[task]\nname = "digits"\n'
 
@@ -71,7 +71,7 @@ class Session(ModuleType):
         if step == self.stop_at:
             raise KeyboardInterrupt
         now_s = step * spec.hours * 360
-        observe.tick(now_s, step, 3, "accuracy", step / 10)
+        observe.tick(Tick(now_s, step, 3, "accuracy", step / 10))
         directory.recorder.record("online", simulated_s=now_s, online=3)
         if self.evaluates:
             directory.recorder.record(

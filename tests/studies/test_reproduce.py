@@ -14,6 +14,7 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.learning import Machinery
 from plexus.metrics.store import load_run
+from plexus.progress import Tick
 from plexus.session import simulate
 from plexus.studies.plan import Planned, make_plan
 from plexus.studies.reproducing import reproduce
@@ -60,8 +61,8 @@ class StopAt:
     def __init__(self, simulated_s: float) -> None:
         self._at_s = simulated_s
 
-    def tick(self, simulated_s: float, *state: Any) -> None:
-        if simulated_s >= self._at_s:
+    def tick(self, at: Tick) -> None:
+        if at.simulated_s >= self._at_s:
             raise KeyboardInterrupt
 
 

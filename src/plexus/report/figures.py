@@ -13,31 +13,12 @@ from plexus.metrics.files import named
 from plexus.metrics.store import Run
 from plexus.metrics.tables import Columns
 from plexus.report.arms import is_complete, metric_of, reached_h
+from plexus.report.look import PALETTE, SOFT, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which people with any colour vision can tell apart.
-BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#5B6470"
-INK, FAINT = "#1F2933", "#E4E7EB"
-STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.edgecolor": "#9AA5B1",
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.8,
-    "text.color": INK,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-}
+BLUE, VERMILION, GREY = PALETTE["blue"], PALETTE["vermilion"], SOFT
 
 
 def accuracy_over_time(run: Run, path_png: Path) -> None:

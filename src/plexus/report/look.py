@@ -61,7 +61,7 @@ _SECOND_COLOURS = ("vermilion", "green", "purple", "orange", "sky", "yellow", "b
 _DASHES, _DOTS = (0, (4, 2)), (0, (1, 1.6))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 
-_RC: Any = {
+STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.edgecolor": SOFT,
@@ -167,7 +167,7 @@ def styled() -> Iterator[None]:
         raise PlexusError(
             "matplotlib is not installed: pip install 'plexus-learning[report]'"
         ) from None
-    with rc_context(_RC):
+    with rc_context(STYLE):
         yield
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from plexus.errors import PlexusError
+from plexus.progress import Tick
 
 
 class Job(Struct, frozen=True):
@@ -39,21 +40,11 @@ class Reporter:
         self._parent = parent
         self._told_s = -1.0
 
-    def tick(
-        self,
-        simulated_s: float,
-        round: int,
-        online: int,
-        metric_name: str,
-        metric_value: float | None,
-    ) -> None:
+    def tick(self, at: Tick) -> None:
         """Tell the parent, ten times per simulated hour at most."""
-        from plexus.metrics import words
-
-        if simulated_s >= self._told_s + 360:
-            self._told_s = simulated_s
-            shown = "" if metric_value is None else words.metric(metric_name, metric_value)
-            self._parent.send(Word("at", simulated_s, shown))
+        if at.simulated_s >= self._told_s + 360:
+            self._told_s = at.simulated_s
+            self._parent.send(Word("at", at.simulated_s, at.metric))
 
 
 def main(parent: Connection) -> None:
