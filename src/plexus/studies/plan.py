@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from plexus.errors import MissingDataError, PlexusError
-from plexus.metrics.result import Result
-from plexus.metrics.store import CHECKPOINT, RESULT, VERSIONS, spec_digest_of
+from plexus.metrics.store import CHECKPOINT, RESULT, VERSIONS, result_of, spec_digest_of
 from plexus.sim.registry import PROTOCOLS
 from plexus.spec import ExperimentSpec, read_text, read_toml, sized, typed_spec
 from plexus.spec_check import Source
@@ -35,10 +34,10 @@ class Planned:
         if not (self.out / RESULT).exists() or spec_digest_of(self.out) != self.spec.digest():
             return False
         try:
-            result = msgspec.json.decode((self.out / RESULT).read_bytes(), type=Result)
-        except msgspec.DecodeError:
+            result = result_of(self.out)
+        except PlexusError:  # damaged: it is done again
             return False
-        return not result.interrupted
+        return result is not None and not result.interrupted
 
     @property
     def can_resume(self) -> bool:
