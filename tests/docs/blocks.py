@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     ROOT / "results" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
