@@ -15,6 +15,8 @@ MINE = 'name = "mine"\nnodes = 5\nhours = 1\ntask = { name = "digits" }\n'
 def test_a_spec_that_comes_with_plexus_is_found_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tmp_path = tmp_path / "deeper"  # hints look around: others' tests are beside this one
+    tmp_path.mkdir()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quickstart").mkdir()  # of a run, say: no file
     (tmp_path / "quickstart.toml").write_text(MINE)
