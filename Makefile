@@ -2,37 +2,30 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install quickstart reproduce test test-live test-paper test-fast storm fuzz docs check format clean
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help install develop quickstart reproduce test test-live test-paper test-fast smoke nightly storm fuzz docs wheel \
+	check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-install: .venv/installed  ## create .venv and install Plexus with everything the targets below need
+install: .venv/installed  ## create .venv and install what running Plexus needs
+develop: .venv/developed  ## the same, and the linters, test and documentation tools of the targets below
 
 # torch goes first, alone and pinned: any other resolution may pull gigabytes of GPU libraries.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Plexus needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[report,dev]'
+	$(PIP) torch
+	$(PIP) -e '.[report,dashboard]'
+	touch $@
+
+.venv/developed: .venv/installed
+	$(PIP) -e '.[report,dashboard,dev]'
 	touch $@
 
 quickstart: install  ## see Plexus learn under churn: 12 simulated hours in under a minute
 	$(BIN)/plexus run experiments/quickstart.toml --out runs/quickstart --force
-
-check: install  ## lint, format check, types
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-
-test: check  ## everything, on all cores
-	$(BIN)/pytest -n auto -q -m 'not live and not paper and not docs' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
-	$(BIN)/plexus storm --seeds 1..200
-
-test-live: install  ## sessions of live peers on this machine: fleets, chaos, intruders, partitions
-	$(BIN)/pytest -q -rP -m live tests/live
-
-test-paper: install  ## every figure and table of the paper at size tiny, and the page in a browser: minutes
-	$(BIN)/pytest -q -m paper tests/studies
 
 reproduce: install  ## the paper's figures and tables at size tiny: runs/reproduce-tiny/report.html
 	$(BIN)/plexus reproduce all --size tiny
@@ -41,18 +34,45 @@ storm: install  ## fresh storms for MINUTES (default 10); prints the seeds and w
 	$(BIN)/plexus storm --minutes $(or $(MINUTES),10)
 
 fuzz: install  ## bytes from outside for MINUTES (default 5) for each reader; needs atheris
-	-$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt atheris
+	-$(PIP) atheris
 	$(BIN)/python -m fuzz $(or $(MINUTES),5)
 
-test-fast: install  ## no training, no processes: under a minute
+check: develop  ## lint, format check, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check  ## everything, on all cores
+	$(BIN)/pytest -n auto -q -m 'not live and not paper and not docs' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
+	$(BIN)/plexus storm --seeds 1..200
+
+test-fast: develop  ## no training, no processes: under a minute
 	$(BIN)/pytest -n auto -q -m 'not slow and not paper' --ignore=tests/learn --ignore=tests/live --ignore=tests/session --ignore=tests/baselines
 
-docs: install  ## the documentation site, strict, into site/; runs every command and notebook it shows
+test-live: develop  ## sessions of live peers on this machine: fleets, chaos, intruders, partitions
+	$(BIN)/pytest -q -rP -m live tests/live
+
+test-paper: develop  ## every figure and table of the paper at size tiny, and the page in a browser: minutes
+	$(BIN)/pytest -q -m paper tests/studies
+
+smoke: develop  ## four live peers, one killed, one left by a visitor, one revoked: under two minutes
+	$(BIN)/pytest -q -rP -m smoke tests/live
+
+docs: develop  ## the documentation site, strict, into site/; runs every command and notebook it shows
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/pytest -n auto -q -m docs tests/docs
 	@echo "read it: site/index.html"
 
-format: install  ## apply ruff's formatting and safe fixes
+# One after the other, whatever -j says: fleets need the machine for themselves. All of it, whatever fails.
+nightly:  ## hours: live peers, the paper, the documentation, every reader fuzzed, half an hour of storms
+	@failed=; for target in test-live test-paper docs 'fuzz MINUTES=5' 'storm MINUTES=30'; do \
+		$(MAKE) --no-print-directory $$target || failed="$$failed $${target%% *}"; \
+	done; test -z "$$failed" || { echo "nightly: failed:$$failed"; exit 1; }
+
+wheel: develop  ## the source distribution and the wheel, into dist/
+	$(BIN)/python -m build
+
+format: develop  ## apply ruff's formatting and safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from plexus.checkpoint import Checkpoint, read_checkpoint
+from plexus.dashboard.simulated import SimulatedRun
 from plexus.data.archives import _member
 from plexus.errors import PlexusError
 from plexus.learn.formats.cifar import RECORD_BYTES, TEST_FILE, TRAIN_FILES, read_cifar10
@@ -27,12 +28,16 @@ from plexus.learn.formats.movielens import read_ratings
 from plexus.learn.formats.writers import NPZ, read_written_digits
 from plexus.learn.frontier import GRAPH, SavedGraph, _read_graph
 from plexus.live.store import STATE_FILE, State, Store, newest_model
-from plexus.metrics.store import RESULT, SPEC, VERSIONS, load_run
+from plexus.metrics.result import Metric, Result, Traffic, Trainings
+from plexus.metrics.store import RESULT, SPEC, VERSIONS
 from plexus.protocol.edges import parse_graph
 from plexus.protocol.messages import AggregateRequest, Joined, Ping
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
 from plexus.protocol.wire import LENGTH_BYTES, WireError, decode, encode
+from plexus.report.arms import group
+from plexus.report.comparison import compare, table_of
+from plexus.report.finding import load
 from plexus.spec import load_spec, parse_spec
 from plexus.traces.availability import read_availability
 from plexus.traces.devices import read_devices
@@ -40,6 +45,26 @@ from plexus.traces.latency import read_latency, read_places
 
 SESSION = b"a session"
 SPEC_TEXT = 'name = "x"\nnodes = 5\nhours = 1\n[task]\nname = "digits"\n'
+RUN_SPEC = parse_spec(SPEC_TEXT, "fuzz.toml").to_toml()
+EVALUATIONS = "simulated_s,round,accuracy,sent_bytes,training_s\n1.0,1,0.5,10,2.0\n2.5,2,,20,4.0\n"
+ROUNDS = (
+    b"simulated_s,round,aggregator,models,participants,timed_out,waited_s\n"
+    b"10.5,1,3,4,5,false,1.5\n20.25,2,0,5,5,true,2.5\n"
+)
+OUTCOME = Result(
+    digest="12",
+    weights_hash="34",
+    rounds=2,
+    simulated_s=20.5,
+    cpu_s=1.0,
+    wall_s=1.0,
+    metric=Metric("accuracy", 0.5, None, higher_is_better=True),
+    messages={"ping": Traffic(3, 60)},
+    training_s=4.0,
+    trainings=Trainings(2, 2),
+    interrupted=False,
+    out="runs/x",
+)
 
 
 class Reader(NamedTuple):
@@ -87,13 +112,15 @@ def _folder(read: Callable[[Path], object], *names: str) -> Callable[[bytes, Pat
 
 
 def _run(name: str) -> Callable[[bytes, Path], object]:
-    """A run directory in which one file is what was given."""
+    """A run directory in which one file is what was given, looked at by dashboard and report."""
 
     def of(data: bytes, folder: Path) -> object:
         (folder / VERSIONS).write_text('{"spec_digest": "1"}')
-        (folder / SPEC).write_text(SPEC_TEXT)
+        (folder / SPEC).write_text(RUN_SPEC)
+        (folder / "evaluations.csv").write_text(EVALUATIONS)
         (folder / name).write_bytes(data)
-        return load_run(folder)
+        SimulatedRun("run", folder).overview()
+        return table_of(compare(group([load(folder)])))
 
     return of
 
@@ -202,9 +229,11 @@ READERS: dict[str, Reader] = {
         [msgspec.msgpack.encode(State(session=SESSION, round=7, model_file="m"))],
     ),
     "run versions": Reader(_run(VERSIONS), [b'{"spec_digest": "12", "plexus": "1"}']),
-    "run spec": Reader(_run(SPEC), [SPEC_TEXT.encode()]),
-    "run result": Reader(_run(RESULT), [b'{"digest": "12", "rounds": 3}']),
-    "run table": Reader(_run("rounds.csv"), [b"round,waited_s\n1,2.5\n2,3.5\n"]),
+    "run spec": Reader(_run(SPEC), [RUN_SPEC.encode()]),
+    "run result": Reader(_run(RESULT), [msgspec.json.encode(OUTCOME)]),
+    "run evaluations": Reader(_run("evaluations.csv"), [EVALUATIONS.encode()]),
+    "run rounds": Reader(_run("rounds.csv"), [ROUNDS]),
+    "run online": Reader(_run("online.csv"), [b"simulated_s,online\n0.0,5\n60.0,4\n"]),
     "idx": Reader(_file(read_idx), [IDX]),
     "idx, gzipped": Reader(_file(read_idx, "file.gz"), [gzip.compress(IDX)]),
     "cifar10": Reader(_folder(read_cifar10, *TRAIN_FILES, TEST_FILE), [BATCH]),

@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "spec_check",
         "session",
         "stopping",
+        "progress",
     }
     | LEAVES,
     "dashboard": {"dashboard", "live", "metrics", "errors"},

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from plexus import lazy, toml
 from plexus.errors import PlexusError
 from plexus.metrics.store import Run, claim, load_run
-from plexus.spec import ExperimentSpec, build_spec, load_spec, parse_spec
+from plexus.spec import ExperimentSpec, build_spec, load_spec, located, parse_spec
 
 if TYPE_CHECKING:
     from plexus.progress import Tick
@@ -53,10 +53,11 @@ def simulate(
 ) -> Run:
     """Run an experiment in virtual time, and give back its run directory, read.
 
-    `spec` is a path, TOML text (anything with a line feed), a dictionary or an `ExperimentSpec`; `size`
-    is one that it has, and `changes` maps dotted keys to values that replace the spec's. `out` is the
-    run directory, with the default and the rules of `plexus run`. Modules and paths in the spec are
-    searched in `base_dir`: the spec file's folder, else the current one.
+    `spec` is a path, a name such as "quickstart" of one that comes with Plexus, TOML text (anything with
+    a line feed), a dictionary or an `ExperimentSpec`; `size` is one that it has, and `changes` maps dotted
+    keys to values that replace the spec's. `out` is the run directory, with the default and the rules of
+    `plexus run`. Modules and paths in the spec are searched in `base_dir`: the spec file's folder, else the
+    current one.
 
     Callbacks get one row of `evaluations.csv` or `rounds.csv`, or the state at every simulated minute.
     Raising `plexus.StopRun` in one ends the run there. What else is given goes to
@@ -103,7 +104,7 @@ def as_spec(
 
 def _folder_of(spec: SpecLike) -> Path:
     is_file = isinstance(spec, Path) or (isinstance(spec, str) and "\n" not in spec)
-    return Path(str(spec)).parent if is_file else Path()
+    return located(Path(str(spec))).parent if is_file else Path()
 
 
 def _plain(value: Any, key: str) -> Any:

@@ -72,14 +72,14 @@ NO_COLOR=1 turns colours off; without a terminal there are none. `plexus COMMAND
 def cli(context: click.Context) -> None:
     """Train one model across many unreliable devices, with no server.
 
-    Start with: plexus run experiments/quickstart.toml
+    Start with: plexus run quickstart
     """
     if os.environ.get("NO_COLOR"):  # rich looks by itself, click does not
         context.color = False
 
 
 @cli.command()
-@click.argument("spec_file", metavar="[SPEC.toml]", type=click.Path(path_type=Path), required=False)
+@click.argument("spec_file", metavar="[SPEC]", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--set",
     "overrides",
@@ -129,7 +129,7 @@ def cli(context: click.Context) -> None:
     "--resume",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Go on with the run in DIR from its checkpoint. Takes the place of SPEC.toml.",
+    help="Go on with the run in DIR from its checkpoint. Takes the place of SPEC.",
 )
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's files into the directory.")
 @click.option("--watch", is_flag=True, help="Open the dashboard of the run in a browser.")
@@ -155,15 +155,15 @@ def run(
     quiet: bool,
     **machinery: Any,
 ) -> None:
-    """Simulate the experiment in SPEC.toml.
+    """Simulate the experiment in SPEC.
 
-    Prints a summary, and leaves a run directory with the resolved spec, the metrics and a figure.
-    Ctrl-C stops early and keeps what there is (twice: at once); --resume goes on with a run that was
-    stopped or killed.
+    SPEC is a TOML file, or the name of one that comes with Plexus, such as quickstart. Prints a summary, and
+    leaves a run directory with the resolved spec, the metrics and a figure. Ctrl-C stops early and keeps
+    what there is (twice: at once); --resume goes on with a run that was stopped or killed.
     """
     from plexus.metrics.store import CHECKPOINT, claim, spec_dir_of
     from plexus.resuming import outcome_of
-    from plexus.spec import load_spec
+    from plexus.spec import load_spec, located
     from plexus.stopping import how_to_go_on
     from plexus.trackers import trackers
 
@@ -180,9 +180,10 @@ def run(
         if not (resume / CHECKPOINT).exists():
             _note(f"{resume} has no checkpoint: the run begins anew", quiet)
     elif spec_file is None:
-        raise click.UsageError("give a spec, e.g. experiments/quickstart.toml, or --resume DIR")
+        raise click.UsageError("give a spec, e.g. quickstart, or --resume DIR")
     else:
-        spec, base_dir = load_spec(spec_file, overrides, seed, size), spec_file.parent
+        spec = load_spec(spec_file, overrides, seed, size)
+        base_dir = located(spec_file).parent
         out = out or Path("runs") / f"{spec.name}-{spec.digest()}"
         moved = claim(out, spec.digest(), force=force)
         if moved is not None:

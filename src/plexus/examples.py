@@ -9,7 +9,7 @@ LIVE = "examples/digits-session.toml"
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": (
-        f"plexus run {QUICK}",
+        "plexus run quickstart",
         f"plexus run {QUICK} --set protocol.sample_size=5 --seed 7 --json",
         "plexus run --resume runs/quickstart",
     ),

@@ -41,6 +41,9 @@ TASKS: Registry = {
 FULL_SIZE = "paper"
 """What a spec file describes where it says nothing about sizes: the paper's, or its own."""
 
+EXPERIMENTS = Path(__file__).with_name("experiments")
+"""The specs and studies that come with Plexus: in the repository a link to its folder of that name."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -146,8 +149,16 @@ def load_spec(
     size: str | None = None,
 ) -> ExperimentSpec:
     """The spec in the file at `path`, in one of its sizes, changed by `section.key=value` overrides,
-    then by `seed`."""
-    return parse_spec(read_text(Path(path)), str(path), overrides, seed, size)
+    then by `seed`. The name of one that comes with Plexus will do, as `quickstart`."""
+    path = located(Path(path))
+    return parse_spec(read_text(path), str(path), overrides, seed, size)
+
+
+def located(path: Path) -> Path:
+    """Where the spec is that somebody calls `path`. A file that is there wins; a mere name is looked up."""
+    is_name = str(path) == path.stem and not path.is_file()
+    packaged = EXPERIMENTS / f"{path}.toml"
+    return packaged if is_name and packaged.is_file() else path
 
 
 def parse_spec(
@@ -237,6 +248,8 @@ def read_text(path: Path) -> str:
 
 def _near(path: Path) -> str:
     """A hint at a file that is called nearly so, or just so in another folder."""
+    if str(path) == path.stem:
+        return suggest(path.name, (each.stem for each in EXPERIMENTS.glob("*.toml")), likeness=0.8)
     beside = (each.name for each in path.parent.glob("*.toml"))
     folder = "" if path.parent == Path() else f"{path.parent}/"
     hint = suggest(path.name, beside, folder, likeness=0.8)

@@ -25,7 +25,8 @@ An experiment is one TOML file: `plexus run FILE.toml`. Any key can be changed f
 `--seed N`. An unknown key, a wrong type or an impossible value ends the command with one line that
 names the file or option and the key. A file may have sizes (`[sizes.tiny]`), chosen with `--size`, and
 experiments may be compared in studies ([both](reproduce.md)). Relative paths in a spec are relative to
-the spec file.
+the spec file. Those in the repository's folder `experiments` come with every installation and are found
+by name, as in `plexus run quickstart`; a file of just that name, without ending, in the current folder wins.
 The run directory keeps the spec as it was used, every default written out ([format](run-directory.md)).
 """
 

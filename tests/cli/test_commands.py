@@ -49,7 +49,7 @@ def test_help_lists_every_command_with_what_it_does(plexus: Plexus) -> None:
     assert outcome.status == 0
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
     assert "bench Measure what simulating costs on this machine." in lines
-    assert "run Simulate the experiment in SPEC.toml." in lines
+    assert "run Simulate the experiment in SPEC." in lines
 
 
 def test_a_command_that_is_not_installed_is_unknown(

@@ -11,11 +11,12 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from plexus.dashboard.app import create_app
+from plexus.dashboard.app import Questions, create_app
 from plexus.dashboard.guard import Guard
 from plexus.dashboard.library import Library
 from plexus.errors import PlexusError
 from plexus.metrics.store import load_run
+from tests.dashboard.kit import write_run
 
 STATIC = Path(__file__).parents[2] / "src" / "plexus" / "dashboard" / "static"
 
@@ -150,6 +151,36 @@ def test_a_damaged_run_is_a_line_that_names_the_file(client: Client, runs: Path)
     answer = client.get("/api/run", params={"id": "damaged"})
     assert answer.status == 500
     assert str(runs / "damaged" / "result.json") in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("result.json", b"{"),
+        ("result.json", b"[]"),
+        ("result.json", b'{"interrupted": false}'),
+        ("result.json", b'"\xff"'),
+        ("spec.toml", b'name = "x"'),
+        ("spec.toml", b"nodes ="),
+        ("versions.json", b"[]"),
+        ("evaluations.csv", b"simulated_s,round,accuracy\n1,1\n"),
+        ("evaluations.csv", b"simulated_s,round,accuracy\n1,1,good\n"),
+        ("rounds.csv", b"\xff,round\n1,2\n"),
+        ("online.csv", b"at,who\n1,2\n"),
+    ],
+)
+def test_no_damage_hides_the_other_runs(name: str, content: bytes, tmp_path: Path) -> None:
+    for each in ("damaged", "whole"):
+        write_run(tmp_path / each, until_s=120, finish=False)
+    (tmp_path / "damaged" / name).write_bytes(content)
+    (tmp_path / "fleet" / "session").mkdir(parents=True)
+    (tmp_path / "fleet" / "session" / "session.toml").write_text("name =")
+    questions = Questions(Library(tmp_path))
+    for _ in range(2):  # it is still damaged at the second look
+        listed = {run["id"]: run for run in json.loads(questions.runs(None).body)["runs"]}
+        assert listed["whole"]["status"] == "running"
+        assert str(tmp_path / "damaged" / name) in listed["damaged"]["error"]
+        assert "session.toml" in listed["fleet"]["error"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])

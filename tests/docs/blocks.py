@@ -1,4 +1,7 @@
-"""The commands that pages show: blocks fenced as `console`, and what is said of those that cannot run."""
+"""The commands that pages show: blocks fenced as `console`, and what is said of those that cannot run.
+
+`<!-- not run: the reason -->` or `<!-- file: the name to save it under -->` stands above a block.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     ROOT / "results" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 _FENCE = re.compile(
-    r"^(?:<!-- not run: (?P<reason>[^\n]+?) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$",
+    r"^(?:<!-- (?:not run: (?P<reason>[^\n]+?)|file: (?P<file>\S+)) -->\n)?"
+    r"```(?P<language>\w*)\n(?P<body>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 _INLINE = re.compile(r"`(plexus [a-z][^`]*)`")
@@ -29,6 +34,9 @@ class Block(NamedTuple):
     language: str
     reason: str | None
     """Why it is not run, if it is not."""
+    file: str | None
+    """The name under which the reader is told to save it, if so."""
+    text: str
     commands: list[str]
 
     def __str__(self) -> str:
@@ -45,6 +53,8 @@ def blocks(path: Path) -> list[Block]:
             text[: found.start("body")].count("\n"),
             found["language"],
             found["reason"],
+            found["file"],
+            found["body"],
             _commands(found["body"]),
         )
         for found in _FENCE.finditer(text)

@@ -33,7 +33,7 @@ TINY = [
 
 UNFIT = {
     r"plexus dashboard|--watch\b": "waits for somebody to look; tests/dashboard looks",
-    r"plexus reproduce (?!.*--plan)": "minutes; tests/studies",
+    r"plexus reproduce (?!.*--plan|mine/)": "minutes; tests/studies",
     r"reproduce-paper|experiments/cifar10": "needs CIFAR-10, and hours or a GPU",
     r"plexus storm": "minutes; tests/storm",
     r"plexus data (fetch|import)": "needs a network or the file; tests/data does it from here",

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import tomllib
 from pathlib import Path
 
 import click
@@ -51,8 +52,12 @@ SHOWN_BY_HELP = {
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
 def test_commands_of_a_page_run(page: str, clone: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ports = dict(zip(("7000", "7001", "7002"), free_ports(3), strict=True))
-    for block in SHOWN:
+    for block in BLOCKS:
         if block.page != page or block.reason:
+            continue
+        if block.file:
+            Path(block.file).write_text(block.text)
+        if block.language not in SHELL:
             continue
         commands = [shrunk(line, ports) for line in block.commands if unfit(page, line) is None]
         if any(re.search(r"( &|\bdo)$", line) for line in commands):  # lines that belong together
@@ -89,6 +94,11 @@ def test_commands_are_marked_as_commands() -> None:
         and any(re.match(r"(\$ )?(plexus|make) ", line) for line in block.commands)
     ]
     assert unmarked == [], "fence them as console, so that they are run"
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "toml"], ids=str)
+def test_settings_can_be_read(block: Block) -> None:
+    assert tomllib.loads(block.text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

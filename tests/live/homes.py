@@ -6,6 +6,7 @@ from pathlib import Path
 
 from plexus.live.admission import KEY_FILE
 from plexus.live.authority import CERTIFICATE_FILE, certificate_public, load_certificates
+from plexus.live.commands import read_session_file
 from plexus.live.identity import load_key, node_key, raw_public
 
 
@@ -16,3 +17,7 @@ def node_keys(homes: list[Path]) -> list[bytes]:
 
 def authority_public(session: Path) -> bytes:
     return certificate_public(load_certificates(session / CERTIFICATE_FILE)[0])
+
+
+def session_digest(session_file: Path) -> bytes:
+    return read_session_file(session_file)[0].digest

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,14 @@ from plexus.metrics import files
 from plexus.metrics.result import Metric, Result, Traffic, Trainings
 from plexus.metrics.store import FIGURE, RunDirectory, claim, load_run
 
-SPEC = 'name = "small"\nnodes = 3\n'
+SPEC = """\
+name = "small"
+seed = 1
+nodes = 3
+hours = 2.0
+protocol = { name = "plexus" }
+task = { name = "digits" }
+"""
 RESULT = Result(
     digest="d1",
     weights_hash="w1",
@@ -41,7 +49,7 @@ def finished(path: Path, digest: str = "abc") -> None:
 def test_a_finished_run_reads_back_whole(tmp_path: Path) -> None:
     finished(tmp_path / "deep" / "run")
     run = load_run(tmp_path / "deep" / "run")
-    assert run.spec == {"name": "small", "nodes": 3}
+    assert run.spec == tomllib.loads(SPEC)
     assert run.result == RESULT
     assert run.result is not None
     assert run.result.sent_bytes == 1060
@@ -71,7 +79,7 @@ def test_an_interrupted_run_keeps_what_was_recorded(tmp_path: Path) -> None:
 def test_a_killed_run_leaves_a_valid_directory(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from plexus.metrics.store import RunDirectory\n"
-        "with RunDirectory(Path(sys.argv[1]), 'name = \"k\"', 'abc') as run:\n"
+        f"with RunDirectory(Path(sys.argv[1]), {SPEC!r}, 'abc') as run:\n"
         "    for i in range(10**9):\n"
         "        run.recorder.record('online', simulated_s=float(i), online=i)\n"
         "        if i == 50_000: print('going', flush=True)\n"
@@ -158,6 +166,9 @@ def test_damage_is_named(tmp_path: Path) -> None:
     finished(tmp_path)
     (tmp_path / "result.json").write_text("{")
     with pytest.raises(PlexusError, match=r"result\.json: "):
+        load_run(tmp_path)
+    (tmp_path / "spec.toml").write_text('name = "small"\nseed = 1\nnodes = "three"\n')
+    with pytest.raises(PlexusError, match=r"spec\.toml: Expected `int`, got `str` - at `\$.nodes`"):
         load_run(tmp_path)
     (tmp_path / "spec.toml").unlink()
     with pytest.raises(PlexusError, match=r"spec\.toml: No such file or directory"):

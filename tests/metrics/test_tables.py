@@ -89,7 +89,7 @@ def test_a_line_that_was_cut_off_is_no_row(tmp_path: Path) -> None:
     path.write_text("simulated_s,onl")
     assert read(path) == {}
     path.write_text("simulated_s,online\n")
-    assert [column.size for column in read(path).values()] == [0, 0]
+    assert read(path) == {}
 
 
 def test_a_damaged_row_is_named_by_its_line(tmp_path: Path) -> None:

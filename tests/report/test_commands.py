@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from plexus import cli
-from plexus.metrics.files import write_json, write_text
+from plexus.metrics.files import write_text
 from tests.report.runs import result
 from tests.report.saving import save
 
@@ -123,16 +123,91 @@ def test_bad_input_is_one_line(
     assert plexus(*arguments) == (2, "", complaint)
 
 
-def test_a_broken_file_is_named(runs: Path, plexus: Any) -> None:
-    write_json(runs / "gossip" / "result.json", {"digest": 1})
+HEADER = "simulated_s,round,accuracy,sent_bytes,training_s"
+DAMAGE = {
+    "cut off": ("result.json", '{"digest": "d1ge57", "rou', "Input data was truncated"),
+    "empty": ("result.json", "", "Input data was truncated"),
+    "not JSON": ("result.json", "<html>", "JSON is malformed: invalid character (byte 0)"),
+    "not text": ("result.json", b'"\xff', "Input data was truncated"),
+    "another object": ("result.json", "[]", "Expected `object`, got `array`"),
+    "a wrong type": ("result.json", '{"digest": 1}', "Expected `str`, got `int` - at `$.digest`"),
+    "no metric": ("result.json", '{"digest": "1"}', "Object missing required field `weights_hash`"),
+    "no spec": ("versions.json", "{}", "does not say which spec was run"),
+    "half a spec": ("spec.toml", "seed = 1", "Object missing required field `name`"),
+    "no TOML": ("spec.toml", "nodes = ", "Invalid value (at end of document)"),
+    "a short row": (
+        "evaluations.csv",
+        "simulated_s,round\n1\n",
+        "line 2 has 1 cells, the header 2",
+    ),
+    "no costs": ("evaluations.csv", "simulated_s,round,accuracy\n1,1,1\n", "no column sent_bytes"),
+    "text": (
+        "evaluations.csv",
+        f"{HEADER}\n1,1,good,1,1\n",
+        "accuracy is not a number in every row",
+    ),
+    "no metrics": ("evaluations.csv", "simulated_s,round\n1,1\n", "no column accuracy"),
+    "no round": ("rounds.csv", "simulated_s,online\n1,1\n", "no column round"),
+}
+"""What may have happened to a run: the file, what is in it now, and what is said of it."""
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_run_is_one_line_and_the_others_are_compared(
+    damage: str, runs: Path, plexus: Any
+) -> None:
+    name, content, complaint = DAMAGE[damage]
+    file = runs / "gossip" / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    status, out, err = plexus("compare", str(runs), "--json")
+    assert (status, err) == (0, f"plexus: left out a damaged run: {file}: {complaint}\n")
+    arms = json.loads(out)[0]["comparison"]["arms"]
+    assert [arm["label"] for arm in arms] == [
+        "Plexus",
+        "Gossip Learning, seed 2, unfinished (1.0 h)",
+    ]
+
+
+def test_a_folder_in_the_place_of_a_file_is_damage_too(runs: Path, plexus: Any) -> None:
+    file = runs / "gossip" / "result.json"
+    file.unlink()
+    file.mkdir()
     status, _, err = plexus("compare", str(runs))
-    assert status == 2
-    assert "gossip/result.json" in err
-    write_text(runs / "gossip" / "evaluations.csv", "simulated_s,round\n1\n")
-    (runs / "gossip" / "result.json").unlink()
-    assert "gossip/evaluations.csv: line 2 has 1 cells" in plexus("compare", str(runs))[2]
-    write_text(runs / "gossip" / "spec.toml", "nodes = \n")
-    assert "gossip/spec.toml: Invalid value" in plexus("compare", str(runs))[2]
+    assert (status, err) == (0, f"plexus: left out a damaged run: {file}: Is a directory\n")
+
+
+def test_a_run_without_a_result_or_a_table_is_unfinished_not_damaged(
+    runs: Path, plexus: Any
+) -> None:
+    for name in ("result.json", "evaluations.csv"):
+        (runs / "gossip" / name).unlink()
+    status, out, err = plexus("compare", str(runs), "--json")
+    labels = [arm["label"] for arm in json.loads(out)[0]["comparison"]["arms"]]
+    assert (status, err) == (0, "")
+    assert "Gossip Learning, seed 1, unfinished (0.0 h)" in labels
+
+
+@pytest.mark.parametrize("command", ["compare", "report"])
+def test_where_no_run_can_be_read_that_is_one_line(
+    command: str, runs: Path, plexus: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(runs)
+    (runs / "gossip" / "result.json").write_text("{")
+    line = "gossip/result.json: Input data was truncated\n"
+    assert plexus(command, "gossip") == (2, "", f"plexus: {line}")
+    (runs / "killed" / "versions.json").write_text("")
+    expected = f"plexus: of 2 runs none can be read; {line}"
+    assert plexus(command, "gossip", "killed") == (2, "", expected)
+    assert not (runs / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_a_damaged_run_is_left_out_of_the_page(runs: Path, plexus: Any) -> None:
+    (runs / "gossip" / "result.json").write_text("{")
+    out = runs / "page.html"
+    status, printed, err = plexus("report", str(runs), "-o", str(out))
+    assert (status, printed) == (0, f"{out}: 3 runs; figures and tables are in page-files\n")
+    assert err.count("\n") == 1 and "gossip/result.json" in err
 
 
 def test_comparing_needs_no_matplotlib_and_no_torch(runs: Path) -> None:

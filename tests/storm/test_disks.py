@@ -265,7 +265,7 @@ def test_a_damaged_checkpoint_is_refused_before_anything_is_deleted(
 
 
 def test_a_table_cut_in_the_midst_of_a_row_is_read_up_to_it(tmp_path: Path) -> None:
-    with RunDirectory(tmp_path, SPEC, "1") as directory:
+    with RunDirectory(tmp_path, parse_spec(SPEC, "").to_toml(), "1") as directory:
         directory.recorder.record("online", simulated_s=1.0, online=5)
         directory.recorder.record("online", simulated_s=2.0, online=6)
     table = tmp_path / "online.csv"

@@ -26,6 +26,16 @@ def test_a_size_takes_the_place_of_tasks_and_seeds_and_changes_specs(tmp_path: P
     assert run.spec.evaluation.every_hours == 0.25
 
 
+def test_a_size_may_be_said_by_the_study_alone_but_must_be_said(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, study=STUDY, base=BASE.partition("[sizes")[0])
+    small = make_plan([load_study(str(folder / "study.toml"), "small", folder)], tmp_path / "out")
+    (run,) = small.runs["study", "base", "gossip"]
+    assert (run.spec.nodes, run.spec.hours) == (9, 0.5)
+    tiny = load_study(str(folder / "study.toml"), "tiny", folder)
+    with pytest.raises(PlexusError, match=r"base\.toml: has no size 'tiny', only 'paper'"):
+        make_plan([tiny], tmp_path / "out")
+
+
 def test_runs_are_named_by_what_they_are_and_shared(tmp_path: Path) -> None:
     other = STUDY.replace("arms.plexus", "arms.ours").replace("[1, 2]", "[2, 3]")
     folder = folder_with(tmp_path, study=STUDY, other=other, base=BASE)
@@ -65,7 +75,7 @@ def test_the_papers_cifar_session_is_the_plain_spec(tmp_path: Path) -> None:
     from plexus.studies.plan import Base
 
     (study,) = load_studies(["table2"], "paper", EXPERIMENTS)
-    runs = Base(EXPERIMENTS / "cifar10.toml", "paper").runs(study, "dpsgd-regular", tmp_path)
+    runs = Base(EXPERIMENTS / "cifar10.toml", study).runs("dpsgd-regular", tmp_path)
     overrides = ["name=cifar10-dpsgd", 'protocol={name="dpsgd",topology="regular",degree=10}']
     spec = load_spec(EXPERIMENTS / "cifar10.toml", overrides)
     assert runs[0].spec == spec

@@ -16,6 +16,7 @@ from plexus.dashboard.members import Member, Picture, ask_all
 from plexus.dashboard.moments import window
 from plexus.dashboard.source import Json
 from plexus.dashboard.thinning import binned, peaks, plain, rows, take
+from plexus.errors import PlexusError
 from plexus.metrics.files import named
 from plexus.metrics.tables import Columns
 
@@ -191,8 +192,11 @@ class LiveFleet:
         if self._directory is None:
             return {}
         path = self._directory / "session" / "session.toml"
-        with named(path):
-            return tomllib.loads(path.read_text(encoding="utf-8"))
+        try:
+            with named(path):
+                return tomllib.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:  # not text, or not TOML
+            raise PlexusError(f"{path}: {error}") from None
 
     def _names(self) -> list[str]:
         by_number = {number: name for name, number in self._history.number_of.items()}

@@ -43,6 +43,10 @@ class GrowingTable:
                 self._reset()
             except OSError as error:
                 raise PlexusError(f"{self._path}: {error.strerror}") from None
+            except (PlexusError, UnicodeDecodeError, csv.Error) as error:
+                self._reset()  # the next look finds the same, not the rows behind the damage
+                reason = error if isinstance(error, PlexusError) else f"{self._path}: {error}"
+                raise PlexusError(str(reason)) from None
             return self._columns
 
     def try_columns(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ from plexus.dashboard.growing import GrowingTable
 from plexus.dashboard.moments import node_details, window
 from plexus.dashboard.source import Json
 from plexus.dashboard.thinning import binned, peaks, plain, rows, take
-from plexus.errors import PlexusError
 from plexus.metrics.files import named
-from plexus.metrics.store import CHECKPOINT, RESULT, SPEC, VERSIONS
-from plexus.metrics.tables import TABLES, Columns
+from plexus.metrics.store import CHECKPOINT, RESULT, VERSIONS, result_of, spec_of, versions_of
+from plexus.metrics.tables import TABLES, Columns, checked
 
 PARTS = ("sampling_s", "transfer_s", "training_s", "aggregation_s")
 QUIET_S = 120.0
@@ -41,7 +39,7 @@ class SimulatedRun:
         }
 
     def table(self, name: str) -> Columns:
-        return self._tables[name].columns()
+        return checked(self._tables[name].columns(), self.path / f"{name}.csv")
 
     def stamp(self) -> str:
         files = [self.path / f"{name}.csv" for name in self._tables]
@@ -83,7 +81,7 @@ class SimulatedRun:
             "reached_s": self._reached_s(result),
             "rounds": self._rounds(result),
             "metric": metric,
-            "started": self._json(VERSIONS).get("started"),
+            "started": self._versions().get("started"),
             "spark": plain({"value": spark[peaks(spark, SPARK_POINTS)]}, 4)["value"],
         }
 
@@ -97,7 +95,7 @@ class SimulatedRun:
         found = {
             **self.summary(),
             "spec": self.spec(),
-            "versions": self._json(VERSIONS),
+            "versions": self._versions(),
             "result": result,
             "evaluations": plain(take(evaluations, kept), 5),
             "online": plain(take(online, peaks(online.get("online", np.empty(0))))),
@@ -176,22 +174,17 @@ class SimulatedRun:
         return int(max((t["round"].max() for t in tables if rows(t)), default=0))
 
     def spec(self) -> Json:
-        try:
-            with named(self.path):
-                return tomllib.loads((self.path / SPEC).read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as error:
-            raise PlexusError(f"{self.path / SPEC}: not valid TOML: {error}") from None
+        with named(self.path):
+            return spec_of(self.path)
 
     def _result(self) -> Json | None:
-        return self._json(RESULT) if self._is_finished else None
-
-    def _json(self, name: str) -> Json:
-        try:
-            with named(self.path):
-                found: Json = msgspec.json.decode((self.path / name).read_bytes())
-        except msgspec.DecodeError as error:
-            raise PlexusError(f"{self.path / name}: {error}") from None
+        with named(self.path):
+            found: Json | None = msgspec.to_builtins(result_of(self.path))
         return found
+
+    def _versions(self) -> Json:
+        with named(self.path):
+            return versions_of(self.path)
 
 
 def _nodes(nodes: Columns) -> Json:

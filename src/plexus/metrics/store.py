@@ -27,7 +27,7 @@ from plexus.metrics.files import lock_directory, named, write_json, write_text
 from plexus.metrics.frame import Frame
 from plexus.metrics.recorder import Recorder
 from plexus.metrics.result import Result
-from plexus.metrics.tables import TABLES, Columns, read
+from plexus.metrics.tables import TABLES, Columns, checked, read
 from plexus.metrics.tensorboard import delete_events
 
 SPEC, VERSIONS, RESULT, FIGURE = "spec.toml", "versions.json", "result.json", "learning-curve.png"
@@ -140,19 +140,24 @@ def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
 
 def spec_dir_of(path: Path) -> Path:
     """What paths in the spec of the run in this directory start from."""
-    spec_digest_of(path)
-    return Path(str(msgspec.json.decode((path / VERSIONS).read_bytes()).get("spec_dir", ".")))
+    return Path(str(versions_of(path).get("spec_dir", ".")))
 
 
 def spec_digest_of(path: Path) -> str:
     """The digest of the spec that the run in this directory has."""
+    return str(versions_of(path)["spec_digest"])
+
+
+def versions_of(path: Path) -> dict[str, Any]:
+    """What made the results of the run in this directory: `versions()` and the digest of its spec."""
     try:
-        digest = msgspec.json.decode((path / VERSIONS).read_bytes())["spec_digest"]
+        found = msgspec.json.decode((path / VERSIONS).read_bytes(), type=dict[str, Any])
+        msgspec.convert(found, _Versions)
     except (FileNotFoundError, NotADirectoryError):
         raise PlexusError(f"{path}: is not a run directory") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise PlexusError(f"{path / VERSIONS}: does not say which spec was run") from None
-    return str(digest)
+    return found
 
 
 def _has_results(path: Path) -> bool:
@@ -203,6 +208,27 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+class _Versions(msgspec.Struct):
+    spec_digest: str
+    packages: dict[str, str] = {}
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Spec(msgspec.Struct):
+    """What every run's spec says, and whoever shows runs relies on."""
+
+    name: str
+    seed: int
+    nodes: int
+    hours: float
+    protocol: _Named
+    task: _Named
+    traces: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -258,25 +284,28 @@ def load_run(path: Path | str) -> Run:
     """Read a run directory."""
     path = Path(path)
     with named(path):
-        spec_digest_of(path)
         return Run(
             path=path,
-            spec=_spec(path / SPEC),
-            versions=msgspec.json.decode((path / VERSIONS).read_bytes()),
+            versions=versions_of(path),
+            spec=spec_of(path),
             result=result_of(path),
             tables={
-                name: read(path / f"{name}.csv")
+                name: checked(read(path / f"{name}.csv"), path / f"{name}.csv")
                 for name, table in TABLES.items()
                 if not table.is_detail
             },
         )
 
 
-def _spec(path: Path) -> dict[str, Any]:
+def spec_of(path: Path) -> dict[str, Any]:
+    """The spec that the run in this directory has."""
+    path = path / SPEC
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # not TOML, or not text
+        spec = tomllib.loads(path.read_text(encoding="utf-8"))
+        msgspec.convert(spec, _Spec)
+    except ValueError as error:  # not text, not TOML, or not a whole spec
         raise PlexusError(f"{path}: {error}") from None
+    return spec
 
 
 def result_of(path: Path) -> Result | None:

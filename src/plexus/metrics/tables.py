@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from plexus.errors import PlexusError
 
 Columns = dict[str, NDArray[Any]]
+KNOWN = ("simulated_s", "round")
+"""Columns in which no cell is empty."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,7 @@ def read(path: Path) -> Columns:
         rows = list(csv.reader(whole.split("\n")[:-1]))
     except (UnicodeDecodeError, csv.Error) as error:
         raise PlexusError(f"{path}: {error}") from None
-    if not rows:
+    if len(rows) < 2:  # a run that was killed may leave a header alone
         return {}
     header, body = rows[0], rows[1:]
     for number, row in enumerate(body, start=2):
@@ -232,8 +234,21 @@ def read(path: Path) -> Columns:
             raise PlexusError(
                 f"{path}: line {number} has {len(row)} cells, the header {len(header)}"
             )
-    cells = zip(*body, strict=True) if body else [()] * len(header)
+    cells = zip(*body, strict=True)
     return {name: column(list(cells_of)) for name, cells_of in zip(header, cells, strict=True)}
+
+
+def checked(columns: Columns, path: Path) -> Columns:
+    """`columns`, if they are what the table in the file `path` has and, but in details, numbers."""
+    table = TABLES[path.stem]
+    for each in table.columns if columns else ():
+        if each not in columns:
+            raise PlexusError(f"{path}: no column {each}")
+    for each, values in columns.items() if not table.is_detail else ():
+        is_number = values.dtype.kind in "bif"
+        if not is_number or (each in KNOWN and not np.isfinite(values).all()):
+            raise PlexusError(f"{path}: {each} is not a number in every row")
+    return columns
 
 
 def column(cells: list[str]) -> NDArray[Any]:
@@ -243,6 +258,6 @@ def column(cells: list[str]) -> NDArray[Any]:
     for kind in (int, float):
         try:
             return np.array([kind(cell or "nan") for cell in cells], np.dtype(kind))
-        except ValueError:
+        except (ValueError, OverflowError):
             continue
     return np.array(cells)

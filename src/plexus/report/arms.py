@@ -99,7 +99,10 @@ def metric_of(run: Run) -> tuple[str, bool]:
 
 def common_metric(arms: Sequence[Arm]) -> tuple[str, bool]:
     """The metric that all arms are judged by."""
-    found = {metric_of(run): run for arm in arms for run in arm.runs}
+    runs = [run for arm in arms for run in arm.runs]
+    # A run that was killed before anything was measured does not say what it is judged by.
+    telling = [run for run in runs if run.result is not None or run.metrics]
+    found = {metric_of(run): run for run in telling or runs}
     if len(found) != 1:
         (first, _), (second, _), *_ = found
         one, other = list(found.values())[:2]

@@ -9,11 +9,11 @@ import click
 import msgspec
 
 from plexus.errors import PlexusError
-from plexus.metrics.store import Run, load_run
+from plexus.metrics.store import Run
 from plexus.report.arms import group
 from plexus.report.comparison import Judge, table_of
 from plexus.report.comparison import compare as compare_arms
-from plexus.report.finding import find_runs
+from plexus.report.finding import find_runs, load
 from plexus.report.standard import by_setting, standard_sections, titles
 
 _RUNS = click.argument(
@@ -93,11 +93,23 @@ def compare(paths: tuple[Path, ...], target: float | None, judge: Judge, as_json
 
 
 def _load(paths: tuple[Path, ...]) -> list[Run]:
-    """The runs, but for those that were done again since: that some are left out is said."""
+    """The runs, but for those that were done again since or are damaged: what is left out is said."""
     found = find_runs(paths)
     if found.earlier:
         number = len(found.earlier)
         which = "run that was" if number == 1 else "runs that were"
         named = f"{'such as ' if number > 1 else ''}{found.earlier[0]}"
         click.echo(f"plexus: left out {number} earlier {which} done again: {named}", err=True)
-    return [load_run(path) for path in found.runs]
+    runs: list[Run] = []
+    damaged: list[str] = []
+    for path in found.runs:
+        try:
+            runs.append(load(path))
+        except PlexusError as error:
+            damaged.append(" ".join(str(error).split()))
+    if not runs:
+        several = f"of {len(damaged)} runs none can be read; " if len(damaged) > 1 else ""
+        raise PlexusError(several + damaged[0])
+    for complaint in damaged:
+        click.echo(f"plexus: left out a damaged run: {complaint}", err=True)
+    return runs

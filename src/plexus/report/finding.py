@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from plexus.errors import PlexusError
 from plexus.metrics.store import VERSIONS, Run, load_run, spec_digest_of
+from plexus.report.arms import metric_of
 
 _EARLIER = re.compile(r"(.+)\.[1-9][0-9]*")
 """What `plexus run` calls a run that it made room for: see `metrics.store.claim`."""
@@ -24,7 +25,16 @@ class Found(NamedTuple):
 
 def load_runs(paths: Iterable[Path]) -> list[Run]:
     """The runs at these paths, each once, in the order given; in a folder, the newest ones by name."""
-    return [load_run(path) for path in find_runs(paths).runs]
+    return [load(path) for path in find_runs(paths).runs]
+
+
+def load(path: Path) -> Run:
+    """A run whose evaluations, if any, say what a comparison asks."""
+    run = load_run(path)
+    for name in (metric_of(run)[0], "sent_bytes", "training_s") if run.metrics else ():
+        if name not in run.metrics:
+            raise PlexusError(f"{path / 'evaluations.csv'}: no column {name}")
+    return run
 
 
 def find_runs(paths: Iterable[Path]) -> Found:
@@ -59,6 +69,13 @@ def _done_again(runs: Sequence[Path]) -> list[Path]:
     for run in runs:
         name = _EARLIER.fullmatch(run.name)
         newest = run.with_name(name[1]) if name else run
-        if newest != run and newest in there and spec_digest_of(newest) == spec_digest_of(run):
+        if newest != run and newest in there and _same_spec(newest, run):
             found.append(run)
     return found
+
+
+def _same_spec(one: Path, other: Path) -> bool:
+    try:
+        return spec_digest_of(one) == spec_digest_of(other)
+    except PlexusError:
+        return False  # who reads the one that is damaged is told what is wrong

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 
 from plexus.errors import MissingDataError, PlexusError
-from plexus.metrics.result import Result
-from plexus.metrics.store import CHECKPOINT, RESULT, VERSIONS, spec_digest_of
+from plexus.metrics.store import CHECKPOINT, RESULT, VERSIONS, result_of, spec_digest_of
 from plexus.sim.registry import PROTOCOLS
-from plexus.spec import ExperimentSpec, read_text, read_toml, sized, typed_spec
+from plexus.spec import FULL_SIZE, ExperimentSpec, read_text, read_toml, sized, typed_spec
 from plexus.spec_check import Source
 from plexus.studies.study import Sized
 
@@ -35,10 +34,10 @@ class Planned:
         if not (self.out / RESULT).exists() or spec_digest_of(self.out) != self.spec.digest():
             return False
         try:
-            result = msgspec.json.decode((self.out / RESULT).read_bytes(), type=Result)
-        except msgspec.DecodeError:
+            result = result_of(self.out)
+        except PlexusError:  # damaged: it is done again
             return False
-        return not result.interrupted
+        return result is not None and not result.interrupted
 
     @property
     def can_resume(self) -> bool:
@@ -84,9 +83,9 @@ def make_plan(studies: Sequence[Sized], out: Path, only: Sequence[str] = ()) -> 
         for task in study.tasks:
             if only and task not in only:
                 continue
-            base = Base(study.file.parent / f"{task}.toml", study.size)
+            base = Base(study.file.parent / f"{task}.toml", study)
             if task not in plan.skipped:
-                planned = {arm: base.runs(study, arm, out) for arm in study.study.arms}
+                planned = {arm: base.runs(arm, out) for arm in study.study.arms}
                 missing = base.missing_data(planned)
                 if missing is not None:
                     plan.skipped[task] = missing
@@ -105,15 +104,20 @@ def _check_tasks(studies: Sequence[Sized], only: Sequence[str]) -> None:
 
 
 class Base:
-    """A task's spec file at one size."""
+    """A task's spec file at the size of a study."""
 
-    def __init__(self, file: Path, size: str) -> None:
+    def __init__(self, file: Path, study: Sized) -> None:
         self._file = file
+        self._study = study
         tables = read_toml(read_text(file), str(file))
+        # One of the two must say what the size means: else a first look would take as long as it all.
+        is_said = study.changes and "sizes" not in tables
+        size = FULL_SIZE if is_said else study.size
         self._tables: dict[str, Any] = sized(tables, size, str(file))
 
-    def runs(self, study: Sized, arm: str, out: Path) -> list[Planned]:
+    def runs(self, arm: str, out: Path) -> list[Planned]:
         """One run for each seed of an arm."""
+        study = self._study
         source = Source(f"{study.file}: arms.{arm} of {self._file.name}")
         tables = study.tables(self._tables, arm)
         found = []

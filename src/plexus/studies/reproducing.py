@@ -10,6 +10,7 @@ from pathlib import Path
 
 from plexus.errors import PlexusError
 from plexus.report.page import write_report
+from plexus.spec import EXPERIMENTS
 from plexus.spec_check import suggest
 from plexus.studies.display import display_for
 from plexus.studies.plan import Plan, make_plan
@@ -70,15 +71,9 @@ def load_studies(
 
 
 def experiments_folder() -> Path:
-    """Where the studies are: in the working directory, or in the checkout that Plexus was installed from."""
-    places = (Path("experiments"), Path(__file__).parents[3] / "experiments")
-    for place in places:
-        if (place / f"{STUDIES[0]}.toml").is_file():
-            return place
-    raise PlexusError(
-        f"there is no folder experiments with {STUDIES[0]}.toml here: run this in a checkout of Plexus,"
-        " or give the path of a study"
-    )
+    """Where the studies are: in the working directory, or those that come with Plexus."""
+    here = Path("experiments")
+    return here if (here / f"{STUDIES[0]}.toml").is_file() else EXPERIMENTS
 
 
 def cores() -> int:

@@ -52,8 +52,8 @@ class Album:
                     pictures.append(thing)
         if study.study.paper_table is not None:
             found.append(tables.of_the_paper(study.name, study.study.paper_table))
-        title = f"{study.study.title} ({study.study.paper} of the paper)"
-        return Section(study.name, title, self._text(study), pictures, found)
+        of_paper = f" ({study.study.paper} of the paper)" if study.study.paper else ""
+        return Section(study.name, study.study.title + of_paper, self._text(study), pictures, found)
 
     def _text(self, study: Sized) -> str:
         notes = [

@@ -59,8 +59,8 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One file."""
 
     title: str
-    paper: str
-    """Which figure or table of the paper it is."""
+    paper: str = ""
+    """Which figure or table of the paper it is, if any."""
     about: str = ""
     """Paragraphs that stand above the figures."""
     tasks: Annotated[tuple[str, ...], Meta(min_length=1)]
