@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,20 +28,8 @@ def party(tmp_path: Path) -> Party:
     return Party(tmp_path)
 
 
-@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
-def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test runs on both event loops that a peer may have."""
-    if request.param == "uvloop":
-        uvloop = pytest.importorskip("uvloop", reason="the extra `speed` is not installed")
-        monkeypatch.setattr(sys.modules[__name__], "loop_factory", uvloop.new_event_loop)
-
-
-loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-
-
 def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(story())
+    asyncio.run(story())
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol
 
 import msgspec
 
@@ -107,8 +107,8 @@ class Connection(asyncio.BufferedProtocol):
     # asyncio's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not checked: uvloop's transports are not derived from asyncio's.
-        self._transport = transport = cast(asyncio.Transport, transport)
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
         name = transport.get_extra_info("peername")
         if name:
             self.remote = addresses.normal((name[0], name[1]))

@@ -11,7 +11,7 @@ import secrets
 import socket
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from plexus.errors import PlexusError
 from plexus.live import addresses
@@ -297,10 +297,11 @@ class _Accepted(Connection):
         self._hub = hub
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         name = transport.get_extra_info("peername")
         if not name or not self._hub.admit_handshake(name[0]):
             self.reason = "too many handshakes"
-            cast(asyncio.Transport, transport).abort()
+            transport.abort()
             return
         self.handshaking = True
         super().connection_made(transport)
