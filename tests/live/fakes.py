@@ -71,6 +71,12 @@ class StubTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
     def close(self) -> None:
         self.closed = True
 

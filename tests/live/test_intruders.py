@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import ssl
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -119,6 +121,12 @@ class Fortress:
 
     def reasons(self) -> list[str]:
         return [line["reason"] for line in self.log() if line["event"] == "no_link"]
+
+    def until_linked(self, count: int) -> None:
+        until = time.monotonic() + 10
+        while self.status()["peers"]["linked"] != count:
+            assert time.monotonic() < until
+            time.sleep(0.05)
 
     def until_said(self, is_so: Callable[[list[str]], object]) -> None:
         """An intruder may hear of its refusal a moment before the peer has written it down."""
@@ -337,6 +345,67 @@ def _is_cut(sock: socket.socket, drip: bytes) -> bool:
         return False
     except OSError:
         return True
+
+
+def _notify(secured: ssl.SSLSocket) -> None:
+    with suppress(ssl.SSLError, OSError):
+        secured.unwrap()
+
+
+def _notify_and_listen(secured: ssl.SSLSocket) -> None:
+    """TLS knows half a close: one may go on listening."""
+    secured.settimeout(0.0)
+    with suppress(ssl.SSLWantReadError):
+        secured.unwrap()
+    secured.settimeout(10.0)
+    with suppress(ssl.SSLError, OSError):
+        while socket.socket.recv(secured, 65536):
+            pass
+
+
+def _finish(secured: ssl.SSLSocket) -> None:
+    secured.shutdown(socket.SHUT_WR)
+    with suppress(ssl.SSLError, OSError):
+        while secured.recv(65536):
+            pass
+
+
+def _reset(secured: ssl.SSLSocket) -> None:
+    secured.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    secured.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_linked", [False, True])
+@pytest.mark.parametrize("hang_up", [_notify, _notify_and_listen, _finish, _reset])
+def test_however_a_member_hangs_up_the_peer_goes_on(
+    unharmed: Fortress, tmp_path: Path, hang_up: Callable[[ssl.SSLSocket], None], is_linked: bool
+) -> None:
+    member = lax_context(unharmed.home(tmp_path / "member"))
+    with unharmed.dial() as sock, member.wrap_socket(sock) as secured:
+        if is_linked:
+            secured.sendall(greeting(unharmed))
+            assert secured.recv(1000)[0] == Kind.WELCOME
+        hang_up(secured)
+    unharmed.until_linked(0)
+    assert_welcome(unharmed, member)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_openssls_own_client_comes_and_goes(unharmed: Fortress, tmp_path: Path) -> None:
+    home = unharmed.home(tmp_path / "member")
+    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{unharmed.port}"]
+    command += ["-cert", str(home / "node.crt"), "-key", str(home / "node.key")]
+    done = subprocess.run(command, input=b"\n", capture_output=True, timeout=20, check=False)
+    assert b"BEGIN CERTIFICATE" in done.stdout, "it has shaken hands"
+    assert_welcome(unharmed, lax_context(home))
+
+
+def assert_welcome(fortress: Fortress, member: ssl.SSLContext) -> None:
+    with fortress.dial() as sock, member.wrap_socket(sock) as secured:
+        secured.sendall(greeting(fortress))
+        assert secured.recv(1000)[0] == Kind.WELCOME
 
 
 @pytest.mark.slow
