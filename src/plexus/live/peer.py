@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.live import addresses, joining
+from plexus.live import addresses, joining, notify
 from plexus.live.addresses import Address
 from plexus.live.admission import Admission
 from plexus.live.buffers import Buffers
@@ -154,10 +154,13 @@ class Peer:
         self._status = status
         keeping = asyncio.create_task(self._keep_house())
         try:
-            if await self._join():
-                self._go_online(initial)
-                status.enter("online")
-                await self._stop.wait()
+            with notify.running(self._log):
+                joined = await self._join()
+                if joined:
+                    self._go_online(initial)
+                    status.enter("online")
+                    await self._stop.wait()
+            if joined:
                 status.enter("leaving")
                 await self._leave()
         finally:
