@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from plexus.live import addresses
 from plexus.live.authority import Authority
 from plexus.live.control import lock_home, socket_path
 from plexus.live.identity import create_key, load_key, parse_public, public_text, raw_public
-from plexus.live.log import Log
 from plexus.live.meter import KEPT, Meter
 from plexus.live.models import LiveModel
 from plexus.live.progress import Progress
@@ -339,15 +337,6 @@ def test_a_live_roster_is_bounded() -> None:
 
 
 # What the operator sees
-
-
-def test_a_log_that_cannot_be_written_does_not_disturb_the_peer() -> None:
-    log = Log(open("/dev/full", "w"))  # noqa: SIM115
-    log.warning("something")
-    log.info("something else")
-    assert (log.lost, log.errors) == (2, 0)
-    with suppress(OSError):
-        log._stream.close()
 
 
 def test_a_peer_that_starts_says_what_it_waits_for() -> None:

@@ -96,6 +96,7 @@ class Hub:
         await self.dialler.close()
         for link in list(self.links.values()):
             link.connection.close(reason)
+        self._log.settle(at_end=True)
         await asyncio.sleep(0)
 
     async def flush(self, at_most_s: float) -> None:
@@ -256,6 +257,7 @@ class Hub:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self.limits.heartbeat_s / 2)
+            self._log.settle()
             for link in list(self.links.values()):
                 self._guarded(lambda link=link: self._keep(link, loop.time()))  # type: ignore[misc]
 
