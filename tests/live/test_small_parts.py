@@ -84,8 +84,19 @@ def test_a_mapped_address_and_a_zone_are_taken_off() -> None:
         ("fe80::1%eth0", "fe80::"),
     ],
 )
-def test_handshakes_are_counted_by_what_one_host_can_have(host: str, origin: str) -> None:
-    assert addresses.origin(host) == origin
+def test_connections_are_counted_by_what_one_host_can_have(host: str, origin: str) -> None:
+    assert addresses.origin(host) == addresses.origin(origin)
+    assert addresses.origin(host) != addresses.origin("2001:db8:1:3::4")
+
+
+def test_a_roster_knows_which_hosts_members_are_at() -> None:
+    roster = LiveRoster(b"session", b"m" * 16, 10)
+    roster.learn_address(1, 1, addresses.pack(("192.0.2.7", 7000)))
+    roster.learn_address(2, 1, addresses.pack(("2001:db8:1:2::7", 7000)))
+    known = ("192.0.2.7", "::ffff:192.0.2.7", "2001:db8:1:2:ffff::")
+    assert all(roster.is_at(addresses.origin(host)) for host in known)
+    strangers = ("192.0.2.8", "2001:db8:1:3::7", "::1")
+    assert not any(roster.is_at(addresses.origin(host)) for host in strangers)
 
 
 # Bandwidth

@@ -73,6 +73,9 @@ class Echo:
     def address_of(self, key: bytes) -> Address | None:
         return None
 
+    def is_at(self, origin: bytes) -> bool:
+        return False
+
     def link_up(self, key: bytes, hello: Hello) -> None: ...
     def link_down(self, key: bytes, reason: str) -> None: ...
 

@@ -95,8 +95,6 @@ class Connection(asyncio.BufferedProtocol):
         self.reason: str | None = None
         """Why it was closed."""
         self.was_race = False
-        self.handshaking = False
-        """Counts against the limit of connections not yet admitted."""
         self.settled: asyncio.Future[None] = self._loop.create_future()
         """Done when the link is up or will never be."""
         self.heard_at = self.spoke_at = self.used_at = self._loop.time()

@@ -241,6 +241,9 @@ class Peer:
     def address_of(self, key: bytes) -> Address | None:
         return self._roster.where(key)
 
+    def is_at(self, origin: bytes) -> bool:
+        return self._roster.is_at(origin)
+
     def link_up(self, key: bytes, hello: Hello) -> None:
         number = self._roster.number(key)
         self._roster.learn_address(number, 1, hello.address)
