@@ -48,6 +48,7 @@ class End:
         self.rates: list[tuple[bool, float]] = []
         self.failures: list[str] = []
         self.unwanted: set[bytes] = set()
+        self.known_bandwidth = 0
         self.holding: list[Ticket] | None = None
         """Tickets of models that are not given back, if a list."""
 
@@ -99,6 +100,9 @@ class End:
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self.rates.append((sent, size_bytes / seconds))
+
+    def bandwidth(self, src: bytes) -> int:
+        return self.known_bandwidth
 
     def revocations(self, list_der: bytes) -> None:
         self.hub.admission.adopt(list_der)

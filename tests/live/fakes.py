@@ -16,6 +16,7 @@ from plexus.live.connection import Connection
 from plexus.live.frames import Hello, Kind, frame
 from plexus.live.limits import Limits
 from plexus.live.link import Link
+from plexus.live.log import Log
 from plexus.live.models import LiveModel
 from plexus.protocol import wire
 from plexus.protocol.messages import NO_ADDRESS
@@ -104,6 +105,9 @@ class Recorder:
     def sent(self, dst: bytes, tag: Any) -> None: ...
     def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
+    def bandwidth(self, src: bytes) -> int:
+        return 0
+
     def revocations(self, list_der: bytes) -> None: ...
     def failed(self, where: str) -> None:
         raise AssertionError(where)
@@ -127,7 +131,7 @@ class StubOwner:
     def greeted(self, connection: Connection, hello: Hello) -> None: ...
 
     def up(self, connection: Connection, hello: Hello) -> Link:
-        return Link(connection, hello, Recorder(), self.limits.max_transfers)
+        return Link(connection, hello, Recorder(), self.limits, Log())
 
     def closed(self, connection: Connection, reason: str) -> None: ...
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
-import ssl
 import subprocess
 import threading
 import time
@@ -13,15 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from plexus.live.addresses import Address
-from plexus.live.frames import Hello, Kind, frame
+from plexus.live.frames import Kind, frame
 from plexus.live.limits import Limits
-from plexus.protocol.messages import NO_ADDRESS
 from tests.live.ends import End
-from tests.live.party import Party, lax_context
+from tests.live.party import Party, greeted
 
 needs_openssl = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="openssl is not installed"
@@ -31,15 +28,6 @@ needs_openssl = pytest.mark.skipif(
 @pytest.fixture
 def party(tmp_path: Path) -> Party:
     return Party(tmp_path)
-
-
-def greeted(party: Party, home: Path, address: Address) -> ssl.SSLSocket:
-    """A member whose link is up, with nothing but Python's sockets."""
-    member = lax_context(home).wrap_socket(socket.create_connection(address, timeout=20))
-    hello = Hello(party.session.digest, bytes(8), NO_ADDRESS, 1, NO_ADDRESS)
-    member.sendall(frame(Kind.HELLO, msgspec.msgpack.encode(hello)))
-    assert member.recv(1000)[0] == Kind.WELCOME
-    return member
 
 
 @pytest.mark.parametrize("payload", [b"", b"x"])

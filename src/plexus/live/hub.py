@@ -180,7 +180,7 @@ class Hub:
         self._handshakes.end(connection)
         self._handshakes.admitted(addresses.origin(connection.remote[0]))
         self._make_room()
-        link = Link(connection, hello, self._inbox, self.limits.max_transfers)
+        link = Link(connection, hello, self._inbox, self.limits, self._log)
         self.links[key] = link
         self._log.debug("link_up", peer=short(key), remote=addresses.show(connection.remote))
         loop = asyncio.get_running_loop()

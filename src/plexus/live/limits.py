@@ -45,6 +45,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_transfers: int = 4
     """Models on the way at a time on one link, in each direction."""
 
+    transfer_grace_s: float = 30.0
+    """A granted model of which nothing comes for so long is given up (and in `receiving`, slow ones)."""
+
     memory_bytes: int = 256 * 2**20
     """Buffers for models that are arriving; at least two models, whatever their size. Further senders
     wait their turn."""

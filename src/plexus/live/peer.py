@@ -209,6 +209,7 @@ class Peer:
             address=self._hub.advertised,
         )
         self._runtime.view_frame = self._view_frame
+        self._runtime.bandwidth_of = self._node.membership.view.bandwidth_of
         self._runtime.node = self._node
         self._announced_at = time.monotonic()
         self._log.info(

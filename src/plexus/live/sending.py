@@ -15,6 +15,7 @@ from plexus.live.window import Window
 PROBES_BYTES = (64 * 1024, 512 * 1024, 4 * 2**20)
 """Sizes of measurements: the next larger one is made if the one before took next to no time."""
 QUICK_S = 0.2
+MAX_REASON_BYTES = 300
 _zeros = memoryview(bytes(PROBES_BYTES[-1]))
 
 
@@ -143,7 +144,8 @@ class Sending:
     def on_decline(self, payload: bytearray) -> None:
         outgoing = self.under_way.get(number_of(payload))
         if outgoing is not None:
-            self._drop(outgoing, "declined")
+            reason = payload[ID_BYTES : ID_BYTES + MAX_REASON_BYTES].decode(errors="replace")
+            self._drop(outgoing, reason or "declined")
 
     def close(self, reason: str) -> None:
         """The link is gone."""
