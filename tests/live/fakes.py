@@ -17,6 +17,7 @@ from plexus.live.frames import Hello, Kind, frame
 from plexus.live.limits import Limits
 from plexus.live.link import Link
 from plexus.live.log import Log
+from plexus.live.meter import Traffic
 from plexus.live.models import LiveModel
 from plexus.protocol import wire
 from plexus.protocol.messages import NO_ADDRESS
@@ -131,7 +132,7 @@ class StubOwner:
     def greeted(self, connection: Connection, hello: Hello) -> None: ...
 
     def up(self, connection: Connection, hello: Hello) -> Link:
-        return Link(connection, hello, Recorder(), self.limits, Log())
+        return Link(connection, hello, Recorder(), self.limits, Log(), Traffic())
 
     def closed(self, connection: Connection, reason: str) -> None: ...
 

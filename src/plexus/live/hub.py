@@ -26,6 +26,7 @@ from plexus.live.identity import short
 from plexus.live.limits import Limits
 from plexus.live.link import Inbox, Link
 from plexus.live.log import Log
+from plexus.live.meter import Traffic
 from plexus.live.models import LiveModel
 from plexus.protocol.messages import NO_ADDRESS
 
@@ -75,6 +76,7 @@ class Hub:
         """By peer, what is to be done when its link is up, and the tags of models among it."""
         self.dialler = Dialler(self, limits, source)
         self.refused = 0
+        self.traffic = Traffic()
         self.past_sent_bytes = self.past_received_bytes = 0
         """Of connections that have ended."""
         self.closing = False
@@ -180,7 +182,7 @@ class Hub:
         self._handshakes.end(connection)
         self._handshakes.admitted(addresses.origin(connection.remote[0]))
         self._make_room()
-        link = Link(connection, hello, self._inbox, self.limits, self._log)
+        link = Link(connection, hello, self._inbox, self.limits, self._log, self.traffic)
         self.links[key] = link
         self._log.debug("link_up", peer=short(key), remote=addresses.show(connection.remote))
         loop = asyncio.get_running_loop()

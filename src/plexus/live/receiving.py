@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from plexus.live.buffers import Buffers, Ticket
 from plexus.live.frames import ID_BYTES, FrameError, Kind, number_of, numbered
 from plexus.live.limits import Limits
+from plexus.live.meter import MODEL, PROBE
 from plexus.live.models import LiveModel
 from plexus.live.seals import SEAL_BYTES
 from plexus.live.sending import PROBES_BYTES
@@ -39,6 +40,9 @@ class Receiver(Protocol):
         """A whole model, its seal not yet checked, and the ticket of the buffer it is in."""
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
+    def moved(self, what: str, size_bytes: int, sent: bool) -> None:
+        """Bytes of models or probes."""
+
     def bandwidth(self) -> int:
         """The lesser of the two ends', in bytes per second, as far as they were measured; else 0."""
 
@@ -124,6 +128,8 @@ class Receiving:
             raise FrameError(f"more than {self._most} models at a time")
         incoming = Incoming(number, seal, bytes(payload[ID_BYTES + SEAL_BYTES :]))
         self.under_way[number] = incoming
+        what = PROBE if incoming.is_probe else MODEL
+        self._receiver.moved(what, len(payload) - ID_BYTES, sent=False)
         if incoming.is_probe:
             if incoming.probe_bytes not in PROBES_BYTES:
                 raise FrameError("a measurement of an odd size")
@@ -159,6 +165,8 @@ class Receiving:
         self._unacknowledged += 1
         self._unacknowledged_bytes += length
         incoming = self.under_way.get(number)
+        is_probe = incoming is not None and incoming.is_probe
+        self._receiver.moved(PROBE if is_probe else MODEL, length, sent=False)
         if incoming is None:
             return
         incoming.received_bytes += length
