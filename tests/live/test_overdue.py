@@ -41,8 +41,8 @@ async def receiver(party: Party, limits: Limits = HASTY) -> AsyncIterator[End]:
 class Member:
     """One that offers a model, and then does as it likes."""
 
-    def __init__(self, party: Party, name: str, to: End) -> None:
-        self.home = party.home(name)
+    def __init__(self, party: Party, home: Path, to: End) -> None:
+        self.home = home
         self._socket: ssl.SSLSocket = greeted(party, self.home, to.address)
         self._heard = b""
         self._socket.sendall(numbered(Kind.OFFER, 1, bytes(SEAL_BYTES) + b"a model"))
@@ -80,8 +80,9 @@ def test_a_granted_model_that_does_not_come_makes_room_and_its_sender_is_named(
     party: Party,
 ) -> None:
     async def story() -> None:
-        async with receiver(party) as a:
-            members = [await asyncio.to_thread(Member, party, name, a) for name in "xy"]
+        homes = [party.home(name) for name in "xy"]
+        async with receiver(party, Limits(transfer_grace_s=2.0)) as a:
+            members = [await asyncio.to_thread(Member, party, home, a) for home in homes]
             assert a.buffers.in_use == a.buffers.count == 2
             b = End(party.admission("b"), SIZE)
             b.knows(a)
@@ -112,7 +113,7 @@ def test_a_model_that_drips_is_given_up(party: Party) -> None:
     async def story() -> None:
         async with receiver(party) as a:
             a.known_bandwidth = 100_000_000
-            member = await asyncio.to_thread(Member, party, "x", a)
+            member = await asyncio.to_thread(Member, party, party.home("x"), a)
             async with asyncio.timeout(20):
                 while a.buffers.in_use:
                     await asyncio.to_thread(member.say, 100)
