@@ -27,7 +27,6 @@ OPTIONAL = {
     "ray": ("the engine ray, for a cluster", "pip install 'plexus-learning[cluster]'"),
     "pillow": ("CelebA's photographs", "pip install 'plexus-learning[images]'"),
     "pandas": ("Run.metrics.to_pandas()", "pip install pandas"),
-    "uvloop": ("a faster network for live peers", "pip install uvloop"),
 }
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "firefox")
 MARKS = {"ok": "✓", "optional": "–", "problem": "✗"}

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable
+from io import StringIO
 from typing import Any
 
+import msgspec
+
+from plexus.live import addresses
 from plexus.live.addresses import Address
 from plexus.live.admission import Admission
 from plexus.live.buffers import Buffers, Ticket
@@ -24,12 +28,17 @@ class End:
     """One side of links; must be made while a loop runs."""
 
     def __init__(
-        self, admission: Admission, model_bytes: int = 1000, limits: Limits | None = None
+        self,
+        admission: Admission,
+        model_bytes: int = 1000,
+        limits: Limits | None = None,
+        source: str | None = None,
     ) -> None:
         limits = limits or Limits()
+        self.log = StringIO()
         self.buffers = Buffers(model_bytes, 2 * model_bytes)
         self.key = admission.key
-        self.hub = Hub(admission, limits, self, self, Log(level="warning"))
+        self.hub = Hub(admission, limits, self, self, Log(self.log, "warning"), source)
         self.address: Address = ("127.0.0.1", 0)
         self.book: dict[bytes, Address] = {}
         self.messages: list[tuple[bytes, bytes]] = []
@@ -39,6 +48,7 @@ class End:
         self.rates: list[tuple[bool, float]] = []
         self.failures: list[str] = []
         self.unwanted: set[bytes] = set()
+        self.known_bandwidth = 0
         self.holding: list[Ticket] | None = None
         """Tickets of models that are not given back, if a list."""
 
@@ -64,6 +74,9 @@ class End:
     def send_model(self, other: End, data: bytes, tag: Any, name: bytes = b"a model") -> None:
         self.hub.send_model(other.key, name, LiveModel(memoryview(data), seal(data)), tag)
 
+    def warnings(self) -> list[dict[str, Any]]:
+        return [msgspec.json.decode(line) for line in self.log.getvalue().splitlines()]
+
     # The hub's inbox
 
     def message(self, src: bytes, payload: bytes) -> None:
@@ -88,6 +101,9 @@ class End:
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self.rates.append((sent, size_bytes / seconds))
 
+    def bandwidth(self, src: bytes) -> int:
+        return self.known_bandwidth
+
     def revocations(self, list_der: bytes) -> None:
         self.hub.admission.adopt(list_der)
 
@@ -98,6 +114,9 @@ class End:
 
     def address_of(self, key: bytes) -> Address | None:
         return self.book.get(key)
+
+    def is_at(self, origin: bytes) -> bool:
+        return any(addresses.origin(host) == origin for host, _ in self.book.values())
 
     def link_up(self, key: bytes, hello: Hello) -> None: ...
 

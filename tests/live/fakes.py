@@ -16,6 +16,8 @@ from plexus.live.connection import Connection
 from plexus.live.frames import Hello, Kind, frame
 from plexus.live.limits import Limits
 from plexus.live.link import Link
+from plexus.live.log import Log
+from plexus.live.meter import Traffic
 from plexus.live.models import LiveModel
 from plexus.protocol import wire
 from plexus.protocol.messages import NO_ADDRESS
@@ -71,6 +73,12 @@ class StubTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
     def close(self) -> None:
         self.closed = True
 
@@ -98,6 +106,9 @@ class Recorder:
     def sent(self, dst: bytes, tag: Any) -> None: ...
     def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
+    def bandwidth(self, src: bytes) -> int:
+        return 0
+
     def revocations(self, list_der: bytes) -> None: ...
     def failed(self, where: str) -> None:
         raise AssertionError(where)
@@ -121,7 +132,7 @@ class StubOwner:
     def greeted(self, connection: Connection, hello: Hello) -> None: ...
 
     def up(self, connection: Connection, hello: Hello) -> Link:
-        return Link(connection, hello, Recorder(), self.limits.max_transfers)
+        return Link(connection, hello, Recorder(), self.limits, Log(), Traffic())
 
     def closed(self, connection: Connection, reason: str) -> None: ...
 

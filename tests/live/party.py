@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
+from plexus.live.addresses import Address
 from plexus.live.admission import CERTIFICATE_FILE, KEY_FILE, Admission
 from plexus.live.authority import REVOKED_FILE, Authority, load_revocations
+from plexus.live.frames import Hello, Kind, frame
 from plexus.live.identity import create_key, raw_public
 from plexus.live.session import Session, found_session
+from plexus.protocol.messages import NO_ADDRESS
 
 SPEC = {"name": "test", "seed": 1, "nodes": 4, "protocol": {"name": "plexus"}, "task": {}}
 
@@ -52,6 +57,15 @@ def lax_context(home: Path | None) -> ssl.SSLContext:
     if home is not None:
         context.load_cert_chain(home / CERTIFICATE_FILE, home / KEY_FILE)
     return context
+
+
+def greeted(party: Party, home: Path, address: Address) -> ssl.SSLSocket:
+    """A member whose link is up, with nothing but Python's sockets."""
+    member = lax_context(home).wrap_socket(socket.create_connection(address, timeout=20))
+    hello = Hello(party.session.digest, bytes(8), NO_ADDRESS, 1, NO_ADDRESS)
+    member.sendall(frame(Kind.HELLO, msgspec.msgpack.encode(hello)))
+    assert member.recv(1000)[0] == Kind.WELCOME
+    return member
 
 
 def self_signed(home: Path) -> Path:

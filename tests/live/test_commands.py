@@ -164,6 +164,11 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     assert float(metrics["plexus_round"]) >= 5
     assert metrics["plexus_peers_linked"] == "1"
     assert metrics["plexus_errors_total"] == "0"
+    sent = {what: metrics[f"plexus_{what}_sent_bytes_total"] for what in ("message", "model")}
+    assert all(float(count) > 0 for count in sent.values())
+    # The model has 3 KB: a probe for joining is the smallest there is.
+    assert 0 < float(metrics["plexus_probe_sent_bytes_total"]) < 100_000
+    assert float(metrics["plexus_link_sent_bytes_total"]) > sum(map(float, sent.values()))
 
     peers.kill_worker(1)
     trained = int(metrics["plexus_round"])

@@ -58,6 +58,13 @@ def test_what_does_not_exist_is_noticed() -> None:
         parse(words)
 
 
+def test_the_service_manager_is_told_and_waits_for_it() -> None:
+    lines = (ROOT / "examples/plexus-node.service").read_text().splitlines()
+    assert {"Type=notify", "WatchdogSec=60"} <= set(lines)
+    # Who would start the peer for it (sudo, a shell) would have to pass the news on.
+    assert "ExecStart=/opt/plexus/.venv/bin/plexus node start" in "\n".join(lines)
+
+
 def test_the_example_can_be_run_live() -> None:
     spec = load_spec(ROOT / "examples/digits-session.toml")
     assert spec.protocol.name == "plexus"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import ssl
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -23,6 +25,7 @@ from plexus.live.control import ask
 from plexus.live.fleet import Fleet, Member
 from plexus.live.frames import Hello, Kind, Refused, frame, numbered
 from plexus.live.identity import create_key, load_key, node_key, raw_public
+from plexus.live.log import ALIKE
 from plexus.live.seals import SEAL_BYTES
 from plexus.protocol import wire
 from plexus.protocol.messages import (
@@ -119,6 +122,12 @@ class Fortress:
 
     def reasons(self) -> list[str]:
         return [line["reason"] for line in self.log() if line["event"] == "no_link"]
+
+    def until_linked(self, count: int) -> None:
+        until = time.monotonic() + 10
+        while self.status()["peers"]["linked"] != count:
+            assert time.monotonic() < until
+            time.sleep(0.05)
 
     def until_said(self, is_so: Callable[[list[str]], object]) -> None:
         """An intruder may hear of its refusal a moment before the peer has written it down."""
@@ -310,6 +319,7 @@ def test_slow_handshakes_neither_pile_up_nor_keep_others_out(
 def test_who_drips_byte_after_byte_is_cut_off(unharmed: Fortress, tmp_path: Path) -> None:
     """Before TLS and after it: the time for a handshake is one time for all of it."""
     member = lax_context(unharmed.home(tmp_path / "member"))
+    refused = unharmed.status()["counts"]["connections_refused"]
     hello = b"\x16\x03\x01\x01\x00" + bytes(256)
     with ExitStack() as stack:
         sockets = [stack.enter_context(unharmed.dial("127.0.0.3")) for _ in range(20)]
@@ -324,7 +334,10 @@ def test_who_drips_byte_after_byte_is_cut_off(unharmed: Fortress, tmp_path: Path
                 break
             time.sleep(0.4)
         assert not waiting, "the peer listens to the end"
-    unharmed.until_said(lambda said: said[-21:] == ["no link within 10 s"] * 21)
+    refused += 21
+    assert unharmed.status()["counts"]["connections_refused"] == refused
+    # The rest is counted.
+    unharmed.until_said(lambda said: said[-ALIKE:] == ["no link within 10 s"] * ALIKE)
 
 
 def _is_cut(sock: socket.socket, drip: bytes) -> bool:
@@ -337,6 +350,67 @@ def _is_cut(sock: socket.socket, drip: bytes) -> bool:
         return False
     except OSError:
         return True
+
+
+def _notify(secured: ssl.SSLSocket) -> None:
+    with suppress(ssl.SSLError, OSError):
+        secured.unwrap()
+
+
+def _notify_and_listen(secured: ssl.SSLSocket) -> None:
+    """TLS knows half a close: one may go on listening."""
+    secured.settimeout(0.0)
+    with suppress(ssl.SSLWantReadError):
+        secured.unwrap()
+    secured.settimeout(10.0)
+    with suppress(ssl.SSLError, OSError):
+        while socket.socket.recv(secured, 65536):
+            pass
+
+
+def _finish(secured: ssl.SSLSocket) -> None:
+    secured.shutdown(socket.SHUT_WR)
+    with suppress(ssl.SSLError, OSError):
+        while secured.recv(65536):
+            pass
+
+
+def _reset(secured: ssl.SSLSocket) -> None:
+    secured.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    secured.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_linked", [False, True])
+@pytest.mark.parametrize("hang_up", [_notify, _notify_and_listen, _finish, _reset])
+def test_however_a_member_hangs_up_the_peer_goes_on(
+    unharmed: Fortress, tmp_path: Path, hang_up: Callable[[ssl.SSLSocket], None], is_linked: bool
+) -> None:
+    member = lax_context(unharmed.home(tmp_path / "member"))
+    with unharmed.dial() as sock, member.wrap_socket(sock) as secured:
+        if is_linked:
+            secured.sendall(greeting(unharmed))
+            assert secured.recv(1000)[0] == Kind.WELCOME
+        hang_up(secured)
+    unharmed.until_linked(0)
+    assert_welcome(unharmed, member)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_openssls_own_client_comes_and_goes(unharmed: Fortress, tmp_path: Path) -> None:
+    home = unharmed.home(tmp_path / "member")
+    command = ["openssl", "s_client", "-connect", f"127.0.0.1:{unharmed.port}"]
+    command += ["-cert", str(home / "node.crt"), "-key", str(home / "node.key")]
+    done = subprocess.run(command, input=b"\n", capture_output=True, timeout=20, check=False)
+    assert b"BEGIN CERTIFICATE" in done.stdout, "it has shaken hands"
+    assert_welcome(unharmed, lax_context(home))
+
+
+def assert_welcome(fortress: Fortress, member: ssl.SSLContext) -> None:
+    with fortress.dial() as sock, member.wrap_socket(sock) as secured:
+        secured.sendall(greeting(fortress))
+        assert secured.recv(1000)[0] == Kind.WELCOME
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,9 +13,12 @@ from typing import Any
 import pytest
 
 from plexus.live.buffers import Ticket
+from plexus.live.frames import HEAD_BYTES
 from plexus.live.hub import UNREACHABLE, Hub
 from plexus.live.limits import Limits
 from plexus.live.log import Log
+from plexus.live.seals import SEAL_BYTES
+from plexus.live.sending import PROBES_BYTES
 from plexus.live.shaping import Pipe, Proxy, Route, Way
 from tests.live.ends import End
 from tests.live.party import Party
@@ -29,20 +31,8 @@ def party(tmp_path: Path) -> Party:
     return Party(tmp_path)
 
 
-@pytest.fixture(params=["asyncio", "uvloop"], autouse=True)
-def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test runs on both event loops that a peer may have."""
-    if request.param == "uvloop":
-        uvloop = pytest.importorskip("uvloop", reason="the extra `speed` is not installed")
-        monkeypatch.setattr(sys.modules[__name__], "loop_factory", uvloop.new_event_loop)
-
-
-loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-
-
 def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(story())
+    asyncio.run(story())
 
 
 @asynccontextmanager
@@ -372,6 +362,65 @@ def test_bandwidth_is_measured_both_ways(party: Party) -> None:
             await b.until(lambda: b.messages)
             a.hub.links[b.key].measure()
             await a.until(lambda: {sent for sent, _ in a.rates} == {True, False})
+
+    run(story)
+
+
+@pytest.mark.parametrize(("model_bytes", "most"), [(1400, 1), (600_000, 2), (5_000_000, 3)])
+def test_a_measurement_takes_little_beside_a_model(
+    party: Party, model_bytes: int, most: int
+) -> None:
+    """A large probe is sent only if a model is as large, and the small one took no time."""
+
+    async def story() -> None:
+        async with ends(party, size=model_bytes) as (a, b):
+            a.send(b, b"hello")
+            await b.until(lambda: b.messages)
+            link = a.hub.links[b.key]
+            link.measure()
+            await a.until(lambda: {sent for sent, _ in a.rates} == {True, False} and link.is_idle)
+            for way in ("sent", "received"):
+                probed = a.hub.traffic.counts[f"probe_{way}_bytes"]
+                assert PROBES_BYTES[0] <= probed <= sum(PROBES_BYTES[:most]) + 200
+            assert link.connection.sent_bytes < sum(PROBES_BYTES[:most]) * 1.1 + 10_000
+
+    run(story)
+
+
+def test_far_away_a_probe_is_not_taken_for_slow(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party, size=600_000) as (a, b):
+            route = Route(there=Way(delay_s=0.25), back=Way(delay_s=0.25))
+            proxy = Proxy(b.address, lambda _: route)
+            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.send(b, b"hello")
+            await b.until(lambda: b.messages)
+            a.hub.links[b.key].measure()
+            await a.until(lambda: a.hub.traffic.counts["probe_sent_bytes"] > 2 * PROBES_BYTES[0])
+            await proxy.close()
+
+    run(story)
+
+
+def test_bytes_are_counted_by_what_they_are(party: Party) -> None:
+    async def story() -> None:
+        data = os.urandom(100_000)
+        async with ends(party, size=len(data)) as (a, b):
+            a.send(b, b"hello")
+            a.send_model(b, data, "tag", name=b"its message")
+            await a.until(lambda: a.fates and b.messages)
+            assert a.hub.traffic.counts == {
+                "message_sent_bytes": HEAD_BYTES + 5,
+                "message_received_bytes": 0,
+                "model_sent_bytes": SEAL_BYTES + 11 + len(data),
+                "model_received_bytes": 0,
+                "probe_sent_bytes": 0,
+                "probe_received_bytes": 0,
+            }
+            swapped = {"sent": "received", "received": "sent"}
+            for name, count in a.hub.traffic.counts.items():
+                what, way, _ = name.split("_")
+                assert b.hub.traffic.counts[f"{what}_{swapped[way]}_bytes"] == count
 
     run(story)
 

@@ -340,3 +340,18 @@ def test_nothing_reaches_a_node_that_is_offline(tmp_path: Path) -> None:
         assert bench.buffers.in_use == 0
 
     with_bench(tmp_path, story)
+
+
+def test_how_fast_models_should_come_is_up_to_the_slower_end(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        runtime, view = bench.runtime, bench.node.membership.view
+        runtime.bandwidth_of = view.bandwidth_of
+        view.learn(1, 5, bandwidth_bytes_per_s=700)
+        assert runtime.bandwidth(PEERS[0]) == 0, "this end has not been measured"
+        for sent in (True, False):
+            runtime.measured(1_000_000, 1000.0, sent)
+        assert runtime.bandwidth(PEERS[0]) == 700
+        view.learn(1, 7, bandwidth_bytes_per_s=70_000)
+        assert runtime.bandwidth(PEERS[0]) == 1000
+
+    with_bench(tmp_path, story)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from plexus.live import addresses
 from plexus.live.authority import Authority
 from plexus.live.control import lock_home, socket_path
 from plexus.live.identity import create_key, load_key, parse_public, public_text, raw_public
-from plexus.live.log import Log
 from plexus.live.meter import KEPT, Meter
 from plexus.live.models import LiveModel
 from plexus.live.progress import Progress
@@ -86,8 +84,19 @@ def test_a_mapped_address_and_a_zone_are_taken_off() -> None:
         ("fe80::1%eth0", "fe80::"),
     ],
 )
-def test_handshakes_are_counted_by_what_one_host_can_have(host: str, origin: str) -> None:
-    assert addresses.origin(host) == origin
+def test_connections_are_counted_by_what_one_host_can_have(host: str, origin: str) -> None:
+    assert addresses.origin(host) == addresses.origin(origin)
+    assert addresses.origin(host) != addresses.origin("2001:db8:1:3::4")
+
+
+def test_a_roster_knows_which_hosts_members_are_at() -> None:
+    roster = LiveRoster(b"session", b"m" * 16, 10)
+    roster.learn_address(1, 1, addresses.pack(("192.0.2.7", 7000)))
+    roster.learn_address(2, 1, addresses.pack(("2001:db8:1:2::7", 7000)))
+    known = ("192.0.2.7", "::ffff:192.0.2.7", "2001:db8:1:2:ffff::")
+    assert all(roster.is_at(addresses.origin(host)) for host in known)
+    strangers = ("192.0.2.8", "2001:db8:1:3::7", "::1")
+    assert not any(roster.is_at(addresses.origin(host)) for host in strangers)
 
 
 # Bandwidth
@@ -339,15 +348,6 @@ def test_a_live_roster_is_bounded() -> None:
 
 
 # What the operator sees
-
-
-def test_a_log_that_cannot_be_written_does_not_disturb_the_peer() -> None:
-    log = Log(open("/dev/full", "w"))  # noqa: SIM115
-    log.warning("something")
-    log.info("something else")
-    assert (log.lost, log.errors) == (2, 0)
-    with suppress(OSError):
-        log._stream.close()
 
 
 def test_a_peer_that_starts_says_what_it_waits_for() -> None:

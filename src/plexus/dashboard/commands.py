@@ -92,7 +92,9 @@ def serve(app: Starlette, listener: socket.socket) -> None:
     """Answer until somebody presses Ctrl-C."""
     import uvicorn
 
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, loop="asyncio"
+    )
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])
 

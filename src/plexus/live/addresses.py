@@ -74,13 +74,15 @@ def show(address: Address | None) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def origin(host: str) -> str:
-    """Whom to count a connection against: an IPv4 address, or an IPv6 network of 64 bits, which is what one
-    host can have."""
-    ip = ip_address(host.partition("%")[0])
-    if isinstance(ip, IPv6Address):
-        return str(ip.ipv4_mapped or IPv6Address(int(ip) >> 64 << 64))
-    return str(ip)
+def origin(host: str) -> bytes:
+    """Whom to count a connection against: see `origin_of`."""
+    return origin_of(pack((host, 0)))
+
+
+def origin_of(packed: bytes) -> bytes:
+    """The part of an address that stands for a host: an IPv4 address, or an IPv6 network of 64 bits, which is
+    what one host can have."""
+    return packed[:16] if packed.startswith(_MAPPED) else packed[:8]
 
 
 def is_unspecified(address: Address) -> bool:

@@ -183,7 +183,6 @@ def node_start(session_file: Path, home: Path, log_level: str, **options: Any) -
     Logs to standard error, one JSON object a line.
     """
     from plexus.live.log import Log
-    from plexus.live.loop import run
     from plexus.live.peer import Peer
 
     config = peer_config(session_file, home, **options)
@@ -192,7 +191,7 @@ def node_start(session_file: Path, home: Path, log_level: str, **options: Any) -
     async def main() -> None:
         await Peer(config, log).run()
 
-    run(main())
+    asyncio.run(main())
 
 
 def peer_config(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol
 
 import msgspec
 
@@ -24,10 +24,14 @@ from plexus.live.limits import Limits
 from plexus.live.tls import Tls
 from plexus.protocol.wire import WireError
 
-RECEIVE_BYTES = 256 * 1024
+RECEIVE_BYTES = 64 * 1024
+"""Taken from the network in one go. TLS's own messages among them are all handled at once."""
+TURN_S = 0.02
+"""How long one connection may be busy with what it received before others get their turn."""
 PUMP_BYTES = 512 * 1024
 """Sent in one go before others get their turn."""
 CLOSE_S = 2.0
+UNREAD = "the other side does not read what it is sent"
 
 # Filled and emptied within one callback of the loop, so all connections can share it.
 _received = memoryview(bytearray(RECEIVE_BYTES))
@@ -83,14 +87,14 @@ class Connection(asyncio.BufferedProtocol):
         self._control_bytes = 0
         self._paused = False
         self._pumping = False
+        self._is_behind = False
+        """Nothing more is read before what has come is handled."""
         self._deadline: asyncio.TimerHandle | None = None
         self.peer: Admitted | None = None
         self.remote: Address = ("0.0.0.0", 0)
         self.reason: str | None = None
         """Why it was closed."""
         self.was_race = False
-        self.handshaking = False
-        """Counts against the limit of connections not yet admitted."""
         self.settled: asyncio.Future[None] = self._loop.create_future()
         """Done when the link is up or will never be."""
         self.heard_at = self.spoke_at = self.used_at = self._loop.time()
@@ -107,8 +111,8 @@ class Connection(asyncio.BufferedProtocol):
     # asyncio's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not checked: uvloop's transports are not derived from asyncio's.
-        self._transport = transport = cast(asyncio.Transport, transport)
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
         name = transport.get_extra_info("peername")
         if name:
             self.remote = addresses.normal((name[0], name[1]))
@@ -129,7 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         self._guarded(self._advance)
 
     def eof_received(self) -> None:
-        self.close("the other side closed the connection")
+        self.close("the other side closed the connection", tell=False)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.close(
@@ -152,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         self._control.append(data)
         self._control_bytes += len(data)
         if self._control_bytes > self._owner.limits.max_unsent_bytes:
-            self.close("the other side does not read what it is sent", tell=False)
+            self.close(UNREAD, tell=False)
             return
         self.pump()
 
@@ -204,6 +208,8 @@ class Connection(asyncio.BufferedProtocol):
             step()
         except RaceError as error:
             self.close(str(error), is_race=True)
+        except EOFError as error:
+            self.close(str(error), tell=False)
         except (RefusedError, FrameError, WireError) as error:
             self.close(str(error))
         except Exception:
@@ -222,14 +228,32 @@ class Connection(asyncio.BufferedProtocol):
             self._handshake()
             if not self._tls.ready:
                 return
-        reader, tls = self._reader, self._tls
+        reader, tls, now = self._reader, self._tls, self._loop.time
+        until = now() + TURN_S
         while self.reason is None:
             count = tls.read_into(reader.space())
             if count == 0:
-                break
+                self._catch_up()
+                return
             complete = reader.received(count)
             if complete is not None:
                 self._on_frame(complete)
+                if now() > until:
+                    self._go_on_later()
+                    return
+
+    def _go_on_later(self) -> None:
+        """A peer may send more in a moment than can be handled in one."""
+        assert self._transport is not None
+        self._is_behind = True
+        self._transport.pause_reading()
+        self._loop.call_soon(self._guarded, self._advance)
+
+    def _catch_up(self) -> None:
+        if self._is_behind and self._transport is not None:
+            self._is_behind = False
+            self._transport.resume_reading()
+        self._flush()  # answers to TLS's own messages
         if self._traffic is not None:
             self._traffic.caught_up()
 
@@ -297,6 +321,8 @@ class Connection(asyncio.BufferedProtocol):
             self.spoke_at = self._loop.time()
             self.sent_bytes += len(data)
             self._transport.write(data)
+            if self._transport.get_write_buffer_size() > self._owner.limits.max_unsent_bytes:
+                self.close(UNREAD, tell=False)
 
     def _on_deadline(self) -> None:
         self.close(f"no link within {self._owner.limits.handshake_timeout_s:g} s", tell=False)

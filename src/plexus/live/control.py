@@ -34,7 +34,7 @@ async def serve_control(home: Path, picture: Picture, stop: Callable[[], None]) 
     path.unlink(missing_ok=True)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with _closing(writer), asyncio.timeout(REQUEST_TIMEOUT_S):
+        async with _answering(writer):
             command = (await reader.readline()).strip()
             if command == b"stop":
                 stop()
@@ -106,7 +106,7 @@ async def serve_metrics(address: Address, picture: Picture) -> asyncio.Server:
     """Answer every HTTP request at `address` with the peer's metrics, or its status at `STATUS_PATH`."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with _closing(writer), asyncio.timeout(REQUEST_TIMEOUT_S):
+        async with _answering(writer):
             try:
                 request = await reader.readuntil(b"\r\n\r\n")
             except (asyncio.LimitOverrunError, asyncio.IncompleteReadError):
@@ -129,13 +129,14 @@ async def serve_metrics(address: Address, picture: Picture) -> asyncio.Server:
 
 
 @contextlib.asynccontextmanager
-async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
-    """End a connection whatever happens in it; a client that misbehaves is not our failure."""
+async def _answering(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """End a connection in time, whatever happens in it; a client that misbehaves is not our failure."""
     try:
-        yield
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            yield
+            writer.close()
+            await writer.wait_closed()
     except (OSError, TimeoutError, ValueError):
         pass
     finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        writer.transport.abort()  # if it is not closed by now

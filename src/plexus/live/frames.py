@@ -48,7 +48,7 @@ class Kind(IntEnum):
     CANCEL = 9
     """From the sender: nothing more of this model will come."""
     DECLINE = 10
-    """From the receiver: this model is not wanted (any more)."""
+    """From the receiver: this model is not wanted (any more); with a reason, not waited for."""
     REVOCATIONS = 11
     """The authority's newest list of revocations."""
     MEASURE_ME = 12

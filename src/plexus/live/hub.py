@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from plexus.errors import PlexusError
 from plexus.live import addresses
@@ -21,10 +21,12 @@ from plexus.live.buffers import Ticket
 from plexus.live.connection import Connection, RaceError
 from plexus.live.dialling import Dialler
 from plexus.live.frames import Hello, Kind, frame
+from plexus.live.handshakes import Handshakes
 from plexus.live.identity import short
 from plexus.live.limits import Limits
 from plexus.live.link import Inbox, Link
 from plexus.live.log import Log
+from plexus.live.meter import Traffic
 from plexus.live.models import LiveModel
 from plexus.protocol.messages import NO_ADDRESS
 
@@ -32,12 +34,16 @@ __all__ = ["Hub", "Inbox", "Peers", "Ticket"]
 
 
 UNREACHABLE = "it cannot be reached"
+BACKLOG = 256
 
 
 class Peers(Protocol):
     """Who knows where nodes are, and wants to know when links come and go."""
 
     def address_of(self, key: bytes) -> Address | None: ...
+    def is_at(self, origin: bytes) -> bool:
+        """Whether a member is known to be at this host (see `addresses.origin`)."""
+
     def link_up(self, key: bytes, hello: Hello) -> None: ...
     def link_down(self, key: bytes, reason: str) -> None: ...
 
@@ -63,13 +69,14 @@ class Hub:
         self._inbox = inbox
         self._peers = peers
         self._log = log
-        self._handshakes: Counter[str] = Counter()
+        self._handshakes = Handshakes(limits)
         self._server: asyncio.Server | None = None
         self._keeper = asyncio.get_running_loop().create_task(self._keep_links())
         self._waiting: dict[bytes, deque[tuple[Callable[[Link], None], Any]]] = {}
         """By peer, what is to be done when its link is up, and the tags of models among it."""
         self.dialler = Dialler(self, limits, source)
         self.refused = 0
+        self.traffic = Traffic()
         self.past_sent_bytes = self.past_received_bytes = 0
         """Of connections that have ended."""
         self.closing = False
@@ -77,14 +84,16 @@ class Hub:
     @property
     def handshakes(self) -> int:
         """Connections from others that have not been admitted yet."""
-        return self._handshakes.total()
+        return len(self._handshakes)
 
     # Starting and stopping
 
     async def listen(self, address: Address) -> Address:
         """Accept connections at `address`; returns it with the port that was chosen if it was 0."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accepted, sock=_listening_socket(address))
+        self._server = await loop.create_server(
+            self._accepted, sock=_listening_socket(address), backlog=BACKLOG
+        )
         return address[0], self._server.sockets[0].getsockname()[1]
 
     async def close(self, reason: str) -> None:
@@ -96,6 +105,7 @@ class Hub:
         await self.dialler.close()
         for link in list(self.links.values()):
             link.connection.close(reason)
+        self._log.settle(at_end=True)
         await asyncio.sleep(0)
 
     async def flush(self, at_most_s: float) -> None:
@@ -169,9 +179,10 @@ class Hub:
     def up(self, connection: Connection, hello: Hello) -> Link:
         assert connection.peer is not None
         key = connection.peer.key
-        self._end_handshake(connection)
+        self._handshakes.end(connection)
+        self._handshakes.admitted(addresses.origin(connection.remote[0]))
         self._make_room()
-        link = Link(connection, hello, self._inbox, self.limits.max_transfers)
+        link = Link(connection, hello, self._inbox, self.limits, self._log, self.traffic)
         self.links[key] = link
         self._log.debug("link_up", peer=short(key), remote=addresses.show(connection.remote))
         loop = asyncio.get_running_loop()
@@ -180,7 +191,7 @@ class Hub:
         return link
 
     def closed(self, connection: Connection, reason: str) -> None:
-        self._end_handshake(connection)
+        self._handshakes.end(connection)
         self.past_sent_bytes += connection.sent_bytes
         self.past_received_bytes += connection.received_bytes
         key = connection.peer.key if connection.peer is not None else None
@@ -208,27 +219,12 @@ class Hub:
     def _accepted(self) -> asyncio.BaseProtocol:
         return _Accepted(self)
 
-    def admit_handshake(self, host: str) -> bool:
-        """Whether a new connection from `host` may begin its handshake; if so it counts from now on."""
-        host = addresses.origin(host)
-        limits = self.limits
-        if (
-            self.closing
-            or self.handshakes >= limits.max_handshakes
-            or self._handshakes[host] >= limits.max_handshakes_per_host
-        ):
-            self.refused += 1
-            return False
-        self._handshakes[host] += 1
-        return True
-
-    def _end_handshake(self, connection: Connection) -> None:
-        if connection.handshaking:
-            connection.handshaking = False
-            host = addresses.origin(connection.remote[0])
-            self._handshakes[host] -= 1
-            if not self._handshakes[host]:
-                del self._handshakes[host]
+    def begin_handshake(self, connection: Connection, host: str) -> bool:
+        """Whether a connection from `host` may try to be admitted."""
+        origin, now = addresses.origin(host), asyncio.get_running_loop().time()
+        return not self.closing and self._handshakes.begin(
+            connection, origin, self._peers.is_at(origin), now
+        )
 
     def _begin(self, link: Link) -> None:
         if not link.connection.is_up:
@@ -256,6 +252,7 @@ class Hub:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self.limits.heartbeat_s / 2)
+            self._log.settle()
             for link in list(self.links.values()):
                 self._guarded(lambda link=link: self._keep(link, loop.time()))  # type: ignore[misc]
 
@@ -281,7 +278,7 @@ def _listening_socket(address: Address) -> socket.socket:
         return socket.create_server(
             address,
             family=socket.AF_INET6 if is_v6 else socket.AF_INET,
-            backlog=256,
+            backlog=BACKLOG,
             dualstack_ipv6=both,
         )
     except OSError as error:
@@ -297,10 +294,11 @@ class _Accepted(Connection):
         self._hub = hub
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         name = transport.get_extra_info("peername")
-        if not name or not self._hub.admit_handshake(name[0]):
-            self.reason = "too many handshakes"
-            cast(asyncio.Transport, transport).abort()
-            return
-        self.handshaking = True
-        super().connection_made(transport)
+        if name and self._hub.begin_handshake(self, name[0]):
+            super().connection_made(transport)
+        else:
+            self.remote = addresses.normal(name[:2]) if name else self.remote
+            self.close("too many connections that are not admitted yet")
+            transport.abort()

@@ -19,10 +19,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Links kept at a time. The one idle for longest makes room for a new one."""
 
     max_handshakes: int = 128
-    """Connections that have not yet been admitted, at a time; further ones are closed at once."""
+    """Connections that have not yet been admitted, at a time; for further ones, others make way."""
 
     max_handshakes_per_host: int = 32
-    """The same, from one address: one host cannot keep others out."""
+    """The same, from one address."""
+
+    handshake_grace_s: float = 2.0
+    """For so long nobody has to make way who has not more connections than others."""
 
     handshake_timeout_s: float = 10.0
     """From accepting or dialling until the link is up."""
@@ -41,6 +44,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     max_transfers: int = 4
     """Models on the way at a time on one link, in each direction."""
+
+    transfer_grace_s: float = 30.0
+    """A granted model of which nothing comes for so long is given up (and in `receiving`, slow ones)."""
 
     memory_bytes: int = 256 * 2**20
     """Buffers for models that are arriving; at least two models, whatever their size. Further senders

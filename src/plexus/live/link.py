@@ -9,9 +9,13 @@ from typing import Any, Protocol
 from plexus.live.admission import MAX_REVOCATIONS_BYTES
 from plexus.live.buffers import Buffers, Ticket
 from plexus.live.connection import Connection
-from plexus.live.frames import Frame, FrameError, Hello, Kind, frame, number_of
+from plexus.live.frames import HEAD_BYTES, Frame, FrameError, Hello, Kind, frame, number_of
+from plexus.live.identity import short
+from plexus.live.limits import Limits
+from plexus.live.log import Log
+from plexus.live.meter import MESSAGE, Traffic
 from plexus.live.models import LiveModel
-from plexus.live.receiving import Receiving
+from plexus.live.receiving import Incoming, Receiving
 from plexus.live.sending import Sending
 
 MEASURE_EVERY_S = 60.0
@@ -28,6 +32,9 @@ class Inbox(Protocol):
     def sent(self, dst: bytes, tag: Any) -> None: ...
     def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
+    def bandwidth(self, src: bytes) -> int:
+        """The lesser of this node's and that one's, in bytes per second; 0 if one is not known."""
+
     def revocations(self, list_der: bytes) -> None: ...
     def failed(self, where: str) -> None: ...
 
@@ -35,17 +42,29 @@ class Inbox(Protocol):
 class Link:
     """One per pair of nodes."""
 
-    def __init__(self, connection: Connection, hello: Hello, inbox: Inbox, most: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        hello: Hello,
+        inbox: Inbox,
+        limits: Limits,
+        log: Log,
+        traffic: Traffic,
+    ) -> None:
         assert connection.peer is not None
         self.key = connection.peer.key
         self.hello = hello
         self.connection = connection
         self._inbox = inbox
         self._measured_at = -MEASURE_EVERY_S
-        self.sending = Sending(connection.send, connection.pump, self, most)
-        self.receiving = Receiving(connection.send, self, inbox.buffers, most)
+        self._log = log
+        self._traffic = traffic
+        self.sending = Sending(
+            connection.send, connection.pump, self, limits.max_transfers, inbox.buffers.size_bytes
+        )
+        self.receiving = Receiving(connection.send, self, inbox.buffers, limits)
         self._on_kind: dict[Kind, Callable[[bytearray], None]] = {
-            Kind.MESSAGE: lambda payload: inbox.message(self.key, bytes(payload)),
+            Kind.MESSAGE: self._on_message,
             Kind.HEARTBEAT: lambda _: None,
             Kind.OFFER: self.receiving.on_offer,
             Kind.GRANT: self.sending.on_grant,
@@ -64,6 +83,7 @@ class Link:
     def send(self, message: bytes) -> None:
         """Send a message as `protocol.wire` encodes it, head and all."""
         self._used()
+        self.moved(MESSAGE, len(message), sent=True)
         self.connection.send(message)
 
     def send_model(self, payload: bytes, model: LiveModel, tag: Any) -> None:
@@ -121,6 +141,25 @@ class Link:
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self._inbox.measured(size_bytes, seconds, sent)
+
+    def moved(self, what: str, size_bytes: int, sent: bool) -> None:
+        self._traffic.note(what, size_bytes, sent)
+
+    def bandwidth(self) -> int:
+        return self._inbox.bandwidth(self.key)
+
+    def overdue(self, incoming: Incoming, waited_s: float) -> None:
+        self._log.warning(
+            "model_overdue",
+            peer=short(self.key),
+            waited_s=waited_s,
+            received_bytes=incoming.received_bytes,
+            of_bytes=incoming.probe_bytes if incoming.is_probe else self._inbox.buffers.size_bytes,
+        )
+
+    def _on_message(self, payload: bytearray) -> None:
+        self.moved(MESSAGE, HEAD_BYTES + len(payload), sent=False)
+        self._inbox.message(self.key, bytes(payload))
 
     def _on_revocations(self, payload: bytearray) -> None:
         if len(payload) > MAX_REVOCATIONS_BYTES:

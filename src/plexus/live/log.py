@@ -1,16 +1,36 @@
-"""Structured logs: one JSON object a line, with a time, a level, an event and its fields."""
+"""Structured logs: one JSON object a line, with a time, a level, an event and its fields.
+
+Warnings and errors can be caused by others, who must not be able to fill the disk: of those alike in event
+and reason, some are written each minute and the rest are counted.
+"""
 
 from __future__ import annotations
 
+import io
+import select
 import sys
 import time
 import traceback
+from contextlib import suppress
 from typing import IO, Any
 
 import msgspec
+from msgspec import Struct
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 MAX_TEXT = 2000
+ALIKE, PERIOD_S = 5, 60.0
+"""So many warnings that are alike are written in so many seconds."""
+MAX_KINDS = 100
+"""Kinds of warnings told apart, as others may think up new reasons."""
+
+
+class Tally(Struct):
+    """Warnings of one kind."""
+
+    level: str
+    since_s: float
+    count: int = 0
 
 
 class Log:
@@ -20,9 +40,10 @@ class Log:
         self._stream = sys.stderr if stream is None else stream
         self._threshold = LEVELS[level]
         self._fields = fields
+        self._tallies: dict[tuple[str, str], Tally] = {}
         self.errors = 0
         self.lost = 0
-        """Lines that could not be written: the disk is full, or who read them is gone."""
+        """Lines that could not be written: the disk is full, or who read them is gone or does not read."""
 
     @property
     def is_detailed(self) -> bool:
@@ -43,17 +64,54 @@ class Log:
         self.errors += 1
         self._write("error", event, {**fields, "traceback": traceback.format_exc()})
 
+    def settle(self, at_end: bool = False) -> None:
+        """Say how many were not written; to be called now and then, and at the end."""
+        now = time.monotonic()
+        for (event, about), tally in list(self._tallies.items()):
+            took_s = now - tally.since_s
+            if took_s < PERIOD_S and not at_end:
+                continue
+            self._tallies.pop((event, about), None)
+            if tally.count > ALIKE:
+                more = f"{tally.count - ALIKE} more like this in {took_s:.0f} s"
+                self._put(tally.level, event, {"reason": about, "more": more})
+
     def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        if LEVELS[level] < LEVELS["warning"] or self._count(level, event, fields) <= ALIKE:
+            self._put(level, event, fields)
+
+    def _count(self, level: str, event: str, fields: dict[str, Any]) -> int:
+        """How many of this kind there were lately, with this one."""
+        self.settle()
+        kind = event, str(fields.get("reason", fields.get("where", "")))
+        if kind not in self._tallies and len(self._tallies) >= MAX_KINDS:
+            kind = event, "other reasons"
+        tally = self._tallies.setdefault(kind, Tally(level, time.monotonic()))
+        tally.count += 1
+        return tally.count
+
+    def _put(self, level: str, event: str, fields: dict[str, Any]) -> None:
         if LEVELS[level] < self._threshold:
             return
         shown = {key: _plain(value) for key, value in fields.items()}
         line = {"time": round(time.time(), 3), "level": level, "event": event}
         text = msgspec.json.encode({**line, **self._fields, **shown}).decode()
+        with suppress(OSError):
+            if self._can_write():
+                self._stream.write(text + "\n")
+                self._stream.flush()
+                return
+        self.lost += 1  # there is nowhere to say so but in the status; the peer goes on
+
+    def _can_write(self) -> bool:
+        """Whether a line can be written without waiting for somebody to read those before it."""
         try:
-            self._stream.write(text + "\n")
-            self._stream.flush()
-        except OSError:
-            self.lost += 1  # there is nowhere to say so but in the status; the peer goes on
+            descriptor = self._stream.fileno()
+        except io.UnsupportedOperation:  # memory
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        return bool(poll.poll(0))
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How fast this node's connection is, measured from what it really sends and receives."""
+"""How fast this node's connection is, measured from what it really sends and receives, and how much."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import deque
 
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
 
+MESSAGE, MODEL, PROBE = "message", "model", "probe"
 KEPT = 16
 MIN_BYTES = 24 * 1024
 """Less says more about latency than about bandwidth."""
@@ -34,3 +35,18 @@ class Meter:
             return self._known
         slower = min(max(self._up), max(self._down))
         return min(round(slower), MAX_BANDWIDTH_BYTES_PER_S)
+
+
+class Traffic:
+    """Bytes by what they are: messages, models with theirs, probes. What links carry beyond that is TLS,
+    acknowledgements and heartbeats."""
+
+    def __init__(self) -> None:
+        self.counts = {
+            f"{what}_{way}_bytes": 0
+            for what in (MESSAGE, MODEL, PROBE)
+            for way in ("sent", "received")
+        }
+
+    def note(self, what: str, size_bytes: int, sent: bool) -> None:
+        self.counts[f"{what}_{'sent' if sent else 'received'}_bytes"] += size_bytes

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.live import addresses, joining
+from plexus.live import addresses, joining, notify
 from plexus.live.addresses import Address
 from plexus.live.admission import Admission
 from plexus.live.buffers import Buffers
@@ -154,10 +154,13 @@ class Peer:
         self._status = status
         keeping = asyncio.create_task(self._keep_house())
         try:
-            if await self._join():
-                self._go_online(initial)
-                status.enter("online")
-                await self._stop.wait()
+            with notify.running(self._log):
+                joined = await self._join()
+                if joined:
+                    self._go_online(initial)
+                    status.enter("online")
+                    await self._stop.wait()
+            if joined:
                 status.enter("leaving")
                 await self._leave()
         finally:
@@ -206,6 +209,7 @@ class Peer:
             address=self._hub.advertised,
         )
         self._runtime.view_frame = self._view_frame
+        self._runtime.bandwidth_of = self._node.membership.view.bandwidth_of
         self._runtime.node = self._node
         self._announced_at = time.monotonic()
         self._log.info(
@@ -237,6 +241,9 @@ class Peer:
 
     def address_of(self, key: bytes) -> Address | None:
         return self._roster.where(key)
+
+    def is_at(self, origin: bytes) -> bool:
+        return self._roster.is_at(origin)
 
     def link_up(self, key: bytes, hello: Hello) -> None:
         number = self._roster.number(key)

@@ -1,7 +1,8 @@
 """Models that this side of a link receives: granted when there is room, straight into their buffer.
 
 Nothing is received that was not granted, so back-pressure reaches the sender as a late grant, and the
-memory that peers can take is the size of the buffers.
+memory that peers can take is the size of the buffers. A buffer is granted for as long as bytes come: there is
+a time by which more must have come, by how much has and how fast the two ends are known to be.
 """
 
 from __future__ import annotations
@@ -12,11 +13,17 @@ from typing import Any, Protocol
 
 from plexus.live.buffers import Buffers, Ticket
 from plexus.live.frames import ID_BYTES, FrameError, Kind, number_of, numbered
+from plexus.live.limits import Limits
+from plexus.live.meter import MODEL, PROBE
 from plexus.live.models import LiveModel
 from plexus.live.seals import SEAL_BYTES
 from plexus.live.sending import PROBES_BYTES
 
 ACKNOWLEDGE_BYTES, ACKNOWLEDGE_S = 2**20, 0.002
+PATIENCE = 100
+"""So many times slower than its ends a link may be: they may share it among many others."""
+MIN_BYTES_PER_S = 1024
+"""Whatever is known of its ends, a link may be this slow."""
 
 # Where bytes go that nobody wants: those of measurements, and of models declined meanwhile.
 _scratch = memoryview(bytearray(2**20))
@@ -33,6 +40,14 @@ class Receiver(Protocol):
         """A whole model, its seal not yet checked, and the ticket of the buffer it is in."""
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
+    def moved(self, what: str, size_bytes: int, sent: bool) -> None:
+        """Bytes of models or probes."""
+
+    def bandwidth(self) -> int:
+        """The lesser of the two ends', in bytes per second, as far as they were measured; else 0."""
+
+    def overdue(self, incoming: Incoming, waited_s: float) -> None:
+        """A model is given up because its bytes do not come."""
 
 
 class Incoming:
@@ -40,7 +55,8 @@ class Incoming:
 
     __slots__ = (
         "chunks",
-        "granted",
+        "deadline",
+        "granted_at",
         "message",
         "number",
         "received_bytes",
@@ -56,7 +72,8 @@ class Incoming:
         self.seal = seal
         self.message = message
         self.tag: Any = None
-        self.granted = False
+        self.granted_at: float | None = None
+        self.deadline: asyncio.TimerHandle | None = None
         self.received_bytes = 0
         self.chunks = 0
         self.started_at = 0.0
@@ -83,12 +100,13 @@ class Receiving:
     """The incoming half of a link's models."""
 
     def __init__(
-        self, send: Callable[[bytes], None], receiver: Receiver, buffers: Buffers, most: int
+        self, send: Callable[[bytes], None], receiver: Receiver, buffers: Buffers, limits: Limits
     ) -> None:
         self._send = send
         self._receiver = receiver
         self._buffers = buffers
-        self._most = most
+        self._most = limits.max_transfers
+        self._grace_s = limits.transfer_grace_s
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time
         self._unacknowledged = self._unacknowledged_bytes = 0
@@ -110,6 +128,8 @@ class Receiving:
             raise FrameError(f"more than {self._most} models at a time")
         incoming = Incoming(number, seal, bytes(payload[ID_BYTES + SEAL_BYTES :]))
         self.under_way[number] = incoming
+        what = PROBE if incoming.is_probe else MODEL
+        self._receiver.moved(what, len(payload) - ID_BYTES, sent=False)
         if incoming.is_probe:
             if incoming.probe_bytes not in PROBES_BYTES:
                 raise FrameError("a measurement of an odd size")
@@ -133,7 +153,7 @@ class Receiving:
             size = self._buffers.size_bytes
         if incoming is None:
             return _scratch[:length]
-        if not incoming.granted:
+        if incoming.granted_at is None:
             raise FrameError("a chunk of a model that was not granted")
         if incoming.received_bytes + length > size:
             raise FrameError("more bytes than the model has")
@@ -145,6 +165,8 @@ class Receiving:
         self._unacknowledged += 1
         self._unacknowledged_bytes += length
         incoming = self.under_way.get(number)
+        is_probe = incoming is not None and incoming.is_probe
+        self._receiver.moved(PROBE if is_probe else MODEL, length, sent=False)
         if incoming is None:
             return
         incoming.received_bytes += length
@@ -187,8 +209,21 @@ class Receiving:
             self._end(incoming, None)
 
     def _grant(self, incoming: Incoming) -> None:
-        incoming.granted = True
+        incoming.granted_at = self._now()
         self._send(numbered(Kind.GRANT, incoming.number))
+        self._await(incoming)
+
+    def _await(self, incoming: Incoming) -> None:
+        """Give a model up if more of it should have come by now, else look again when it should have."""
+        assert incoming.granted_at is not None
+        slowest = max(MIN_BYTES_PER_S, self._receiver.bandwidth() / PATIENCE)
+        waited_s = self._now() - incoming.granted_at
+        left_s = self._grace_s + incoming.received_bytes / slowest - waited_s
+        if left_s > 0:
+            incoming.deadline = self._loop.call_later(left_s, self._await, incoming)
+        else:
+            self._receiver.overdue(incoming, waited_s)
+            self._end(incoming, Kind.DECLINE, b"its bytes do not come")
 
     def _measure(self, incoming: Incoming) -> None:
         # From the second chunk to the last: the first may have travelled alone.
@@ -198,15 +233,20 @@ class Receiving:
             self._receiver.measured(size_bytes, took_s, sent=False)
 
     def _complete(self, incoming: Incoming) -> None:
-        del self.under_way[incoming.number]
+        self._forget(incoming)
         self._send(numbered(Kind.DONE, incoming.number))
         assert incoming.ticket is not None
         model = LiveModel(incoming.buffer, incoming.seal)
         self._receiver.arrived(incoming.message, model, incoming.ticket)
 
-    def _end(self, incoming: Incoming, answer: Kind | None) -> None:
-        del self.under_way[incoming.number]
+    def _end(self, incoming: Incoming, answer: Kind | None, reason: bytes = b"") -> None:
+        self._forget(incoming)
         if answer is not None:
-            self._send(numbered(answer, incoming.number))
+            self._send(numbered(answer, incoming.number, reason))
         if incoming.ticket is not None:
             self._buffers.withdraw(incoming.ticket)
+
+    def _forget(self, incoming: Incoming) -> None:
+        del self.under_way[incoming.number]
+        if incoming.deadline is not None:
+            incoming.deadline.cancel()

@@ -24,3 +24,7 @@ class LiveRoster(Roster):
     def where(self, key: bytes) -> Address | None:
         """Where to dial the node with this key."""
         return addresses.unpack(self.address_of(self.number(key)))
+
+    def is_at(self, origin: bytes) -> bool:
+        """Whether somebody can be dialled at this host (see `addresses.origin`)."""
+        return any(addresses.origin_of(each) == origin for _, each in self._addresses.values())

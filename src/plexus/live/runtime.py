@@ -93,6 +93,8 @@ class Runtime:
         """Who wants to see views before the node is online."""
         self.view_frame: Callable[[], bytes] = bytes
         """The node's view, encoded, for the store."""
+        self.bandwidth_of: Callable[[NodeId], int] = lambda _: 0
+        """What the node's view says of another one's bandwidth."""
         self.on_unsaved: Callable[[str], None] = _raise
         """Who is told that the node had to go offline because its counter could not be saved."""
         self.timers: dict[TimerKey, tuple[asyncio.TimerHandle, float]] = {}
@@ -347,6 +349,9 @@ class Runtime:
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self.meter.note(size_bytes, seconds, sent)
+
+    def bandwidth(self, src: bytes) -> int:
+        return min(self.bandwidth_of(self.roster.number(src)), self.meter.bytes_per_s)
 
     def revocations(self, list_der: bytes) -> None:
         if self._hub.admission.adopt(list_der):

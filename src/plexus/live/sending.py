@@ -8,13 +8,16 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from plexus.live.frames import ID_BYTES, FrameError, Kind, head, number_of, numbered
+from plexus.live.meter import MODEL, PROBE
 from plexus.live.models import LiveModel
 from plexus.live.seals import SEAL_BYTES
 from plexus.live.window import Window
 
 PROBES_BYTES = (64 * 1024, 512 * 1024, 4 * 2**20)
-"""Sizes of measurements: the next larger one is made if the one before took next to no time."""
+"""Sizes of probes, which measure bandwidth: the next larger one is sent if the one before took next to no
+time and a model is as large. The smallest one says something about bandwidth, not just about latency."""
 QUICK_S = 0.2
+MAX_REASON_BYTES = 300
 _zeros = memoryview(bytes(PROBES_BYTES[-1]))
 
 
@@ -24,6 +27,8 @@ class Sender(Protocol):
     def sent(self, tag: Any) -> None: ...
     def not_sent(self, tag: Any, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
+    def moved(self, what: str, size_bytes: int, sent: bool) -> None:
+        """Bytes of models or probes."""
 
 
 class Outgoing:
@@ -49,17 +54,27 @@ class Outgoing:
         """Of the first chunk, which may travel alone: the rate is measured from the second on."""
         self.offered_at = self.granted_at = self.started_at = now
 
+    @property
+    def kind(self) -> str:
+        return PROBE if self.tag is None else MODEL
+
 
 class Sending:
     """The outgoing half of a link's models."""
 
     def __init__(
-        self, send: Callable[[bytes], None], wake: Callable[[], None], sender: Sender, most: int
+        self,
+        send: Callable[[bytes], None],
+        wake: Callable[[], None],
+        sender: Sender,
+        most: int,
+        model_bytes: int,
     ) -> None:
         self._send = send
         self._wake = wake
         self._sender = sender
         self._most = most
+        self._model_bytes = model_bytes
         self._now = asyncio.get_running_loop().time
         self._last_number = 0
         self._granted: deque[Outgoing] = deque()
@@ -73,6 +88,7 @@ class Sending:
         self._last_number = (self._last_number + 1) % 2 ** (8 * ID_BYTES)
         outgoing = Outgoing(self._last_number, model, tag, self._now())
         self.under_way[outgoing.number] = outgoing
+        self._sender.moved(outgoing.kind, len(model.seal) + len(message), sent=True)
         self._send(numbered(Kind.OFFER, outgoing.number, model.seal + message))
 
     def probe(self, step: int = 0) -> None:
@@ -102,6 +118,7 @@ class Sending:
             outgoing.started_at = now
         outgoing.sent_bytes += len(piece)
         self._window.sent(len(piece), now)
+        self._sender.moved(outgoing.kind, len(piece), sent=True)
         if outgoing.sent_bytes < len(data):
             self._granted.append(outgoing)
         number = outgoing.number.to_bytes(ID_BYTES, "big")
@@ -132,18 +149,24 @@ class Sending:
             raise FrameError("a model was acknowledged before it was sent")
         del self.under_way[outgoing.number]
         round_trip_s = outgoing.granted_at - outgoing.offered_at
-        took_s = self._now() - outgoing.started_at - round_trip_s
-        if took_s > 0:
-            self._sender.measured(outgoing.sent_bytes - outgoing.first_bytes, took_s, sent=True)
+        elapsed_s = self._now() - outgoing.started_at
+        took_s = elapsed_s - round_trip_s
+        # The way there and back may take longer than a small probe, and vary by more.
+        measured_s = took_s if outgoing.tag is not None else max(took_s, elapsed_s / 2)
+        if measured_s > 0:
+            self._sender.measured(outgoing.sent_bytes - outgoing.first_bytes, measured_s, sent=True)
         if outgoing.tag is not None:
             self._sender.sent(outgoing.tag)
-        elif took_s < QUICK_S and outgoing.sent_bytes < PROBES_BYTES[-1]:
-            self.probe(PROBES_BYTES.index(outgoing.sent_bytes) + 1)
+        elif took_s < QUICK_S:
+            step = PROBES_BYTES.index(outgoing.sent_bytes) + 1
+            if step < len(PROBES_BYTES) and PROBES_BYTES[step] <= self._model_bytes:
+                self.probe(step)
 
     def on_decline(self, payload: bytearray) -> None:
         outgoing = self.under_way.get(number_of(payload))
         if outgoing is not None:
-            self._drop(outgoing, "declined")
+            reason = payload[ID_BYTES : ID_BYTES + MAX_REASON_BYTES].decode(errors="replace")
+            self._drop(outgoing, reason or "declined")
 
     def close(self, reason: str) -> None:
         """The link is gone."""

@@ -134,6 +134,7 @@ class Status:
             "link_sent_bytes": self._hub.past_sent_bytes + sum(each.sent_bytes for each in links),
             "link_received_bytes": self._hub.past_received_bytes
             + sum(each.received_bytes for each in links),
+            **self._hub.traffic.counts,
         }
 
     def _training(self) -> dict[str, Any] | None:

@@ -36,20 +36,22 @@ class Tls:
         self.ready = True
 
     def read_into(self, space: memoryview) -> int:
-        """Decrypt into `space` as much as fits and is there; 0 when more must come from the network."""
+        """Decrypt into `space` as much as fits and is there; 0 when more must come from the network,
+        `EOFError` when the other side has said that nothing more will."""
         filled, size = 0, len(space)
         read = self._object.read
         try:
             while filled < size:  # TLS hands out one record of 16 KB at a time
-                filled += read(size - filled, space[filled:])  # type: ignore[operator]
+                count: int = read(size - filled, space[filled:])  # type: ignore[assignment]
+                if count == 0:  # a close_notify: it is found again when asked for more
+                    break
+                filled += count
         except ssl.SSLWantReadError:
             return filled
-        except ssl.SSLZeroReturnError:
-            if filled:
-                return filled
-            raise RefusedError("the other side closed the connection") from None
         except ssl.SSLError as error:
             raise RefusedError(explain(error)) from None
+        if not filled:
+            raise EOFError("the other side closed the connection")
         return filled
 
     def write(self, data: bytes | memoryview) -> None:

@@ -1,0 +1,52 @@
+"""The socket for the operator and the page for Prometheus: clients that misbehave cost nothing for long."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from plexus.live import control
+from plexus.live.control import ask, serve_control, serve_metrics
+
+
+def large() -> dict[str, object]:
+    return {"counts": {}, "text": "x" * 30_000_000}
+
+
+async def until_alone() -> None:
+    """No connection is served any more."""
+    async with asyncio.timeout(20):
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("request_", [b"", b"GET /status HTTP/1.1\r\n\r\n", b"x" * 10_000])
+def test_a_client_that_does_not_read_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, request_: bytes
+) -> None:
+    monkeypatch.setattr(control, "REQUEST_TIMEOUT_S", 0.3)
+
+    async def story() -> None:
+        server = await serve_metrics(("127.0.0.1", 0), large)
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(request_)
+        await asyncio.sleep(0.05)
+        assert len(asyncio.all_tasks()) > 1 or request_.startswith(b"x")
+        await until_alone()
+        writer.transport.abort()
+        server.close()
+
+    asyncio.run(story())
+
+
+def test_an_answer_arrives_whole(tmp_path: Path) -> None:
+    async def story() -> None:
+        server = await serve_control(tmp_path, large, lambda: None)
+        answer = await asyncio.to_thread(ask, tmp_path, "status")
+        assert answer == large()
+        await until_alone()
+        server.close()
+
+    asyncio.run(story())

@@ -1,0 +1,98 @@
+"""The log of a peer: a line for everything, but nobody can make it fill the disk or stop the peer."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from io import StringIO
+from typing import Any
+
+import msgspec
+import pytest
+
+from plexus.live import log as logs
+from plexus.live.log import ALIKE, MAX_KINDS, Log
+
+
+def lines(stream: StringIO) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(line) for line in stream.getvalue().splitlines()]
+
+
+def test_of_warnings_that_are_alike_some_are_written_and_the_rest_counted() -> None:
+    log = Log(stream := StringIO())
+    for number in range(ALIKE + 12):
+        log.warning("no_link", remote=f"192.0.2.{number}", reason="it presented no certificate")
+    log.warning("no_link", reason="the certificate has expired")
+    said = lines(stream)
+    assert [line["reason"] for line in said] == [
+        *["it presented no certificate"] * ALIKE,
+        "the certificate has expired",
+    ]
+    log.settle(at_end=True)
+    [last] = lines(stream)[len(said) :]
+    del last["time"]
+    assert last == {
+        "level": "warning",
+        "event": "no_link",
+        "reason": "it presented no certificate",
+        "more": "12 more like this in 0 s",
+    }
+
+
+def test_when_the_time_is_over_warnings_are_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(stream := StringIO())
+    for _ in range(ALIKE + 1):
+        log.warning("no_link", reason="noise")
+    log.settle()
+    assert len(lines(stream)) == ALIKE, "too early for a summary"
+    monkeypatch.setattr(logs, "PERIOD_S", 0.0)
+    log.warning("no_link", reason="noise")
+    assert [line.get("more") for line in lines(stream)[ALIKE:]] == [
+        "1 more like this in 0 s",
+        None,
+    ]
+
+
+def test_reasons_that_others_think_up_are_of_one_kind_when_they_are_many() -> None:
+    log = Log(stream := StringIO())
+    for number in range(MAX_KINDS + ALIKE + 30):
+        log.warning("no_link", reason=f"reason {number}")
+    log.settle(at_end=True)
+    said = lines(stream)
+    assert len(said) == MAX_KINDS + ALIKE + 1
+    assert said[-1]["reason"] == "other reasons"
+    assert said[-1]["more"].startswith("30 more like this")
+
+
+def test_what_the_peer_itself_does_is_all_written_and_errors_are_all_counted() -> None:
+    log = Log(stream := StringIO())
+    for number in range(100):
+        log.info("TrainingStarted", round=number)
+        log.exception("failure", where="somewhere")
+    assert sum(line["event"] == "TrainingStarted" for line in lines(stream)) == 100
+    assert log.errors == 100
+
+
+def test_a_log_that_cannot_be_written_does_not_disturb_the_peer() -> None:
+    log = Log(open("/dev/full", "w"))  # noqa: SIM115
+    log.warning("something")
+    log.info("something else")
+    assert (log.lost, log.errors) == (2, 0)
+    with suppress(OSError):
+        log._stream.close()
+
+
+@pytest.mark.timeout(20)
+def test_a_reader_that_has_stopped_to_read_does_not_stop_the_peer() -> None:
+    """A pager, or Ctrl-S in a terminal."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as writer:
+        log, count = Log(writer), 0
+        while not log.lost:
+            log.info("holds", number=count)
+            count += 1
+        os.set_blocking(reading, False)
+        read = [msgspec.json.decode(line)["number"] for line in reader.read().splitlines()]
+        assert read == list(range(count - 1))
+        log.info("again")
+        assert (log.lost, msgspec.json.decode(reader.read())["event"]) == (1, "again")

@@ -1,0 +1,143 @@
+"""Models that were granted and do not come: given up, and their buffers go to others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from plexus.live.frames import Kind, number_of, numbered
+from plexus.live.identity import load_key, node_key, raw_public, short
+from plexus.live.limits import Limits
+from plexus.live.seals import SEAL_BYTES
+from plexus.live.shaping import Pipe, Proxy, Route, Way
+from tests.live.ends import End
+from tests.live.party import Party, greeted
+
+HASTY = Limits(transfer_grace_s=0.3)
+SIZE = 200_000
+
+
+@pytest.fixture
+def party(tmp_path: Path) -> Party:
+    return Party(tmp_path)
+
+
+@asynccontextmanager
+async def receiver(party: Party, limits: Limits = HASTY) -> AsyncIterator[End]:
+    end = End(party.admission("a"), SIZE, limits)
+    await end.open()
+    try:
+        yield end
+    finally:
+        await end.hub.close("the test is over")
+
+
+class Member:
+    """One that offers a model, and then does as it likes."""
+
+    def __init__(self, party: Party, home: Path, to: End) -> None:
+        self.home = home
+        self._socket: ssl.SSLSocket = greeted(party, self.home, to.address)
+        self._heard = b""
+        self._socket.sendall(numbered(Kind.OFFER, 1, bytes(SEAL_BYTES) + b"a model"))
+        assert self.hear(Kind.GRANT)[:4] == (1).to_bytes(4, "big")
+
+    @property
+    def name(self) -> str:
+        return short(node_key(raw_public(load_key(self.home / "node.key").public_key())))
+
+    def hear(self, kind: Kind) -> bytes:
+        """The payload of the next frame of this kind."""
+        while True:
+            while len(self._heard) < 4 or len(self._heard) < 4 + self._length:
+                data = self._socket.recv(65536)
+                assert data, "the link is gone"
+                self._heard += data
+            found, payload = self._heard[0], self._heard[4 : 4 + self._length]
+            self._heard = self._heard[4 + self._length :]
+            if found == kind:
+                return payload
+
+    @property
+    def _length(self) -> int:
+        return int.from_bytes(self._heard[1:4], "big")
+
+    def say(self, count: int) -> None:
+        """Some bytes of the model."""
+        self._socket.sendall(numbered(Kind.CHUNK, 1, bytes(count)))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def test_a_granted_model_that_does_not_come_makes_room_and_its_sender_is_named(
+    party: Party,
+) -> None:
+    async def story() -> None:
+        homes = [party.home(name) for name in "xy"]
+        async with receiver(party, Limits(transfer_grace_s=2.0)) as a:
+            members = [await asyncio.to_thread(Member, party, home, a) for home in homes]
+            assert a.buffers.in_use == a.buffers.count == 2
+            b = End(party.admission("b"), SIZE)
+            b.knows(a)
+            data = os.urandom(SIZE)
+            b.send_model(a, data, "tag")
+            await b.until(lambda: b.fates)
+            assert b.fates == [("tag", "sent")]
+            for member in members:
+                answer = await asyncio.to_thread(member.hear, Kind.DECLINE)
+                assert (number_of(bytearray(answer)), answer[4:]) == (1, b"its bytes do not come")
+                # The link is kept, and what comes late is thrown away.
+                await asyncio.to_thread(member.say, SIZE)
+                await asyncio.to_thread(member.hear, Kind.RECEIVED)
+                member.close()
+            await a.until(lambda: a.buffers.in_use == 0)
+            assert a.models == [(b.key, b"a model", data)]
+            said = [line for line in a.warnings() if line["event"] == "model_overdue"]
+            assert {line["peer"] for line in said} == {member.name for member in members}
+            assert [(line["received_bytes"], line["of_bytes"]) for line in said] == 2 * [(0, SIZE)]
+            await b.hub.close("the test is over")
+
+    asyncio.run(story())
+
+
+def test_a_model_that_drips_is_given_up(party: Party) -> None:
+    """It comes a hundred times slower than its ends are."""
+
+    async def story() -> None:
+        async with receiver(party) as a:
+            a.known_bandwidth = 100_000_000
+            member = await asyncio.to_thread(Member, party, party.home("x"), a)
+            async with asyncio.timeout(20):
+                while a.buffers.in_use:
+                    await asyncio.to_thread(member.say, 100)
+                    await asyncio.sleep(0.02)
+            [said] = [line for line in a.warnings() if line["event"] == "model_overdue"]
+            assert 0 < said["received_bytes"] < SIZE
+            member.close()
+
+    asyncio.run(story())
+
+
+def test_a_slow_model_whose_bytes_keep_coming_arrives(party: Party) -> None:
+    async def story() -> None:
+        async with receiver(party) as a:
+            b = End(party.admission("b"), SIZE)
+            a.known_bandwidth = SIZE
+            pipe = Way(pipes=[Pipe(SIZE)])
+            proxy = Proxy(a.address, lambda _: Route(there=pipe))
+            b.book[a.key] = await proxy.listen(("127.0.0.1", 0))
+            b.send_model(a, bytes(SIZE), "tag")
+            await b.until(lambda: b.fates)
+            assert b.fates == [("tag", "sent")]
+            assert a.warnings() == []
+            await b.hub.close("the test is over")
+            await proxy.close()
+
+    asyncio.run(story())
