@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from safetensors.torch import load_file
 
 from plexus.cli import main
 from plexus.learn.tasks import create_task
 from plexus.live.fleet import free_ports
-from plexus.live.store import State
+from plexus.live.store import STATE_FILE, State, read_state
 
 SPEC = """
 name = "two"
@@ -115,9 +114,7 @@ class Peers:
         os.kill(int(worker), signal.SIGKILL)
 
     def state(self, number: int) -> State:
-        return msgspec.msgpack.decode(
-            (self.place / f"n{number}" / "state.bin").read_bytes(), type=State
-        )
+        return read_state(self.place / f"n{number}" / STATE_FILE)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The small parts of a live peer: addresses, bandwidth, windows, progress, state on disk, session files."""
+"""The small parts of a live peer: addresses, bandwidth, windows, progress, homes, session files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,9 @@ from plexus.live.control import lock_home, socket_path
 from plexus.live.identity import create_key, load_key, parse_public, public_text, raw_public
 from plexus.live.log import Log
 from plexus.live.meter import KEPT, Meter
-from plexus.live.models import LiveModel
 from plexus.live.progress import Progress
 from plexus.live.roster import LiveRoster
-from plexus.live.seals import seal
 from plexus.live.session import SESSION_FILE, found_session, read_session, session_digest
-from plexus.live.store import STATE_FILE, Store, newest_model
 from plexus.live.window import INITIAL_BYTES, MIN_BYTES, Window
 from plexus.live.words import describe
 from plexus.protocol.messages import (
@@ -193,66 +190,7 @@ def test_what_has_become_pointless_to_send() -> None:
     assert not progress.is_obsolete(TrainRequest, 7), "its participants are still wanted"
 
 
-# State on disk
-
-
-def model(content: bytes) -> LiveModel:
-    return LiveModel(memoryview(content), seal(content))
-
-
-def fail(error: BaseException) -> None:
-    raise error
-
-
-def test_state_survives(tmp_path: Path) -> None:
-    store = Store(tmp_path, b"session", fail)
-    store.save_counter(3, b"view", 1000)
-    store.save_model(9, model(b"nine"), b"newer view")
-    store.close()
-    again = Store(tmp_path, b"session", fail)
-    held = again.model()
-    assert held is not None
-    assert (bytes(held.data), again.state.round, again.state.counter) == (b"nine", 9, 3)
-    assert (again.state.view, again.state.bandwidth_bytes_per_s) == (b"newer view", 1000)
-    assert newest_model(tmp_path)[0] == 9
-
-
-def test_only_the_newest_model_is_kept(tmp_path: Path) -> None:
-    store = Store(tmp_path, b"session", fail)
-    for number in range(1, 50):
-        store.save_model(number, model(b"%d" % number), b"")
-    store.close()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["model-49.safetensors", STATE_FILE]
-
-
-def test_a_crash_while_writing_leaves_the_state_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(tmp_path, b"session", fail)
-    store.save_counter(3, b"", 0)
-
-    def crash(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "replace", crash)
-    with pytest.raises(KeyboardInterrupt):
-        store.save_counter(4, b"", 0)
-    monkeypatch.undo()
-    assert Store(tmp_path, b"session", fail).state.counter == 3
-
-
-def test_damage_and_other_sessions_are_noticed(tmp_path: Path) -> None:
-    store = Store(tmp_path, b"session", fail)
-    store.save_model(9, model(b"nine"), b"")
-    store.close()
-    with pytest.raises(PlexusError, match="of another session"):
-        Store(tmp_path, b"another", fail)
-    (tmp_path / "model-9.safetensors").write_bytes(b"none")
-    with pytest.raises(PlexusError, match="damaged"):
-        Store(tmp_path, b"session", fail).model()
-    (tmp_path / STATE_FILE).write_bytes(b"\x00")
-    with pytest.raises(PlexusError, match="damaged"):
-        Store(tmp_path, b"session", fail)
+# A peer's home
 
 
 def test_a_home_is_one_peers(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sys
 import tomllib
 from datetime import timedelta
@@ -292,16 +291,17 @@ def node_stop(home: Path) -> None:
 def export(out: Path, home: Path) -> None:
     """Write the newest model that the peer in --home holds, whether it runs or not."""
     from plexus.live.store import MODEL_SUFFIX, newest_model
-    from plexus.metrics.files import named
+    from plexus.metrics.files import write_bytes
 
     if out.suffix != MODEL_SUFFIX:
         raise PlexusError(f"{out}: models are written as safetensors: use {out.stem}{MODEL_SUFFIX}")
     if not out.parent.is_dir():
         raise PlexusError(f"{out.parent}: no such folder")
-    round, model_file = newest_model(home)
-    with named(out):
-        shutil.copyfile(model_file, out)
-    click.echo(f"the model of round {round} is in {out}")
+    held = newest_model(home)
+    if held is None:
+        raise PlexusError(f"{home}: this node holds no model but the initial one yet")
+    write_bytes(out, held[1])
+    click.echo(f"the model of round {held[0]} is in {out}")
 
 
 @click.group()

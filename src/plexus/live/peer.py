@@ -31,15 +31,16 @@ from plexus.live.runtime import Runtime
 from plexus.live.seals import seal
 from plexus.live.session import Session
 from plexus.live.status import Observer, Status
-from plexus.live.store import Store
+from plexus.live.store import REMEDY, STATE_FILE, Store
 from plexus.live.trainer import Trainer
 from plexus.protocol import wire
-from plexus.protocol.api import BandwidthMeasured, Durable, WentOffline, WentOnline
+from plexus.protocol.api import BandwidthMeasured, Durable, WentOnline
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingStarted
 from plexus.protocol.messages import NO_ADDRESS, ViewReply
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import View
+from plexus.protocol.wire import WireError
 
 HOUSEKEEPING_S = 2.0
 ANNOUNCE_EVERY_S = 60.0
@@ -93,6 +94,8 @@ class Peer:
         )
         self._rng = Random(int.from_bytes(os.urandom(8), "big"))
         self._view = self._saved_view()
+        self._held = self._store.model()
+        """Until the node is online and holds it itself."""
         self._stop = asyncio.Event()
         self._unsaved: str | None = None
         """Why the counter could not be saved, which ends the peer."""
@@ -191,7 +194,7 @@ class Peer:
         return not self._stop.is_set()
 
     def _go_online(self, initial: LiveModel) -> None:
-        held = self._store.model()
+        held, self._held = self._held, None
         state = self._store.state
         durable = Durable(state.counter, state.round if held else 0, held or initial)
         self._node = PlexusNode(
@@ -229,8 +232,7 @@ class Peer:
         return self._runtime.meter.bytes_per_s if declared is None else declared
 
     async def _leave(self) -> None:
-        self._runtime.step(WentOffline())
-        self._runtime.stop()
+        await self._runtime.leave()
         await self._hub.flush(LEAVE_S)
 
     # What the hub asks and tells
@@ -318,10 +320,13 @@ class Peer:
     def _saved_view(self) -> View:
         view = View.of(1)
         frame = self._store.state.view
-        if frame:
-            body, _ = wire.decode(frame[wire.LENGTH_BYTES :], self._roster)
-            assert isinstance(body, ViewReply)
-            view.merge(body.view)
+        try:
+            if frame:
+                body, _ = wire.decode(frame[wire.LENGTH_BYTES :], self._roster)
+                assert isinstance(body, ViewReply)
+                view.merge(body.view)
+        except WireError as error:
+            raise PlexusError(f"{self._config.home / STATE_FILE}: {error}; {REMEDY}") from None
         return view
 
     def _view_frame(self) -> bytes:
