@@ -1,4 +1,4 @@
-"""Disks as they can be: full, and slow."""
+"""Disks as they can be: full, slow, and damaged."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ def fill(disk: Path) -> None:
     with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
         while True:
             file.write(bytes(512))
+
+
+def damaged(data: bytes) -> Iterator[bytes]:
+    """`data` with each of its bits flipped, and cut at each of its bytes."""
+    for at in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[at // 8] ^= 1 << at % 8
+        yield bytes(flipped)
+    for length in range(len(data)):
+        yield data[:length]
 
 
 class SlowDisk:

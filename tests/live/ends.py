@@ -88,7 +88,7 @@ class End:
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self.rates.append((sent, size_bytes / seconds))
 
-    def revocations(self, list_der: bytes) -> None:
+    def revocations(self, src: bytes, list_der: bytes) -> None:
         self.hub.admission.adopt(list_der)
 
     def failed(self, where: str) -> None:

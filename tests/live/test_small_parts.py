@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ from plexus.errors import PlexusError
 from plexus.live import addresses
 from plexus.live.authority import Authority
 from plexus.live.control import lock_home, socket_path
-from plexus.live.identity import create_key, load_key, parse_public, public_text, raw_public
+from plexus.live.identity import (
+    create_key,
+    load_key,
+    node_key,
+    parse_public,
+    public_text,
+    raw_public,
+    short,
+)
 from plexus.live.log import Log
 from plexus.live.meter import KEPT, Meter
 from plexus.live.progress import Progress
@@ -265,6 +274,25 @@ def test_only_who_was_invited_can_be_revoked(tmp_path: Path) -> None:
     found_session(tmp_path, SPEC)
     with pytest.raises(PlexusError, match="no certificate was issued"):
         Authority.load(tmp_path).revoke(bytes(16))
+
+
+def test_a_node_to_be_revoked_is_found_by_the_digits_that_a_status_shows(
+    tmp_path: Path,
+) -> None:
+    session = found_session(tmp_path, SPEC)
+    authority = Authority.load(tmp_path)
+    keys = [bytes([n]) * 32 for n in range(40)]
+    for public in keys:
+        authority.invite(public, session.digest, timedelta(days=1))
+    ids = sorted(node_key(public) for public in keys)
+    for id in ids:
+        assert authority.find(short(id)) == id
+        assert authority.find(id.hex()) == id
+    with pytest.raises(PlexusError, match="no certificate was issued to a node 123456789abc"):
+        authority.find("123456789abc")
+    first = next(digit for digit in "0123456789abcdef" if sum(i.hex()[0] == digit for i in ids) > 1)
+    with pytest.raises(PlexusError, match=f"{first} is how .* ids begin .*: give more digits"):
+        authority.find(first)
 
 
 def test_a_live_roster_is_bounded() -> None:

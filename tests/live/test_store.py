@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from plexus.errors import PlexusError
 from plexus.live.models import LiveModel
 from plexus.live.seals import seal
 from plexus.live.store import STATE_FILE, Store, newest_model
+from tests.live.disks import damaged
 
 MODEL_FILE = "model-9.safetensors"
 
@@ -102,16 +103,6 @@ def test_another_sessions_state_is_not_taken(tmp_path: Path) -> None:
     written(tmp_path)
     with pytest.raises(PlexusError, match="of another session"):
         Store(tmp_path, b"another", fail)
-
-
-def damaged(data: bytes) -> Iterator[bytes]:
-    """`data` with each of its bits flipped, and cut at each of its bytes."""
-    for at in range(8 * len(data)):
-        flipped = bytearray(data)
-        flipped[at // 8] ^= 1 << at % 8
-        yield bytes(flipped)
-    for length in range(len(data)):
-        yield data[:length]
 
 
 @pytest.mark.parametrize("name", [STATE_FILE, MODEL_FILE])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 import tomllib
 from datetime import timedelta
@@ -94,21 +95,22 @@ def session_invite(directory: Path, public_key: str, days: float, out: Path | No
 @click.argument("directory", metavar="DIR", type=PATH)
 @click.argument("node_name", metavar="NODE")
 def session_revoke(directory: Path, node_name: str) -> None:
-    """Take back the certificates of NODE: its public key, or its id of 32 hex digits.
+    """Take back the certificates of NODE: its public key, or the first digits of its id.
 
-    Copy the new revoked.crl into the home of one running peer: it tells the others.
+    Copy the new revoked.crl into the home of one running peer: it tells the others at once. NODE is out
+    for good: to admit it again it needs a new key.
     """
     from plexus.live.authority import Authority
     from plexus.live.identity import node_key, parse_public
 
+    authority = Authority.load(directory)
     if ":" in node_name:
         key = node_key(parse_public(node_name))
+    elif re.fullmatch("[0-9a-fA-F]+", node_name):
+        key = authority.find(node_name.lower())
     else:
-        try:
-            key = bytes.fromhex(node_name)
-        except ValueError:
-            raise PlexusError(f"{node_name!r} is neither a public key nor a node's id") from None
-    count = Authority.load(directory).revoke(key)
+        raise PlexusError(f"{node_name!r} is neither a public key nor a node's id")
+    count = authority.revoke(key)
     click.echo(f"revoked {count} certificates of {key.hex()}; see {directory / 'revoked.crl'}")
 
 

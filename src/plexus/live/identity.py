@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
@@ -51,8 +51,10 @@ def load_key(path: Path) -> Ed25519PrivateKey:
         )
     try:
         key = serialization.load_pem_private_key(text, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise PlexusError(f"{path}: not a private key without a password in PEM") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):
+        raise PlexusError(
+            f"{path}: damaged, or not a private key without a password in PEM"
+        ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise PlexusError(f"{path}: not an Ed25519 key")
     return key

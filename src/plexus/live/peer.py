@@ -15,7 +15,7 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.live import addresses, joining
 from plexus.live.addresses import Address
-from plexus.live.admission import Admission
+from plexus.live.admission import CERTIFICATE_FILE, Admission
 from plexus.live.buffers import Buffers
 from plexus.live.channel import SetUp
 from plexus.live.control import lock_home, serve_control, serve_metrics, socket_path
@@ -26,6 +26,7 @@ from plexus.live.joining import Joining
 from plexus.live.limits import Limits
 from plexus.live.log import Log
 from plexus.live.models import LiveModel, ModelLayout
+from plexus.live.revocations import Revocations
 from plexus.live.roster import LiveRoster
 from plexus.live.runtime import Runtime
 from plexus.live.seals import seal
@@ -34,12 +35,12 @@ from plexus.live.status import Observer, Status
 from plexus.live.store import REMEDY, STATE_FILE, Store
 from plexus.live.trainer import Trainer
 from plexus.protocol import wire
-from plexus.protocol.api import BandwidthMeasured, Durable, WentOnline
+from plexus.protocol.api import BandwidthMeasured, Durable, Expelled, WentOnline
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingStarted
 from plexus.protocol.messages import NO_ADDRESS, ViewReply
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
-from plexus.protocol.view import View
+from plexus.protocol.view import EXPELLED, View
 from plexus.protocol.wire import WireError
 
 HOUSEKEEPING_S = 2.0
@@ -97,8 +98,8 @@ class Peer:
         self._held = self._store.model()
         """Until the node is online and holds it itself."""
         self._stop = asyncio.Event()
-        self._unsaved: str | None = None
-        """Why the counter could not be saved, which ends the peer."""
+        self._fault: str | None = None
+        """Why the peer ends, if nobody told it to."""
         self._node: PlexusNode | None = None
         self._status: Status | None = None
         """From when the training worker has started."""
@@ -126,10 +127,13 @@ class Peer:
             await self._trainer.close()
             self._store.close()
             os.close(self._lock)
-        if self._unsaved is not None:
-            raise PlexusError(
-                f"the node's counter cannot be saved, so it went offline: {self._unsaved}"
-            )
+        if self._fault is not None:
+            raise PlexusError(self._fault)
+
+    def _end(self, fault: str) -> None:
+        """The peer cannot go on: it leaves if it can, and the process ends with an error."""
+        self._fault = self._fault or fault
+        self._stop.set()
 
     async def _run(self, initial: LiveModel) -> None:
         config = self._config
@@ -139,10 +143,14 @@ class Peer:
             self._roster, layout, buffers, self._store, self._log, self._on_fact
         )
         self._runtime.trainer = self._trainer
-        self._runtime.on_unsaved = self._on_unsaved
+        self._runtime.on_unsaved = lambda reason: self._end(
+            f"the node's counter cannot be saved, so it went offline: {reason}"
+        )
         self._hub = self._runtime.hub = Hub(
             self._admission, config.limits, self._runtime, self, self._log, config.source
         )
+        self._revocations = Revocations(self._admission, self._hub, self._log, self._expel)
+        self._runtime.revocations = self._revocations.offered
         status = Status(
             config.session.name, "joining", self._hub, self._runtime, self._trainer, self._observer
         )
@@ -238,7 +246,7 @@ class Peer:
     # What the hub asks and tells
 
     def address_of(self, key: bytes) -> Address | None:
-        return self._roster.where(key)
+        return None if key in self._admission.revoked_nodes else self._roster.where(key)
 
     def link_up(self, key: bytes, hello: Hello) -> None:
         number = self._roster.number(key)
@@ -282,16 +290,12 @@ class Peer:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             try:
+                await self._revocations.look_on_disk()
                 self._look_after()
             except Exception:
                 self._log.exception("failure", where="housekeeping")
 
     def _look_after(self) -> None:
-        try:
-            if self._admission.adopt_from_disk():
-                self._log.info("revocations", number=self._admission.revocations_number)
-        except PlexusError as error:
-            self._log.warning("revocations_not_read", reason=str(error))
         if self._admission.expires_s <= time.time():
             self._log.warning("certificate_expired")
             self._stop.set()
@@ -304,6 +308,19 @@ class Peer:
                 address = self._roster.where(key)
                 if node != 0 and key not in self._hub.links and address is not None:
                     self._hub.dialler.dial(address, key)
+
+    def _expel(self, key: bytes) -> None:
+        """The node with this key is no longer admitted."""
+        try:
+            number = self._roster.number(key)
+        except WireError:
+            return  # no room for a node unknown so far, so it is no candidate either
+        if number == 0:
+            self._end(f"{self._config.home / CERTIFICATE_FILE}: this certificate has been revoked")
+        elif self._runtime.node is None:
+            self._view.learn(number, EXPELLED)
+        else:
+            self._runtime.step(Expelled(number))
 
     def _announce_bandwidth(self, node: PlexusNode) -> None:
         """Advertise anew when the bandwidth turns out to be less than half or more than double."""
@@ -320,6 +337,8 @@ class Peer:
     def _saved_view(self) -> View:
         view = View.of(1)
         frame = self._store.state.view
+        for key in self._admission.revoked_nodes:
+            view.learn(self._roster.number(key), EXPELLED)
         try:
             if frame:
                 body, _ = wire.decode(frame[wire.LENGTH_BYTES :], self._roster)
@@ -362,10 +381,6 @@ class Peer:
             "metric": None,
             "counts": {},
         }
-
-    def _on_unsaved(self, reason: str) -> None:
-        self._unsaved = reason
-        self._stop.set()
 
     def _on_store_error(self, error: BaseException) -> None:
         self._log.warning("state_not_written", reason=str(error))

@@ -98,6 +98,8 @@ class Runtime:
             "unsaved", reason=reason
         )
         """Who is told that the node had to go offline because its counter could not be saved."""
+        self.revocations: Callable[[bytes, bytes], None] = lambda src, list_der: None
+        """Who looks at lists of revocations that peers pass on."""
         self.timers: dict[TimerKey, tuple[asyncio.TimerHandle, float]] = {}
         self.handled = 0
         self.lost = 0
@@ -384,10 +386,6 @@ class Runtime:
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self.meter.note(size_bytes, seconds, sent)
-
-    def revocations(self, list_der: bytes) -> None:
-        if self._hub.admission.adopt(list_der):
-            self.log.info("revocations", number=self._hub.admission.revocations_number)
 
     def failed(self, where: str) -> None:
         self.log.exception("failure", where=where)
