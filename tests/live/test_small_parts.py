@@ -19,7 +19,9 @@ from plexus.live.authority import Authority
 from plexus.live.control import lock_home, socket_path
 from plexus.live.identity import (
     create_key,
+    exposure,
     load_key,
+    make_home,
     node_key,
     parse_public,
     public_text,
@@ -293,6 +295,18 @@ def test_a_node_to_be_revoked_is_found_by_the_digits_that_a_status_shows(
     first = next(digit for digit in "0123456789abcdef" if sum(i.hex()[0] == digit for i in ids) > 1)
     with pytest.raises(PlexusError, match=f"{first} is how .* ids begin .*: give more digits"):
         authority.find(first)
+
+
+def test_homes_are_for_their_owner_alone(tmp_path: Path) -> None:
+    make_home(tmp_path / "new")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert exposure(tmp_path / "new") is None
+    (tmp_path / "new").chmod(0o755)
+    make_home(tmp_path / "new")
+    assert exposure(tmp_path / "new") == (
+        f"{tmp_path / 'new'}: its mode is 755, so others can look into it;"
+        f" run chmod 700 {tmp_path / 'new'}"
+    )
 
 
 def test_a_live_roster_is_bounded() -> None:

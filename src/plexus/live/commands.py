@@ -124,11 +124,17 @@ def node() -> None:
 def node_key_command(home: Path) -> None:
     """Print this node's public key; makes the key if there is none."""
     from plexus.live.admission import KEY_FILE
-    from plexus.live.identity import load_or_create_key, public_text, raw_public
-    from plexus.metrics.files import named
+    from plexus.live.identity import (
+        exposure,
+        load_or_create_key,
+        make_home,
+        public_text,
+        raw_public,
+    )
 
-    with named(home):
-        home.mkdir(parents=True, exist_ok=True)
+    make_home(home)
+    if exposed := exposure(home):
+        click.echo(exposed, err=True)
     key = load_or_create_key(home / KEY_FILE)
     click.echo(public_text(raw_public(key.public_key())))
 
@@ -215,7 +221,12 @@ def peer_config(
     from plexus.live import addresses
     from plexus.live.limits import Limits
     from plexus.live.peer import PeerConfig
+    from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
 
+    if bandwidth is not None and bandwidth > MAX_BANDWIDTH_BYTES_PER_S:
+        raise PlexusError(
+            f"--bandwidth {bandwidth}: at most {MAX_BANDWIDTH_BYTES_PER_S} bytes per second"
+        )
     agreed, spec = read_session_file(session_file)
     dial_only = advertise == "none"
 

@@ -17,9 +17,23 @@ from plexus.errors import PlexusError
 from plexus.metrics.files import named
 from plexus.protocol.roster import key_of
 
-PRIVATE_MODE = 0o600
+PRIVATE_MODE, PRIVATE_FOLDER_MODE = 0o600, 0o700
 _PREFIX = "ed25519:"
 _PUBLIC = re.compile(r"ed25519:[0-9a-f]{64}")
+
+
+def make_home(path: Path) -> None:
+    """A folder for a key and what goes with it, that only its owner can look into. One that exists stays."""
+    with named(path):
+        path.mkdir(PRIVATE_FOLDER_MODE, parents=True, exist_ok=True)
+
+
+def exposure(home: Path) -> str | None:
+    """What is wrong if others can look into a home; not mended, for it may be anybody's folder."""
+    mode = home.stat().st_mode & 0o777
+    if not mode & 0o077:
+        return None
+    return f"{home}: its mode is {mode:o}, so others can look into it; run chmod 700 {home}"
 
 
 def create_key(path: Path) -> Ed25519PrivateKey:

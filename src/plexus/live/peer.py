@@ -21,10 +21,11 @@ from plexus.live.channel import SetUp
 from plexus.live.control import lock_home, serve_control, serve_metrics, socket_path
 from plexus.live.frames import Hello
 from plexus.live.hub import Hub
-from plexus.live.identity import short
+from plexus.live.identity import exposure, short
 from plexus.live.joining import Joining
 from plexus.live.limits import Limits
 from plexus.live.log import Log
+from plexus.live.loop import unless
 from plexus.live.models import LiveModel, ModelLayout
 from plexus.live.revocations import Revocations
 from plexus.live.roster import LiveRoster
@@ -47,6 +48,8 @@ HOUSEKEEPING_S = 2.0
 ANNOUNCE_EVERY_S = 60.0
 LEAVE_S = 2.0
 SELDOM = 10
+WARNED_OF_EXPIRY_S = (3 * 86400.0, 86400.0, 3600.0)
+"""How long before its certificate runs out the log says so."""
 OWN_EVENT = 2**62
 """This node knows its own address better than any view."""
 
@@ -87,6 +90,8 @@ class Peer:
         self._config = config
         self._log = log
         self._lock = lock_home(config.home)
+        if exposed := exposure(config.home):
+            log.warning("home_exposed", reason=exposed)
         socket_path(config.home)  # too long a path is better found out now
         self._admission = Admission(config.home, config.session)
         self._store = Store(config.home, config.session.digest, self._on_store_error)
@@ -100,6 +105,8 @@ class Peer:
         self._stop = asyncio.Event()
         self._fault: str | None = None
         """Why the peer ends, if nobody told it to."""
+        self._warned_s = float("inf")
+        """How long its certificate was still good when the log said so last."""
         self._node: PlexusNode | None = None
         self._status: Status | None = None
         """From when the training worker has started."""
@@ -120,8 +127,9 @@ class Peer:
         )
         control = await serve_control(self._config.home, self._picture, self._stop.set)
         try:
-            initial = await self._trainer.start()
-            await self._run(LiveModel(memoryview(initial), seal(initial)))
+            initial = await unless(self._stop, self._trainer.start())
+            if initial is not None:
+                await self._run(LiveModel(memoryview(initial), seal(initial)))
         finally:
             control.close()
             await self._trainer.close()
@@ -165,7 +173,8 @@ class Peer:
         self._status = status
         keeping = asyncio.create_task(self._keep_house())
         try:
-            if await self._join():
+            await unless(self._stop, self._join())
+            if not self._stop.is_set():
                 self._go_online(initial)
                 status.enter("online")
                 await self._stop.wait()
@@ -181,25 +190,11 @@ class Peer:
 
     # Joining
 
-    async def _join(self) -> bool:
-        """Says whether the others were found before somebody wanted the peer to stop."""
-        config, steps = self._config, self._joining
-
-        async def join() -> None:
-            await steps.reach(config.at_least)
-            await steps.ask_for_views()
-            if config.bandwidth_bytes_per_s is None:
-                await steps.measure()
-
-        joined = asyncio.ensure_future(join())
-        stopped = asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait((joined, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if not joined.done():
-            joined.cancel()
-            return False
-        joined.result()
-        return not self._stop.is_set()
+    async def _join(self) -> None:
+        await self._joining.reach(self._config.at_least)
+        await self._joining.ask_for_views()
+        if self._config.bandwidth_bytes_per_s is None:
+            await self._joining.measure()
 
     def _go_online(self, initial: LiveModel) -> None:
         held, self._held = self._held, None
@@ -296,9 +291,7 @@ class Peer:
                 self._log.exception("failure", where="housekeeping")
 
     def _look_after(self) -> None:
-        if self._admission.expires_s <= time.time():
-            self._log.warning("certificate_expired")
-            self._stop.set()
+        self._watch_certificate()
         if self._node is None or self._runtime.node is None:
             return
         self._announce_bandwidth(self._node)
@@ -308,6 +301,18 @@ class Peer:
                 address = self._roster.where(key)
                 if node != 0 and key not in self._hub.links and address is not None:
                     self._hub.dialler.dial(address, key)
+
+    def _watch_certificate(self) -> None:
+        left_s = self._admission.expires_s - time.time()
+        if left_s <= 0:
+            self._end(
+                f"{self._config.home / CERTIFICATE_FILE}: the certificate has run out, so the node left"
+                " the session; get a new one with `plexus session invite`"
+            )
+        due = [limit_s for limit_s in WARNED_OF_EXPIRY_S if left_s <= limit_s < self._warned_s]
+        if due:
+            self._warned_s = due[-1]
+            self._log.warning("certificate_runs_out", hours_left=round(left_s / 3600, 2))
 
     def _expel(self, key: bytes) -> None:
         """The node with this key is no longer admitted."""
