@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from plexus.errors import PlexusError
 from plexus.live import authority
-from plexus.live.authority import pem
+from plexus.live.authority import ANEW, pem
 from plexus.live.identity import load_key, node_key, raw_public
 from plexus.live.session import Session
 from plexus.metrics.files import named, write_text
@@ -134,7 +134,9 @@ class Admission:
     def _check_own(self, chain: list[x509.Certificate], public: bytes) -> None:
         path = self._home / CERTIFICATE_FILE
         if len(chain) != 2:
-            raise PlexusError(f"{path}: expected two certificates, the node's and the authority's")
+            raise PlexusError(
+                f"{path}: expected two certificates, the node's and the authority's; {ANEW}"
+            )
         own, anchor = chain
         authority.check_signature(anchor, anchor, path)
         authority.check_signature(own, anchor, path)
@@ -193,7 +195,8 @@ class Admission:
             context.load_cert_chain(self._home / CERTIFICATE_FILE, self._home / KEY_FILE)
         except ssl.SSLError as error:
             raise PlexusError(
-                f"{self._home}: {CERTIFICATE_FILE} or {KEY_FILE} is damaged: {error.reason or error}"
+                f"{self._home}: {CERTIFICATE_FILE} or {KEY_FILE} is damaged: {error.reason or error};"
+                f" {ANEW}"
             ) from None
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
         if side == ssl.PROTOCOL_TLS_SERVER:

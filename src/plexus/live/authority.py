@@ -29,6 +29,8 @@ REVOKED_NODE = x509.ObjectIdentifier("2.25.2451067709659054790032432719910245639
 """Of the extension that says whose certificate was revoked: an OCTET STRING of 16 bytes."""
 _OCTET_STRING = b"\x04\x10"
 
+ANEW = "get the file anew from the authority"
+
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = (
     "authority.key",
     "authority.crt",
@@ -171,7 +173,9 @@ def load_certificates(path: Path) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(text)
     except (ValueError, x509.InvalidVersion):
-        raise PlexusError(f"{path}: holds no certificate in PEM, or a damaged one") from None
+        raise PlexusError(
+            f"{path}: holds no certificate in PEM, or a damaged one; {ANEW}"
+        ) from None
 
 
 def check_signature(certificate: x509.Certificate, signer: x509.Certificate, path: Path) -> None:
@@ -180,7 +184,7 @@ def check_signature(certificate: x509.Certificate, signer: x509.Certificate, pat
         certificate.verify_directly_issued_by(signer)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         raise PlexusError(
-            f"{path}: a signature is not the authority's: the file is damaged, or not of this session"
+            f"{path}: a signature is not the authority's: damaged, or of another session; {ANEW}"
         ) from None
 
 
@@ -192,7 +196,7 @@ def load_revocations(path: Path, signer: Ed25519PublicKey) -> x509.CertificateRe
         return signed_revocations(x509.load_pem_x509_crl(text), signer)
     except (ValueError, x509.InvalidVersion) as error:
         raise PlexusError(
-            f"{path}: no list of revocations by the authority: {error}; get the file anew from it"
+            f"{path}: no list of revocations by the authority: {error}; {ANEW}"
         ) from None
 
 

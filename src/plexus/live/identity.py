@@ -67,7 +67,8 @@ def load_key(path: Path) -> Ed25519PrivateKey:
         key = serialization.load_pem_private_key(text, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):
         raise PlexusError(
-            f"{path}: damaged, or not a private key without a password in PEM"
+            f"{path}: damaged, or not a private key without a password in PEM; restore it, or delete"
+            " it, make a new one and get invited with that"
         ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise PlexusError(f"{path}: not an Ed25519 key")
