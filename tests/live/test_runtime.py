@@ -323,6 +323,19 @@ def test_nobody_hears_of_a_counter_that_is_not_on_the_disk(tmp_path: Path) -> No
         with_bench(disk, story)
 
 
+def test_a_save_that_fails_for_whatever_reason_is_no_save(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        told: list[str] = []
+        bench.runtime.on_unsaved = told.append
+        bench.runtime.view_frame = lambda: bytes(1 // 0)
+        before = len(bench.hub.sent)
+        bench.runtime.step(BandwidthMeasured(7))
+        assert told == ["integer division or modulo by zero"]
+        assert len(bench.hub.sent) == before
+
+    with_bench(tmp_path, story)
+
+
 def test_what_follows_a_save_waits_for_the_disk_and_nothing_else_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,8 +143,10 @@ class Runtime:
             effect = self._queue.popleft()
             try:
                 self._perform_one[type(effect)](effect)
-            except Exception:
+            except Exception as error:
                 self.log.exception("failure", where=type(effect).__name__)
+                if isinstance(effect, Save):
+                    self._go_offline(str(error))
 
     async def leave(self) -> None:
         """Let the node say goodbye, as soon as its disk allows; then it is offline."""
@@ -280,9 +282,12 @@ class Runtime:
             self.log.info("counter", counter=self.store.state.counter)
             self._go_on()
         else:
-            # The node would reuse the counter after a crash: it is offline, without a word.
-            self.stop()
-            self.on_unsaved(str(error))
+            self._go_offline(str(error))
+
+    def _go_offline(self, reason: str) -> None:
+        """The counter is not on the disk and would be used again after a crash: without a word."""
+        self.stop()
+        self.on_unsaved(reason)
 
     def _drop_obsolete(self) -> None:
         is_obsolete = self.progress.is_obsolete
