@@ -27,7 +27,8 @@ from plexus.learn.formats.leaf import read_leaf
 from plexus.learn.formats.movielens import read_ratings
 from plexus.learn.formats.writers import NPZ, read_written_digits
 from plexus.learn.frontier import GRAPH, SavedGraph, _read_graph
-from plexus.live.store import STATE_FILE, State, Store, newest_model
+from plexus.live.seals import seal
+from plexus.live.store import STATE_FILE, State, Store, encode_state, newest_model
 from plexus.metrics.result import Metric, Result, Traffic, Trainings
 from plexus.metrics.store import RESULT, SPEC, VERSIONS
 from plexus.protocol.edges import parse_graph
@@ -44,6 +45,7 @@ from plexus.traces.devices import read_devices
 from plexus.traces.latency import read_latency, read_places
 
 SESSION = b"a session"
+MODEL = b"the bytes of a model"
 SPEC_TEXT = 'name = "x"\nnodes = 5\nhours = 1\n[task]\nname = "digits"\n'
 RUN_SPEC = parse_spec(SPEC_TEXT, "fuzz.toml").to_toml()
 EVALUATIONS = "simulated_s,round,accuracy,sent_bytes,training_s\n1.0,1,0.5,10,2.0\n2.5,2,,20,4.0\n"
@@ -132,6 +134,14 @@ def _state(data: bytes, folder: Path) -> object:
         return store.model()
     finally:
         store.close()
+
+
+def _held(data: bytes, folder: Path) -> object:
+    """A node whose model is what was given."""
+    state = State(session=SESSION, round=7, model_file="m", model_seal=seal(MODEL))
+    (folder / STATE_FILE).write_bytes(encode_state(state))
+    (folder / "m").write_bytes(data)
+    return newest_model(folder)
 
 
 def _checkpoint(data: bytes, folder: Path) -> object:
@@ -223,11 +233,8 @@ READERS: dict[str, Reader] = {
         [msgspec.json.encode(Checkpoint(1.0, "00", [], [], "checkpoint-1"))],
     ),
     "checkpoint models": Reader(_folder(_read_graph, GRAPH), [msgspec.json.encode(SAVED)]),
-    "node state": Reader(_state, [msgspec.msgpack.encode(State(session=SESSION, counter=7))]),
-    "newest model": Reader(
-        _folder(newest_model, STATE_FILE),
-        [msgspec.msgpack.encode(State(session=SESSION, round=7, model_file="m"))],
-    ),
+    "node state": Reader(_state, [encode_state(State(session=SESSION, counter=7))]),
+    "newest model": Reader(_held, [MODEL]),
     "run versions": Reader(_run(VERSIONS), [b'{"spec_digest": "12", "plexus": "1"}']),
     "run spec": Reader(_run(SPEC), [RUN_SPEC.encode()]),
     "run result": Reader(_run(RESULT), [msgspec.json.encode(OUTCOME)]),

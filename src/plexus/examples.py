@@ -25,7 +25,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "session": (f"plexus session init authority --from {LIVE}",),
     "session init": (f"plexus session init authority --from {LIVE}",),
     "session invite": ("plexus session invite authority ed25519:5f0c… --days 30 --out peer7.crt",),
-    "session revoke": ("plexus session revoke authority ed25519:5f0c…",),
+    "session revoke": ("plexus session revoke authority 5f0c1b22a9d4",),
     "node": ("plexus node status --home peer7",),
     "node key": ("plexus node key --home peer7",),
     "node start": (

@@ -104,7 +104,7 @@ class End:
     def bandwidth(self, src: bytes) -> int:
         return self.known_bandwidth
 
-    def revocations(self, list_der: bytes) -> None:
+    def revocations(self, src: bytes, list_der: bytes) -> None:
         self.hub.admission.adopt(list_der)
 
     def failed(self, where: str) -> None:

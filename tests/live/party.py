@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from plexus.live.addresses import Address
 from plexus.live.admission import CERTIFICATE_FILE, KEY_FILE, Admission
-from plexus.live.authority import REVOKED_FILE, Authority, load_revocations
+from plexus.live.authority import REVOKED_FILE, Authority
 from plexus.live.frames import Hello, Kind, frame
 from plexus.live.identity import create_key, raw_public
 from plexus.live.session import Session, found_session
@@ -46,7 +46,7 @@ class Party:
     def revocations(self) -> bytes:
         """The authority's newest list, as peers pass it on."""
         text = (self.directory / "session" / REVOKED_FILE).read_bytes()
-        return load_revocations(text).public_bytes(serialization.Encoding.DER)
+        return x509.load_pem_x509_crl(text).public_bytes(serialization.Encoding.DER)
 
 
 def lax_context(home: Path | None) -> ssl.SSLContext:

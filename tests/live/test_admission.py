@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import ssl
 from datetime import timedelta
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 
 from plexus.errors import PlexusError
 from plexus.live.admission import CERTIFICATE_FILE, REVOKED_FILE, Admission, RefusedError
-from plexus.live.identity import create_key
+from plexus.live.identity import create_key, load_key, raw_public
 from plexus.live.tls import Tls
+from tests.live.disks import damaged
 from tests.live.party import Party, lax_context, self_signed
 
 
@@ -92,6 +94,7 @@ def test_an_intruder_is_refused_and_both_sides_say_why(
         home = tmp_path / "revoked"
         party.authority.revoke(revoked.key)
         assert server.adopt(party.revocations())
+        server.keep()
     _, side, reasons = meet(lax_context(home), server)
     assert not side.ready
     assert reasons == {"server": server_says, "client": client_hears}
@@ -112,8 +115,10 @@ def test_a_revocation_takes_effect_on_those_already_linked(party: Party) -> None
     b.check_still(admitted)
     party.authority.revoke(a.key)
     assert b.adopt(party.revocations())
+    assert b.revoked_nodes == {a.key}
     with pytest.raises(RefusedError, match="revoked"):
         b.check_still(admitted)
+    b.keep()
     assert meet(party.admission("c").client_context, b)[2] == {}, "others are still welcome"
 
 
@@ -141,6 +146,23 @@ def test_revocations_survive_a_restart_and_can_be_put_beside_the_certificate(par
     assert running.adopt_from_disk()
     assert not running.adopt_from_disk()
     assert Admission(home, party.session).revocations_number == running.revocations_number
+
+
+def test_a_revoked_key_is_out_for_good_whatever_other_certificate_it_has(party: Party) -> None:
+    """One that the authority issued elsewhere, or before it kept a record."""
+    a = party.admission("a")
+    [record] = (party.directory / "session" / "issued").iterdir()
+    record.unlink()
+    b = party.admission("b")
+    public = raw_public(load_key(party.directory / "a" / "node.key").public_key())
+    party.authority.invite(public, party.session.digest, timedelta(days=1))
+    party.authority.revoke(a.key)
+    assert b.adopt(party.revocations())
+    _, server, _ = meet(a.client_context, b)
+    with pytest.raises(RefusedError, match="revoked"):
+        b.admit(server.peer_certificate())
+    with pytest.raises(PlexusError, match="has been revoked: its owner has to"):
+        party.authority.invite(public, party.session.digest, timedelta(days=1))
 
 
 def test_tls_sessions_are_not_resumed(party: Party) -> None:
@@ -171,3 +193,36 @@ def test_a_nodes_own_credentials_are_checked_when_it_starts(party: Party, tmp_pa
     (lost / "node.key").unlink()
     create_key(lost / "node.key")
     assert "not for the key" in complaint(lost)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "node.key",
+        pytest.param("node.crt", marks=pytest.mark.slow),
+        pytest.param("revoked.crl", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")
+def test_every_flipped_bit_and_every_cut_of_a_credential_is_one_line_or_changes_nothing(
+    name: str, party: Party
+) -> None:
+    """Nothing changes where the damage is in the white space of PEM, for instance."""
+    home, path = party.home("a"), party.directory / "a" / name
+    party.authority.revoke(party.admission("b").key)
+    shutil.copy(party.directory / "session" / "revoked.crl", home)
+    whole = path.read_bytes()
+
+    def meaning() -> tuple[object, ...]:
+        here = Admission(home, party.session)
+        return here.key, here.expires_s, here.revocations_number, here.revoked_nodes
+
+    right = meaning()
+    for content in damaged(whole):
+        path.write_bytes(content)
+        try:
+            found = meaning()
+        except PlexusError as error:
+            said = str(error)
+            found = right if said.startswith(str(home)) and "\n" not in said else (said,)
+        assert found == right, f"{name} as {content!r}"

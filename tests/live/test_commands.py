@@ -13,17 +13,20 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from safetensors.torch import load_file
 
 from plexus.cli import main
 from plexus.learn.tasks import create_task
+from plexus.live.authority import Authority
+from plexus.live.commands import read_session_file
 from plexus.live.fleet import free_ports
-from plexus.live.store import State
+from plexus.live.identity import create_key, make_home, raw_public
+from plexus.live.store import STATE_FILE, State, encode_state, read_state
 
 SPEC = """
 name = "two"
@@ -115,9 +118,7 @@ class Peers:
         os.kill(int(worker), signal.SIGKILL)
 
     def state(self, number: int) -> State:
-        return msgspec.msgpack.decode(
-            (self.place / f"n{number}" / "state.bin").read_bytes(), type=State
-        )
+        return read_state(self.place / f"n{number}" / STATE_FILE)
 
 
 @pytest.fixture
@@ -241,6 +242,15 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
         (["export", "out/x.safetensors", "--home", "new"], "out: no such folder"),
         (["export", "out/x.pt"], "out/x.pt: models are written as safetensors: use x.safetensors"),
         (["session", "revoke", "authority", "zz"], "neither a public key nor a node's id"),
+        (
+            ["session", "revoke", "authority", "0123456789AB"],
+            "authority: no certificate was issued to a node 0123456789ab",
+        ),
+        (
+            ["session", "revoke", "authority", "5"],
+            "5 is how 2 ids begin (57aac202e8f8dd8c4a6482549837ea98,"
+            " 58c7dc3387086f8c44f52ea37f9483df): give more digits",
+        ),
         (["session", "invite", "authority", "nonsense"], "is not a public key"),
         (
             ["node", "start", "plain.toml", "--data", "0"],
@@ -253,6 +263,22 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
         (
             ["node", "start", "authority/session.toml", "--data", "0"],
             "plexus-node: no such folder; make one with: plexus node key --home plexus-node",
+        ),
+        (
+            [
+                *("node", "start", "authority/session.toml", "--data", "0"),
+                "--bandwidth",
+                "4294967296",
+            ],
+            "--bandwidth 4294967296: at most 4294967295 bytes per second",
+        ),
+        (
+            ["node", "start", "authority/session.toml", "--data", "0", "--home", "damaged"],
+            "damaged/state.bin: damaged, or of another version of Plexus; move state.bin away",
+        ),
+        (
+            ["node", "start", "authority/session.toml", "--data", "0", "--home", "strange"],
+            "strange/state.bin: no message has the tag 99; move state.bin away",
         ),
         (
             ["fleet", "run", "plain.toml", "--set", 'protocol={name="gossip"}'],
@@ -276,6 +302,17 @@ def test_what_is_wrong_is_said_in_one_line(
     (tmp_path / "fleet" / "node-00" / "state.bin").touch()
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "node.key").touch()
+    session, _ = read_session_file(Path("authority/session.toml"))
+    authority = Authority.load(Path("authority"))
+    for number in (6, 19):
+        authority.invite(bytes([number]) * 32, session.digest, timedelta(days=1))
+    strange = State(session=session.digest, view=b"\0\0\0\2\x91\x63")
+    for name, state in (("damaged", b"rubbish"), ("strange", encode_state(strange))):
+        make_home(Path(name))
+        public = raw_public(create_key(Path(name) / "node.key").public_key())
+        text = authority.invite(public, session.digest, timedelta(days=1))
+        (Path(name) / "node.crt").write_text(text)
+        (Path(name) / "state.bin").write_bytes(state)
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
         main(words)
@@ -289,3 +326,11 @@ def test_a_key_is_printed_again_not_made_again(tmp_path: Path) -> None:
     first = plexus("node", "key", "--home", "n", cwd=tmp_path).stdout
     assert plexus("node", "key", "--home", "n", cwd=tmp_path).stdout == first
     assert os.stat(tmp_path / "n" / "node.key").st_mode & 0o777 == 0o600
+    assert os.stat(tmp_path / "n").st_mode & 0o777 == 0o700
+
+
+def test_a_home_that_others_can_look_into_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "n").mkdir(mode=0o755)
+    done = plexus("node", "key", "--home", "n", cwd=tmp_path)
+    assert done.stdout.startswith("ed25519:")
+    assert done.stderr == ("n: its mode is 755, so others can look into it; run chmod 700 n\n")

@@ -39,6 +39,22 @@ def test_twelve_peers_learn_digits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("seconds", "rounds"), [(60.0, 2), (1.0, 1000)])
+def test_a_fleet_too_short_for_an_evaluation_has_a_metric(
+    tmp_path: Path, seconds: float, rounds: int
+) -> None:
+    """Of its newest model or, if it was too short for any round, of the initial one."""
+    spec = load_spec(EXAMPLE, ["nodes=2", "evaluation.every_rounds=1000"])
+    config = FleetConfig(seconds=seconds, rounds=rounds, out=tmp_path / "fleet")
+    result = asyncio.run(run_fleet(spec, tmp_path, config))
+    assert not result.failed
+    assert result.metric_name == "accuracy"
+    assert 0 < result.metric <= 1
+    assert result.best_metric == result.metric
+    assert (tmp_path / "fleet" / "node-01").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.slow
 def test_a_fleet_that_cannot_start_says_why_and_leaves_an_earlier_one_alone(tmp_path: Path) -> None:
     spec = tmp_path / "untrained.toml"
     spec.write_text('name = "x"\nnodes = 2\nhours = 1\ntask = { name = "untrained" }\n')
@@ -72,7 +88,7 @@ def test_a_reason_that_many_nodes_share_is_said_once(capsys: pytest.CaptureFixtu
         )
 
     nodes = [node(0, 0, ""), node(1, 2, "no [data]"), node(2, 2, "no [data]"), node(3, -9, "")]
-    values = {"metric_name": "accuracy", "metric": None, "best_metric": None}
+    values = {"metric_name": "accuracy", "metric": 0.5, "best_metric": 0.6}
     fleet_table(
         FleetResult(name="x", seconds=1, rounds=1, nodes=nodes, failed=True, out="f", **values)
     )

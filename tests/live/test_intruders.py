@@ -200,15 +200,21 @@ def greeting(fortress: Fortress, digest: bytes | None = None) -> bytes:
     return frame(Kind.HELLO, msgspec.msgpack.encode(hello))
 
 
+@pytest.fixture
+def revoked(fortress: Fortress, tmp_path: Path) -> Path:
+    """Somebody of whose revocation the peer knows; that is the last thing its node hears of it."""
+    home = fortress.home(tmp_path / "revoked")
+    fortress.authority.revoke(node_key(raw_public(load_key(home / KEY_FILE).public_key())))
+    newest = (fortress.fleet.out / "session" / "revoked.crl").read_text()
+    (fortress.peer.home / REVOKED_FILE).write_text(newest)
+    time.sleep(2.5)  # until it looks
+    return home
+
+
 @pytest.mark.slow
 def test_nobody_gets_in_without_a_good_certificate_and_both_sides_say_why(
-    unharmed: Fortress, tmp_path: Path
+    revoked: Path, unharmed: Fortress, tmp_path: Path
 ) -> None:
-    revoked = unharmed.home(tmp_path / "revoked")
-    unharmed.authority.revoke(node_key(raw_public(load_key(revoked / KEY_FILE).public_key())))
-    newest = (unharmed.fleet.out / "session" / "revoked.crl").read_text()
-    (unharmed.peer.home / REVOKED_FILE).write_text(newest)
-    time.sleep(2.5)  # until it looks
     intruders = {
         "none": None,
         "self-signed": self_signed(tmp_path / "self-signed"),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
@@ -19,9 +17,9 @@ from plexus.live.hub import UNREACHABLE
 from plexus.live.log import Log
 from plexus.live.models import LiveModel, ModelLayout
 from plexus.live.roster import LiveRoster
-from plexus.live.runtime import DECLINED, OBSOLETE, Runtime
+from plexus.live.runtime import DECLINED, MAX_QUEUED, OBSOLETE, Runtime
 from plexus.live.seals import seal
-from plexus.live.store import Store
+from plexus.live.store import STATE_FILE, Store, read_state
 from plexus.protocol import wire
 from plexus.protocol.api import (
     BandwidthMeasured,
@@ -38,6 +36,7 @@ from plexus.protocol.messages import (
     AggregateRequest,
     GossipModel,
     Joined,
+    Left,
     Message,
     Ping,
     Pong,
@@ -48,6 +47,7 @@ from plexus.protocol.plexus import FIRST_ROUND, START, PlexusNode
 from plexus.protocol.training import ACK
 from plexus.protocol.view import View
 from plexus.protocol.wire import WireError
+from tests.live.disks import SlowDisk, fill, small_disk
 
 SIZE = 4000
 PEERS = [bytes([n]) * 16 for n in range(1, 5)]
@@ -83,9 +83,9 @@ class Bench:
         self.buffers = Buffers(layout.size_bytes, 10 * layout.size_bytes)
         self.facts: list[Any] = []
         self.log = Log((home / "log").open("w"))
-        store = Store(home, b"session", on_error=lambda _: None)
+        self.store = Store(home, b"session", on_error=lambda _: None)
         self.runtime = Runtime(
-            self.roster, layout, self.buffers, store, self.log, self.facts.append
+            self.roster, layout, self.buffers, self.store, self.log, self.facts.append
         )
         self.hub = FakeHub()
         self.runtime.hub = self.hub  # type: ignore[assignment]
@@ -121,13 +121,19 @@ class Bench:
         model = LiveModel(ticket.buffer, seal(ticket.buffer))
         self.runtime.model(PEERS[peer], payload, model, ticket)
 
+    def said(self, frame: bytes) -> Any:
+        return wire.decode(frame[wire.LENGTH_BYTES :], self.roster)[0]
+
     async def settle(self) -> None:
+        while self.runtime.writing is not None:
+            await asyncio.wait([self.runtime.writing])
         for _ in range(10):
             await asyncio.sleep(0)
 
     def close(self) -> None:
         self.runtime.stop()
         self.runtime.close()
+        self.store.close()
         self.log._stream.close()
 
 
@@ -135,6 +141,7 @@ def with_bench(tmp_path: Path, story: Callable[[Bench], Coroutine[Any, Any, None
     async def main() -> None:
         bench = Bench(tmp_path)
         try:
+            await bench.settle()
             await story(bench)
         finally:
             bench.close()
@@ -290,29 +297,149 @@ def test_a_node_that_fails_is_logged_and_goes_on(tmp_path: Path) -> None:
         assert bench.log.errors == 1
         bench.runtime.message(PEERS[0], bench.frame(Ping(4, 2)))
         key, frame = bench.hub.sent[-1]
-        answer, _ = wire.decode(frame[wire.LENGTH_BYTES :], bench.roster)
-        assert (key, type(answer)) == (PEERS[0], Pong)
+        assert (key, type(bench.said(frame))) == (PEERS[0], Pong)
 
     with_bench(tmp_path, story)
 
 
-def test_nobody_hears_of_a_counter_that_is_not_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+# What waits for the disk
+
+
+def test_nobody_hears_of_a_counter_that_is_not_on_the_disk(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         told: list[str] = []
         bench.runtime.on_unsaved = told.append
         before = len(bench.hub.sent)
-
-        def full(*_: object) -> None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "state.bin")
-
-        monkeypatch.setattr(Store, "save_counter", full)
+        fill(disk)
         bench.runtime.step(BandwidthMeasured(7))
-        assert told == ["state.bin: No space left on device"]
-        assert len(bench.hub.sent) == before
+        await bench.settle()
+        assert told == [f"{disk / STATE_FILE}: No space left on device"]
+        assert bench.store.failed == 1
         bench.runtime.message(PEERS[0], bench.frame(Ping(4, 2)))
-        assert len(bench.hub.sent) == before, "the node is offline"
+        assert len(bench.hub.sent) == before, "the node is offline, without a word"
+        assert bench.runtime.timers == {}
+
+    with small_disk(tmp_path / "disk", kilobytes=64) as disk:
+        with_bench(disk, story)
+
+
+def test_a_save_that_fails_for_whatever_reason_is_no_save(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        told: list[str] = []
+        bench.runtime.on_unsaved = told.append
+        bench.runtime.view_frame = lambda: bytes(1 // 0)
+        before = len(bench.hub.sent)
+        bench.runtime.step(BandwidthMeasured(7))
+        assert told == ["integer division or modulo by zero"]
+        assert len(bench.hub.sent) == before
+
+    with_bench(tmp_path, story)
+
+
+def test_what_follows_a_save_waits_for_the_disk_and_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(bench: Bench) -> None:
+        before, handled = len(bench.hub.sent), bench.runtime.handled
+        disk = SlowDisk(monkeypatch)
+        bench.runtime.step(BandwidthMeasured(7))
+        bench.runtime.message(PEERS[0], bench.frame(Ping(4, 2)))
+        await asyncio.sleep(0.05)
+        assert len(bench.hub.sent) == before, "neither the new counter nor the answer after it"
+        assert bench.runtime.handled == handled + 2, "but the node has seen both events"
+        disk.go_on()
+        await bench.settle()
+        said = [bench.said(frame) for _, frame in bench.hub.sent[before:]]
+        assert [type(body) for body in said] == [Joined] * 4 + [Pong]
+        assert said[0].counter == read_state(tmp_path / STATE_FILE).counter
+
+    with_bench(tmp_path, story)
+
+
+def test_a_timer_taken_back_does_not_fire_though_its_end_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(bench: Bench) -> None:
+        disk = SlowDisk(monkeypatch)
+        bench.runtime.perform([SetTimer(("ping", 7), 0.01)])
+        bench.runtime.step(BandwidthMeasured(7))
+        handled = bench.runtime.handled
+        bench.runtime.perform([CancelTimer(("ping", 7)), SetTimer(("ping", 8), 0.01)])
+        await asyncio.sleep(0.05)
+        assert bench.runtime.handled == handled, "and one that waits to be set does not run yet"
+        disk.go_on()
+        await bench.settle()
+        assert ("ping", 8) in bench.runtime.timers
+
+    with_bench(tmp_path, story)
+
+
+def test_while_too_much_waits_for_the_disk_messages_are_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(bench: Bench) -> None:
+        disk = SlowDisk(monkeypatch)
+        bench.runtime.step(BandwidthMeasured(7))
+        for number in range(10 * MAX_QUEUED):
+            bench.runtime.message(PEERS[0], bench.frame(Ping(number, 2)))
+        bench.contribute(0, 1.0)
+        await asyncio.sleep(0.05)
+        assert bench.runtime.lost > 9 * MAX_QUEUED
+        assert bench.buffers.in_use == 0, "the model was lost, not its buffer"
+        disk.go_on()
+        await bench.settle()
+        sent = len(bench.hub.sent)
+        bench.runtime.message(PEERS[0], bench.frame(Ping(4, 2)))
+        assert len(bench.hub.sent) == sent + 1
+
+    with_bench(tmp_path, story)
+
+
+def test_a_goodbye_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(bench: Bench) -> None:
+        before = len(bench.hub.sent)
+        disk = SlowDisk(monkeypatch)
+        leaving = asyncio.ensure_future(bench.runtime.leave())
+        await asyncio.sleep(0.05)
+        handled = bench.runtime.handled
+        bench.runtime.message(PEERS[0], bench.frame(Ping(4, 2)))
+        assert bench.runtime.handled == handled, "the node has handled its last event"
+        assert len(bench.hub.sent) == before
+        disk.go_on()
+        await leaving
+        said = [bench.said(frame) for _, frame in bench.hub.sent[before:]]
+        assert [type(body) for body in said] == [Left] * 4
+        assert said[0].counter == read_state(tmp_path / STATE_FILE).counter
+        assert bench.runtime.timers == {}
+
+    with_bench(tmp_path, story)
+
+
+def test_a_goodbye_that_does_not_fit_on_the_disk_is_not_said(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        told: list[str] = []
+        bench.runtime.on_unsaved = told.append
+        before = len(bench.hub.sent)
+        fill(disk)
+        await bench.runtime.leave()
+        assert told == [f"{disk / STATE_FILE}: No space left on device"]
+        assert len(bench.hub.sent) == before
+
+    with small_disk(tmp_path / "disk", kilobytes=64) as disk:
+        with_bench(disk, story)
+
+
+def test_of_a_node_that_is_stopped_nothing_more_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(bench: Bench) -> None:
+        before = len(bench.hub.sent)
+        disk = SlowDisk(monkeypatch)
+        bench.runtime.step(BandwidthMeasured(7))
+        bench.runtime.stop()
+        disk.go_on()
+        await bench.settle()
+        assert len(bench.hub.sent) == before
 
     with_bench(tmp_path, story)
 

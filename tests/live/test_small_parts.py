@@ -1,9 +1,10 @@
-"""The small parts of a live peer: addresses, bandwidth, windows, progress, state on disk, session files."""
+"""The small parts of a live peer: addresses, bandwidth, windows, progress, homes, session files."""
 
 from __future__ import annotations
 
 import os
 import socket
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,21 @@ from plexus.errors import PlexusError
 from plexus.live import addresses
 from plexus.live.authority import Authority
 from plexus.live.control import lock_home, socket_path
-from plexus.live.identity import create_key, load_key, parse_public, public_text, raw_public
+from plexus.live.identity import (
+    create_key,
+    exposure,
+    load_key,
+    make_home,
+    node_key,
+    parse_public,
+    public_text,
+    raw_public,
+    short,
+)
 from plexus.live.meter import KEPT, Meter
-from plexus.live.models import LiveModel
 from plexus.live.progress import Progress
 from plexus.live.roster import LiveRoster
-from plexus.live.seals import seal
 from plexus.live.session import SESSION_FILE, found_session, read_session, session_digest
-from plexus.live.store import STATE_FILE, Store, newest_model
 from plexus.live.window import INITIAL_BYTES, MIN_BYTES, Window
 from plexus.live.words import describe
 from plexus.protocol.messages import (
@@ -202,66 +210,7 @@ def test_what_has_become_pointless_to_send() -> None:
     assert not progress.is_obsolete(TrainRequest, 7), "its participants are still wanted"
 
 
-# State on disk
-
-
-def model(content: bytes) -> LiveModel:
-    return LiveModel(memoryview(content), seal(content))
-
-
-def fail(error: BaseException) -> None:
-    raise error
-
-
-def test_state_survives(tmp_path: Path) -> None:
-    store = Store(tmp_path, b"session", fail)
-    store.save_counter(3, b"view", 1000)
-    store.save_model(9, model(b"nine"), b"newer view")
-    store.close()
-    again = Store(tmp_path, b"session", fail)
-    held = again.model()
-    assert held is not None
-    assert (bytes(held.data), again.state.round, again.state.counter) == (b"nine", 9, 3)
-    assert (again.state.view, again.state.bandwidth_bytes_per_s) == (b"newer view", 1000)
-    assert newest_model(tmp_path)[0] == 9
-
-
-def test_only_the_newest_model_is_kept(tmp_path: Path) -> None:
-    store = Store(tmp_path, b"session", fail)
-    for number in range(1, 50):
-        store.save_model(number, model(b"%d" % number), b"")
-    store.close()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["model-49.safetensors", STATE_FILE]
-
-
-def test_a_crash_while_writing_leaves_the_state_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(tmp_path, b"session", fail)
-    store.save_counter(3, b"", 0)
-
-    def crash(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "replace", crash)
-    with pytest.raises(KeyboardInterrupt):
-        store.save_counter(4, b"", 0)
-    monkeypatch.undo()
-    assert Store(tmp_path, b"session", fail).state.counter == 3
-
-
-def test_damage_and_other_sessions_are_noticed(tmp_path: Path) -> None:
-    store = Store(tmp_path, b"session", fail)
-    store.save_model(9, model(b"nine"), b"")
-    store.close()
-    with pytest.raises(PlexusError, match="of another session"):
-        Store(tmp_path, b"another", fail)
-    (tmp_path / "model-9.safetensors").write_bytes(b"none")
-    with pytest.raises(PlexusError, match="damaged"):
-        Store(tmp_path, b"session", fail).model()
-    (tmp_path / STATE_FILE).write_bytes(b"\x00")
-    with pytest.raises(PlexusError, match="damaged"):
-        Store(tmp_path, b"session", fail)
+# A peer's home
 
 
 def test_a_home_is_one_peers(tmp_path: Path) -> None:
@@ -336,6 +285,37 @@ def test_only_who_was_invited_can_be_revoked(tmp_path: Path) -> None:
     found_session(tmp_path, SPEC)
     with pytest.raises(PlexusError, match="no certificate was issued"):
         Authority.load(tmp_path).revoke(bytes(16))
+
+
+def test_a_node_to_be_revoked_is_found_by_the_digits_that_a_status_shows(
+    tmp_path: Path,
+) -> None:
+    session = found_session(tmp_path, SPEC)
+    authority = Authority.load(tmp_path)
+    keys = [bytes([n]) * 32 for n in range(40)]
+    for public in keys:
+        authority.invite(public, session.digest, timedelta(days=1))
+    ids = sorted(node_key(public) for public in keys)
+    for id in ids:
+        assert authority.find(short(id)) == id
+        assert authority.find(id.hex()) == id
+    with pytest.raises(PlexusError, match="no certificate was issued to a node 123456789abc"):
+        authority.find("123456789abc")
+    first = next(digit for digit in "0123456789abcdef" if sum(i.hex()[0] == digit for i in ids) > 1)
+    with pytest.raises(PlexusError, match=f"{first} is how .* ids begin .*: give more digits"):
+        authority.find(first)
+
+
+def test_homes_are_for_their_owner_alone(tmp_path: Path) -> None:
+    make_home(tmp_path / "new")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert exposure(tmp_path / "new") is None
+    (tmp_path / "new").chmod(0o755)
+    make_home(tmp_path / "new")
+    assert exposure(tmp_path / "new") == (
+        f"{tmp_path / 'new'}: its mode is 755, so others can look into it;"
+        f" run chmod 700 {tmp_path / 'new'}"
+    )
 
 
 def test_a_live_roster_is_bounded() -> None:

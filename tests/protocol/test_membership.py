@@ -6,16 +6,18 @@ import pytest
 
 from plexus.protocol.api import (
     Durable,
+    Expelled,
     Received,
     Report,
     Save,
     Send,
     SetTimer,
     TimerFired,
+    Trained,
     WentOffline,
     WentOnline,
 )
-from plexus.protocol.facts import Readvertised
+from plexus.protocol.facts import Readvertised, SampleDerived
 from plexus.protocol.messages import (
     AggregateRequest,
     Joined,
@@ -268,3 +270,56 @@ def test_contacts_before_the_last_join_do_not_count() -> None:
     node.handle(1.0, Received(1, Ping(7, 3)))
     node.handle(2.0, WentOnline())
     assert without(node.handle(602.0, TimerFired(("readvertise", 0))), Report, SetTimer) != []
+
+
+@pytest.mark.parametrize("raise_again", ["joined", "view", "pong"])
+def test_whoever_is_expelled_is_offline_whatever_is_said_of_it(raise_again: str) -> None:
+    node = online_node(0, 4)
+    node.handle(1.0, Expelled(2))
+    assert not node.membership.view.is_online(2)
+    if raise_again == "joined":
+        node.handle(2.0, Received(2, Joined(MAX_COUNTER, 900)))
+    elif raise_again == "view":
+        newest = snapshot_of(4, (2, MAX_COUNTER, True))
+        node.handle(2.0, Received(1, TrainRequest(5, 2, newest, "m")))
+    else:
+        node.handle(2.0, Received(2, Pong(1, 0, 0, 0)))
+    assert not node.membership.view.is_online(2)
+    assert 2 not in node.roster.candidates(node.membership.view, 7)
+
+
+def test_whoever_is_expelled_is_told_nothing_not_even_when_others_are_missing() -> None:
+    node = online_node(0, 4, known=[0, 2])
+    node.handle(1.0, Expelled(2))
+    assert {to for to, _ in sent(node.handle(2.0, WentOffline()))} == {1, 3}
+
+
+def test_an_aggregator_that_is_expelled_is_not_waited_for() -> None:
+    node = online_node(0, 4, sample_size=1)
+    node.handle(1.0, Received(1, TrainRequest(1, 1, NOTHING, "m1")))
+    [(first, ping)] = sent(node.handle(2.0, Trained(1, "t1")), Ping)
+    effects = node.handle(3.0, Received(first, Pong(ping.exchange, 1, 0, 1)))
+    assert [to for to, _ in sent(effects, AggregateRequest)] == [first]
+    [(second, _)] = sent(node.handle(4.0, Expelled(first)), Ping)
+    assert second != first
+
+
+def test_a_session_goes_on_without_whoever_is_expelled() -> None:
+    """Views that were under way still say that it is there, and it goes on by itself."""
+    expelled: set[int] = set()
+
+    def delays(src: int, dst: int, body: object) -> tuple[float, ...]:
+        # Nothing passes between the expelled and the others.
+        return () if (src in expelled) != (dst in expelled) else (0.05,)
+
+    session = Exchange(6, sample_size=3, delays=delays)
+    session.go_online(*range(6))
+    session.run_until(session.has_aggregated(3))
+    expelled.add(5)
+    for node in range(5):
+        session.deliver(node, Expelled(5))
+    before = max(fact.round for _, _, fact in session.of(SampleDerived))
+    session.run_until(lambda: min(node.held_round for node in session.nodes[:5]) > before + 10)
+    later = [f.sample for _, node, f in session.of(SampleDerived) if node != 5 and f.round > before]
+    assert len(later) > 10
+    assert not any(5 in sample for sample in later)

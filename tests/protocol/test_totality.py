@@ -11,6 +11,7 @@ from plexus.protocol.api import (
     CancelTimer,
     Durable,
     Event,
+    Expelled,
     Received,
     SetTimer,
     TimerFired,
@@ -68,6 +69,7 @@ anything: st.SearchStrategy[Event] = st.one_of(
     st.builds(Trained, rounds, st.just("t")),
     st.builds(Aggregated, rounds, st.just("m")),
     st.builds(BandwidthMeasured, st.integers(0, 900)),
+    st.builds(Expelled, st.integers(1, N - 1)),
     st.just(WentOnline()),
 )
 steps = st.tuples(st.sampled_from([0.0, 0.1, 2.0, 500.0, 1000.0]), anything)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plexus.protocol.messages import ADDRESS_BYTES, NO_ADDRESS, Joined, Message, Ping, TrainRequest
 from plexus.protocol.roster import KEY_BYTES, Roster, key_of
-from plexus.protocol.view import MAX_COUNTER, Snapshot, View
+from plexus.protocol.view import EXPELLED, MAX_COUNTER, Snapshot, View, event_number
 from plexus.protocol.wire import (
     LENGTH_BYTES,
     MAX_INT,
@@ -31,6 +31,7 @@ edges = [0, 1, 127, 128, 255, 256, 2**16 - 1, 2**16, 2**31 - 1, 2**32 - 1, 2**32
 numbers = st.sampled_from(edges) | st.integers(0, MAX_INT)
 counters = st.integers(0, MAX_COUNTER) | st.sampled_from([n for n in edges if n <= MAX_COUNTER])
 words = st.integers(0, 2**32 - 1)
+events = st.integers(0, event_number(MAX_COUNTER, True))
 
 
 def snapshot(entries: dict[int, tuple[int, int]]) -> Snapshot:
@@ -40,7 +41,7 @@ def snapshot(entries: dict[int, tuple[int, int]]) -> Snapshot:
     return view.snapshot()
 
 
-views = st.dictionaries(st.integers(0, N - 1), st.tuples(words, words), max_size=N).map(snapshot)
+views = st.dictionaries(st.integers(0, N - 1), st.tuples(events, words), max_size=N).map(snapshot)
 STRATEGIES = {
     "counter": counters,
     "bandwidth_bytes_per_s": words,
@@ -97,6 +98,14 @@ def test_the_frame_is_as_long_as_its_prefix_and_frame_bytes_say(
     frame = encode(body, roster(), model_bytes)
     assert int.from_bytes(frame[:LENGTH_BYTES], "big") == len(frame) - LENGTH_BYTES
     assert frame_bytes(body, model_bytes) == len(frame)
+
+
+@pytest.mark.parametrize("event", [EXPELLED, 2**32 - 1])
+def test_what_no_counter_can_say_is_not_believed(event: int) -> None:
+    """Otherwise any member could expel another, or bring one back that the authority expelled."""
+    view = snapshot({3: (event, 7), 4: (event_number(MAX_COUNTER, True), 7)})
+    decoded, _ = decode(payload_of(TrainRequest(1, 2, view, None)), roster())
+    assert known(decoded.view, roster()) == {roster().keys[4]: (event_number(MAX_COUNTER, True), 7)}
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 63, 64, 100, 4095, 4096, 16383, 16384])
@@ -220,7 +229,7 @@ NOWHERE = 2 * NO_ADDRESS
         (encoded(5, 2**63), "round of Ack must be"),
         (encoded(5, True), "round of Ack must be"),
         (encoded(5, 1.0), "round of Ack must be"),
-        (encoded(4, 2**31), "counter of Left must be an integer from 0 to 2147483647"),
+        (encoded(4, 2**31), "counter of Left must be an integer from 0 to 2147483646"),
         (encoded(2, 1, 1, 1, 2**31), "counter of Pong must be"),
         (encoded(3, 1, 2**32, NO_ADDRESS), "bandwidth_bytes_per_s of Joined must be"),
         (encoded(3, 1, 1, NO_ADDRESS[1:]), "address of Joined must be 18 bytes"),

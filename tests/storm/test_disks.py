@@ -114,18 +114,17 @@ def test_a_node_finds_all_it_was_promised_whenever_the_power_fails(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path)
-    store.save_counter(3, b"", 0)
+    store.save_counter(3, b"", 0).result()
     store.save_model(9, model(b"nine"), b"")
     store.close()
     counter = 3
     cut = open_store(tmp_path)
     try:
         with power_cut_at(step, monkeypatch):
-            cut.save_counter(4, b"", 0)
+            cut.save_counter(4, b"", 0).result()
             counter = 4
-            cut._pending = 10, model(b"ten"), b""
-            cut._write_models()  # here, not in its thread: the power is everybody's
-            cut.save_counter(5, b"", 0)
+            cut.save_model(10, model(b"ten"), b"")
+            cut.save_counter(5, b"", 0).result()
             counter = 5
     except PowerCut:
         pass
@@ -140,10 +139,10 @@ def test_a_node_finds_all_it_was_promised_whenever_the_power_fails(
 
 def test_a_counter_that_does_not_fit_on_the_disk_is_told_nobody(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    store.save_counter(3, b"", 0)
+    store.save_counter(3, b"", 0).result()
     with full_disk(100), pytest.raises(PlexusError, match=STATE_FILE):
-        store.save_counter(4, b"v" * 5000, 0)
-    assert store.state.counter == 3
+        store.save_counter(4, b"v" * 5000, 0).result()
+    assert (store.state.counter, store.failed) == (3, 1)
     store.close()
     assert open_store(tmp_path).state.counter == 3
 
@@ -157,8 +156,8 @@ def test_a_model_that_does_not_fit_is_reported_and_the_last_one_kept(tmp_path: P
     with full_disk(1000):
         store.save_model(2, model(b"2" * 5000), b"")
         store.close()
-    assert len(errors) == 1 and "model-2" in str(errors[0])
-    assert newest_model(tmp_path)[0] == 1
+    assert len(errors) == store.failed == 1 and "model-2" in str(errors[0])
+    assert newest_model(tmp_path) == (1, b"one")
 
 
 # Run directories and checkpoints

@@ -8,17 +8,18 @@ session's digest. Sessions are never resumed: a ticket would outlive a revocatio
 from __future__ import annotations
 
 import ssl
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from msgspec import Struct
 
 from plexus.errors import PlexusError
 from plexus.live import authority
+from plexus.live.authority import ANEW, pem
 from plexus.live.identity import load_key, node_key, raw_public
 from plexus.live.session import Session
 from plexus.metrics.files import named, write_text
@@ -54,22 +55,21 @@ class Admission:
         key = load_key(home / KEY_FILE)
         chain = authority.load_certificates(home / CERTIFICATE_FILE)
         self._check_own(chain, raw_public(key.public_key()))
-        self._anchor = chain[1]
+        self._own, self._anchor = chain
         self.key = node_key(raw_public(key.public_key()))
         self.expires_s = chain[0].not_valid_after_utc.timestamp()
-        self._revocations = self._newest_on_disk()
-        self._enter_into_force()
-        if chain[0].serial_number in self._revoked:
+        self._lock = threading.Lock()
+        """Lists are adopted and kept in threads: parsing them and writing to disks takes its time."""
+        self._seen = self._stamps()
+        self._put_in_force(self._newest_on_disk())
+        self._renew_contexts()
+        if self.is_revoked:
             raise PlexusError(f"{home / CERTIFICATE_FILE}: this certificate has been revoked")
 
     @property
-    def revocations_number(self) -> int:
-        return authority.revocations_number(self._revocations)
-
-    @property
-    def revocations(self) -> bytes:
-        """The list in force, to pass on to others."""
-        return self._revocations.public_bytes(serialization.Encoding.DER)
+    def is_revoked(self) -> bool:
+        """Whether the list in force names this node itself."""
+        return self._own.serial_number in self._revoked or self.key in self.revoked_nodes
 
     def admit(self, certificate_der: bytes | None) -> Admitted:
         """The peer behind a finished handshake, or `RefusedError`."""
@@ -95,7 +95,7 @@ class Admission:
 
     def check_still(self, peer: Admitted) -> None:
         """Refuse a peer whose certificate has since expired or been revoked."""
-        if peer.serial in self._revoked:
+        if peer.serial in self._revoked or peer.key in self.revoked_nodes:
             raise RefusedError("the certificate has been revoked")
         if peer.expires_s <= datetime.now(UTC).timestamp():
             raise RefusedError("the certificate has expired")
@@ -103,41 +103,47 @@ class Admission:
     def adopt(self, revocations_der: bytes) -> bool:
         """Put a list of revocations in force if it is the authority's and newer; say whether it was."""
         try:
-            offered = x509.load_der_x509_crl(revocations_der)
-            self._check_signature(offered)
-            number = authority.revocations_number(offered)
-        except (ValueError, x509.ExtensionNotFound) as error:
+            offered = authority.signed_revocations(
+                x509.load_der_x509_crl(revocations_der), self._authority
+            )
+            return self._adopt(offered)
+        except (ValueError, x509.ExtensionNotFound, x509.InvalidVersion) as error:
             raise RefusedError(f"not a list of revocations by this authority: {error}") from None
-        if number <= self.revocations_number:
-            return False
-        text = offered.public_bytes(serialization.Encoding.PEM).decode()
-        write_text(self._home / REVOKED_FILE, text)
-        self._revocations = offered
-        self._enter_into_force()
-        return True
 
     def adopt_from_disk(self) -> bool:
         """The operator may have put a newer list beside the certificate."""
-        newest = self._newest_on_disk()
-        if authority.revocations_number(newest) <= self.revocations_number:
+        stamps = self._stamps()
+        if stamps == self._seen:
             return False
-        self._revocations = newest
-        self._enter_into_force()
-        return True
+        self._seen = stamps
+        return self._adopt(self._newest_on_disk())
+
+    def keep(self) -> None:
+        """Have the list in force on the disk too, and in the handshakes to come."""
+        with self._lock:
+            self._renew_contexts()
+            write_text(self._home / REVOKED_FILE, pem(self._revocations))
+
+    def _adopt(self, offered: x509.CertificateRevocationList) -> bool:
+        with self._lock:
+            if authority.revocations_number(offered) <= self.revocations_number:
+                return False
+            self._put_in_force(offered)
+            return True
 
     def _check_own(self, chain: list[x509.Certificate], public: bytes) -> None:
         path = self._home / CERTIFICATE_FILE
         if len(chain) != 2:
-            raise PlexusError(f"{path}: expected two certificates, the node's and the authority's")
+            raise PlexusError(
+                f"{path}: expected two certificates, the node's and the authority's; {ANEW}"
+            )
         own, anchor = chain
+        authority.check_signature(anchor, anchor, path)
+        authority.check_signature(own, anchor, path)
         if authority.certificate_public(own) != public:
             raise PlexusError(f"{path}: this certificate is not for the key in {KEY_FILE}")
         if authority.certificate_public(anchor) != self.session.authority:
             raise PlexusError(f"{path}: signed by another authority than that of the session file")
-        try:
-            own.verify_directly_issued_by(anchor)
-        except (ValueError, TypeError, InvalidSignature):
-            raise PlexusError(f"{path}: its signature is not the authority's") from None
         if authority.certificate_session(own) != self.session.digest:
             raise PlexusError(
                 f"{path}: issued for session {authority.certificate_session(own).hex()}, but the"
@@ -146,35 +152,35 @@ class Admission:
         if own.not_valid_after_utc <= datetime.now(UTC):
             raise PlexusError(f"{path}: expired on {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
 
+    @property
+    def _authority(self) -> Ed25519PublicKey:
+        return Ed25519PublicKey.from_public_bytes(self.session.authority)
+
+    def _files(self) -> list[Path]:
+        """Where lists of revocations may be."""
+        paths = (self._home / CERTIFICATE_FILE, self._home / REVOKED_FILE)
+        return [path for path in paths if path.exists()]
+
+    def _stamps(self) -> list[tuple[int, int]]:
+        """What changes when one of the files does."""
+        return [(path.stat().st_mtime_ns, path.stat().st_size) for path in self._files()]
+
     def _newest_on_disk(self) -> x509.CertificateRevocationList:
-        found = []
-        for name in (CERTIFICATE_FILE, REVOKED_FILE):
-            path = self._home / name
-            if not path.exists():
-                continue
-            with named(path):
-                text = path.read_bytes()
-            try:
-                revocations = authority.load_revocations(text)
-                self._check_signature(revocations)
-            except ValueError as error:
-                raise PlexusError(
-                    f"{path}: no list of revocations by the authority: {error}"
-                ) from None
-            found.append(revocations)
+        found = [authority.load_revocations(path, self._authority) for path in self._files()]
         return max(found, key=authority.revocations_number)
 
-    def _check_signature(self, revocations: x509.CertificateRevocationList) -> None:
-        key = Ed25519PublicKey.from_public_bytes(self.session.authority)
-        if not revocations.is_signature_valid(key):
-            raise ValueError("its signature is not the authority's")
+    def _put_in_force(self, revocations: x509.CertificateRevocationList) -> None:
+        self._revocations = revocations
+        self._revoked = {entry.serial_number for entry in revocations}
+        self.revoked_nodes = authority.revoked_nodes(revocations)
+        self.revocations_number = authority.revocations_number(revocations)
+        self.revocations = revocations.public_bytes(serialization.Encoding.DER)
+        """The list, to pass on to others."""
 
-    def _enter_into_force(self) -> None:
-        anchor = self._anchor.public_bytes(serialization.Encoding.PEM).decode()
-        revocations = self._revocations.public_bytes(serialization.Encoding.PEM).decode()
-        # ssl takes revocations from a file only.
-        write_text(self._home / TRUST_FILE, anchor + revocations)
-        self._revoked = {entry.serial_number for entry in self._revocations}
+    def _renew_contexts(self) -> None:
+        # ssl takes revocations from a file only. It is made anew at every start: no need to sync it.
+        with named(self._home / TRUST_FILE):
+            (self._home / TRUST_FILE).write_text(pem(self._anchor) + pem(self._revocations))
         self.server_context = self._context(ssl.PROTOCOL_TLS_SERVER)
         self.client_context = self._context(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -185,7 +191,13 @@ class Admission:
         context.verify_mode = ssl.CERT_REQUIRED
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF | ssl.VERIFY_X509_STRICT
         context.load_verify_locations(cafile=self._home / TRUST_FILE)
-        context.load_cert_chain(self._home / CERTIFICATE_FILE, self._home / KEY_FILE)
+        try:
+            context.load_cert_chain(self._home / CERTIFICATE_FILE, self._home / KEY_FILE)
+        except ssl.SSLError as error:
+            raise PlexusError(
+                f"{self._home}: {CERTIFICATE_FILE} or {KEY_FILE} is damaged: {error.reason or error};"
+                f" {ANEW}"
+            ) from None
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
         if side == ssl.PROTOCOL_TLS_SERVER:
             context.num_tickets = 0

@@ -1,8 +1,9 @@
 """The authority of a session: signs certificates that admit nodes, and the list of those taken back.
 
 Everything is ordinary X.509, so that TLS itself refuses strangers before any code of ours sees a byte.
-A certificate names the node's key and the session's digest; the list of revocations carries a number, and
-a higher number replaces a lower one wherever two lists meet.
+A certificate names the node's key and the session's digest. The list of revocations names certificates and,
+in an extension of each entry, the node: a key that was revoked is out for good. A list carries a number, and
+the higher one replaces the lower wherever two meet.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -22,6 +24,12 @@ from plexus.metrics.files import named, write_text
 FAR_FUTURE = timedelta(days=365 * 50)
 CLOCK_SKEW = timedelta(hours=1)
 """A certificate counts from this long before it was issued: clocks of peers may be behind."""
+
+REVOKED_NODE = x509.ObjectIdentifier("2.25.245106770965905479003243271991024563904")
+"""Of the extension that says whose certificate was revoked: an OCTET STRING of 16 bytes."""
+_OCTET_STRING = b"\x04\x10"
+
+ANEW = "get the file anew from the authority"
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = (
     "authority.key",
@@ -45,11 +53,11 @@ class Authority:
     def create(cls, directory: Path, key: Ed25519PrivateKey, name: str, digest: bytes) -> Authority:
         """Found a session: the authority's own certificate and an empty list of revocations."""
         certificate = _authority_certificate(key, name, digest)
-        write_text(directory / CERTIFICATE_FILE, _pem(certificate))
+        write_text(directory / CERTIFICATE_FILE, pem(certificate))
         with named(directory / ISSUED):
             (directory / ISSUED).mkdir()
         authority = cls(directory, key, certificate)
-        authority._sign_revocations([], number=1)
+        authority._sign_revocations(set(), number=1)
         return authority
 
     @classmethod
@@ -57,35 +65,55 @@ class Authority:
         """The authority whose files are in `directory`."""
         key = load_key(directory / KEY_FILE)
         certificate = load_certificates(directory / CERTIFICATE_FILE)[0]
+        check_signature(certificate, certificate, directory / CERTIFICATE_FILE)
         if raw_public(key.public_key()) != certificate_public(certificate):
             raise PlexusError(f"{directory}: {CERTIFICATE_FILE} does not belong to {KEY_FILE}")
         return cls(directory, key, certificate)
 
     def invite(self, public: bytes, digest: bytes, valid: timedelta) -> str:
         """A certificate for the node with this public key, with all else that the node needs to join."""
+        if node_key(public) in revoked_nodes(self._revocations()):
+            raise PlexusError(
+                f"node {node_key(public).hex()} has been revoked: its owner has to delete its"
+                " node.key and make a new one with `plexus node key`"
+            )
         serial = x509.random_serial_number()
         certificate = self._node_certificate(public, digest, valid, serial)
-        write_text(self.directory / ISSUED / f"{serial:x}.crt", _pem(certificate))
-        revoked = self._read(REVOKED_FILE)
-        return _pem(certificate) + _pem(self._certificate) + revoked
+        write_text(self.directory / ISSUED / f"{serial:x}.crt", pem(certificate))
+        revoked = pem(self._revocations())
+        return pem(certificate) + pem(self._certificate) + revoked
+
+    def find(self, digits: str) -> bytes:
+        """The key of the invited node whose id begins with these hex digits."""
+        keys = sorted(set(map(certificate_node, self._issued())))
+        found = [key.hex() for key in keys if key.hex().startswith(digits)]
+        if not found:
+            raise PlexusError(f"{self.directory}: no certificate was issued to a node {digits}")
+        if len(found) > 1:
+            shown = ", ".join(found[:3])
+            raise PlexusError(f"{digits} is how {len(found)} ids begin ({shown}): give more digits")
+        return bytes.fromhex(found[0])
 
     def revoke(self, node: bytes) -> int:
         """Take back all certificates of the node with this key; the number of them."""
-        serials = [c.serial_number for c in self._issued() if certificate_node(c) == node]
+        serials = {c.serial_number for c in self._issued() if certificate_node(c) == node}
         if not serials:
             raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
-        now = load_revocations(self._read(REVOKED_FILE).encode())
-        revoked = {entry.serial_number for entry in now} | set(serials)
-        self._sign_revocations(sorted(revoked), revocations_number(now) + 1)
+        now = self._revocations()
+        revoked = {entry.serial_number for entry in now} | serials
+        self._sign_revocations(revoked, revocations_number(now) + 1)
         return len(serials)
 
     def _issued(self) -> list[x509.Certificate]:
-        files = sorted((self.directory / ISSUED).glob("*.crt"))
-        return [certificate for file in files for certificate in load_certificates(file)]
+        issued = []
+        for file in sorted((self.directory / ISSUED).glob("*.crt")):
+            [certificate] = load_certificates(file)
+            check_signature(certificate, self._certificate, file)
+            issued.append(certificate)
+        return issued
 
-    def _read(self, name: str) -> str:
-        with named(self.directory / name):
-            return (self.directory / name).read_text()
+    def _revocations(self) -> x509.CertificateRevocationList:
+        return load_revocations(self.directory / REVOKED_FILE, self._key.public_key())
 
     def _node_certificate(
         self, public: bytes, digest: bytes, valid: timedelta, serial: int
@@ -109,8 +137,9 @@ class Authority:
             .sign(self._key, None)
         )
 
-    def _sign_revocations(self, serials: list[int], number: int) -> None:
+    def _sign_revocations(self, serials: set[int], number: int) -> None:
         now = datetime.now(UTC)
+        nodes = {c.serial_number: certificate_node(c) for c in self._issued()}
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self._certificate.subject)
@@ -119,10 +148,13 @@ class Authority:
             .add_extension(x509.CRLNumber(number), critical=False)
             .add_extension(self._authority_identifier(), critical=False)
         )
-        for serial in serials:
+        for serial in sorted(serials):
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
+            if serial in nodes:
+                whose = x509.UnrecognizedExtension(REVOKED_NODE, _OCTET_STRING + nodes[serial])
+                entry = entry.add_extension(whose, critical=False)
             builder = builder.add_revoked_certificate(entry.build())
-        text = builder.sign(self._key, None).public_bytes(serialization.Encoding.PEM).decode()
+        text = pem(builder.sign(self._key, None))
         write_text(self.directory / REVOKED_FILE, text)
 
     def _authority_identifier(self) -> x509.AuthorityKeyIdentifier:
@@ -140,18 +172,54 @@ def load_certificates(path: Path) -> list[x509.Certificate]:
         text = path.read_bytes()
     try:
         return x509.load_pem_x509_certificates(text)
-    except ValueError:
-        raise PlexusError(f"{path}: holds no certificate in PEM") from None
+    except (ValueError, x509.InvalidVersion):
+        raise PlexusError(
+            f"{path}: holds no certificate in PEM, or a damaged one; {ANEW}"
+        ) from None
 
 
-def load_revocations(text: bytes) -> x509.CertificateRevocationList:
-    """The list of revocations in PEM text; ValueError if there is none."""
-    return x509.load_pem_x509_crl(text)
+def check_signature(certificate: x509.Certificate, signer: x509.Certificate, path: Path) -> None:
+    """Refuse a certificate (of the file at `path`) that `signer` has not signed as it is."""
+    try:
+        certificate.verify_directly_issued_by(signer)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        raise PlexusError(
+            f"{path}: a signature is not the authority's: damaged, or of another session; {ANEW}"
+        ) from None
+
+
+def load_revocations(path: Path, signer: Ed25519PublicKey) -> x509.CertificateRevocationList:
+    """The list of revocations in the PEM file at `path`."""
+    with named(path):
+        text = path.read_bytes()
+    try:
+        return signed_revocations(x509.load_pem_x509_crl(text), signer)
+    except (ValueError, x509.InvalidVersion) as error:
+        raise PlexusError(
+            f"{path}: no list of revocations by the authority: {error}; {ANEW}"
+        ) from None
+
+
+def signed_revocations(
+    revocations: x509.CertificateRevocationList, signer: Ed25519PublicKey
+) -> x509.CertificateRevocationList:
+    """The same list, if `signer` has signed it; else ValueError."""
+    if not revocations.is_signature_valid(signer):
+        raise ValueError("its signature is not the authority's")
+    return revocations
 
 
 def revocations_number(revocations: x509.CertificateRevocationList) -> int:
     """Which of two lists is the newer: the one with the higher number."""
     return revocations.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+
+
+def revoked_nodes(revocations: x509.CertificateRevocationList) -> frozenset[bytes]:
+    """The keys of the nodes that the list names."""
+    extensions = (extension for entry in revocations for extension in entry.extensions)
+    return frozenset(
+        each.value.value[len(_OCTET_STRING) :] for each in extensions if each.oid == REVOKED_NODE
+    )
 
 
 def certificate_public(certificate: x509.Certificate) -> bytes:
@@ -215,5 +283,6 @@ def _name(common: str, digest: bytes) -> x509.Name:
     )
 
 
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+def pem(document: x509.Certificate | x509.CertificateRevocationList) -> str:
+    """As files hold it."""
+    return document.public_bytes(serialization.Encoding.PEM).decode()

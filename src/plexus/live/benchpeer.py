@@ -69,7 +69,7 @@ class Echo:
     def bandwidth(self, src: bytes) -> int:
         return 0
 
-    def revocations(self, list_der: bytes) -> None: ...
+    def revocations(self, src: bytes, list_der: bytes) -> None: ...
     def failed(self, where: str) -> None:
         raise AssertionError(where)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
+import re
 import sys
 import tomllib
 from datetime import timedelta
@@ -95,21 +95,22 @@ def session_invite(directory: Path, public_key: str, days: float, out: Path | No
 @click.argument("directory", metavar="DIR", type=PATH)
 @click.argument("node_name", metavar="NODE")
 def session_revoke(directory: Path, node_name: str) -> None:
-    """Take back the certificates of NODE: its public key, or its id of 32 hex digits.
+    """Take back the certificates of NODE: its public key, or the first digits of its id.
 
-    Copy the new revoked.crl into the home of one running peer: it tells the others.
+    Copy the new revoked.crl into the home of one running peer: it tells the others at once. NODE is out
+    for good: to admit it again it needs a new key.
     """
     from plexus.live.authority import Authority
     from plexus.live.identity import node_key, parse_public
 
+    authority = Authority.load(directory)
     if ":" in node_name:
         key = node_key(parse_public(node_name))
+    elif re.fullmatch("[0-9a-fA-F]+", node_name):
+        key = authority.find(node_name.lower())
     else:
-        try:
-            key = bytes.fromhex(node_name)
-        except ValueError:
-            raise PlexusError(f"{node_name!r} is neither a public key nor a node's id") from None
-    count = Authority.load(directory).revoke(key)
+        raise PlexusError(f"{node_name!r} is neither a public key nor a node's id")
+    count = authority.revoke(key)
     click.echo(f"revoked {count} certificates of {key.hex()}; see {directory / 'revoked.crl'}")
 
 
@@ -123,11 +124,17 @@ def node() -> None:
 def node_key_command(home: Path) -> None:
     """Print this node's public key; makes the key if there is none."""
     from plexus.live.admission import KEY_FILE
-    from plexus.live.identity import load_or_create_key, public_text, raw_public
-    from plexus.metrics.files import named
+    from plexus.live.identity import (
+        exposure,
+        load_or_create_key,
+        make_home,
+        public_text,
+        raw_public,
+    )
 
-    with named(home):
-        home.mkdir(parents=True, exist_ok=True)
+    make_home(home)
+    if exposed := exposure(home):
+        click.echo(exposed, err=True)
     key = load_or_create_key(home / KEY_FILE)
     click.echo(public_text(raw_public(key.public_key())))
 
@@ -213,7 +220,12 @@ def peer_config(
     from plexus.live import addresses
     from plexus.live.limits import Limits
     from plexus.live.peer import PeerConfig
+    from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
 
+    if bandwidth is not None and bandwidth > MAX_BANDWIDTH_BYTES_PER_S:
+        raise PlexusError(
+            f"--bandwidth {bandwidth}: at most {MAX_BANDWIDTH_BYTES_PER_S} bytes per second"
+        )
     agreed, spec = read_session_file(session_file)
     dial_only = advertise == "none"
 
@@ -291,16 +303,17 @@ def node_stop(home: Path) -> None:
 def export(out: Path, home: Path) -> None:
     """Write the newest model that the peer in --home holds, whether it runs or not."""
     from plexus.live.store import MODEL_SUFFIX, newest_model
-    from plexus.metrics.files import named
+    from plexus.metrics.files import write_bytes
 
     if out.suffix != MODEL_SUFFIX:
         raise PlexusError(f"{out}: models are written as safetensors: use {out.stem}{MODEL_SUFFIX}")
     if not out.parent.is_dir():
         raise PlexusError(f"{out.parent}: no such folder")
-    round, model_file = newest_model(home)
-    with named(out):
-        shutil.copyfile(model_file, out)
-    click.echo(f"the model of round {round} is in {out}")
+    held = newest_model(home)
+    if held is None:
+        raise PlexusError(f"{home}: this node holds no model but the initial one yet")
+    write_bytes(out, held[1])
+    click.echo(f"the model of round {held[0]} is in {out}")
 
 
 @click.group()

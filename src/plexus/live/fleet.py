@@ -24,13 +24,22 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.live.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.authority import Authority
-from plexus.live.channel import Ready, SetUp
+from plexus.live.channel import (
+    Evaluated,
+    EvaluateJob,
+    Ready,
+    SetUp,
+    Stopped,
+    receive_async,
+    send_async,
+)
 from plexus.live.churn import Churn
 from plexus.live.fleetlog import LOG_FILE, LogReader
-from plexus.live.identity import create_key, node_key, raw_public, short
+from plexus.live.identity import create_key, make_home, node_key, raw_public, short
 from plexus.live.neighbourhood import Neighbourhood
 from plexus.live.nursery import Nursery
 from plexus.live.session import SESSION_FILE, found_session
+from plexus.live.store import newest_model
 from plexus.metrics.files import named
 
 if TYPE_CHECKING:
@@ -81,8 +90,9 @@ class FleetResult(Struct, frozen=True, kw_only=True):
     seconds: float
     rounds: int
     metric_name: str
-    metric: float | None
-    best_metric: float | None
+    metric: float
+    """Of the newest model when the fleet ended."""
+    best_metric: float
     nodes: list[NodeResult]
     failed: bool
     """A process ended otherwise than by leaving the session when told to."""
@@ -189,7 +199,7 @@ class Fleet:
         joins = fronts[:FULL_MESH]
         for number in range(self.nodes):
             home = self.out / f"node-{number:02}"
-            home.mkdir()
+            make_home(home)
             public = raw_public(create_key(home / KEY_FILE).public_key())
             certificate = authority.invite(public, session.digest, timedelta(days=7))
             (home / CERTIFICATE_FILE).write_text(certificate)
@@ -223,10 +233,35 @@ class Fleet:
         for member in self.members:
             member.command += ["--at-least", str(min(self.nodes, FULL_MESH) - 1)]
 
-    async def close(self) -> None:
+    async def end_members(self) -> None:
         await asyncio.gather(*(member.end(signal.SIGTERM) for member in self.members))
         for member in self.members:
             member.log.read()
+
+    async def evaluate(self) -> float:
+        """The metric of the newest model that a member holds, or of the initial one."""
+        round, model = 0, None
+        for member in self.members:
+            held = newest_model(member.home)
+            if held is not None and held[0] > round:
+                round, model = held
+        reader, writer = await asyncio.open_unix_connection(self._nursery.socket)
+        try:
+            await send_async(writer, _setup(self.spec, self.base_dir))
+            _, initial = await receive_async(reader)
+            await send_async(writer, EvaluateJob(1), initial if model is None else model)
+            answer, _ = await receive_async(reader)
+        except (OSError, EOFError):
+            raise PlexusError("the training worker ended while it measured the model") from None
+        finally:
+            writer.close()
+        if isinstance(answer, Stopped):
+            raise PlexusError(f"the newest model cannot be measured: {answer.reason}")
+        assert isinstance(answer, Evaluated)
+        return answer.value
+
+    async def close(self) -> None:
+        await self.end_members()
         if self.neighbourhood is not None:
             await self.neighbourhood.close()
         await self._nursery.close()
@@ -266,9 +301,11 @@ async def run_fleet(
             fleet.wait_for_all()
             await asyncio.gather(*(member.start() for member in fleet.members))
         await _watch(fleet, config, churn)
+        await fleet.end_members()
+        seconds = time.monotonic() - began
+        return _result(fleet, seconds, told, await fleet.evaluate())
     finally:
         await fleet.close()
-    return _result(fleet, time.monotonic() - began)
 
 
 async def _watch(fleet: Fleet, config: FleetConfig, churn: Churn | None) -> None:
@@ -285,19 +322,16 @@ async def _watch(fleet: Fleet, config: FleetConfig, churn: Churn | None) -> None
             await churn.go_on(time.monotonic() - began)
 
 
-def _result(fleet: Fleet, seconds: float) -> FleetResult:
-    metrics = sorted(
-        (each for member in fleet.members for each in member.log.metrics), key=lambda each: each[0]
-    )
-    values = [value for _, value in metrics]
-    higher = all(member.log.higher_is_better for member in fleet.members)
+def _result(fleet: Fleet, seconds: float, measure: Ready, metric: float) -> FleetResult:
+    values = [value for member in fleet.members for _, value in member.log.metrics]
+    best = max if measure.higher_is_better else min
     return FleetResult(
         name=fleet.spec.name,
         seconds=seconds,
         rounds=fleet.round,
-        metric_name=next((m.log.metric_name for m in fleet.members if m.log.metric_name), "metric"),
-        metric=values[-1] if values else None,
-        best_metric=(max(values) if higher else min(values)) if values else None,
+        metric_name=measure.metric,
+        metric=metric,
+        best_metric=best([*values, metric]),
         nodes=[member.result() for member in fleet.members],
         failed=any(member.unexpected for member in fleet.members),
         out=str(fleet.out),
@@ -312,7 +346,7 @@ async def _try_out(spec: ExperimentSpec, base_dir: Path, out: Path) -> tuple[Nur
     nursery = Nursery(out)
     try:
         await nursery.start()
-        told = await nursery.ask(SetUp(spec.to_toml(), "0", str(base_dir.resolve())))
+        told = await nursery.ask(_setup(spec, base_dir))
     except BaseException:
         await nursery.close()
         nursery.tidy_up()
@@ -325,6 +359,10 @@ async def _try_out(spec: ExperimentSpec, base_dir: Path, out: Path) -> tuple[Nur
         elif each.name not in nursery.files:
             each.unlink()
     return nursery, told
+
+
+def _setup(spec: ExperimentSpec, base_dir: Path) -> SetUp:
+    return SetUp(spec.to_toml(), "0", str(base_dir.resolve()))
 
 
 def _refuse_taken(out: Path, force: bool) -> None:

@@ -33,8 +33,6 @@ class LogReader:
         """The last line that is not of the log: an interpreter's, or why the peer did not start."""
         self.sent_bytes = 0
         self.received_bytes = 0
-        self.metric_name = ""
-        self.higher_is_better = True
         self.metrics: list[tuple[int, float]] = []
         """(round, value) of every evaluation."""
         self.rounds: list[tuple[float, int]] = []
@@ -74,8 +72,6 @@ class LogReader:
             self.trained += 1
             self.worked_on = max(self.worked_on, line["round"])
         elif event == "Evaluated":
-            self.metric_name = line["metric"]
-            self.higher_is_better = line["higher_is_better"]
             self.metrics.append((line["round"], line["value"]))
         elif event == "stopped":
             self.sent_bytes += line["link_sent_bytes"]

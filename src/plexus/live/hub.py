@@ -148,6 +148,14 @@ class Hub:
             if tag is not None:
                 self._inbox.not_sent(key, tag, UNREACHABLE)
 
+    def enforce_revocations(self) -> None:
+        """A newer list is in force: end the links of those whom it names, and pass it on to the others."""
+        newest = frame(Kind.REVOCATIONS, self.admission.revocations)
+        now = asyncio.get_running_loop().time()
+        for link in list(self.links.values()):
+            self._guarded(lambda link=link: self._keep(link, now))  # type: ignore[misc]
+            link.connection.send(newest)
+
     # Connections tell
 
     def hello(self, observed: Address) -> Hello:

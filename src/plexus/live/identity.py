@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
@@ -17,9 +17,23 @@ from plexus.errors import PlexusError
 from plexus.metrics.files import named
 from plexus.protocol.roster import key_of
 
-PRIVATE_MODE = 0o600
+PRIVATE_MODE, PRIVATE_FOLDER_MODE = 0o600, 0o700
 _PREFIX = "ed25519:"
 _PUBLIC = re.compile(r"ed25519:[0-9a-f]{64}")
+
+
+def make_home(path: Path) -> None:
+    """A folder for a key and what goes with it, that only its owner can look into. One that exists stays."""
+    with named(path):
+        path.mkdir(PRIVATE_FOLDER_MODE, parents=True, exist_ok=True)
+
+
+def exposure(home: Path) -> str | None:
+    """What is wrong if others can look into a home; not mended, for it may be anybody's folder."""
+    mode = home.stat().st_mode & 0o777
+    if not mode & 0o077:
+        return None
+    return f"{home}: its mode is {mode:o}, so others can look into it; run chmod 700 {home}"
 
 
 def create_key(path: Path) -> Ed25519PrivateKey:
@@ -51,8 +65,11 @@ def load_key(path: Path) -> Ed25519PrivateKey:
         )
     try:
         key = serialization.load_pem_private_key(text, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise PlexusError(f"{path}: not a private key without a password in PEM") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError):
+        raise PlexusError(
+            f"{path}: damaged, or not a private key without a password in PEM; restore it, or delete"
+            " it, make a new one and get invited with that"
+        ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise PlexusError(f"{path}: not an Ed25519 key")
     return key

@@ -35,7 +35,7 @@ class Inbox(Protocol):
     def bandwidth(self, src: bytes) -> int:
         """The lesser of this node's and that one's, in bytes per second; 0 if one is not known."""
 
-    def revocations(self, list_der: bytes) -> None: ...
+    def revocations(self, src: bytes, list_der: bytes) -> None: ...
     def failed(self, where: str) -> None: ...
 
 
@@ -164,7 +164,7 @@ class Link:
     def _on_revocations(self, payload: bytearray) -> None:
         if len(payload) > MAX_REVOCATIONS_BYTES:
             raise FrameError("the list of revocations is too long")
-        self._inbox.revocations(bytes(payload))
+        self._inbox.revocations(self.key, bytes(payload))
 
     def _on_measure_me(self, _: bytearray) -> None:
         now = self.connection.heard_at

@@ -15,36 +15,41 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.live import addresses, joining, notify
 from plexus.live.addresses import Address
-from plexus.live.admission import Admission
+from plexus.live.admission import CERTIFICATE_FILE, Admission
 from plexus.live.buffers import Buffers
 from plexus.live.channel import SetUp
 from plexus.live.control import lock_home, serve_control, serve_metrics, socket_path
 from plexus.live.frames import Hello
 from plexus.live.hub import Hub
-from plexus.live.identity import short
+from plexus.live.identity import exposure, short
 from plexus.live.joining import Joining
 from plexus.live.limits import Limits
 from plexus.live.log import Log
+from plexus.live.loop import unless
 from plexus.live.models import LiveModel, ModelLayout
+from plexus.live.revocations import Revocations
 from plexus.live.roster import LiveRoster
 from plexus.live.runtime import Runtime
 from plexus.live.seals import seal
 from plexus.live.session import Session
 from plexus.live.status import Observer, Status
-from plexus.live.store import Store
+from plexus.live.store import REMEDY, STATE_FILE, Store
 from plexus.live.trainer import Trainer
 from plexus.protocol import wire
-from plexus.protocol.api import BandwidthMeasured, Durable, WentOffline, WentOnline
+from plexus.protocol.api import BandwidthMeasured, Durable, Expelled, WentOnline
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingStarted
 from plexus.protocol.messages import NO_ADDRESS, ViewReply
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
-from plexus.protocol.view import View
+from plexus.protocol.view import EXPELLED, View
+from plexus.protocol.wire import WireError
 
 HOUSEKEEPING_S = 2.0
 ANNOUNCE_EVERY_S = 60.0
 LEAVE_S = 2.0
 SELDOM = 10
+WARNED_OF_EXPIRY_S = (3 * 86400.0, 86400.0, 3600.0)
+"""How long before its certificate runs out the log says so."""
 OWN_EVENT = 2**62
 """This node knows its own address better than any view."""
 
@@ -85,6 +90,8 @@ class Peer:
         self._config = config
         self._log = log
         self._lock = lock_home(config.home)
+        if exposed := exposure(config.home):
+            log.warning("home_exposed", reason=exposed)
         socket_path(config.home)  # too long a path is better found out now
         self._admission = Admission(config.home, config.session)
         self._store = Store(config.home, config.session.digest, self._on_store_error)
@@ -93,9 +100,13 @@ class Peer:
         )
         self._rng = Random(int.from_bytes(os.urandom(8), "big"))
         self._view = self._saved_view()
+        self._held = self._store.model()
+        """Until the node is online and holds it itself."""
         self._stop = asyncio.Event()
-        self._unsaved: str | None = None
-        """Why the counter could not be saved, which ends the peer."""
+        self._fault: str | None = None
+        """Why the peer ends, if nobody told it to."""
+        self._warned_s = float("inf")
+        """How long its certificate was still good when the log said so last."""
         self._node: PlexusNode | None = None
         self._status: Status | None = None
         """From when the training worker has started."""
@@ -116,17 +127,21 @@ class Peer:
         )
         control = await serve_control(self._config.home, self._picture, self._stop.set)
         try:
-            initial = await self._trainer.start()
-            await self._run(LiveModel(memoryview(initial), seal(initial)))
+            initial = await unless(self._stop, self._trainer.start())
+            if initial is not None:
+                await self._run(LiveModel(memoryview(initial), seal(initial)))
         finally:
             control.close()
             await self._trainer.close()
             self._store.close()
             os.close(self._lock)
-        if self._unsaved is not None:
-            raise PlexusError(
-                f"the node's counter cannot be saved, so it went offline: {self._unsaved}"
-            )
+        if self._fault is not None:
+            raise PlexusError(self._fault)
+
+    def _end(self, fault: str) -> None:
+        """The peer cannot go on: it leaves if it can, and the process ends with an error."""
+        self._fault = self._fault or fault
+        self._stop.set()
 
     async def _run(self, initial: LiveModel) -> None:
         config = self._config
@@ -136,10 +151,14 @@ class Peer:
             self._roster, layout, buffers, self._store, self._log, self._on_fact
         )
         self._runtime.trainer = self._trainer
-        self._runtime.on_unsaved = self._on_unsaved
+        self._runtime.on_unsaved = lambda reason: self._end(
+            f"the node's counter cannot be saved, so it went offline: {reason}"
+        )
         self._hub = self._runtime.hub = Hub(
             self._admission, config.limits, self._runtime, self, self._log, config.source
         )
+        self._revocations = Revocations(self._admission, self._hub, self._log, self._expel)
+        self._runtime.revocations = self._revocations.offered
         status = Status(
             config.session.name, "joining", self._hub, self._runtime, self._trainer, self._observer
         )
@@ -155,12 +174,12 @@ class Peer:
         keeping = asyncio.create_task(self._keep_house())
         try:
             with notify.running(self._log):
-                joined = await self._join()
-                if joined:
+                await unless(self._stop, self._join())
+                if not self._stop.is_set():
                     self._go_online(initial)
                     status.enter("online")
                     await self._stop.wait()
-            if joined:
+            if self._node is not None:
                 status.enter("leaving")
                 await self._leave()
         finally:
@@ -173,28 +192,14 @@ class Peer:
 
     # Joining
 
-    async def _join(self) -> bool:
-        """Says whether the others were found before somebody wanted the peer to stop."""
-        config, steps = self._config, self._joining
-
-        async def join() -> None:
-            await steps.reach(config.at_least)
-            await steps.ask_for_views()
-            if config.bandwidth_bytes_per_s is None:
-                await steps.measure()
-
-        joined = asyncio.ensure_future(join())
-        stopped = asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait((joined, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if not joined.done():
-            joined.cancel()
-            return False
-        joined.result()
-        return not self._stop.is_set()
+    async def _join(self) -> None:
+        await self._joining.reach(self._config.at_least)
+        await self._joining.ask_for_views()
+        if self._config.bandwidth_bytes_per_s is None:
+            await self._joining.measure()
 
     def _go_online(self, initial: LiveModel) -> None:
-        held = self._store.model()
+        held, self._held = self._held, None
         state = self._store.state
         durable = Durable(state.counter, state.round if held else 0, held or initial)
         self._node = PlexusNode(
@@ -233,14 +238,13 @@ class Peer:
         return self._runtime.meter.bytes_per_s if declared is None else declared
 
     async def _leave(self) -> None:
-        self._runtime.step(WentOffline())
-        self._runtime.stop()
+        await self._runtime.leave()
         await self._hub.flush(LEAVE_S)
 
     # What the hub asks and tells
 
     def address_of(self, key: bytes) -> Address | None:
-        return self._roster.where(key)
+        return None if key in self._admission.revoked_nodes else self._roster.where(key)
 
     def is_at(self, origin: bytes) -> bool:
         return self._roster.is_at(origin)
@@ -287,19 +291,13 @@ class Peer:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             try:
+                await self._revocations.look_on_disk()
                 self._look_after()
             except Exception:
                 self._log.exception("failure", where="housekeeping")
 
     def _look_after(self) -> None:
-        try:
-            if self._admission.adopt_from_disk():
-                self._log.info("revocations", number=self._admission.revocations_number)
-        except PlexusError as error:
-            self._log.warning("revocations_not_read", reason=str(error))
-        if self._admission.expires_s <= time.time():
-            self._log.warning("certificate_expired")
-            self._stop.set()
+        self._watch_certificate()
         if self._node is None or self._runtime.node is None:
             return
         self._announce_bandwidth(self._node)
@@ -309,6 +307,31 @@ class Peer:
                 address = self._roster.where(key)
                 if node != 0 and key not in self._hub.links and address is not None:
                     self._hub.dialler.dial(address, key)
+
+    def _watch_certificate(self) -> None:
+        left_s = self._admission.expires_s - time.time()
+        if left_s <= 0:
+            self._end(
+                f"{self._config.home / CERTIFICATE_FILE}: the certificate has run out, so the node left"
+                " the session; get a new one with `plexus session invite`"
+            )
+        due = [limit_s for limit_s in WARNED_OF_EXPIRY_S if left_s <= limit_s < self._warned_s]
+        if due:
+            self._warned_s = due[-1]
+            self._log.warning("certificate_runs_out", hours_left=round(left_s / 3600, 2))
+
+    def _expel(self, key: bytes) -> None:
+        """The node with this key is no longer admitted."""
+        try:
+            number = self._roster.number(key)
+        except WireError:
+            return  # no room for a node unknown so far, so it is no candidate either
+        if number == 0:
+            self._end(f"{self._config.home / CERTIFICATE_FILE}: this certificate has been revoked")
+        elif self._runtime.node is None:
+            self._view.learn(number, EXPELLED)
+        else:
+            self._runtime.step(Expelled(number))
 
     def _announce_bandwidth(self, node: PlexusNode) -> None:
         """Advertise anew when the bandwidth turns out to be less than half or more than double."""
@@ -325,10 +348,15 @@ class Peer:
     def _saved_view(self) -> View:
         view = View.of(1)
         frame = self._store.state.view
-        if frame:
-            body, _ = wire.decode(frame[wire.LENGTH_BYTES :], self._roster)
-            assert isinstance(body, ViewReply)
-            view.merge(body.view)
+        for key in self._admission.revoked_nodes:
+            view.learn(self._roster.number(key), EXPELLED)
+        try:
+            if frame:
+                body, _ = wire.decode(frame[wire.LENGTH_BYTES :], self._roster)
+                assert isinstance(body, ViewReply)
+                view.merge(body.view)
+        except WireError as error:
+            raise PlexusError(f"{self._config.home / STATE_FILE}: {error}; {REMEDY}") from None
         return view
 
     def _view_frame(self) -> bytes:
@@ -353,9 +381,7 @@ class Peer:
             "address": addresses.show(None),
             "certificate_days_left": round((self._admission.expires_s - time.time()) / 86400, 1),
             "round": 0,
-            "sample": None,
-            "aggregator": None,
-            "training": None,
+            **dict.fromkeys(("sample", "aggregator", "training")),
             "waiting_for": [{"what": "its training worker", "since_s": since_s}],
             "timers": [],
             "peers": {"known": len(self._roster) - 1, "linked": 0},
@@ -365,15 +391,10 @@ class Peer:
             "counts": {},
         }
 
-    def _on_unsaved(self, reason: str) -> None:
-        self._unsaved = reason
-        self._stop.set()
-
     def _on_store_error(self, error: BaseException) -> None:
         self._log.warning("state_not_written", reason=str(error))
 
     def _on_loop_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self._log.warning(
-            "failure", where=context.get("message"), reason=repr(context.get("exception"))
-        )
+        reason = repr(context.get("exception"))
+        self._log.warning("failure", where=context.get("message"), reason=reason)
         self._log.errors += 1

@@ -1,10 +1,15 @@
-"""Performs the effects of one node in real time: the live half of the contract in `protocol.api`."""
+"""Performs the effects of one node in real time: the live half of the contract in `protocol.api`.
+
+Effects wait in one queue, in order. A state that must be on the disk first holds up those behind it, but
+neither the event loop nor the node: links live on, events are handled, and what follows from them queues up.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import weakref
 import zlib
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +43,7 @@ from plexus.protocol.api import (
     TimerKey,
     Train,
     Trained,
+    WentOffline,
 )
 from plexus.protocol.messages import (
     Ack,
@@ -57,14 +63,9 @@ OBSOLETE, DECLINED = "the round has moved on", "declined"
 MODEL_MESSAGES = (TrainRequest, AggregateRequest)
 Tag = tuple[type[Message], int]
 """Kind and round of a model message under way."""
-
-
-class CounterNotSavedError(Exception):
-    """The node's counter is not on the disk, so nobody may hear of it."""
-
-
-def _raise(reason: str) -> None:
-    raise CounterNotSavedError(reason)
+MAX_QUEUED = 64
+"""Effects that wait for the disk; with more, messages are lost, as on any network. Few, because each may
+hold a model, and an answer that is late by as much is of no use."""
 
 
 class Runtime:
@@ -84,9 +85,9 @@ class Runtime:
         self.meter = Meter(store.state.bandwidth_bytes_per_s)
         self.progress = Progress(store.state.round)
         self.node: Node | None = None
+        """Set while the node is online."""
         self._asked: tuple[NodeId, int] | None = None
         """The aggregator that was sent a model last, and the round."""
-        """Set while the node is online."""
         self.hub: Hub | None = None
         self.trainer: Trainer | None = None
         self.on_view: Callable[[Snapshot], None] | None = None
@@ -95,12 +96,20 @@ class Runtime:
         """The node's view, encoded, for the store."""
         self.bandwidth_of: Callable[[NodeId], int] = lambda _: 0
         """What the node's view says of another one's bandwidth."""
-        self.on_unsaved: Callable[[str], None] = _raise
+        self.on_unsaved: Callable[[str], None] = lambda reason: None
         """Who is told that the node had to go offline because its counter could not be saved."""
+        self.revocations: Callable[[bytes, bytes], None] = lambda src, list_der: None
+        """Who looks at lists of revocations that peers pass on."""
         self.timers: dict[TimerKey, tuple[asyncio.TimerHandle, float]] = {}
         self.handled = 0
+        self.lost = 0
+        """Messages that came while too much waited for the disk."""
+        self.store = store
         self._layout = layout
-        self._store = store
+        self._queue: deque[Effect] = deque()
+        self.writing: asyncio.Future[None] | None = None
+        """The state that effects in the queue wait for."""
+        self.writing_since = 0.0
         self.log = log
         self._observe = observe
         self._aggregator = Aggregator(layout, buffers, self._on_aggregated)
@@ -108,7 +117,7 @@ class Runtime:
         self._perform_one: dict[type[Effect], Callable[[Any], None]] = {
             Send: self._send,
             SetTimer: self._set_timer,
-            CancelTimer: self._cancel_timer,
+            CancelTimer: lambda effect: self._disarm(effect.key),
             Train: self._train,
             Aggregate: self._aggregate,
             Save: self._save,
@@ -122,20 +131,35 @@ class Runtime:
         self.perform(self._handle(event))
 
     def perform(self, effects: list[Effect]) -> None:
+        """In order, and behind those that wait for the disk."""
         for effect in effects:
+            if isinstance(effect, SetTimer | CancelTimer):
+                self._disarm(effect.key)  # at once: what the node has taken back must not fire
+        self._queue.extend(effects)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._queue and self.writing is None:
+            effect = self._queue.popleft()
             try:
                 self._perform_one[type(effect)](effect)
-            except CounterNotSavedError as error:
-                # The node would reuse the counter after a crash: it is offline, without a word.
-                self.stop()
-                self.on_unsaved(str(error))
-                return
-            except Exception:
+            except Exception as error:
                 self.log.exception("failure", where=type(effect).__name__)
+                if isinstance(effect, Save):
+                    self._go_offline(str(error))
+
+    async def leave(self) -> None:
+        """Let the node say goodbye, as soon as its disk allows; then it is offline."""
+        self.step(WentOffline())
+        self.node = None
+        while self.writing is not None:
+            await asyncio.wait([self.writing])
+        self.stop()
 
     def stop(self) -> None:
         """The node is offline: nothing of what it had under way arrives."""
         self.node = None
+        self._queue.clear()
         for handle, _ in self.timers.values():
             handle.cancel()
         self.timers.clear()
@@ -147,6 +171,9 @@ class Runtime:
 
     def _handle(self, event: Event) -> list[Effect]:
         if self.node is None:
+            return []
+        if len(self._queue) >= MAX_QUEUED and isinstance(event, Received):
+            self.lost += 1
             return []
         self.handled += 1
         try:
@@ -199,12 +226,12 @@ class Runtime:
         return self.hub
 
     def _set_timer(self, effect: SetTimer) -> None:
-        self._cancel_timer(CancelTimer(effect.key))
+        self._disarm(effect.key)
         handle = self._loop.call_later(effect.delay_s, self._fire, effect.key)
         self.timers[effect.key] = (handle, self._loop.time())
 
-    def _cancel_timer(self, effect: CancelTimer) -> None:
-        found = self.timers.pop(effect.key, None)
+    def _disarm(self, key: TimerKey) -> None:
+        found = self.timers.pop(key, None)
         if found is not None:
             found[0].cancel()
 
@@ -235,17 +262,32 @@ class Runtime:
             self.step(Aggregated(round, model))
 
     def _save(self, effect: Save) -> None:
-        state = effect.state
-        if state.counter != self._store.state.counter:
-            try:
-                self._store.save_counter(state.counter, self.view_frame(), self.meter.bytes_per_s)
-            except OSError as error:
-                raise CounterNotSavedError(f"{error.filename}: {error.strerror}") from None
-            self.log.info("counter", counter=state.counter)
-        if state.round > self._store.state.round:
-            self._store.save_model(state.round, state.model, self.view_frame())
+        state, on_disk = effect.state, self.store.state
+        if state.counter != on_disk.counter:
+            written = self.store.save_counter(
+                state.counter, self.view_frame(), self.meter.bytes_per_s
+            )
+            self.writing = asyncio.wrap_future(written)
+            self.writing_since = self._loop.time()
+            self.writing.add_done_callback(self._on_written)
+        if state.round > on_disk.round:
+            self.store.save_model(state.round, state.model, self.view_frame())
             if self.log.is_detailed:
                 self.log.debug("holds", round=state.round, crc=zlib.crc32(state.model.data))
+
+    def _on_written(self, written: asyncio.Future[None]) -> None:
+        self.writing = None
+        error = written.exception()
+        if error is None:
+            self.log.info("counter", counter=self.store.state.counter)
+            self._go_on()
+        else:
+            self._go_offline(str(error))
+
+    def _go_offline(self, reason: str) -> None:
+        """The counter is not on the disk and would be used again after a crash: without a word."""
+        self.stop()
+        self.on_unsaved(reason)
 
     def _drop_obsolete(self) -> None:
         is_obsolete = self.progress.is_obsolete
@@ -352,10 +394,6 @@ class Runtime:
 
     def bandwidth(self, src: bytes) -> int:
         return min(self.bandwidth_of(self.roster.number(src)), self.meter.bytes_per_s)
-
-    def revocations(self, list_der: bytes) -> None:
-        if self._hub.admission.adopt(list_der):
-            self.log.info("revocations", number=self._hub.admission.revocations_number)
 
     def failed(self, where: str) -> None:
         self.log.exception("failure", where=where)

@@ -19,8 +19,8 @@ from msgspec import Struct
 from plexus import toml
 from plexus.errors import PlexusError
 from plexus.live.authority import Authority, create_authority_key
-from plexus.live.identity import parse_public, public_text, raw_public
-from plexus.metrics.files import named, write_text
+from plexus.live.identity import make_home, parse_public, public_text, raw_public
+from plexus.metrics.files import write_text
 
 SESSION_FILE = "session.toml"
 WIRE_VERSION = 1
@@ -51,8 +51,7 @@ def session_digest(spec: Mapping[str, Any], authority: bytes) -> bytes:
 
 def found_session(directory: Path, spec: Mapping[str, Any]) -> Session:
     """Make `directory` the home of a new session: its file, its authority and nothing yet revoked."""
-    with named(directory):
-        directory.mkdir(parents=True, exist_ok=True)
+    make_home(directory)
     if (directory / SESSION_FILE).exists():
         raise PlexusError(
             f"{directory / SESSION_FILE}: there is a session in this directory already"

@@ -130,6 +130,8 @@ class Status:
             "events_handled": self._runtime.handled,
             "connections_refused": self._hub.refused,
             "errors": self._runtime.log.errors,
+            "writes_failed": self._runtime.store.failed,
+            "messages_lost": self._runtime.lost,
             "log_lines_lost": self._runtime.log.lost,
             "link_sent_bytes": self._hub.past_sent_bytes + sum(each.sent_bytes for each in links),
             "link_received_bytes": self._hub.past_received_bytes
@@ -146,6 +148,9 @@ class Status:
     def _waits(self) -> list[dict[str, Any]]:
         now = asyncio.get_running_loop().time()
         waits = self._timers(AWAITED)
+        if self._runtime.writing is not None:
+            since_s = round(now - self._runtime.writing_since, 2)
+            waits.append({"what": "its state to be on the disk", "since_s": since_s})
         buffers = self._runtime.buffers
         if buffers.waiting_since is not None:
             what = f"room for {buffers.waiting} arriving models"

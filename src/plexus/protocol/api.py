@@ -61,6 +61,12 @@ class BandwidthMeasured(Event, frozen=True):
     bandwidth_bytes_per_s: int
 
 
+class Expelled(Event, frozen=True):
+    """`node` is no longer admitted to the session: nothing arrives from it, and it never comes back."""
+
+    node: NodeId
+
+
 class WentOffline(Event, frozen=True):
     """Last call before a graceful leave: effects returned now are the last to be performed."""
 

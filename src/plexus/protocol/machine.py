@@ -9,6 +9,7 @@ from plexus.protocol.api import (
     CancelTimer,
     Effect,
     Event,
+    Expelled,
     Received,
     Report,
     Send,
@@ -27,7 +28,10 @@ class Machine:
         self.me = me
         self.now = 0.0
         self.outbox: list[Effect] = []
-        self._on_event: dict[type[Event], Callable[[Any], None]] = {TimerFired: self._on_timer}
+        self._on_event: dict[type[Event], Callable[[Any], None]] = {
+            TimerFired: self._on_timer,
+            Expelled: lambda _: None,  # who keeps no view has nobody to forget
+        }
         self._on_message: dict[type[Message], Callable[[NodeId, Any], None]] = {}
         self._on_timeout: dict[str, Callable[[int], None]] = {}
 

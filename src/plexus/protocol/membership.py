@@ -5,10 +5,11 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
+from plexus.protocol.api import Expelled
 from plexus.protocol.facts import Readvertised
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping
-from plexus.protocol.view import MAX_COUNTER, Snapshot, View, event_number
+from plexus.protocol.view import EXPELLED, MAX_COUNTER, Snapshot, View, event_number
 
 READVERTISE = ("readvertise", 0)
 HEARD_ME = 0
@@ -86,6 +87,9 @@ class Membership:
     def on_left(self, src: NodeId, left: Left) -> None:
         self.view.learn(src, event_number(left.counter, False))
 
+    def on_expelled(self, expelled: Expelled) -> None:
+        self.view.learn(expelled.node, EXPELLED)
+
     def merge(self, snapshot: Snapshot) -> None:
         """Adopt what a sender knew."""
         self.view.merge(snapshot)
@@ -93,7 +97,7 @@ class Membership:
     @property
     def is_misrepresented(self) -> bool:
         """Others hold an event of this node that it does not remember: it lost its disk."""
-        return self.view.event_of(self._node.me) > event_number(self.counter, True)
+        return event_number(self.counter, True) < self.view.event_of(self._node.me) < EXPELLED
 
     def counter_of(self, node: NodeId) -> int:
         """The number of the newest event known of `node`."""
@@ -139,6 +143,7 @@ class Membership:
         if len(actives) >= size:
             return tuple(self._rng.sample(actives, size))
         online[self._node.me] = True
+        online |= self.view.expelled()
         others: list[NodeId] = (~online).nonzero()[0].tolist()
         missing = min(size - len(actives), len(others))
         return (*actives, *self._rng.sample(others, missing))

@@ -12,7 +12,7 @@ from random import Random
 
 from msgspec import Struct
 
-from plexus.protocol.api import WentOffline, WentOnline
+from plexus.protocol.api import Expelled, WentOffline, WentOnline
 from plexus.protocol.machine import Machine
 from plexus.protocol.membership import Membership
 from plexus.protocol.messages import Joined, Left, NodeId, Ping, Pong
@@ -67,7 +67,11 @@ class PeerNode(Machine, ABC):
         self._rng = rng
         self.membership = Membership(self, parameters, view, bandwidth_bytes_per_s, rng, counter)
         self.sampler = Sampler(self, parameters.ping_timeout_s, self._on_search)
-        self._on_event |= {WentOnline: self._on_online, WentOffline: self._on_offline}
+        self._on_event |= {
+            WentOnline: self._on_online,
+            WentOffline: self._on_offline,
+            Expelled: self.membership.on_expelled,
+        }
         self._on_message |= {
             Ping: self._on_ping,
             Pong: self._on_pong,

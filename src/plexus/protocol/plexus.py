@@ -14,6 +14,7 @@ from plexus.protocol.api import (
     Aggregated,
     BandwidthMeasured,
     Durable,
+    Expelled,
     Save,
     Trained,
     WentOffline,
@@ -89,6 +90,7 @@ class PlexusNode(Machine):
             WentOnline: self._on_online,
             WentOffline: self._on_offline,
             BandwidthMeasured: self._on_bandwidth_measured,
+            Expelled: self._on_expelled,
             Trained: self._on_trained,
             Aggregated: self._on_aggregated,
         }
@@ -137,6 +139,10 @@ class PlexusNode(Machine):
 
     def _on_left(self, src: NodeId, left: Left) -> None:
         self.membership.on_left(src, left)
+        self._retry_if_aggregator_left()
+
+    def _on_expelled(self, expelled: Expelled) -> None:
+        self.membership.on_expelled(expelled)
         self._retry_if_aggregator_left()
 
     def _on_view_request(self, src: NodeId, _: ViewRequest) -> None:

@@ -4,6 +4,7 @@ A view is a join-semilattice. Each node's newest event is one integer, `2 * coun
 larger integer is the newer event, so merging two views is an element-wise maximum: idempotent,
 commutative and associative. Only its owner raises a counter, hence equal integers mean equal events.
 A node's bandwidth belongs to its joined event and travels with it; with a left event it is 0.
+The largest integer that says offline is nobody's event: it stands for a node that was expelled.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 
 Events = NDArray[np.uint32]
 Bandwidths = NDArray[np.uint32]
-MAX_COUNTER = 2**31 - 1
+MAX_COUNTER = 2**31 - 2
+EXPELLED = 2**32 - 2
+"""Beyond the events of all counters, so no event replaces it."""
 MAX_BANDWIDTH_BYTES_PER_S = 2**32 - 1
 
 
@@ -117,6 +120,10 @@ class View:
     def online(self) -> NDArray[np.bool_]:
         """A mask over all nodes: whose newest event is joined."""
         return (self._events & 1).astype(np.bool_)
+
+    def expelled(self) -> NDArray[np.bool_]:
+        """A mask over all nodes: who will not come back."""
+        return np.equal(self._events, EXPELLED)
 
     def online_count(self) -> int:
         """How many nodes are online, as far as this view knows."""

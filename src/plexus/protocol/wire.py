@@ -17,7 +17,7 @@ import numpy as np
 
 from plexus.protocol.messages import ADDRESS_BYTES, Body, Message, NodeId
 from plexus.protocol.roster import KEY_BYTES, Roster
-from plexus.protocol.view import MAX_COUNTER, Events, Snapshot
+from plexus.protocol.view import MAX_COUNTER, Events, Snapshot, event_number
 
 LENGTH_BYTES = 4
 MAX_FRAME_BYTES = 64 * 2**20
@@ -168,9 +168,9 @@ def _decode_view(columns: list[Any], roster: Roster) -> Snapshot:
     if len(set(names)) != known:
         raise WireError("a view names a node twice")
     numbers = [roster.number(name) for name in names]
-    snapshot = Snapshot(
-        _scatter(events, numbers, len(roster)), _scatter(bandwidths, numbers, len(roster))
-    )
+    told = _scatter(events, numbers, len(roster))
+    told[told > event_number(MAX_COUNTER, True)] = 0  # nobody is expelled by hearsay
+    snapshot = Snapshot(told, _scatter(bandwidths, numbers, len(roster)))
     for node, address in zip(numbers, _rows(addresses, ADDRESS_BYTES), strict=True):
         roster.learn_address(node, int(snapshot.events[node]), address)
     return snapshot
