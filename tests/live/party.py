@@ -15,7 +15,14 @@ from plexus.live.authority import REVOKED_FILE, Authority, load_revocations
 from plexus.live.identity import create_key, raw_public
 from plexus.live.session import Session, found_session
 
-SPEC = {"name": "test", "seed": 1, "nodes": 4, "protocol": {"name": "plexus"}, "task": {}}
+SPEC = {
+    "name": "test",
+    "seed": 1,
+    "nodes": 4,
+    "protocol": {"name": "plexus"},
+    "task": {},
+    "aggregation": "mean",
+}
 
 
 class Party:

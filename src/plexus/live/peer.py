@@ -55,6 +55,7 @@ class PeerConfig(Struct, frozen=True, kw_only=True):
     home: Path
     session: Session
     parameters: PlexusParameters
+    aggregation: str
     spec: str
     """The session file's text, for the training worker."""
     data: str
@@ -133,7 +134,13 @@ class Peer:
         layout = ModelLayout(initial.data)
         buffers = Buffers(layout.size_bytes, config.limits.memory_bytes)
         self._runtime = Runtime(
-            self._roster, layout, buffers, self._store, self._log, self._on_fact
+            self._roster,
+            layout,
+            buffers,
+            self._store,
+            self._log,
+            self._on_fact,
+            config.aggregation,
         )
         self._runtime.trainer = self._trainer
         self._runtime.on_unsaved = self._on_unsaved

@@ -78,6 +78,7 @@ class Runtime:
         store: Store,
         log: Log,
         observe: Callable[[Any], None],
+        aggregation: str,
     ) -> None:
         self.roster = roster
         self.buffers = buffers
@@ -101,7 +102,7 @@ class Runtime:
         self._store = store
         self.log = log
         self._observe = observe
-        self._aggregator = Aggregator(layout, buffers, self._on_aggregated)
+        self._aggregator = Aggregator(layout, buffers, self._on_aggregated, aggregation)
         self._loop = asyncio.get_running_loop()
         self._perform_one: dict[type[Effect], Callable[[Any], None]] = {
             Send: self._send,
