@@ -91,7 +91,7 @@ class Failing(Deadly):
     ("model", "message"),
     [
         (Deadly, "3 worker processes died on the same work"),
-        (Failing, "failed: .*does not work here"),
+        (Failing, r"training node .*does not work here \(.*test_engines.py:86, in forward\)"),
     ],
 )
 def test_work_that_cannot_be_done_is_one_error(

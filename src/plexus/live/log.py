@@ -38,10 +38,14 @@ class Log:
     def warning(self, event: str, **fields: Any) -> None:
         self._write("warning", event, fields)
 
+    def error(self, event: str, **fields: Any) -> None:
+        """Something failed, and it is known why."""
+        self.errors += 1
+        self._write("error", event, fields)
+
     def exception(self, event: str, **fields: Any) -> None:
         """An exception that is being handled; with its traceback."""
-        self.errors += 1
-        self._write("error", event, {**fields, "traceback": traceback.format_exc()})
+        self.error(event, **fields, traceback=traceback.format_exc())
 
     def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         if LEVELS[level] < self._threshold:

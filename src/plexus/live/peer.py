@@ -111,7 +111,9 @@ class Peer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         self._observer = Observer(self._roster, self._log)
-        setup = SetUp(self._config.spec, self._config.data, str(self._config.folder))
+        folder, is_alone = str(self._config.folder), self._config.nursery is None
+        # A fleet has tried the task before it started any peer.
+        setup = SetUp(self._config.spec, self._config.data, folder, try_out=is_alone)
         self._trainer = Trainer(
             setup, self._log, self._on_trained, self._on_evaluated, self._config.nursery
         )

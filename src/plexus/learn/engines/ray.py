@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, TaskError
 from plexus.learn.engines.api import Job
 from plexus.learn.engines.processes import MOST_LOSSES, Request
 from plexus.learn.task import Metrics, Task
@@ -126,17 +126,15 @@ class RayEngine:
                 self._replace(place, request, error)
                 waiting.appendleft(request)
             except self._ray.exceptions.RayTaskError as error:
-                reason = str(error.cause).splitlines()[0]
-                raise PlexusError(
-                    f"task {self._task.name}: a Ray worker failed: {reason}"
-                ) from error
+                raise TaskError(str(error.cause)) from error
             free.append(place)
         return answers
 
     def _replace(self, place: int, request: Request, error: Exception) -> None:
         request.losses += 1
         if request.losses >= MOST_LOSSES:
-            raise PlexusError(
-                f"task {self._task.name}: {MOST_LOSSES} Ray workers died on the same work"
+            raise TaskError(
+                f"task {self._task.name}: {MOST_LOSSES} Ray workers died on the same work,"
+                f" {request.what}"
             ) from error
         self._workers[place] = self._actor.remote(self._shipped)

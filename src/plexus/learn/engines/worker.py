@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from plexus.errors import PlexusError, described
 from plexus.learn.shipping import unpack
 from plexus.learn.trainer import Trainer
 
@@ -33,8 +34,10 @@ def work(connection: Connection, folder: str) -> None:
             try:
                 worker = worker or _Worker(Trainer(unpack(Path(folder)), torch.device("cpu")))
                 answer = True, worker.answer(*request)
+            except PlexusError as error:
+                answer = False, str(error)
             except Exception as error:
-                answer = False, f"{type(error).__name__}: {error}"
+                answer = False, f"a worker process failed: {described(error)}"
             connection.send(answer)
         except (EOFError, OSError):
             return
