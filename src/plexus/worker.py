@@ -148,7 +148,7 @@ def with_data(task: Task, data: str) -> tuple[Task, int]:
     try:
         with np.load(data, allow_pickle=False) as arrays:
             inputs, targets = arrays["inputs"], arrays["targets"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, MemoryError) as error:
         raise PlexusError(f"--data {data}: not an .npz of inputs and targets: {error}") from None
     own = Examples(
         _like(inputs, task.train.inputs, f"{data}: inputs"),
