@@ -187,7 +187,7 @@ class Session:
             weights_hash=self._evaluation.weights_hash(),
             rounds=self._evaluation.round,
             simulated_s=self._runtime.kernel.now,
-            cpu_s=cpu_s,
+            cpu_s=cpu_s + costs.workers_cpu_s,
             wall_s=wall_s,
             metric=self._evaluation.metric(),
             messages={name: Traffic(**entry) for name, entry in sorted(accounts.table().items())},

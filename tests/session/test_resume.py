@@ -186,6 +186,15 @@ def test_asked_twice_a_run_stops_within_a_step_and_goes_on_from_its_beginning(
     goes_on(out, whole)
 
 
+@pytest.mark.slow
+def test_the_processor_time_of_a_run_has_that_of_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "process_time", lambda: 0.0)  # in this process, not in the workers
+    machinery = Machinery(engine="processes", workers=2)
+    assert simulate(TINY, Path(), tmp_path / "run", Progress("", 1), machinery).cpu_s > 0
+
+
 def test_a_finished_run_has_nothing_to_go_on_with(tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = simulate(TINY, Path(), out, Progress("", 1), INLINE)

@@ -100,6 +100,7 @@ class ProcessesEngine:
             self._folder.cleanup()
             raise
         self._count = count
+        self.workers_cpu_s = 0.0
         self._workers: list[Worker] = []
         self._start()
 
@@ -158,10 +159,11 @@ class ProcessesEngine:
                 request = worker.request
                 assert request is not None
                 try:
-                    good, answer = worker.connection.recv()
+                    good, answer, cpu_s = worker.connection.recv()
                 except (EOFError, OSError):
                     self._replace(worker, waiting)
                     continue
+                self.workers_cpu_s += cpu_s
                 if not good:
                     raise TaskError(answer)
                 answers[request.place] = answer

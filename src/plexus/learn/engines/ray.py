@@ -7,6 +7,7 @@ bit, where all machines have the same kind of processor. The work of a lost work
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -38,14 +39,21 @@ class Actor:
     def __init__(self, task: Task) -> None:
         torch.set_num_threads(1)
         self._trainer = Trainer(task, torch.device("cpu"))
+        self._told_s = 0.0
 
     def train(self, base: Any, node: int, round: int) -> Any:
-        """The weights after one local training."""
-        return self._trainer.train(torch.tensor(base), node, round).numpy()
+        """The weights after one local training, and the processor time."""
+        return self._trainer.train(torch.tensor(base), node, round).numpy(), self._spent_s()
 
     def evaluate(self, vector: Any, batch: int) -> Any:
-        """Sums over one batch of the test set."""
-        return self._trainer.evaluate_batch(torch.tensor(vector), batch).tolist()
+        """Sums over one batch of the test set, and the processor time."""
+        return self._trainer.evaluate_batch(torch.tensor(vector), batch).tolist(), self._spent_s()
+
+    def _spent_s(self) -> float:
+        """Since it was asked last."""
+        spent_s = time.process_time() - self._told_s
+        self._told_s += spent_s
+        return spent_s
 
 
 class RayEngine:
@@ -57,6 +65,7 @@ class RayEngine:
         self._ray = import_ray()
         self.device = torch.device("cpu")
         self._task = task
+        self.workers_cpu_s = 0.0
         trainer = Trainer(task, self.device)
         self.layout = trainer.layout
         self.initial = trainer.initial
@@ -121,7 +130,8 @@ class RayEngine:
             (future, *_), _ = self._ray.wait(list(running), num_returns=1)
             place, request = running.pop(future)
             try:
-                answers[request.place] = self._ray.get(future)
+                answers[request.place], cpu_s = self._ray.get(future)
+                self.workers_cpu_s += cpu_s
             except self._ray.exceptions.RayActorError as error:
                 self._replace(place, request, error)
                 waiting.appendleft(request)

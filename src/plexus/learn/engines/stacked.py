@@ -35,6 +35,7 @@ class StackedEngine:
     """Trains all clients of a wave together."""
 
     name = "stacked"
+    workers_cpu_s = 0.0
 
     def __init__(self, task: Task, device: str = "cpu", most_clients: int | None = None) -> None:
         self.device = torch.device(device)

@@ -1,12 +1,14 @@
 """What a worker process of the engine `processes` does: read a request, compute, answer.
 
 A request is (kind, key, weights or None, arguments), or None to stop. `key` names the weights, which
-are sent only if they are not those of the request before. An answer is (True, result) or (False, why).
+are sent only if they are not those of the request before. An answer is (True, result, s) or (False, why, s)
+with the seconds of processor time that were spent since the answer before.
 """
 
 from __future__ import annotations
 
 import signal
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ def work(connection: Connection, folder: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     worker: _Worker | None = None
+    told_s = 0.0
     while True:
         try:
             request = connection.recv()
@@ -38,7 +41,9 @@ def work(connection: Connection, folder: str) -> None:
                 answer = False, str(error)
             except Exception as error:
                 answer = False, f"a worker process failed: {described(error)}"
-            connection.send(answer)
+            spent_s = time.process_time() - told_s
+            told_s += spent_s
+            connection.send((*answer, spent_s))
         except (EOFError, OSError):
             return
 
