@@ -159,11 +159,11 @@ class ProcessesEngine:
                 request = worker.request
                 assert request is not None
                 try:
-                    good, answer, cpu_s = worker.connection.recv()
+                    good, answer, spent_s = worker.connection.recv()
                 except (EOFError, OSError):
                     self._replace(worker, waiting)
                     continue
-                self.workers_cpu_s += cpu_s
+                self.workers_cpu_s += spent_s
                 if not good:
                     raise TaskError(answer)
                 answers[request.place] = answer

@@ -7,7 +7,6 @@ bit, where all machines have the same kind of processor. The work of a lost work
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from plexus.learn.engines.api import Job
 from plexus.learn.engines.processes import MOST_LOSSES, Request
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, evaluation_batches, metrics_of
+from plexus.metrics.usage import cpu_s
 
 
 def import_ray() -> Any:
@@ -51,7 +51,7 @@ class Actor:
 
     def _spent_s(self) -> float:
         """Since it was asked last."""
-        spent_s = time.process_time() - self._told_s
+        spent_s = cpu_s() - self._told_s
         self._told_s += spent_s
         return spent_s
 
@@ -130,8 +130,8 @@ class RayEngine:
             (future, *_), _ = self._ray.wait(list(running), num_returns=1)
             place, request = running.pop(future)
             try:
-                answers[request.place], cpu_s = self._ray.get(future)
-                self.workers_cpu_s += cpu_s
+                answers[request.place], spent_s = self._ray.get(future)
+                self.workers_cpu_s += spent_s
             except self._ray.exceptions.RayActorError as error:
                 self._replace(place, request, error)
                 waiting.appendleft(request)

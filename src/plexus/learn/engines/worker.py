@@ -8,7 +8,6 @@ with the seconds of processor time that were spent since the answer before.
 from __future__ import annotations
 
 import signal
-import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from torch import Tensor
 from plexus.errors import PlexusError, described
 from plexus.learn.shipping import unpack
 from plexus.learn.trainer import Trainer
+from plexus.metrics.usage import cpu_s
 
 
 def work(connection: Connection, folder: str) -> None:
@@ -41,7 +41,7 @@ def work(connection: Connection, folder: str) -> None:
                 answer = False, str(error)
             except Exception as error:
                 answer = False, f"a worker process failed: {described(error)}"
-            spent_s = time.process_time() - told_s
+            spent_s = cpu_s() - told_s
             told_s += spent_s
             connection.send((*answer, spent_s))
         except (EOFError, OSError):
