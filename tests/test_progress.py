@@ -46,6 +46,24 @@ def test_without_a_terminal_there_is_a_line_every_so_often(clock: Clock) -> None
     ]
 
 
+def test_a_resumed_run_is_said_to_replay(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Lines("small", 43_200.0, stream) as shown:
+        for second in range(5):
+            replay_s = 11_520.0 if second < 3 else None
+            shown.tick(Tick(second * 3840.0, second, 40, None, None, replay_s))
+            if second == 1:
+                assert shown.how_far() == "while replaying 1.1 of 3.2 simulated hours, round 1"
+            clock.now_s += 10
+    assert stream.getvalue().splitlines() == [
+        "small: replaying 0.0 of 3.2 h, round 0, 40 online",
+        "small: replaying 1.1 of 3.2 h, round 1, 40 online, 0.107 h/s, 0:20 left",
+        "small: replaying 2.1 of 3.2 h, round 2, 40 online, 0.107 h/s, 0:10 left",
+        "small: 3.2 of 12 h, round 3, 40 online",
+        "small: 4.3 of 12 h, round 4, 40 online, 0.107 h/s, 1:12 left",
+    ]
+
+
 def test_a_bar_is_redrawn_a_few_times_a_second_and_gone_at_the_end(clock: Clock) -> None:
     stream = Terminal()
     with Bar("small", 7200.0, Console(file=stream, width=80, force_terminal=True)) as shown:

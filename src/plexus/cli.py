@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from plexus import __version__, lazy
-from plexus.errors import Interrupted, PlexusError
+from plexus.errors import Interrupted, PlexusError, TaskError
 from plexus.lazygroup import LazyGroup
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from plexus.metrics.result import ProtocolBench, Result
     from plexus.spec import ExperimentSpec
 
-BAD_INPUT, INTERRUPTED = 2, 130
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 SECTIONS = {
     "Simulate": ("run", "new", "reproduce", "storm"),
@@ -341,7 +341,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except PlexusError as error:
         click.echo(f"plexus: {' '.join(str(error).split())}", err=True)
-        sys.exit(BAD_INPUT)
+        sys.exit(FAILED if isinstance(error, TaskError) else BAD_INPUT)
     except (Interrupted, KeyboardInterrupt, click.Abort) as stop:
         click.echo(f"plexus: {str(stop) or 'interrupted'}", err=True)
         sys.exit(INTERRUPTED)

@@ -1,5 +1,13 @@
 """The one error a user can mend: its text is a single line that names the thing at fault."""
 
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 class PlexusError(ValueError):
     """Bad input: a key, a value, a file. The command line prints it and exits with 2."""
@@ -13,9 +21,46 @@ class MissingModuleError(PlexusError):
     """A module of the user's own is not in the folder where it was looked for, nor installed."""
 
 
+class TaskError(PlexusError):
+    """Code of the user's own failed as it ran. The command line prints it and exits with 1."""
+
+
 class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctrl-C)
     """A command stopped early because it was told to; its text says how far it came."""
 
 
 class StopRun(Exception):  # noqa: N818  (not an error: somebody has seen enough)
     """Raise it in a callback of `plexus.simulate` to end the run there, as Ctrl-C would."""
+
+
+@contextmanager
+def blaming(what: str) -> Iterator[None]:
+    """Let whatever the user's code raises be one line, which begins with `what` and says where."""
+    try:
+        yield
+    except PlexusError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise TaskError(f"{what}: {described(error)}") from error
+
+
+def described(error: BaseException) -> str:
+    """An exception on one line, with the innermost line of the user's own code that led to it."""
+    reason = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+    frames = traceback.extract_tb(error.__traceback__)
+    known = [frame for frame in frames if not _is_ours_or_pythons(frame.filename)]
+    own = [frame for frame in known if not frame.filename.startswith(_INSTALLED)] or known
+    if not own:
+        return reason
+    path = Path(own[-1].filename)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{reason} ({shown}:{own[-1].lineno}, in {own[-1].name})"
+
+
+_OURS = str(Path(__file__).parent)
+_INSTALLED = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+
+
+def _is_ours_or_pythons(file: str) -> bool:
+    is_pythons = file.startswith(sysconfig.get_path("stdlib")) and not file.startswith(_INSTALLED)
+    return file.startswith((_OURS, "<")) or is_pythons

@@ -29,6 +29,8 @@ class Tick(NamedTuple):
     online: int
     metric_name: str | None = None
     metric_value: float | None = None
+    replay_s: float | None = None
+    """Up to where a resumed run passes time again, as long as it does."""
 
     @property
     def metric(self) -> str:
@@ -62,6 +64,8 @@ class Progress:
         """The run is here now. Without a metric the newest known one goes on being shown."""
         if at.metric_value is None and self.last is not None:
             at = at._replace(metric_name=self.last.metric_name, metric_value=self.last.metric_value)
+        if self.last is not None and self.last.replay_s != at.replay_s:
+            self._began = None  # from here on it learns, at a pace of its own
         self.last = at
         now_s = time.monotonic()
         if now_s >= self._due_s:
@@ -76,8 +80,15 @@ class Progress:
         """`3.2 of 12 simulated hours, round 57`, for the line that an interrupted run ends with."""
         if self.last is None:
             return "before the simulation began"
-        done, total = words.hours(self.last.simulated_s), f"{self.total_s / 3600:g}"
-        return f"at {done} of {total} simulated hours, round {self.last.round}"
+        way = "at" if self.last.replay_s is None else "while"
+        return f"{way} {self.hours(self.last)} simulated hours, round {self.last.round}"
+
+    def hours(self, at: Tick) -> str:
+        """`3.2 of 12`, or `replaying 3.2 of 7.5` on the way to a checkpoint."""
+        done = words.hours(at.simulated_s)
+        if at.replay_s is not None:
+            return f"replaying {done} of {words.hours(at.replay_s)}"
+        return f"{done} of {self.total_s / 3600:g}"
 
     def facts(self, at: Tick) -> list[str]:
         """The state in words, the most interesting first."""
@@ -92,7 +103,8 @@ class Progress:
         elapsed_s, done_s = time.monotonic() - began_s, at.simulated_s - from_s
         if done_s <= 0 or elapsed_s <= 0:
             return []
-        left_s = max(0.0, self.total_s - at.simulated_s) * elapsed_s / done_s
+        until_s = self.total_s if at.replay_s is None else at.replay_s
+        left_s = max(0.0, until_s - at.simulated_s) * elapsed_s / done_s
         return [f"{done_s / 3600 / elapsed_s:.3g} h/s", f"{words.clock(left_s)} left"]
 
     def __enter__(self) -> Self:
@@ -117,8 +129,8 @@ class Lines(Progress):
         self._stream = stream
 
     def show(self, at: Tick) -> None:
-        hours = f"{words.hours(at.simulated_s)} of {self.total_s / 3600:g} h"
-        print(", ".join([f"{self.title}: {hours}", *self.facts(at)]), file=self._stream, flush=True)
+        facts = [f"{self.title}: {self.hours(at)} h", *self.facts(at)]
+        print(", ".join(facts), file=self._stream, flush=True)
 
 
 class Bar(Progress):
@@ -172,7 +184,7 @@ class Bar(Progress):
                 complete_style="cyan",
                 finished_style="cyan",
             ),
-            f"{words.hours(at.simulated_s)} of {self.total_s / 3600:g} h",
+            f"{self.hours(at)} h",
         )
         below = Text(" · ".join(self.facts(at)), style="dim", no_wrap=True, overflow="ellipsis")
         return Group(line, below)

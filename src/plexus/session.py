@@ -48,7 +48,12 @@ def simulate(
     machinery = machinery or Machinery()
     checkpoint = read_checkpoint(out) if resume else None
     with RunDirectory(
-        out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume
+        out,
+        spec.to_toml(),
+        spec.digest(),
+        base_dir=base_dir,
+        resume=resume,
+        replay=checkpoint is not None,
     ) as directory:
         if listen is not None:
             directory.recorder.listen = listen
@@ -70,7 +75,7 @@ class Session:
         checkpoint: Checkpoint | None = None,
     ) -> None:
         self._until_s = 3600 * spec.hours
-        self._out = directory.path
+        self._directory, self._out = directory, directory.path
         self._recorder = directory.recorder
         self._checkpoints = Checkpoints(directory.path, machinery.checkpoint_every_s)
         self._resumed = checkpoint
@@ -134,12 +139,17 @@ class Session:
             if now_s == evaluation.next_s:
                 evaluation.look()
             self._keep(now_s)
-            metric = evaluation.metric()
             try:
-                observe.tick(Tick(now_s, evaluation.round, self._online, metric.name, metric.final))
+                observe.tick(self._tick(now_s))
             except (KeyboardInterrupt, StopRun):
                 self._keep(now_s, is_last=True)
                 raise
+
+    def _tick(self, now_s: float) -> Tick:
+        metric = self._evaluation.metric()
+        replay_s = None if self._resumed is None else self._resumed.simulated_s
+        round = self._evaluation.round
+        return Tick(now_s, round, self._online, metric.name, metric.final, replay_s)
 
     def _look_around(self, now_s: float) -> None:
         """Note who is online, and who the nodes believe to be."""
@@ -163,6 +173,7 @@ class Session:
             self._checkpoints.offer(self._runtime.kernel, self._models, is_last)
         elif now_s == self._resumed.simulated_s:
             restore(self._resumed, self._out, self._runtime.kernel, self._models)
+            self._directory.caught_up()
             self._resumed = None
 
     def _on_fact(self, now_s: float, node: int, fact: Fact) -> None:
@@ -187,7 +198,7 @@ class Session:
             weights_hash=self._evaluation.weights_hash(),
             rounds=self._evaluation.round,
             simulated_s=self._runtime.kernel.now,
-            cpu_s=cpu_s,
+            cpu_s=cpu_s + costs.workers_cpu_s,
             wall_s=wall_s,
             metric=self._evaluation.metric(),
             messages={name: Traffic(**entry) for name, entry in sorted(accounts.table().items())},

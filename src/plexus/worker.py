@@ -25,7 +25,7 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from plexus.errors import MissingModuleError, PlexusError
+from plexus.errors import PlexusError, TaskError, blaming
 from plexus.learn import models
 from plexus.learn.task import Examples, Task
 from plexus.learn.tasks import build_task
@@ -46,7 +46,7 @@ from plexus.live.seals import seal
 from plexus.spec import parse_spec
 
 
-class InterruptedTrainingError(Exception):
+class InterruptedTraining(BaseException):
     """Somebody wants the worker to stop."""
 
 
@@ -60,11 +60,14 @@ class Worker:
         spec = parse_spec(setup.spec, "session.toml")
         task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed, Path(setup.folder))
         task, self._node = with_data(task, setup.data)
+        self._name = task.name
         self.samples = task.samples(self._node)
         self.shared_out = len(np.unique(np.concatenate(task.parts)))
         self.examples = len(task.train)
         self.measure = task.measure
         self._trainer = Trainer(replace(task, loss=self._checked(task.loss)), torch.device("cpu"))
+        if setup.try_out:
+            self._trainer.try_out(self._node)
 
     @property
     def initial(self) -> bytes:
@@ -88,16 +91,16 @@ class Worker:
             else:
                 metrics = self._trainer.evaluate(self._decode(model))
                 channel.send(self._sock, Evaluated(job.job, metrics.value, metrics.loss))
-        except InterruptedTrainingError:
+        except InterruptedTraining:
             channel.send(self._sock, Stopped(job.job, "interrupted"))
-        except (PlexusError, RuntimeError) as error:
-            channel.send(self._sock, Stopped(job.job, f"failed: {error}"))
+        except PlexusError as error:
+            channel.send(self._sock, Stopped(job.job, str(error), type(error).__name__))
 
     def _train(self, job: TrainJob, model: memoryview) -> None:
         began_s = time.perf_counter()
         trained = self._trainer.train(self._decode(model), self._node, job.round)
         if not torch.isfinite(trained.sum()):
-            raise PlexusError("the trained weights are not finite")
+            raise TaskError(f"task {self._name}: the trained weights are not finite")
         body = self._encode(trained)
         finished = Finished(job.job, seal(body), time.perf_counter() - began_s)
         channel.send(self._sock, finished, body)
@@ -124,7 +127,7 @@ class Worker:
     def _look_up(self) -> None:
         # Numbers only grow, so there is nothing to reset and no moment at which a wish can be lost.
         if self._job < self._stop_before:
-            raise InterruptedTrainingError
+            raise InterruptedTraining
 
     def _decode(self, model: memoryview) -> Tensor:
         return self._trainer.layout.flatten(load(bytes(model)))
@@ -145,7 +148,7 @@ def with_data(task: Task, data: str) -> tuple[Task, int]:
     try:
         with np.load(data, allow_pickle=False) as arrays:
             inputs, targets = arrays["inputs"], arrays["targets"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, MemoryError) as error:
         raise PlexusError(f"--data {data}: not an .npz of inputs and targets: {error}") from None
     own = Examples(
         _like(inputs, task.train.inputs, f"{data}: inputs"),
@@ -171,9 +174,10 @@ def serve(sock: socket.socket) -> None:
     if not isinstance(setup, SetUp):
         raise PlexusError("the peer must set its worker up first")
     try:
-        worker = Worker(sock, setup)
+        with blaming("the training worker cannot be set up"):
+            worker = Worker(sock, setup)
     except PlexusError as error:
-        channel.send(sock, Stopped(0, str(error), isinstance(error, MissingModuleError)))
+        channel.send(sock, Stopped(0, str(error), type(error).__name__))
         return
     measure = worker.measure
     ready = Ready(

@@ -14,6 +14,7 @@ import plexus.learning
 from plexus.learn.task import Task
 from plexus.metrics.result import Result
 from plexus.metrics.store import Run, load_run
+from plexus.progress import Tick
 from plexus.session import Machinery, simulate
 from plexus.sim.registry import PROTOCOLS
 from plexus.spec import parse_spec
@@ -166,8 +167,8 @@ class Stop(Nobody):
     def __init__(self, at_s: float) -> None:
         self._at_s = at_s
 
-    def tick(self, *state: Any) -> None:
-        if state[0] >= self._at_s:
+    def tick(self, at: Tick) -> None:
+        if at.simulated_s >= self._at_s:
             raise KeyboardInterrupt
 
 

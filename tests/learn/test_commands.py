@@ -102,6 +102,19 @@ def test_a_table_of_ones_own_becomes_a_task(
     assert task.initial_model()(task.test.inputs).shape[:1] == (20,)
 
 
+def test_what_is_not_taken_from_a_table_is_told(tmp_path: Path) -> None:
+    rows = "".join(f"{n},inf,,{'NaN' if n % 4 == 0 else n % 2}\n" for n in range(39))
+    (tmp_path / "t.csv").write_text(f"n,size,colour,kind\n{rows}39,1.5,,1\n")
+    arguments = ["taken", "--into", str(tmp_path), "--csv", str(tmp_path / "t.csv")]
+    result = CliRunner().invoke(new, arguments, catch_exceptions=False)
+    assert [line.strip() for line in result.output.splitlines()[1:5]] == [
+        "30 rows; 2 inputs; predicts 'kind', one of 2 classes (0, 1)",
+        "10 rows left out, as they have nothing in 'kind'",
+        "29 gaps in 'size' (empty, NaN or infinite) are its mean",
+        "left out, as there is nothing in it: 'colour'",
+    ]
+
+
 def test_a_table_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "grapes.csv").write_text(GRAPES)
     arguments = ["grapes", "--into", str(tmp_path), "--csv", str(tmp_path / "grapes.csv")]

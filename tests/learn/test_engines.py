@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -66,6 +67,24 @@ def test_a_killed_worker_is_replaced_and_its_work_done_again(digits: Task, proce
     assert same(engine.train(jobs_for(engine, 9)), inline.train(jobs_for(inline, 9)))
 
 
+def cpu_s(pid: int | None) -> float:
+    """Processor time of a process, as the kernel counts it."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the kernel has no /proc")
+def test_the_processor_time_of_workers_is_known(processes) -> None:  # type: ignore[no-untyped-def]
+    engine = processes(2)
+    trained = engine.train(jobs_for(engine, 12))
+    engine.evaluate(trained[:3])
+    counted_s = sum(cpu_s(worker.process.pid) for worker in engine._workers)
+    # The kernel counts in hundredths, for user and system, and the last answer's sending too.
+    assert engine.workers_cpu_s == pytest.approx(counted_s, abs=0.08)
+    assert engine.workers_cpu_s > 0
+
+
 class Deadly(nn.Module):
     """Takes its process down, in worker processes only."""
 
@@ -91,7 +110,7 @@ class Failing(Deadly):
     ("model", "message"),
     [
         (Deadly, "3 worker processes died on the same work"),
-        (Failing, "failed: .*does not work here"),
+        (Failing, r"training node .*does not work here \(.*test_engines.py:105, in forward\)"),
     ],
 )
 def test_work_that_cannot_be_done_is_one_error(

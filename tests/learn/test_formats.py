@@ -74,8 +74,12 @@ def test_a_damaged_idx_file_is_named(tmp_path: Path, content: bytes, message: st
 
 
 def test_a_truncated_gzip_or_missing_idx_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.gz").write_bytes(gzip.compress(b"\0" * 100)[:20])
-    for name in ("x.gz", "absent"):
+    whole = gzip.compress(b"\0\0\x08\x01\0\0\0\x64" + bytes(range(100)))
+    (tmp_path / "x.gz").write_bytes(whole[:60])
+    (tmp_path / "y.gz").write_bytes(b"not gzip")
+    with pytest.raises(PlexusError, match=r"x.gz is damaged: .* bytes where 108 were expected"):
+        read_idx(tmp_path / "x.gz")
+    for name in ("y.gz", "absent"):
         with pytest.raises(PlexusError, match=f"{name} cannot be read"):
             read_idx(tmp_path / name)
 

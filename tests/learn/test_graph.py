@@ -25,6 +25,7 @@ class Spy:
 
     name = "spy"
     device = torch.device("cpu")
+    workers_cpu_s = 0.0
 
     def __init__(self, inner: InlineEngine) -> None:
         self.layout = inner.layout

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from plexus.errors import PlexusError
+from plexus.learn.engines import choose, create_engine
 from plexus.learn.engines.api import Job
 from plexus.learn.engines.inline import InlineEngine
-from plexus.learn.engines.stacked import StackedEngine, stack_size
+from plexus.learn.engines.stacked import StackedEngine, cannot_stack, stack_size
 from plexus.learn.networks import (
     BiasedFactorisation,
     MatrixFactorisation,
@@ -23,12 +24,14 @@ from plexus.learn.networks import (
 from plexus.learn.stacked_layers import forward_of
 from plexus.learn.stacking import Stack
 from plexus.learn.task import Sgd, Task
+from plexus.learn.trainer import Trainer, batched
 
 TOLERANCE = 1e-4
 """Of the largest weight, after one local training: what the documentation promises."""
 
 
 def assert_close(task: Task, clients: int = 5, most_clients: int | None = None) -> None:
+    assert cannot_stack(task) is None
     inline, stacked = InlineEngine(task), StackedEngine(task, most_clients=most_clients)
     assert torch.equal(inline.initial, stacked.initial)
     bases = [inline.initial, *inline.train([Job(inline.initial, 0, 1)])]
@@ -162,6 +165,96 @@ def test_a_model_that_draws_random_numbers_is_refused(digits: Task) -> None:
         stacked.train([Job(stacked.initial, 0, 1), Job(stacked.initial, 1, 1)])
 
 
+class Layers(nn.Module):
+    """Two layers, as they are meant to be used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 16), nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = functional.linear(x, self.weight(), self.first.bias).relu()
+        return self.last(hidden)  # type: ignore[no-any-return]
+
+    def weight(self) -> Tensor:
+        return self.first.weight
+
+
+class InAList(Layers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.all = list(self.parameters())
+
+    def weight(self) -> Tensor:
+        return self.all[0]
+
+
+class InAClosure(Layers):
+    def __init__(self) -> None:
+        super().__init__()
+        first, last = self.first.weight, self.last.weight
+        self.forward = lambda x: functional.linear(functional.linear(x, first).relu(), last)  # type: ignore[method-assign]
+
+
+class InAView(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.flat = nn.Parameter(torch.randn(640) / 8)
+        self.weight = self.flat.view(10, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight)
+
+
+class AsData(Layers):
+    def weight(self) -> Tensor:
+        return self.first.weight.data
+
+
+class AsDataKept(Layers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = self.first.weight.data
+
+    def weight(self) -> Tensor:
+        return self.kept
+
+
+@pytest.mark.parametrize("model", [InAList, InAClosure, InAView, AsData, AsDataKept])
+def test_parameters_that_are_reached_otherwise_are_not_stacked(
+    digits: Task, model: type[nn.Module]
+) -> None:
+    task = replace(digits, build_model=model)
+    with pytest.raises(PlexusError, match=r"stacked cannot run this model.*(attributes|`data`)"):
+        create_engine("stacked", task, device="cpu")
+    chosen = choose(task, workers=1, device="cpu")
+    assert chosen.name == "inline"
+    assert "a model that cannot be stacked (" in chosen.reason
+
+
+@pytest.mark.parametrize("model", [Layers, InAList, InAClosure, InAView, AsData, AsDataKept])
+def test_inline_learns_what_torch_does(digits: Task, model: type[nn.Module]) -> None:
+    task = replace(digits, build_model=model)
+    trainer, module = Trainer(task, torch.device("cpu")), task.initial_model()
+    sgd = torch.optim.SGD(module.parameters(), task.sgd.learning_rate)
+    for inputs, targets in batched(*trainer.data.batches(task.draw(3, 5)), task.batch):
+        sgd.zero_grad()
+        task.loss(module(inputs), targets).backward()
+        sgd.step()
+    trained = trainer.train(trainer.initial, 3, 5)
+    assert not torch.equal(trained, trainer.initial)
+    torch.testing.assert_close(trained, trainer.layout.vector_of(module))
+
+
+class Doubled(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def test_layers_that_are_not_quite_the_known_ones_go_through_vmap(digits: Task) -> None:
+    assert_close(replace(digits, build_model=lambda: nn.Sequential(Doubled(64, 10))))
+
+
 def test_evaluation_is_that_of_inline(digits: Task) -> None:
     inline, stacked = InlineEngine(digits), StackedEngine(digits)
     vectors = [inline.initial, inline.train([Job(inline.initial, 0, 1)])[0]]
@@ -182,7 +275,7 @@ def test_a_stack_that_does_not_fit_into_memory_is_halved(
 
     monkeypatch.setattr(Stack, "train", small_memory)
     assert_close(digits, clients=7, most_clients=8)
-    assert sizes == [8, 4, 2, 2, 2, 1]
+    assert sizes == [2, 8, 4, 2, 2, 2, 1], "the first is a trial"
     monkeypatch.setattr(Stack, "train", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
     stacked = StackedEngine(digits)
     with pytest.raises(PlexusError, match="not even one client fits"):

@@ -61,6 +61,43 @@ def test_a_target_is_a_class_or_a_quantity(tmp_path: Path) -> None:
     assert len(read_csv(path, "n", kind="classes").classes) == 40
 
 
+@pytest.mark.parametrize("nothing", ["", "NaN", "nan", "inf", "-inf"])
+@pytest.mark.parametrize("kinds", [("apple", "pear"), ("0", "1"), ("1.25", "2.5")])
+def test_rows_without_a_target_are_left_out(
+    nothing: str, kinds: tuple[str, str], tmp_path: Path
+) -> None:
+    rows = "".join(f"{n},{kinds[n % 2]},{'ab'[n % 2]}\n" for n in range(6))
+    plain = read_csv(written(tmp_path, f"n,kind,who\n{rows}"), "kind", owner="who")
+    more = written(tmp_path, f"n,kind,who\n7,{nothing},c\n{rows}8,{nothing},c\n", "more.csv")
+    table = read_csv(more, "kind", owner="who")
+    assert table.notes == ("2 rows left out, as they have nothing in 'kind'",)
+    assert table.classes == plain.classes
+    assert table.targets.tolist() == plain.targets.tolist()
+    assert np.array_equal(table.inputs, plain.inputs)
+    assert table.owners is not None and table.owners.tolist() == list("ababab")
+
+
+@pytest.mark.parametrize("nothing", ["", "NaN", "inf", "-inf", "NA", "null"])
+def test_gaps_among_numbers_are_told(nothing: str, tmp_path: Path) -> None:
+    table = read_csv(written(tmp_path, f"a,b,y\n1,5,u\n{nothing},6,v\n3,{nothing},u\n"), "y")
+    assert table.columns == ("a", "b")
+    assert table.inputs[1, 0] == table.inputs[2, 1] == 0
+    assert table.notes == tuple(
+        f"1 gaps in '{name}' (empty, NaN or infinite) are its mean" for name in "ab"
+    )
+
+
+def test_a_column_without_anything_is_left_out_and_told(tmp_path: Path) -> None:
+    table = read_csv(written(tmp_path, "a,b,y\n1,,u\n2,NaN,v\n3,inf,u\n"), "y")
+    assert table.columns == ("a",)
+    assert table.notes == ("left out, as there is nothing in it: 'b'",)
+
+
+def test_a_word_that_looks_like_a_gap_is_a_word_among_words(tmp_path: Path) -> None:
+    table = read_csv(written(tmp_path, "a,y\n1,none\n2,mild\n3,NA\n"), "y")
+    assert (table.classes, table.notes) == (("NA", "mild", "none"), ())
+
+
 def test_a_column_that_never_changes_is_zero(tmp_path: Path) -> None:
     table = read_csv(written(tmp_path, "a,b,y\n5,1,u\n5,2,v\n"), "y")
     assert table.inputs[:, 0].tolist() == [0, 0]
@@ -75,7 +112,7 @@ def test_a_column_that_never_changes_is_zero(tmp_path: Path) -> None:
             "has no column 'sort'; it has size, colour, weight, site, kind",
         ),
         (TABLE, {"target": "kind", "owner": "who"}, "has no column 'who'"),
-        (TABLE, {"target": "weight"}, "row 2 has nothing in 'weight', the column to predict"),
+        ("a,b\n1,\n2,x\n3,NaN\n", {"target": "b"}, "1 rows have something in 'b', the column to"),
         (TABLE, {"target": "kind", "kind": "number"}, "'kind' has words in it"),
         ("a,b\n1,2\n3\n", {"target": "b"}, "row 3 has 1 cells, the header 2"),
         ("", {"target": "b"}, "expected a header of different names and at least two rows"),

@@ -20,7 +20,14 @@ from plexus.live.identity import create_key, raw_public
 from plexus.live.session import Session, found_session
 from plexus.protocol.messages import NO_ADDRESS
 
-SPEC = {"name": "test", "seed": 1, "nodes": 4, "protocol": {"name": "plexus"}, "task": {}}
+SPEC = {
+    "name": "test",
+    "seed": 1,
+    "nodes": 4,
+    "protocol": {"name": "plexus"},
+    "task": {},
+    "aggregation": "mean",
+}
 
 
 class Party:

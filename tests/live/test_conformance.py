@@ -1,4 +1,4 @@
-"""Rehearsal = deployment: live peers and the simulator derive the same samples and aggregators."""
+"""Rehearsal = deployment: live peers and the simulator derive the same samples, aggregators and weights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from safetensors.torch import load_file
+from torch import Tensor
 
+from plexus.learn.aggregation import AGGREGATIONS, aggregation_named
+from plexus.learn.engines.inline import InlineEngine
+from plexus.learn.graph import LazyModels
+from plexus.learn.tasks import build_task
 from plexus.live.fleet import Fleet
 from plexus.live.identity import short
 from plexus.live.session import session_digest
+from plexus.live.store import newest_model
 from plexus.protocol.facts import AggregatorChosen, SampleDerived
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
@@ -41,7 +48,7 @@ def bandwidth_of(node: int) -> int:
     return 1_000_000 + 1000 * (node * 5 % NODES)
 
 
-async def run_live(spec: ExperimentSpec, out: Path) -> tuple[Log, bytes, list[bytes]]:
+async def run_fleet(spec: ExperimentSpec, out: Path, rounds: int) -> Fleet:
     fleet = Fleet(spec, out, world=None)
     try:
         await fleet.prepare()
@@ -50,13 +57,18 @@ async def run_live(spec: ExperimentSpec, out: Path) -> tuple[Log, bytes, list[by
             member.command += ["--bandwidth", str(bandwidth_of(member.number))]
         await asyncio.gather(*(member.start() for member in fleet.members))
         async with asyncio.timeout(90):
-            while fleet.round < ROUNDS + 2:
+            while fleet.round < rounds:
                 await asyncio.sleep(0.1)
                 for member in fleet.members:
                     member.log.read()
                     assert not member.notice_death()
     finally:
         await fleet.close()
+    return fleet
+
+
+async def run_live(spec: ExperimentSpec, out: Path) -> tuple[Log, bytes, list[bytes]]:
+    fleet = await run_fleet(spec, out, ROUNDS + 2)
     log: Log = defaultdict(set)
     for member in fleet.members:
         for text in (member.home / "log.jsonl").read_bytes().splitlines():
@@ -112,3 +124,45 @@ def test_a_quiet_session_has_the_same_samples_and_aggregators_live_and_simulated
     assert {what: live[what] for what in wanted} == {what: simulated[what] for what in wanted}
     chosen = [next(iter(live["aggregator", k])) for k in range(2, ROUNDS + 1)]
     print(f"\n{NODES} nodes, {ROUNDS} rounds: the same samples, the same aggregators {chosen}")
+
+
+WEIGHTED = """
+name = "weights"
+nodes = 3
+hours = 1
+aggregation = "{rule}"
+protocol = {{ sample_size = 3, start_delay_s = 2.0, ping_timeout_s = 5.0, success_fraction = 1.0 }}
+task = {{ name = "digits", partition = "dirichlet", alpha = 0.3 }}
+traces = {{ availability = "none" }}
+"""
+
+
+def simulated_weights(spec: ExperimentSpec, rule: str, round: int) -> dict[str, Tensor]:
+    """The model with which `round` begins, if everybody trains in every round."""
+    task = build_task(spec.task.parameters, spec.nodes, spec.seed, Path())
+    models = LazyModels(task, InlineEngine(task), aggregation_named(rule))
+    nodes = range(spec.nodes)
+    model = models.initial()
+    for each in range(1, round):
+        trained = [models.train(model, node, each) for node in nodes]
+        model = models.mean(trained, [models.samples(node) for node in nodes])
+    return models.weights(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", AGGREGATIONS)
+def test_every_aggregation_gives_the_same_weights_live_and_simulated(
+    rule: str, tmp_path: Path
+) -> None:
+    spec = parse_spec(WEIGHTED.format(rule=rule), "weights.toml")
+    fleet = asyncio.run(run_fleet(spec, tmp_path, rounds=3))
+    round, file = max(newest_model(member.home) for member in fleet.members)
+    live = load_file(file)
+
+    def difference(name: str) -> float:
+        wanted = simulated_weights(spec, name, round)
+        return max(float((live[key] - wanted[key]).abs().max()) for key in wanted)
+
+    # Live, models are added in the order in which they arrive.
+    assert difference(rule) < 1e-5
+    assert all(difference(other) > 1e-3 for other in AGGREGATIONS if other != rule)

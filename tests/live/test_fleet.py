@@ -84,7 +84,13 @@ def test_a_reason_that_many_nodes_share_is_said_once(capsys: pytest.CaptureFixtu
         counts = dict.fromkeys(("round", "trained", "aggregated", "starts", "errors"), 1)
         sizes = {"sent_bytes": 0, "received_bytes": 0}
         return NodeResult(
-            number=number, id="a", exit_status=status, last_words=last_words, **counts, **sizes
+            number=number,
+            id="a",
+            exit_status=status,
+            last_words=last_words,
+            failure="" if number else "no memory",
+            **counts,
+            **sizes,
         )
 
     nodes = [node(0, 0, ""), node(1, 2, "no [data]"), node(2, 2, "no [data]"), node(3, -9, "")]
@@ -92,7 +98,8 @@ def test_a_reason_that_many_nodes_share_is_said_once(capsys: pytest.CaptureFixtu
     fleet_table(
         FleetResult(name="x", seconds=1, rounds=1, nodes=nodes, failed=True, out="f", **values)
     )
-    assert capsys.readouterr().out.splitlines()[-2:] == [
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "node 0 could not train or evaluate: no memory",
         "node 1 and 1 more ended with 2: no [data]",
         "node 3 ended with -9: see f/node-03/log.jsonl",
     ]

@@ -34,22 +34,22 @@ def owned(data: bytes) -> memoryview:
     return memoryview(bytearray(data))
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_running_mean_is_the_mean_that_the_simulator_computes(weighted: bool) -> None:
+@pytest.mark.parametrize("rule", aggregation.AGGREGATIONS)
+def test_the_running_mean_is_the_mean_that_the_simulator_computes(rule: str) -> None:
     models, samples = [encoded(seed) for seed in range(5)], [3, 1, 4, 1, 5]
-    total = RunningSum(ModelLayout(models[0]), weighted)
+    total = RunningSum(ModelLayout(models[0]), rule)
     for model, count in zip(models, samples, strict=True):
         total.add(owned(model), count, owned=True)
-    rule = aggregation.sample_weighted_mean if weighted else aggregation.mean
+    combine = aggregation.aggregation_named(rule)
     found = load(bytes(total.mean()))
     for name in SHAPES:
-        wanted = rule([load(model)[name].reshape(-1) for model in models], samples)
+        wanted = combine([load(model)[name].reshape(-1) for model in models], samples)
         torch.testing.assert_close(found[name].reshape(-1), wanted, rtol=1e-6, atol=1e-7)
 
 
 def test_the_plain_mean_has_the_same_bits_as_the_simulators() -> None:
     models = [encoded(seed) for seed in range(7)]
-    total = RunningSum(ModelLayout(models[0]))
+    total = RunningSum(ModelLayout(models[0]), "mean")
     for model in models:
         total.add(owned(model), 1, owned=True)
     found = load(bytes(total.mean()))
@@ -65,7 +65,7 @@ def test_counters_and_halves_are_averaged_too() -> None:
         encoded(0, steps=torch.tensor([n, 10]), half=torch.tensor([n], dtype=torch.float16))
         for n in (1, 2, 2)
     ]
-    total = RunningSum(ModelLayout(models[0]))
+    total = RunningSum(ModelLayout(models[0]), "mean")
     for model in models:
         total.add(owned(model), 1, owned=True)
     found = load(bytes(total.mean()))
@@ -81,7 +81,7 @@ def test_a_type_that_cannot_be_averaged_is_named() -> None:
 def test_the_first_owned_model_becomes_the_sum_and_others_are_only_read() -> None:
     first, second = owned(encoded(0)), owned(encoded(1))
     before = bytes(second)
-    total = RunningSum(ModelLayout(first))
+    total = RunningSum(ModelLayout(first), "mean")
     assert total.add(first, 1, owned=True)
     assert not total.add(second, 1, owned=True)
     assert total.mean() is first
@@ -90,7 +90,7 @@ def test_the_first_owned_model_becomes_the_sum_and_others_are_only_read() -> Non
 
 def test_a_model_that_somebody_else_holds_is_not_changed() -> None:
     mine = encoded(0)
-    total = RunningSum(ModelLayout(mine))
+    total = RunningSum(ModelLayout(mine), "mean")
     assert not total.add(memoryview(mine), 1, owned=False)
     total.add(owned(encoded(1)), 1, owned=True)
     assert mine == encoded(0)
@@ -138,7 +138,7 @@ def test_a_round_that_is_abandoned_leaves_no_sum_behind() -> None:
 async def abandon_a_round() -> None:
     data = encoded(0)
     buffers = Buffers(len(data), 2 * len(data))
-    aggregator = Aggregator(ModelLayout(data), buffers, lambda *_: None)
+    aggregator = Aggregator(ModelLayout(data), buffers, lambda *_: None, "mean")
     ticket = Ticket(lambda: None)
     buffers.request(ticket)
     assert ticket.buffer is not None

@@ -85,7 +85,7 @@ class Bench:
         self.log = Log((home / "log").open("w"))
         self.store = Store(home, b"session", on_error=lambda _: None)
         self.runtime = Runtime(
-            self.roster, layout, self.buffers, self.store, self.log, self.facts.append
+            self.roster, layout, self.buffers, self.store, self.log, self.facts.append, "mean"
         )
         self.hub = FakeHub()
         self.runtime.hub = self.hub  # type: ignore[assignment]

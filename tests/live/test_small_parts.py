@@ -255,7 +255,15 @@ def test_public_keys_are_read_as_they_are_written() -> None:
             parse_public(wrong)
 
 
-SPEC = {"name": "s", "seed": 1, "nodes": 4, "protocol": {"x": 1}, "task": {"y": 2}, "hours": 1.0}
+SPEC = {
+    "name": "s",
+    "seed": 1,
+    "nodes": 4,
+    "protocol": {"x": 1},
+    "task": {"y": 2},
+    "aggregation": "mean",
+    "hours": 1.0,
+}
 
 
 def test_a_session_file_is_believed_only_if_its_digest_fits(tmp_path: Path) -> None:
@@ -276,7 +284,7 @@ def test_a_session_file_is_believed_only_if_its_digest_fits(tmp_path: Path) -> N
 
 def test_the_digest_covers_what_peers_agree_on() -> None:
     digest = session_digest(SPEC, bytes(32))
-    for key in ("name", "seed", "nodes", "protocol", "task"):
+    for key in ("name", "seed", "nodes", "protocol", "task", "aggregation"):
         assert session_digest({**SPEC, key: "other"}, bytes(32)) != digest
     assert session_digest(SPEC, bytes(31) + b"\1") != digest
 

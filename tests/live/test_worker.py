@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from plexus.errors import PlexusError
+from plexus.errors import MissingModuleError, PlexusError
 from plexus.learn.tasks import create_task
 from plexus.learn.trainer import Trainer
 from plexus.live import channel
@@ -141,7 +141,8 @@ def test_data_that_does_not_fit_is_refused_in_words(
 def test_a_worker_says_what_is_wrong_with_its_data() -> None:
     with worker("10") as sock:
         answer, _ = channel.receive(sock)
-        assert answer == Stopped(0, "--data 10: the session's data has parts 0 to 9")
+        reason = "--data 10: the session's data has parts 0 to 9"
+        assert answer == Stopped(0, reason, "PlexusError")
 
 
 @pytest.mark.slow
@@ -150,5 +151,5 @@ def test_a_worker_that_does_not_find_the_task_says_so(tmp_path: Path) -> None:
     with worker("0", spec=spec, folder=str(tmp_path)) as sock:
         answer, _ = channel.receive(sock)
         assert isinstance(answer, Stopped)
-        assert answer.lacks_module
+        assert isinstance(answer.error, MissingModuleError)
         assert "module 'nowhere.task' cannot be imported" in answer.reason

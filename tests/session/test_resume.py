@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from plexus.checkpoint import read_checkpoint
+from plexus.errors import PlexusError
 from plexus.metrics.result import Result
 from plexus.metrics.store import load_run
 from plexus.metrics.tables import TABLES
-from plexus.progress import Progress
+from plexus.progress import Progress, Tick
 from plexus.session import Machinery, simulate
 from plexus.spec import parse_spec
 from plexus.stopping import stoppable
@@ -176,6 +177,105 @@ def test_stopped_while_it_catches_up_with_its_checkpoint_a_run_keeps_it(
     goes_on(out, whole)
 
 
+def tables(out: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in out.glob("*.csv")}
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from plexus.session import simulate
+from tests.session.test_resume import INLINE, TINY, Progress
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def listen(table, row):
+    if row["simulated_s"] >= at_s:
+        die()
+
+def replace(path, target, plain=Path.replace):
+    global moves
+    if path.suffix == ".csv":
+        moves -= 1
+        if moves < 0:
+            die()
+    return plain(path, target)
+
+out, at_s, moves = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+Path.replace = replace
+simulate(TINY, Path(), out, Progress("", 1), INLINE, resume=True, listen=listen)
+"""
+
+
+def resume_and_kill(out: Path, at_s: float, moves: int = 1000) -> None:
+    """kill -9 at a moment of simulated time, or when so many tables have been put in place."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(out), str(at_s), str(moves)],
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.fixture
+def cut(tmp_path: Path) -> Path:
+    """A run that was stopped after ten minutes."""
+    interrupted(tmp_path / "run", 600.0)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("at_s", [60.0, 300.0, 590.0])
+def test_stopped_during_its_replay_a_run_keeps_its_tables(
+    cut: Path, whole: Result, at_s: float
+) -> None:
+    before = tables(cut)
+    result = (cut / "result.json").read_bytes()
+    assert interrupted(cut, at_s, resume=True) is None
+    assert tables(cut) == before
+    resume_and_kill(cut, at_s)
+    assert tables(cut) == before
+    assert (cut / "result.json").read_bytes() == result
+    goes_on(cut, whole)
+    assert tables(cut) == tables(Path(whole.out))
+
+
+@pytest.mark.parametrize("moves", [0, 1, 5])
+def test_killed_while_its_tables_change_places_a_run_keeps_them(
+    cut: Path, whole: Result, moves: int
+) -> None:
+    before = tables(cut)
+    resume_and_kill(cut, 10_000.0, moves)
+    for name, content in tables(cut).items():
+        assert content == before[name], "what is replayed is what was recorded"
+    goes_on(cut, whole)
+    assert tables(cut) == tables(Path(whole.out))
+
+
+def test_a_run_that_is_of_another_version_keeps_its_tables(cut: Path) -> None:
+    before = tables(cut)
+    checkpoint = cut / "checkpoint.json"
+    content = json.loads(checkpoint.read_bytes())
+    checkpoint.write_text(json.dumps({**content, "digest": "0" * 16}))
+    with pytest.raises(PlexusError, match="is of another run"):
+        simulate(TINY, Path(), cut, Progress("", 1), INLINE, resume=True)
+    assert tables(cut) == before
+
+
+def test_progress_says_that_time_passes_again(cut: Path) -> None:
+    checkpoint, seen = read_checkpoint(cut), []
+
+    class Watching(Progress):
+        def tick(self, at: Tick) -> None:
+            seen.append((at.simulated_s, at.replay_s))
+
+    simulate(TINY, Path(), cut, Watching("", 1), INLINE, resume=True)
+    assert checkpoint is not None
+    until_s = checkpoint.simulated_s
+    assert {at_s < until_s for at_s, _ in seen} == {True, False}
+    assert all(replay_s == (until_s if at_s < until_s else None) for at_s, replay_s in seen)
+
+
 def test_asked_twice_a_run_stops_within_a_step_and_goes_on_from_its_beginning(
     tmp_path: Path, whole: Result
 ) -> None:
@@ -184,6 +284,15 @@ def test_asked_twice_a_run_stops_within_a_step_and_goes_on_from_its_beginning(
     assert cut is not None and cut.interrupted and cut.simulated_s % 60 != 0
     assert read_checkpoint(out) is None
     goes_on(out, whole)
+
+
+@pytest.mark.slow
+def test_the_processor_time_of_a_run_has_that_of_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "process_time", lambda: 0.0)  # in this process, not in the workers
+    machinery = Machinery(engine="processes", workers=2)
+    assert simulate(TINY, Path(), tmp_path / "run", Progress("", 1), machinery).cpu_s > 0
 
 
 def test_a_finished_run_has_nothing_to_go_on_with(tmp_path: Path) -> None:

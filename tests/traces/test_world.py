@@ -83,14 +83,16 @@ def test_a_world_from_files(files):
         [10, 0, 30],
         [20, 30, 0],
     ]
-    assert world.latency.city_of.tolist() == [0, 1, 2]
+    assert sorted(world.latency.city_of.tolist()) == [0, 1, 2]
 
 
 def test_more_nodes_than_recorded_devices_use_them_in_turn(files):
     world = build_world(FILES, 6, 1, files)
     assert len(world) == 6
     assert rows(world) == sorted([[], [[0, 10]], [[20, 30]]] * 2)
-    assert world.latency.city_of.tolist() == [0, 1, 2, 0, 1, 2]
+    cities = world.latency.city_of.tolist()
+    assert sorted(cities[:3]) == [0, 1, 2]
+    assert cities[3:] == cities[:3]
 
 
 def test_the_run_may_begin_within_the_trace(files):
@@ -109,6 +111,24 @@ def test_offsets_by_days_keep_the_time_of_day(files):
     assert starts == {0, 20, 86420}
     spec = msgspec.structs.replace(FILES, offsets="any")
     assert {r[0][0] for r in rows(build_world(spec, 3, 1, files)) if r}.isdisjoint(starts)
+
+
+def test_any_number_of_nodes_is_all_over_the_world():
+    cities = world_cities()
+    places = np.array([(city.lat, city.lon) for city in cities])
+    parts = {
+        "south": places[:, 0] < 0,
+        "America": places[:, 1] < -30,
+        "Europe and Africa": (places[:, 1] > -30) & (places[:, 1] < 60),
+        "Asia": places[:, 1] > 60,
+    }
+    for seed in range(1, 11):
+        dealt = build_world(TracesSpec(), 120, seed, Path()).latency.city_of
+        assert len(set(dealt.tolist())) == 120, "none twice before all were used once"
+        for name, part in parts.items():
+            assert part[dealt].mean() > part.mean() / 2, name
+    more = build_world(TracesSpec(), 3 * len(cities), 1, Path()).latency.city_of
+    assert np.bincount(more).tolist() == [3] * len(cities)
 
 
 def test_nodes_join_the_city_nearest_to_their_place(files):

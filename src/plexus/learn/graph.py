@@ -49,6 +49,8 @@ class Costs:
     training_s: float = 0.0
     evaluations: int = 0
     evaluation_s: float = 0.0
+    workers_cpu_s: float = 0.0
+    """Processor time of worker processes."""
 
     @property
     def spared(self) -> int:
@@ -158,6 +160,7 @@ class LazyModels:
             self.evaluated.append(model.metrics)
         self.costs.evaluations += len(fresh)
         self.costs.evaluation_s += time.perf_counter() - started
+        self.costs.workers_cpu_s = self.engine.workers_cpu_s
 
     def _new(self, expression: E) -> E:
         expression.number = self._made
@@ -186,6 +189,7 @@ class LazyModels:
         with one_thread():
             self._compute(waves(wanted))
         self.costs.training_s += time.perf_counter() - started
+        self.costs.workers_cpu_s = self.engine.workers_cpu_s
 
     def _compute(self, pending: list[Wave]) -> None:
         pending.reverse()

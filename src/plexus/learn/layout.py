@@ -72,42 +72,30 @@ class Layout:
         }
 
     def bind(self, module: nn.Module) -> BoundModule:
-        """Let the tensors of `module` live in one vector, so that loading weights is one copy."""
+        """The module as something that vectors are loaded into and saved from."""
         tensors = _tensors(module)
-        vector = self.flatten(tensors)
-        strays = []
-        for entry in self.entries:
-            tensor, piece = tensors[entry.name], vector[entry.start : entry.stop]
-            if entry.dtype == self.dtype:
-                tensor.data = piece.view(entry.shape)
-            else:
-                strays.append((tensor, piece))
         parameters = [tensors[entry.name] for entry in self.entries if entry.trainable]
-        return BoundModule(module, vector, parameters, strays)
+        return BoundModule(self, module, tensors, parameters)
 
 
 @dataclass(frozen=True)
 class BoundModule:
-    """A module whose tensors are slices of `vector` (but for strays of another type, copied)."""
+    """A module and its tensors, which stay where they are in memory: it may hold views of them."""
 
+    layout: Layout
     module: nn.Module
-    vector: Tensor
+    tensors: dict[str, Tensor]
     parameters: list[Tensor]
-    strays: list[tuple[Tensor, Tensor]]
 
     @torch.no_grad()
     def load(self, vector: Tensor) -> None:
         """Give the module these weights."""
-        self.vector.copy_(vector)
-        for tensor, piece in self.strays:
-            tensor.copy_(cast(piece, tensor.dtype).view(tensor.shape))
+        pieces = list(self.layout.tensors(vector).values())
+        torch._foreach_copy_([self.tensors[entry.name] for entry in self.layout.entries], pieces)
 
-    @torch.no_grad()
     def saved(self) -> Tensor:
         """A copy of the weights the module has now."""
-        for tensor, piece in self.strays:
-            piece.copy_(tensor.reshape(-1))
-        return self.vector.clone()
+        return self.layout.flatten(self.tensors)
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

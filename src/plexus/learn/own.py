@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset
 
 from plexus import lazy
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, blaming
 from plexus.learn.task import Examples, Task
 from plexus.learn.tasks.specs import OwnTaskSpec
 
@@ -26,8 +26,8 @@ def examples_from(dataset: Dataset[Any], first_id: int = 0) -> Examples:
     count = len(cast(Sized, dataset))
     if count == 0:
         raise PlexusError("a data set is empty: it needs at least one (input, target) pair")
+    pairs = [dataset[row] for row in range(count)]
     try:
-        pairs = [dataset[row] for row in range(count)]
         inputs, targets = zip(
             *((torch.as_tensor(x), torch.as_tensor(y)) for x, y in pairs), strict=True
         )
@@ -46,13 +46,8 @@ def build_own(spec: OwnTaskSpec, nodes: int, seed: int, base_dir: Path) -> Task:
     """Import the factory, from `base_dir` first, and call it with nodes, seed and parameters."""
     factory = _load(spec.name, base_dir)
     _check_keys(factory, spec)
-    try:
+    with blaming(f"task {spec.name} failed"):
         task = factory(nodes=nodes, seed=seed, **spec.parameters)
-    except PlexusError:
-        raise
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else "no message"
-        raise PlexusError(f"task {spec.name} failed: {type(error).__name__}: {reason}") from error
     if not isinstance(task, Task):
         raise PlexusError(f"task {spec.name} must return a Task, not a {type(task).__name__}")
     if task.nodes != nodes:

@@ -236,6 +236,7 @@ def _notes(table: Table, target: str, ignored: list[str]) -> list[str]:
     notes = [f"{len(table)} rows; {table.width} inputs; predicts {target!r}, {goal}"]
     if table.owners is not None:
         notes.append(f"{len(np.unique(table.owners))} owners, one a node")
+    notes += table.notes
     notes += [f"left out, as its words are nearly all different: {name!r}" for name in ignored]
     return notes
 

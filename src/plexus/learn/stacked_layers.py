@@ -20,7 +20,7 @@ Forward = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
 def forward_of(module: nn.Module) -> Forward | None:
     """The stacked forward pass of `module`, or None if it has anything unknown here."""
-    if not isinstance(module, nn.Sequential) or not all(_known(layer) for layer in module):
+    if type(module) is not nn.Sequential or not all(_known(layer) for layer in module):
         return None
     layers = [(name, layer) for name, layer in module.named_children()]
     images = any(isinstance(layer, nn.Conv2d) for _, layer in layers)
@@ -35,20 +35,20 @@ def forward_of(module: nn.Module) -> Forward | None:
 
 
 def _known(layer: nn.Module) -> bool:
-    if isinstance(layer, nn.Conv2d):
+    if type(layer) is nn.Conv2d:
         side, padding = layer.kernel_size[0], layer.padding
         plain = (layer.stride, layer.dilation, layer.groups) == ((1, 1), (1, 1), 1)
         keeps_size = layer.kernel_size == (side, side) and padding == (side // 2,) * 2 and side % 2
         return bool(
             plain and keeps_size and layer.padding_mode == "zeros" and layer.bias is not None
         )
-    if isinstance(layer, nn.GroupNorm):
+    if type(layer) is nn.GroupNorm:
         return layer.affine
-    if isinstance(layer, nn.Flatten):
+    if type(layer) is nn.Flatten:
         return (layer.start_dim, layer.end_dim) == (1, -1)
-    if isinstance(layer, nn.MaxPool2d):
+    if type(layer) is nn.MaxPool2d:
         return not layer.return_indices
-    if isinstance(layer, nn.Linear):
+    if type(layer) is nn.Linear:
         return layer.bias is not None
     return type(layer) is nn.ReLU
 

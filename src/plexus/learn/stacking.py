@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 from torch.utils._pytree import tree_map
 
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, described
 from plexus.learn.layout import Layout, cast
 from plexus.learn.stacked_layers import Forward, forward_of
 
@@ -32,6 +32,16 @@ Step = Callable[[list[Tensor], list[Tensor], list[Tensor], Tensor, Tensor], Stat
 
 JOINT_LOSSES = (functional.cross_entropy, functional.mse_loss)
 """Means over examples: the mean over all clients' examples, times clients, is the sum of their means."""
+
+
+class CannotStackError(PlexusError):
+    """The model has something that does not work for many clients at once."""
+
+    def __init__(self, task: str, reason: str) -> None:
+        super().__init__(
+            f"task {task}: the engine stacked cannot run this model, use inline or processes: {reason}"
+        )
+        self.reason = reason
 
 
 class Stack:
@@ -67,11 +77,10 @@ class Stack:
         try:
             # On copies: recording runs the step once, and a module may change its buffers in place.
             step: Step = make_fx(self._plain)(*tree_map(torch.clone, example))
-        except RuntimeError as error:
-            raise PlexusError(
-                f"task {self._task.name}: the engine stacked cannot run this model, use inline or"
-                f" processes: {_reason(error)}"
-            ) from error
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise CannotStackError(self._task.name, _reason(error)) from error
         if self._compiled:
             step = torch.compile(step, fullgraph=True, dynamic=False)
         return step
@@ -186,8 +195,7 @@ def _each(tensors: Sequence[Tensor], others: Sequence[Tensor], factor: float) ->
     return [torch.add(t, o, alpha=factor) for t, o in zip(tensors, others, strict=True)]
 
 
-def _reason(error: RuntimeError) -> str:
-    text = str(error)
-    if "randomness" in text:
+def _reason(error: Exception) -> str:
+    if "randomness" in str(error):
         return "it draws random numbers (dropout), which differ from client to client"
-    return text.splitlines()[0]
+    return described(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,11 @@ MANY_WORDS = 50
 """A column of more different words than this is a name or a text, not a property."""
 MANY_CLASSES = 30
 """A target of more different whole numbers than this is a quantity."""
+
+GAPS = ("", "nan", "na", "n/a", "null", "none")
+"""In a column of numbers, no number. Infinite numbers are none either."""
+NO_CLASS = ("", "nan", "inf", "-inf")
+"""In a column of words, nothing that somebody wrote there."""
 
 Target = Literal["auto", "classes", "number"]
 
@@ -38,6 +44,8 @@ class Table:
     """What class 0, 1, … is called; none where the target is a quantity."""
     owners: NDArray[np.str_] | None
     """Whose each row is, if a column says so."""
+    notes: tuple[str, ...]
+    """What of the file is not here, and what is here that is not in the file."""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -64,27 +72,55 @@ def read_csv(
 ) -> Table:
     """The table at `path`, which has a header. `target` is the column to predict.
 
-    Cells may be separated by commas, semicolons, tabs or bars. An empty cell of a number is its column's
-    mean. `owner` names a column that says whose a row is; it is not learned from, nor is what `ignore`
-    lists. The target is a class if it is a word or one of a few whole numbers, unless `kind` says.
+    Cells may be separated by commas, semicolons, tabs or bars. A gap in a column of numbers (nothing, NaN,
+    something infinite) is its column's mean; rows without a target and columns without anything are left
+    out. `owner` names a column that says whose a row is; it is not learned from, nor is what `ignore` lists.
+    The target is a class if it is a word or one of a few whole numbers, unless `kind` says.
     """
     path = Path(path)
     columns = read_columns(path)
     for name in (target, *([owner] if owner else []), *ignore):
         if name not in columns:
             raise PlexusError(f"{path} has no column {name!r}; it has {', '.join(columns)}")
+    columns, notes = _with_target(path, columns, target)
     owners = np.array(columns.pop(owner)) if owner else None
     targets, classes = _targets(path, target, columns.pop(target), kind)
     pieces: list[NDArray[np.float32]] = []
     names: list[str] = []
     for name, cells in columns.items():
-        if name not in ignore:
-            piece, of = _inputs(path, name, cells)
-            pieces.append(piece)
-            names += of
+        if name in ignore:
+            continue
+        if all(cell.lower() in (*GAPS, *NO_CLASS) for cell in cells):
+            notes.append(f"left out, as there is nothing in it: {name!r}")
+            continue
+        piece, of, gaps = _inputs(path, name, cells)
+        pieces.append(piece)
+        names += of
+        if gaps:
+            notes.append(f"{gaps} gaps in {name!r} (empty, NaN or infinite) are its mean")
     if not pieces:
         raise PlexusError(f"{path}: no column is left to learn from")
-    return Table(np.concatenate(pieces, axis=1), targets, tuple(names), classes, owners)
+    inputs = np.concatenate(pieces, axis=1)
+    return Table(inputs, targets, tuple(names), classes, owners, tuple(notes))
+
+
+def _with_target(
+    path: Path, columns: dict[str, list[str]], target: str
+) -> tuple[dict[str, list[str]], list[str]]:
+    """The rows that say what is to be predicted, and a note on how many do not."""
+    found = numbers(columns[target])
+    if found is None:
+        kept = np.array([cell.lower() not in NO_CLASS for cell in columns[target]])
+    else:
+        kept = ~np.isnan(found)
+    if kept.all():
+        return columns, []
+    if kept.sum() < 2:
+        raise PlexusError(
+            f"{path}: {int(kept.sum())} rows have something in {target!r}, the column to predict"
+        )
+    notes = [f"{int((~kept).sum())} rows left out, as they have nothing in {target!r}"]
+    return {name: list(compress(cells, kept)) for name, cells in columns.items()}, notes
 
 
 def read_columns(path: Path) -> dict[str, list[str]]:
@@ -113,12 +149,13 @@ def read_columns(path: Path) -> dict[str, list[str]]:
 
 
 def numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
-    """A column as numbers, NaN where it is empty; None if it has a word in it."""
+    """A column as numbers, NaN where there is none; None if it has a word in it, or nothing else."""
     try:
-        found = np.array([float(cell) if cell else np.nan for cell in cells])
+        found = np.array([np.nan if cell.lower() in GAPS else float(cell) for cell in cells])
     except ValueError:
         return None
-    return None if np.isnan(found).all() or np.isinf(found).any() else found
+    found[np.isinf(found)] = np.nan
+    return None if np.isnan(found).all() else found
 
 
 def has_many_words(cells: Sequence[str]) -> bool:
@@ -135,10 +172,11 @@ def is_class(cells: Sequence[str]) -> bool:
     return whole and len(np.unique(found)) <= min(MANY_CLASSES, len(cells) // 2)
 
 
-def _inputs(path: Path, name: str, cells: list[str]) -> tuple[NDArray[np.float32], list[str]]:
+def _inputs(path: Path, name: str, cells: list[str]) -> tuple[NDArray[np.float32], list[str], int]:
+    """The columns that a column becomes, their names, and how many gaps were filled."""
     found = numbers(cells)
     if found is not None:
-        return _standard(found)[:, None], [name]
+        return _standard(found)[:, None], [name], int(np.isnan(found).sum())
     words = sorted(set(cells))
     if len(words) > MANY_WORDS:
         raise PlexusError(
@@ -146,7 +184,7 @@ def _inputs(path: Path, name: str, cells: list[str]) -> tuple[NDArray[np.float32
             " say that it names the owner of a row (owner)"
         )
     hot = np.array([[cell == word for word in words] for cell in cells], np.float32)
-    return hot, [f"{name}={word}" for word in words]
+    return hot, [f"{name}={word}" for word in words], 0
 
 
 def _standard(values: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -159,9 +197,6 @@ def _standard(values: NDArray[np.float64]) -> NDArray[np.float32]:
 def _targets(
     path: Path, name: str, cells: list[str], kind: Target
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
-    if "" in cells:
-        row = cells.index("") + 2
-        raise PlexusError(f"{path}: row {row} has nothing in {name!r}, the column to predict")
     if kind == "classes" or (kind == "auto" and is_class(cells)):
         classes = sorted(set(cells))
         if all(numbers([each]) is not None for each in classes):

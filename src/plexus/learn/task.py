@@ -16,7 +16,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, blaming
 from plexus.learn.tasks.specs import TaskSpec
 from plexus.rng import array_stream, stream_seed
 
@@ -182,4 +182,5 @@ class Task:
         """The model everybody starts from."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(stream_seed(self.seed, "learn", "initial"))
-            return self.build_model()
+            with blaming(f"task {self.name}: building the model"):
+                return self.build_model()

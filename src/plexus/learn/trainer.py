@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from plexus.errors import blaming
 from plexus.learn.layout import Layout
 from plexus.learn.task import Draw, Metrics, Sgd, Task
 
@@ -94,6 +96,10 @@ class Trainer:
 
     def train(self, base: Tensor, node: int, round: int) -> Tensor:
         """The weights after `node` trained `base` on its own data in `round`."""
+        with blaming(f"task {self._task.name}: training node {node} in round {round}"):
+            return self._train(base, node, round)
+
+    def _train(self, base: Tensor, node: int, round: int) -> Tensor:
         task, bound = self._task, self._bound
         draw = task.draw(node, round)
         # Drawing by name, not by who computes: any worker gives this training the same numbers.
@@ -119,11 +125,18 @@ class Trainer:
         """The sums of metric and loss over one batch of the test set."""
         task, module = self._task, self._bound.module
         self._bound.load(vector)
-        module.eval()
-        inputs, targets = self.data.test_batch(number)
-        outputs = module(inputs)
-        measured = task.measure.per_example(outputs, targets).sum(dtype=torch.float64)
-        return torch.stack([measured, task.loss(outputs, targets).double() * len(targets)])
+        with blaming(f"task {task.name}: evaluating"):
+            module.eval()
+            inputs, targets = self.data.test_batch(number)
+            outputs = module(inputs)
+            measured = task.measure.per_example(outputs, targets).sum(dtype=torch.float64)
+            return torch.stack([measured, task.loss(outputs, targets).double() * len(targets)])
+
+    def try_out(self, node: int) -> None:
+        """One step on the node's first batch, and one batch evaluated: what is wrong shows now."""
+        trial = Trainer(replace(self._task, local_steps=1), self.initial.device)
+        trained = trial.train(trial.initial, node, round=1)
+        metrics_of(self._task, [trial.evaluate_batch(trained, 0).tolist()])
 
 
 def batched(inputs: Tensor, targets: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -158,5 +171,6 @@ def metrics_of(task: Task, sums: Sequence[Sequence[float]]) -> Metrics:
     measure, count = task.measure, len(task.test)
     value = sum(batch[0] for batch in sums) / count
     loss = sum(batch[1] for batch in sums)
-    others = {name: derive(value) for name, derive in measure.derived.items()}
+    with blaming(f"task {task.name}: evaluating"):
+        others = {name: derive(value) for name, derive in measure.derived.items()}
     return Metrics(measure.name, value, measure.higher_is_better, loss / count, others)

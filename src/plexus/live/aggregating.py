@@ -39,8 +39,10 @@ class Aggregator:
         layout: ModelLayout,
         buffers: Buffers,
         done: Callable[[int, LiveModel | None, str | None], None],
+        rule: str,
     ) -> None:
         self._layout = layout
+        self._rule = rule
         self._buffers = buffers
         self._done = done
         self._totals: WeakValueDictionary[int, RunningSum] = WeakValueDictionary()
@@ -60,7 +62,7 @@ class Aggregator:
         """Add a model that the node accepted for `round`."""
         total = self._totals.get(round)
         if total is None:
-            total = self._totals[round] = RunningSum(self._layout)
+            total = self._totals[round] = RunningSum(self._layout, self._rule)
         contribution.total = total
         model, ticket = contribution.model, contribution.ticket
         assert model is not None, "a model is added once"

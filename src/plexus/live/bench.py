@@ -84,7 +84,8 @@ class Homes:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        spec: dict[str, Any] = {"name": "bench", "seed": 1, "nodes": 20, "protocol": {}, "task": {}}
+        spec: dict[str, Any] = {"name": "bench", "seed": 1, "nodes": 20, "aggregation": "mean"}
+        spec |= {"protocol": {}, "task": {}}
         self.session: Session = found_session(directory / "session", spec)
         self._authority = Authority.load(directory / "session")
         self._count = 0

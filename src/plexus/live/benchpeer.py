@@ -143,6 +143,7 @@ async def aggregate(home: Path, session: Session, size: int, models: int) -> Non
         Store(home, session.digest, on_error=lambda _: None),
         Log(level="warning"),
         observe,
+        "mean",
     )
     side = Echo(size)
     runtime.hub = Hub(admission, Limits(), runtime, side, Log(level="warning"))

@@ -13,6 +13,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from plexus.errors import MissingModuleError, PlexusError, TaskError
+
 _HEAD = struct.Struct(">IQ")
 
 
@@ -25,6 +27,8 @@ class SetUp(Struct, frozen=True, tag=True):
     """The number of a part of the session's data, or a file."""
     folder: str = ""
     """Where a task of the user's own and relative paths in the session file are searched."""
+    try_out: bool = False
+    """Be ready only when a step of training and a batch of evaluation have worked."""
 
 
 class Ready(Struct, frozen=True, tag=True):
@@ -80,8 +84,14 @@ class Stopped(Struct, frozen=True, tag=True):
 
     job: int
     reason: str
-    lacks_module: bool = False
-    """The task is the user's own and was not found."""
+    kind: str = ""
+    """Of error, if it is one."""
+
+    @property
+    def error(self) -> PlexusError:
+        """What the worker ran into, to be raised here."""
+        kinds = {kind.__name__: kind for kind in (MissingModuleError, TaskError)}
+        return kinds.get(self.kind, PlexusError)(self.reason)
 
 
 ToWorker: TypeAlias = SetUp | TrainJob | EvaluateJob | Interrupt

@@ -236,6 +236,7 @@ def peer_config(
         home=home,
         session=agreed,
         parameters=_plexus_parameters(session_file, spec),
+        aggregation=spec.aggregation,
         spec=spec.to_toml(),
         data=data,
         folder=(task_dir or session_file.parent).resolve(),

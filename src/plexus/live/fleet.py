@@ -81,6 +81,8 @@ class NodeResult(Struct, frozen=True, kw_only=True):
     """0, or what it ended with when nobody had told it to end, or otherwise than it should have."""
     last_words: str
     """What it said last outside its log."""
+    failure: str
+    """Why it could not train or evaluate, if it could not."""
 
 
 class FleetResult(Struct, frozen=True, kw_only=True):
@@ -95,7 +97,7 @@ class FleetResult(Struct, frozen=True, kw_only=True):
     best_metric: float
     nodes: list[NodeResult]
     failed: bool
-    """A process ended otherwise than by leaving the session when told to."""
+    """A process ended otherwise than by leaving the session when told to, or could not train or evaluate."""
     out: str
 
 
@@ -165,6 +167,7 @@ class Member:
             errors=log.errors,
             exit_status=self.unexpected[0] if self.unexpected else 0,
             last_words=log.last_words,
+            failure=log.failure,
         )
 
 
@@ -333,20 +336,20 @@ def _result(fleet: Fleet, seconds: float, measure: Ready, metric: float) -> Flee
         metric=metric,
         best_metric=best([*values, metric]),
         nodes=[member.result() for member in fleet.members],
-        failed=any(member.unexpected for member in fleet.members),
+        failed=any(member.unexpected or member.log.failure for member in fleet.members),
         out=str(fleet.out),
     )
 
 
 async def _try_out(spec: ExperimentSpec, base_dir: Path, out: Path) -> tuple[Nursery, Ready]:
-    """Set the task up once. Only when that has worked is an earlier fleet in `out` removed."""
+    """Set the task up once and try it. Only when that has worked is an earlier fleet in `out` removed."""
     is_new = not out.exists()
     with named(out):
         out.mkdir(parents=True, exist_ok=True)
     nursery = Nursery(out)
     try:
         await nursery.start()
-        told = await nursery.ask(_setup(spec, base_dir))
+        told = await nursery.ask(_setup(spec, base_dir, try_out=True))
     except BaseException:
         await nursery.close()
         nursery.tidy_up()
@@ -361,8 +364,8 @@ async def _try_out(spec: ExperimentSpec, base_dir: Path, out: Path) -> tuple[Nur
     return nursery, told
 
 
-def _setup(spec: ExperimentSpec, base_dir: Path) -> SetUp:
-    return SetUp(spec.to_toml(), "0", str(base_dir.resolve()))
+def _setup(spec: ExperimentSpec, base_dir: Path, try_out: bool = False) -> SetUp:
+    return SetUp(spec.to_toml(), "0", str(base_dir.resolve()), try_out)
 
 
 def _refuse_taken(out: Path, force: bool) -> None:

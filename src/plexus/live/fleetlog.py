@@ -10,6 +10,9 @@ import msgspec
 LOG_FILE = "log.jsonl"
 """A node's log, in its home."""
 
+FAILURES = ("training_failed", "evaluation_failed")
+"""What a node's log calls it when its worker could not do a job."""
+
 
 class LogReader:
     """One node's log file."""
@@ -31,6 +34,8 @@ class LogReader:
         self.errors = 0
         self.last_words = ""
         """The last line that is not of the log: an interpreter's, or why the peer did not start."""
+        self.failure = ""
+        """Why the node could not train or evaluate."""
         self.sent_bytes = 0
         self.received_bytes = 0
         self.metrics: list[tuple[int, float]] = []
@@ -59,7 +64,9 @@ class LogReader:
         event = line["event"]
         if line["level"] == "error":
             self.errors += 1
-        if event == "listening":
+        if event in FAILURES:
+            self.failure = line["reason"]
+        elif event == "listening":
             self.begun += 1
         elif event == "AggregationCompleted":
             self.aggregated += 1

@@ -59,10 +59,14 @@ class Log:
     def warning(self, event: str, **fields: Any) -> None:
         self._write("warning", event, fields)
 
+    def error(self, event: str, **fields: Any) -> None:
+        """Something failed, and it is known why."""
+        self.errors += 1
+        self._write("error", event, fields)
+
     def exception(self, event: str, **fields: Any) -> None:
         """An exception that is being handled; with its traceback."""
-        self.errors += 1
-        self._write("error", event, {**fields, "traceback": traceback.format_exc()})
+        self.error(event, **fields, traceback=traceback.format_exc())
 
     def settle(self, at_end: bool = False) -> None:
         """Say how many were not written; to be called now and then, and at the end."""

@@ -7,6 +7,7 @@ if its header is, byte for byte, the one of this node's own initial model: nothi
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -76,15 +77,22 @@ class ModelLayout:
         return None
 
 
+WEIGHTS: dict[str, Callable[[int], int]] = {
+    "mean": lambda samples: 1,
+    "sample-weighted-mean": lambda samples: samples,
+}
+"""By aggregation rule, what a model counts that so many examples are behind."""
+
+
 class RunningSum:
     """The mean of models that arrive one by one, in the memory of one: the first is added to in place.
 
-    The same arithmetic as `learn.aggregation`: one addition after the other, then one division.
+    The same rules and arithmetic as `learn.aggregation`: one addition after the other, then one division.
     """
 
-    def __init__(self, layout: ModelLayout, weighted: bool = False) -> None:
+    def __init__(self, layout: ModelLayout, rule: str) -> None:
         self._layout = layout
-        self._weighted = weighted
+        self._weight_of = WEIGHTS[rule]
         self._data: memoryview | None = None
         self._sums: list[NDArray[Any]] = []
         self._weight = 0
@@ -92,7 +100,7 @@ class RunningSum:
 
     def add(self, data: memoryview, samples: int, owned: bool) -> bool:
         """Add a model. Says whether its memory was taken over, which happens only if it is `owned`."""
-        weight = samples if self._weighted else 1
+        weight = self._weight_of(samples)
         self._weight += weight
         self.count += 1
         if self._data is None:

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, TaskError
 from plexus.live import channel
 from plexus.live.channel import Ready, SetUp, Stopped
 
@@ -33,19 +33,23 @@ class Nursery:
         """Start it, unless it runs; returns when workers can be asked for."""
         if self._process is not None:
             return
-        log_file = self._directory / LOG_FILE
         command = [sys.executable, "-m", "plexus.worker", "--nursery", str(self.socket)]
         self.socket.unlink(missing_ok=True)
-        with log_file.open("wb") as log:
+        with (self._directory / LOG_FILE).open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.PIPE, stderr=log
             )
         until = time.monotonic() + START_S
         while not self.socket.exists():
             if self._process.returncode is not None or time.monotonic() > until:
-                *_, reason = ["no reason given", *log_file.read_text(errors="replace").splitlines()]
-                raise PlexusError(f"the training workers did not start: {reason}")
+                raise PlexusError(f"the training workers did not start: {self._said}")
             await asyncio.sleep(0.05)
+
+    @property
+    def _said(self) -> str:
+        """The last line that it or a worker wrote."""
+        lines = (self._directory / LOG_FILE).read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "no reason given"
 
     async def ask(self, setup: SetUp) -> Ready:
         """What a worker says that is set up like this; its complaint is raised."""
@@ -54,11 +58,13 @@ class Nursery:
             await channel.send_async(writer, setup)
             answer, _ = await channel.receive_async(reader)
         except (OSError, EOFError):
-            raise PlexusError("the training worker ended while it set up its task") from None
+            raise TaskError(
+                f"the training worker died as it tried its task: {self._said}"
+            ) from None
         finally:
             writer.close()
         if isinstance(answer, Stopped):
-            raise PlexusError(answer.reason)
+            raise answer.error
         assert isinstance(answer, Ready)
         return answer
 

@@ -21,7 +21,7 @@ from plexus.live.channel import SetUp
 from plexus.live.control import lock_home, serve_control, serve_metrics, socket_path
 from plexus.live.frames import Hello
 from plexus.live.hub import Hub
-from plexus.live.identity import exposure, short
+from plexus.live.identity import exposure
 from plexus.live.joining import Joining
 from plexus.live.limits import Limits
 from plexus.live.log import Log
@@ -32,7 +32,7 @@ from plexus.live.roster import LiveRoster
 from plexus.live.runtime import Runtime
 from plexus.live.seals import seal
 from plexus.live.session import Session
-from plexus.live.status import Observer, Status
+from plexus.live.status import Observer, Status, starting
 from plexus.live.store import REMEDY, STATE_FILE, Store
 from plexus.live.trainer import Trainer
 from plexus.protocol import wire
@@ -60,6 +60,7 @@ class PeerConfig(Struct, frozen=True, kw_only=True):
     home: Path
     session: Session
     parameters: PlexusParameters
+    aggregation: str
     spec: str
     """The session file's text, for the training worker."""
     data: str
@@ -121,7 +122,9 @@ class Peer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         self._observer = Observer(self._roster, self._log)
-        setup = SetUp(self._config.spec, self._config.data, str(self._config.folder))
+        folder, is_alone = str(self._config.folder), self._config.nursery is None
+        # A fleet has tried the task before it started any peer.
+        setup = SetUp(self._config.spec, self._config.data, folder, try_out=is_alone)
         self._trainer = Trainer(
             setup, self._log, self._on_trained, self._on_evaluated, self._config.nursery
         )
@@ -148,7 +151,13 @@ class Peer:
         layout = ModelLayout(initial.data)
         buffers = Buffers(layout.size_bytes, config.limits.memory_bytes)
         self._runtime = Runtime(
-            self._roster, layout, buffers, self._store, self._log, self._on_fact
+            self._roster,
+            layout,
+            buffers,
+            self._store,
+            self._log,
+            self._on_fact,
+            config.aggregation,
         )
         self._runtime.trainer = self._trainer
         self._runtime.on_unsaved = lambda reason: self._end(
@@ -365,31 +374,11 @@ class Peer:
 
     def _picture(self) -> dict[str, Any]:
         if self._status is None:
-            return self._first_picture()
+            return starting(self._config.session.name, self._admission, self._started_s)
         picture = self._status.picture()
         if self._status.phase == "joining":
             picture["waiting_for"] = self._joining.waits()
         return picture
-
-    def _first_picture(self) -> dict[str, Any]:
-        since_s = round(time.time() - self._started_s, 1)
-        return {
-            "session": self._config.session.name,
-            "node": short(self._admission.key),
-            "phase": "starting",
-            "phase_since_s": since_s,
-            "address": addresses.show(None),
-            "certificate_days_left": round((self._admission.expires_s - time.time()) / 86400, 1),
-            "round": 0,
-            **dict.fromkeys(("sample", "aggregator", "training")),
-            "waiting_for": [{"what": "its training worker", "since_s": since_s}],
-            "timers": [],
-            "peers": {"known": len(self._roster) - 1, "linked": 0},
-            "transfers": [],
-            "bandwidth_bytes_per_s": self._store.state.bandwidth_bytes_per_s,
-            "metric": None,
-            "counts": {},
-        }
 
     def _on_store_error(self, error: BaseException) -> None:
         self._log.warning("state_not_written", reason=str(error))

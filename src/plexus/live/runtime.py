@@ -79,6 +79,7 @@ class Runtime:
         store: Store,
         log: Log,
         observe: Callable[[Any], None],
+        aggregation: str,
     ) -> None:
         self.roster = roster
         self.buffers = buffers
@@ -112,7 +113,7 @@ class Runtime:
         self.writing_since = 0.0
         self.log = log
         self._observe = observe
-        self._aggregator = Aggregator(layout, buffers, self._on_aggregated)
+        self._aggregator = Aggregator(layout, buffers, self._on_aggregated, aggregation)
         self._loop = asyncio.get_running_loop()
         self._perform_one: dict[type[Effect], Callable[[Any], None]] = {
             Send: self._send,

@@ -1,8 +1,8 @@
 """What the peers of a session agree on: one file, the same for all, and its digest.
 
 A session file is an experiment's spec with a `[session]` table: the authority's public key, and the digest
-of everything that peers must have in common (name, seed, number of nodes, protocol, task, authority). What
-only matters to a rehearsal (traces, network, hours) is not in the digest and may be changed.
+of everything that peers must have in common (name, seed, number of nodes, protocol, task, aggregation,
+authority). What only matters to a rehearsal (traces, network, hours) is not in the digest and may be changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SESSION_FILE = "session.toml"
 WIRE_VERSION = 1
 """Part of the digest: peers that speak differently are in different sessions."""
 
-_AGREED = ("name", "seed", "nodes", "protocol", "task")
+_AGREED = ("name", "seed", "nodes", "protocol", "task", "aggregation")
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 

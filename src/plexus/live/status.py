@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from plexus.live import addresses
+from plexus.live.admission import Admission
 from plexus.live.channel import Ready
 from plexus.live.hub import Hub
 from plexus.live.identity import short
@@ -219,3 +220,24 @@ def as_prometheus(picture: dict[str, Any]) -> bytes:
         for name, value in entries.items():
             lines += [f"# TYPE {name} {kind}", f"{name} {float(value):.10g}"]
     return ("\n".join(lines) + "\n").encode()
+
+
+def starting(session: str, admission: Admission, started_s: float) -> dict[str, Any]:
+    """The picture of a peer whose training worker is not there yet."""
+    since_s = round(time.time() - started_s, 1)
+    return {
+        "session": session,
+        "node": short(admission.key),
+        "phase": "starting",
+        "phase_since_s": since_s,
+        "address": addresses.show(None),
+        "certificate_days_left": round((admission.expires_s - time.time()) / 86400, 1),
+        "round": 0,
+        **dict.fromkeys(("sample", "aggregator", "training", "metric")),
+        "waiting_for": [{"what": "its training worker", "since_s": since_s}],
+        "timers": [],
+        "peers": {"known": 0, "linked": 0},
+        "transfers": [],
+        "bandwidth_bytes_per_s": 0,
+        "counts": {},
+    }

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from plexus.errors import PlexusError
+from plexus.errors import MissingModuleError, PlexusError, TaskError
 from plexus.live import channel
 from plexus.live.channel import (
     Evaluated,
@@ -28,6 +28,9 @@ from plexus.live.models import LiveModel
 WORKER_MODULE = "plexus.worker"
 RESTART_S = 1.0
 MAX_RESTART_S = 60.0
+MOST_LOSSES = 3
+"""So many workers may die of one training before it is given up."""
+WORKER_DIED = "the training worker died of it"
 
 OnTrained = Callable[[int, LiveModel], None]
 OnEvaluated = Callable[[int, float, float], None]
@@ -51,6 +54,8 @@ class Trainer:
         self._nursery = nursery
         self._last_job = 0
         self._training: tuple[TrainJob, LiveModel] | None = None
+        self._losses = 0
+        """Workers that this training has cost."""
         self._evaluating: tuple[EvaluateJob, int] | None = None
         self._to_evaluate: tuple[int, LiveModel] | None = None
         self._outbox: asyncio.Queue[tuple[Header, memoryview]] = asyncio.Queue()
@@ -81,6 +86,7 @@ class Trainer:
     def train(self, round: int, model: LiveModel) -> None:
         """Train for `round`; what was under way is interrupted and its result never seen."""
         self._last_job += 1
+        self._losses = 0
         self._training = TrainJob(self._last_job, round), model
         self.since_s = asyncio.get_running_loop().time()
         self._outbox.put_nowait((self._training[0], model.data))
@@ -112,14 +118,20 @@ class Trainer:
                 self._on_trained(round, LiveModel(memoryview(body), seal))
             case Stopped(job, reason) if self._training and job == self._training[0].job:
                 # Nobody asked for this: bad data, or a model that cannot be trained.
-                self._log.warning("training_failed", round=self._training[0].round, reason=reason)
-                self._training = self.since_s = None
+                self._give_up(reason)
             case Evaluated(job, value, loss) if self._evaluating and job == self._evaluating[0].job:
                 round, self._evaluating = self._evaluating[1], None
                 self._on_evaluated(round, value, loss)
-            case Stopped(job, _) if self._evaluating and job == self._evaluating[0].job:
-                self._evaluating = None
+            case Stopped(job, reason, kind) if self._evaluating and job == self._evaluating[0].job:
+                round, self._evaluating = self._evaluating[1], None
+                if kind:  # else a training came in between
+                    self._log.error("evaluation_failed", round=round, reason=reason)
         self._evaluate_if_idle()
+
+    def _give_up(self, reason: str) -> None:
+        assert self._training is not None
+        self._log.error("training_failed", round=self._training[0].round, reason=reason)
+        self._training = self.since_s = None
 
     async def _supervise(self, reader: asyncio.StreamReader) -> None:
         pause_s = RESTART_S
@@ -142,9 +154,15 @@ class Trainer:
             self._resume()
 
     def _resume(self) -> None:
-        """Give a new worker the training that was lost with the old one."""
+        """Give a new worker the training that was lost with the old one, unless it takes them all down."""
         self._outbox = asyncio.Queue()
-        self._evaluating = None
+        if self._evaluating is not None:
+            self._log.error("evaluation_failed", round=self._evaluating[1], reason=WORKER_DIED)
+            self._evaluating = None
+        elif self._training is not None:
+            self._losses += 1
+            if self._losses == MOST_LOSSES:
+                self._give_up(f"{WORKER_DIED} {MOST_LOSSES} times")
         if self._training is not None:
             self._outbox.put_nowait((self._training[0], self._training[1].data))
 
@@ -178,10 +196,13 @@ class Trainer:
         try:
             answer, body = await channel.receive_async(reader)
         except EOFError:
-            raise PlexusError("the training worker ended before it was ready") from None
+            status = "" if self._process is None else f" with {await self._process.wait()}"
+            raise TaskError(f"the training worker ended{status} before it was ready") from None
         if isinstance(answer, Stopped):
-            hint = "; say with --task-dir which folder it is in" if answer.lacks_module else ""
-            raise PlexusError(answer.reason + hint)
+            if isinstance(answer.error, MissingModuleError):
+                hint = "; say with --task-dir which folder it is in"
+                raise MissingModuleError(answer.reason + hint)
+            raise answer.error
         assert isinstance(answer, Ready)
         self.ready = answer
         return reader, body

@@ -11,7 +11,7 @@ from plexus.metrics import words
 
 if TYPE_CHECKING:
     from plexus.live.channel import Ready
-    from plexus.live.fleet import FleetResult
+    from plexus.live.fleet import FleetResult, NodeResult
 
 
 def describe(picture: dict[str, Any]) -> str:
@@ -107,15 +107,18 @@ def fleet_table(result: FleetResult) -> None:
 
 
 def _endings(result: FleetResult) -> Iterator[str]:
-    """Why processes ended that should not have; a reason that many share is said once."""
-    ended: dict[tuple[int, str], list[int]] = {}
+    """Why processes ended that should not have, or could not train; what many share is said once."""
+    ended: dict[tuple[str, str], list[NodeResult]] = {}
     for each in result.nodes:
         if each.exit_status:
-            ended.setdefault((each.exit_status, each.last_words), []).append(each.number)
-    for (status, reason), (first, *more) in ended.items():
+            what = f"ended with {each.exit_status}"
+            ended.setdefault((what, each.last_words), []).append(each)
+        elif each.failure:  # the same in other words: each is about its own training
+            ended.setdefault(("could not train or evaluate", ""), []).append(each)
+    for (what, reason), (first, *more) in ended.items():
         others = f" and {len(more)} more" if more else ""
-        home = Path(result.out) / f"node-{first:02}"
-        yield f"node {first}{others} ended with {status}: {reason or f'see {home / LOG_FILE}'}"
+        log = Path(result.out) / f"node-{first.number:02}" / LOG_FILE
+        yield f"node {first.number}{others} {what}: {reason or first.failure or f'see {log}'}"
 
 
 def share_of_data(nodes: int, ready: Ready) -> str:

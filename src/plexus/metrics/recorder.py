@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plexus.errors import PlexusError
+from plexus.metrics.files import sync
 from plexus.metrics.tables import TABLES, line
 
 Listener = Callable[[str, Mapping[str, Any]], None]
@@ -65,6 +66,16 @@ class Recorder:
                 self._files[table] = (length + len(data), [])
         self._held = 0
         self._flush_at = time.monotonic() + _FLUSH_EVERY_S
+
+    def move_to(self, directory: Path) -> list[str]:
+        """Put the files into another directory, each in the place of one of its name, and go on there."""
+        self.flush()
+        names = [f"{table}.csv" for table in self._files]
+        for name in names:
+            sync(self._directory / name)
+            (self._directory / name).replace(directory / name)
+        self._directory = directory
+        return names
 
     def _begin(self, table: str, columns: tuple[str, ...]) -> tuple[str, ...]:
         if table not in TABLES:

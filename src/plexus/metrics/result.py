@@ -77,7 +77,7 @@ class Result(Struct, frozen=True, kw_only=True):
     simulated_s: float
     """How far virtual time came, in seconds."""
     cpu_s: float
-    """Processor time of the simulation, in seconds."""
+    """Processor time of the simulation, in seconds; that of worker processes is in it."""
     wall_s: float
     """Time on the clock of the simulation, in seconds."""
     metric: Metric

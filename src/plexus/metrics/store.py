@@ -32,6 +32,8 @@ from plexus.metrics.tensorboard import delete_events
 
 SPEC, VERSIONS, RESULT, FIGURE = "spec.toml", "versions.json", "result.json", "learning-curve.png"
 CHECKPOINT, CHECKPOINT_FOLDER = "checkpoint.json", "checkpoint-"
+REPLAY = f"{CHECKPOINT_FOLDER}replay"
+"""Tables of a resumed run until it has come to its checkpoint."""
 _PACKAGES = (
     "click",
     "matplotlib",
@@ -55,20 +57,24 @@ class RunDirectory:
         *,
         base_dir: Path = Path(),
         resume: bool = False,
+        replay: bool = False,
     ) -> None:
         """Make the directory, which must not hold a run yet (see `claim`), or go on with the run there.
 
-        A run that is resumed writes its tables anew. `base_dir` is what paths in the spec start from.
+        A run that is resumed writes its tables anew; one that replays does it beside those that are there,
+        until it has `caught_up`. `base_dir` is what paths in the spec start from.
         """
         self.path = path
         self._is_resumed = resume
+        self._is_replaying = replay
         with named(path):
             self._is_made = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
             self._lock = lock_directory(path)
         if resume:
-            for name in (RESULT, FIGURE, *_table_files()):
-                (path / name).unlink(missing_ok=True)
+            shutil.rmtree(path / REPLAY, ignore_errors=True)  # of one that was killed
+            if not replay:
+                self._forget(*_table_files())
         elif (path / VERSIONS).exists():
             os.close(self._lock)
             raise PlexusError(f"{path}: already holds a run")
@@ -79,7 +85,23 @@ class RunDirectory:
                 {"spec_digest": spec_digest, "spec_dir": str(base_dir.resolve()), **versions()},
             )
             write_text(path / SPEC, spec_toml)
-        self.recorder = Recorder(path)
+        if replay:
+            with named(path):
+                (path / REPLAY).mkdir()
+        self.recorder = Recorder(path / REPLAY if replay else path)
+
+    def caught_up(self) -> None:
+        """All that was recorded before is recorded again: let that take its place."""
+        with named(self.path):
+            written = self.recorder.move_to(self.path)
+            self._forget(*(name for name in _table_files() if name not in written))
+            (self.path / REPLAY).rmdir()
+        self._is_replaying = False
+
+    def _forget(self, *tables: str) -> None:
+        """Delete tables, and what is no longer true when a run goes on."""
+        for name in (RESULT, FIGURE, *tables):
+            (self.path / name).unlink(missing_ok=True)
 
     def finish(self, result: Result) -> None:
         """Write the outcome. A run that came to its end has no more use for checkpoints."""
@@ -100,6 +122,8 @@ class RunDirectory:
         """Keep what was recorded, however the run ended; a run that failed to begin leaves nothing."""
         try:
             self.recorder.flush()
+            if self._is_replaying:  # what was there before says more
+                shutil.rmtree(self.path / REPLAY, ignore_errors=True)
             if kind is not None and not self._is_resumed and not _has_results(self.path):
                 self._discard()
         finally:

@@ -9,6 +9,12 @@ from pathlib import Path
 _STATUS = Path("/proc/self/status")
 
 
+def cpu_s() -> float:
+    """The processor time that this process has taken, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
 def peak_mb() -> float:
     """The most memory this process ever held, in megabytes of 10⁶ bytes."""
     if _STATUS.exists():

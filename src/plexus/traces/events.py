@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from plexus.traces.files import fault, number
+from plexus.traces.files import fault, number, short
 from plexus.traces.recorded import AvailabilityTrace, fit_period, gather, whole_days_s
 
 STATES: dict[object, bool] = {
@@ -41,11 +41,11 @@ def _changes(
     for i, event in enumerate(events):
         where = f"event {i}"
         if not (isinstance(event, list) and len(event) == 2):
-            raise fault(path, device, where, f"must be [second, state], is {event!r}")
+            raise fault(path, device, where, f"must be [second, state], is {short(event)}")
         times_s[i] = number(path, device, where, event[0])
         if not isinstance(event[1], str | int) or event[1] not in STATES:
             known = ", ".join(str(state) for state in STATES)
-            raise fault(path, device, where, f"state {event[1]!r} is none of {known}")
+            raise fault(path, device, where, f"state {short(event[1])} is none of {known}")
         online[i] = STATES[event[1]]
         if i and times_s[i] < times_s[i - 1]:
             raise fault(path, device, where, "is earlier than the one before it")

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 from plexus.errors import PlexusError
 from plexus.traces.plain_pickle import loads_plain
 
+MOST_BYTES = 2**27
+"""The largest file that is read; the largest published one has 39 MB."""
 Record = tuple[str, Mapping[str, object]]
 """What an error message calls it ("client 7", "line 12"), and its fields."""
 
@@ -48,11 +51,14 @@ def fault(path: Path, record: str, field: str, problem: str) -> PlexusError:
 def load(path: Path) -> Content:
     """The content of a CSV, JSON, npy or plain pickle file."""
     try:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise PlexusError(f"{path}: is of {size:,} bytes; at most {MOST_BYTES:,} are read")
         data = path.read_bytes()
     except OSError as error:
         raise PlexusError(f"{path}: cannot be read ({error.strerror})") from error
     try:
-        content = _decode(data)
+        content = _matrix(path) if data.startswith(b"\x93NUMPY") else _decode(data)
     except PlexusError as error:
         raise PlexusError(f"{path}: {error}") from error
     if isinstance(content, Table) and not content.rows:
@@ -65,8 +71,6 @@ def load(path: Path) -> Content:
 
 
 def _decode(data: bytes) -> object:
-    if data.startswith(b"\x93NUMPY"):
-        return _matrix(data)
     if data.startswith((b"\x80", b"(d", b"(l", b"}q", b"]q")):
         return loads_plain(data)
     try:
@@ -76,15 +80,18 @@ def _decode(data: bytes) -> object:
     if text.lstrip().startswith(("{", "[")):
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PlexusError(f"is not valid JSON ({error})") from error
     return _table(text)
 
 
-def _matrix(data: bytes) -> NDArray[np.float64]:
+def _matrix(path: Path) -> NDArray[np.float64]:
     try:
-        matrix = np.load(io.BytesIO(data), allow_pickle=False)
-        return np.asarray(matrix, np.float64)
+        # Mapped: a shape that claims more than the file has is refused, and nothing made for it.
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+        if matrix.dtype.kind not in "biuf":
+            raise TypeError(f"it holds {matrix.dtype}")
+        return np.array(matrix, np.float64)
     except (ValueError, TypeError, EOFError) as error:
         raise PlexusError(f"is not a readable npy file of numbers ({error})") from error
 
@@ -123,7 +130,7 @@ def records(path: Path, content: Content) -> list[Record]:
     checked: list[Record] = []
     for name, value in named:
         if not isinstance(value, dict):
-            raise fault(path, name, "", f"must be an object with fields, is {_short(value)}")
+            raise fault(path, name, "", f"must be an object with fields, is {short(value)}")
         checked.append((name, value))
     return checked
 
@@ -148,7 +155,7 @@ def number(path: Path, record: str, field: str, value: object, *, positive: bool
             raise ValueError
     except (ValueError, OverflowError) as error:
         wanted = "a positive number" if positive else "a number, 0 or more"
-        raise fault(path, record, field, f"must be {wanted}, is {_short(value)}") from error
+        raise fault(path, record, field, f"must be {wanted}, is {short(value)}") from error
     return result
 
 
@@ -165,6 +172,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def _short(value: object) -> str:
-    text = repr(value)
+def short(value: object) -> str:
+    """What a file holds, for an error message: of a large thing only its beginning is looked at."""
+    text = reprlib.repr(value)
     return text if len(text) <= 40 else text[:37] + "..."

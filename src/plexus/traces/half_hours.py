@@ -44,13 +44,17 @@ def _check(path: Path, matrix: NDArray[np.float64]) -> None:
 def _fill(matrix: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
     """What was not recorded is taken from the same half hour of the nearest day that was."""
     filled = matrix.copy()
-    for shift in range(SLOTS_PER_DAY, len(matrix), SLOTS_PER_DAY):
-        for target, source in (
-            (filled[:-shift], matrix[shift:]),
-            (filled[shift:], matrix[:-shift]),
-        ):
-            missing = np.isnan(target)
-            target[missing] = source[missing]
+    for begin in range(min(SLOTS_PER_DAY, len(matrix))):
+        days = matrix[begin::SLOTS_PER_DAY]
+        day = np.arange(len(days))[:, None]
+        known = ~np.isnan(days)
+        earlier = np.maximum.accumulate(np.where(known, day, -len(days)), axis=0)
+        later = np.minimum.accumulate(np.where(known, day, 2 * len(days))[::-1], axis=0)[::-1]
+        nearest = np.where(later - day <= day - earlier, later, earlier)
+        found = known.any(axis=0)
+        filled[begin::SLOTS_PER_DAY, found] = np.take_along_axis(
+            days[:, found], nearest[:, found], 0
+        )
     unknown, left = int(np.isnan(matrix).sum()), int(np.isnan(filled).sum())
     if unknown == matrix.size:
         return filled == 1, ["nothing was recorded: all devices count as offline"]

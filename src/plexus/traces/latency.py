@@ -20,6 +20,8 @@ from plexus.traces.files import Content, Record, Table, fault, field_of, load, n
 
 LatencyKind = Literal["one-way", "round-trip"]
 MILLISECONDS = ("ms", "avg", "latency_ms", "avg_ms")
+MOST_CITIES = 10_000
+"""Two names on a line are a row and a column of the matrix."""
 Matrix = NDArray[np.float64]
 
 
@@ -87,6 +89,8 @@ def _from_pairs(path: Path, pairs: list[Record]) -> tuple[Matrix, tuple[str, ...
     for name, pair in pairs:
         i, j = (index.setdefault(str(pair[end]), len(index)) for end in ("source", "destination"))
         cells.append((i, j, _milliseconds(path, name, field, str(pair[field]))))
+    if len(index) > MOST_CITIES:
+        raise PlexusError(f"{path}: names {len(index):,} cities; at most {MOST_CITIES:,} are read")
     matrix = np.full((len(index), len(index)), np.nan)
     np.fill_diagonal(matrix, 0.0)
     for i, j, value in cells:

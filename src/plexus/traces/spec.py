@@ -41,7 +41,7 @@ class TracesSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """Coordinates of a latency file's cities: a CSV with columns lat and lon."""
     places: str | None = None
     """Where the nodes are: a CSV with columns lat and lon; each node joins the nearest city.
-    Without it, nodes go to cities in turn, as in the paper."""
+    Without it, nodes go to cities in turn, as in the paper, in an order drawn by seed."""
     uniform_compute_ms_per_sample: Positive | None = None
     """Give every device this compute speed instead of its own."""
     uniform_up_kbps: Positive | None = None

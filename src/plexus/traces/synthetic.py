@@ -62,9 +62,13 @@ def generate_latency(cities: list[City], seed: int) -> Floats:
     return np.asarray(matrix_ms / 1000, np.float64)
 
 
-def round_robin(nodes: int, cities: int) -> NDArray[np.intp]:
-    """Node i lives in city i modulo the number of cities, as in the paper."""
-    return np.arange(nodes, dtype=np.intp) % cities
+def deal_cities(nodes: int, cities: int, seed: int) -> NDArray[np.intp]:
+    """The city of each node: in turn, as in the paper, but in an order drawn by seed.
+
+    Cities are listed by country: in the order of the list a hundred nodes would be in one part of the world.
+    """
+    order = array_stream(seed, "traces", "cities").permutation(cities)
+    return order[np.arange(nodes) % cities].astype(np.intp)
 
 
 def generate_availability(nodes: int, calibration: Calibration, seed: int) -> Availability:

@@ -21,10 +21,10 @@ from plexus.traces.recorded import DAY_S
 from plexus.traces.sessions import Sessions, choose, drop_before, shift
 from plexus.traces.spec import TracesSpec
 from plexus.traces.synthetic import (
+    deal_cities,
     generate_availability,
     generate_devices,
     generate_latency,
-    round_robin,
 )
 
 __all__ = ["TracesSpec", "build_world"]
@@ -102,7 +102,7 @@ def _latency(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Latency
         if spec.cities is not None:
             cities = _cities_of(resolve("traces.cities", spec.cities, base_dir), trace.cities)
     if spec.places is None:
-        return Latency(matrix_s, round_robin(nodes, len(matrix_s)), cities or named)
+        return Latency(matrix_s, deal_cities(nodes, len(matrix_s), seed), cities or named)
     if cities is None:
         raise PlexusError("traces.cities: needed beside traces.places, to say where cities are")
     places = [place for _, place in read_places(resolve("traces.places", spec.places, base_dir))]

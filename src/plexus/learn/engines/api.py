@@ -30,6 +30,8 @@ class Engine(Protocol):
     layout: Layout
     initial: Tensor
     """The weights everybody starts from."""
+    workers_cpu_s: float
+    """Processor time of other processes that computed for this one, so far."""
 
     def train(self, jobs: Sequence[Job]) -> list[Tensor]:
         """The trained weights of each job."""

@@ -48,6 +48,8 @@ def create_engine(
     else:
         chosen = Chosen(name, device or _usual_device(name), "asked for")
     _check_device(chosen)
+    if name == "stacked":
+        _check_stackable(task)
     return _build(chosen, task, workers, address), chosen
 
 
@@ -59,23 +61,23 @@ def choose(task: Task, workers: int | None = None, device: str | None = None) ->
     from plexus.learn.engines.processes import available_cores
     from plexus.learn.engines.stacked import cannot_stack
 
-    module = task.initial_model()
-    unfit = cannot_stack(task)
     if device != "cpu" and (device is not None or torch.cuda.is_available()):
+        unfit = cannot_stack(task)
         if unfit is None:
             return Chosen("stacked", device or "cuda", "a GPU trains all clients of a wave at once")
         return Chosen(
             "inline", device or "cuda", f"a GPU, but the model cannot be stacked: {unfit}"
         )
+    module = task.initial_model()
     parameters = sum(parameter.numel() for parameter in module.parameters())
     convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
-    if unfit is None and not convolves and parameters <= STACKED_PARAMETERS:
-        return Chosen(
-            "stacked",
-            "cpu",
-            f"no GPU; a small model ({parameters:,} parameters) is fastest stacked",
-        )
     kind = "a convolution network" if convolves else f"a model of {parameters:,} parameters"
+    if not convolves and parameters <= STACKED_PARAMETERS:
+        unfit = cannot_stack(task)
+        if unfit is None:
+            reason = f"no GPU; a small model ({parameters:,} parameters) is fastest stacked"
+            return Chosen("stacked", "cpu", reason)
+        kind = f"a model that cannot be stacked ({unfit})"
     cores = workers or available_cores()
     if cores > 1:
         return Chosen("processes", "cpu", f"no GPU; {kind} trains on {cores} cores in parallel")
@@ -99,6 +101,15 @@ def _check_device(chosen: Chosen) -> None:
         raise PlexusError(f"device {chosen.device} was asked for, but this machine has no CUDA GPU")
     if kind != "cpu" and chosen.name in ("processes", "ray"):
         raise PlexusError(f"the engine {chosen.name} computes on the CPU, not on {chosen.device}")
+
+
+def _check_stackable(task: Task) -> None:
+    from plexus.learn.engines.stacked import cannot_stack
+    from plexus.learn.stacking import CannotStackError
+
+    unfit = cannot_stack(task)
+    if unfit is not None:
+        raise CannotStackError(task.name, unfit)
 
 
 def _build(chosen: Chosen, task: Task, workers: int | None, address: str | None) -> Engine:

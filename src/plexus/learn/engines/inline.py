@@ -16,6 +16,7 @@ class InlineEngine:
     """Trains here and now, on one thread."""
 
     name = "inline"
+    workers_cpu_s = 0.0
 
     def __init__(self, task: Task, device: str = "cpu") -> None:
         self.device = torch.device(device)

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, TaskError
 from plexus.learn.engines.api import Job
 from plexus.learn.engines.worker import work
 from plexus.learn.shipping import pack
@@ -42,6 +42,12 @@ class Request:
         self.vector = vector
         self.arguments = arguments
         self.losses = 0
+
+    @property
+    def what(self) -> str:
+        """`training node 3 in round 7`."""
+        training = "training node {} in round {}".format
+        return training(*self.arguments) if self.kind == "train" else "evaluating"
 
 
 class Worker:
@@ -94,6 +100,7 @@ class ProcessesEngine:
             self._folder.cleanup()
             raise
         self._count = count
+        self.workers_cpu_s = 0.0
         self._workers: list[Worker] = []
         self._start()
 
@@ -152,12 +159,13 @@ class ProcessesEngine:
                 request = worker.request
                 assert request is not None
                 try:
-                    good, answer = worker.connection.recv()
+                    good, answer, spent_s = worker.connection.recv()
                 except (EOFError, OSError):
                     self._replace(worker, waiting)
                     continue
+                self.workers_cpu_s += spent_s
                 if not good:
-                    raise PlexusError(f"task {self._task.name}: a worker process failed: {answer}")
+                    raise TaskError(answer)
                 answers[request.place] = answer
                 worker.request = None
                 self._feed(worker, waiting)
@@ -178,9 +186,10 @@ class ProcessesEngine:
         assert request is not None
         request.losses += 1
         if request.losses >= MOST_LOSSES:
-            raise PlexusError(
-                f"task {self._task.name}: {MOST_LOSSES} worker processes died on the same work"
-                f" (exit code {lost.process.exitcode}): is there enough memory?"
+            lost.process.join(timeout=5)  # it has closed its end
+            raise TaskError(
+                f"task {self._task.name}: {MOST_LOSSES} worker processes died on the same work,"
+                f" {request.what} (exit code {lost.process.exitcode}): is there enough memory?"
             )
         waiting.appendleft(request)
         place = self._workers.index(lost)

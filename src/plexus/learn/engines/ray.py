@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, TaskError
 from plexus.learn.engines.api import Job
 from plexus.learn.engines.processes import MOST_LOSSES, Request
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, evaluation_batches, metrics_of
+from plexus.metrics.usage import cpu_s
 
 
 def import_ray() -> Any:
@@ -38,14 +39,21 @@ class Actor:
     def __init__(self, task: Task) -> None:
         torch.set_num_threads(1)
         self._trainer = Trainer(task, torch.device("cpu"))
+        self._told_s = 0.0
 
     def train(self, base: Any, node: int, round: int) -> Any:
-        """The weights after one local training."""
-        return self._trainer.train(torch.tensor(base), node, round).numpy()
+        """The weights after one local training, and the processor time."""
+        return self._trainer.train(torch.tensor(base), node, round).numpy(), self._spent_s()
 
     def evaluate(self, vector: Any, batch: int) -> Any:
-        """Sums over one batch of the test set."""
-        return self._trainer.evaluate_batch(torch.tensor(vector), batch).tolist()
+        """Sums over one batch of the test set, and the processor time."""
+        return self._trainer.evaluate_batch(torch.tensor(vector), batch).tolist(), self._spent_s()
+
+    def _spent_s(self) -> float:
+        """Since it was asked last."""
+        spent_s = cpu_s() - self._told_s
+        self._told_s += spent_s
+        return spent_s
 
 
 class RayEngine:
@@ -57,6 +65,7 @@ class RayEngine:
         self._ray = import_ray()
         self.device = torch.device("cpu")
         self._task = task
+        self.workers_cpu_s = 0.0
         trainer = Trainer(task, self.device)
         self.layout = trainer.layout
         self.initial = trainer.initial
@@ -121,22 +130,21 @@ class RayEngine:
             (future, *_), _ = self._ray.wait(list(running), num_returns=1)
             place, request = running.pop(future)
             try:
-                answers[request.place] = self._ray.get(future)
+                answers[request.place], spent_s = self._ray.get(future)
+                self.workers_cpu_s += spent_s
             except self._ray.exceptions.RayActorError as error:
                 self._replace(place, request, error)
                 waiting.appendleft(request)
             except self._ray.exceptions.RayTaskError as error:
-                reason = str(error.cause).splitlines()[0]
-                raise PlexusError(
-                    f"task {self._task.name}: a Ray worker failed: {reason}"
-                ) from error
+                raise TaskError(str(error.cause)) from error
             free.append(place)
         return answers
 
     def _replace(self, place: int, request: Request, error: Exception) -> None:
         request.losses += 1
         if request.losses >= MOST_LOSSES:
-            raise PlexusError(
-                f"task {self._task.name}: {MOST_LOSSES} Ray workers died on the same work"
+            raise TaskError(
+                f"task {self._task.name}: {MOST_LOSSES} Ray workers died on the same work,"
+                f" {request.what}"
             ) from error
         self._workers[place] = self._actor.remote(self._shipped)

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, blaming
 from plexus.learn.engines.api import Job
-from plexus.learn.stacking import RecordedStack, Stack, stackable
+from plexus.learn.engines.inline import InlineEngine
+from plexus.learn.layout import Entry
+from plexus.learn.stacking import CannotStackError, RecordedStack, Stack, stackable
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, one_thread
 
@@ -32,6 +35,7 @@ class StackedEngine:
     """Trains all clients of a wave together."""
 
     name = "stacked"
+    workers_cpu_s = 0.0
 
     def __init__(self, task: Task, device: str = "cpu", most_clients: int | None = None) -> None:
         self.device = torch.device(device)
@@ -52,7 +56,7 @@ class StackedEngine:
 
     def train(self, jobs: Sequence[Job]) -> list[Tensor]:
         trained: list[Tensor] = []
-        with one_thread():
+        with one_thread(), blaming(f"task {self._task.name}: training"):
             while len(trained) < len(jobs):
                 try:
                     trained += self._train_stack(jobs[len(trained) :][: self._most])
@@ -118,10 +122,33 @@ def stack_size(jobs: int) -> int:
 
 
 def cannot_stack(task: Task) -> str | None:
-    """Why the task's model cannot be trained stacked; None if it can."""
-    engine = StackedEngine(replace(task, local_steps=1))
+    """Why the task's model cannot be trained stacked; None if it can.
+
+    Found by training two clients for a step or two, both ways. A model that reaches its parameters other than
+    as attributes of their modules (in a list, in a closure) does not fail when stacked: it learns nothing.
+    """
+    task = replace(task, local_steps=min(2, task.local_steps))
+    inline, stacked = InlineEngine(task), StackedEngine(task)
+    jobs = [Job(inline.initial, 0, 1), Job(2 * inline.initial, task.nodes - 1, 1)]
+    wanted = inline.train(jobs)
     try:
-        engine.train([Job(engine.initial, node % task.nodes, 0) for node in range(2)])
-    except PlexusError as error:
-        return str(error).rpartition(": ")[2]
+        found = stacked.train(jobs)
+    except CannotStackError as error:
+        return error.reason
+    for entry in inline.layout.entries:
+        if not all(map(partial(_agree, entry), jobs, wanted, found)):
+            return (
+                f"its {entry.name} would not change as it does when one client trains alone;"
+                " are parameters reached other than as attributes of their module?"
+            )
     return None
+
+
+def _agree(entry: Entry, job: Job, wanted: Tensor, found: Tensor) -> bool:
+    """Whether a tensor became the same, up to rounding of its change, of sums that cancel, of its values."""
+    if not torch.isfinite(wanted).all():
+        return True  # training diverges, with any engine
+    change = (wanted - job.base).abs()
+    part = slice(entry.start, entry.stop)
+    tolerated = 0.01 * change[part] + 1e-3 * change.max() + 1e-6 * job.base[part].abs()
+    return entry.start == entry.stop or bool((found - wanted)[part].abs().max() <= tolerated.max())

@@ -1,7 +1,8 @@
 """What a worker process of the engine `processes` does: read a request, compute, answer.
 
 A request is (kind, key, weights or None, arguments), or None to stop. `key` names the weights, which
-are sent only if they are not those of the request before. An answer is (True, result) or (False, why).
+are sent only if they are not those of the request before. An answer is (True, result, s) or (False, why, s)
+with the seconds of processor time that were spent since the answer before.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from plexus.errors import PlexusError, described
 from plexus.learn.shipping import unpack
 from plexus.learn.trainer import Trainer
+from plexus.metrics.usage import cpu_s
 
 
 def work(connection: Connection, folder: str) -> None:
@@ -25,6 +28,7 @@ def work(connection: Connection, folder: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     worker: _Worker | None = None
+    told_s = 0.0
     while True:
         try:
             request = connection.recv()
@@ -33,9 +37,13 @@ def work(connection: Connection, folder: str) -> None:
             try:
                 worker = worker or _Worker(Trainer(unpack(Path(folder)), torch.device("cpu")))
                 answer = True, worker.answer(*request)
+            except PlexusError as error:
+                answer = False, str(error)
             except Exception as error:
-                answer = False, f"{type(error).__name__}: {error}"
-            connection.send(answer)
+                answer = False, f"a worker process failed: {described(error)}"
+            spent_s = cpu_s() - told_s
+            told_s += spent_s
+            connection.send((*answer, spent_s))
         except (EOFError, OSError):
             return
 

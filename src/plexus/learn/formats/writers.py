@@ -64,7 +64,7 @@ def _read_npz(path: Path) -> tuple[Written, Written]:
                 )
                 for part in ("train", "test")
             ]
-    except (OSError, ValueError, TypeError, KeyError, *DAMAGED_ZIP) as error:
+    except (OSError, ValueError, TypeError, KeyError, MemoryError, *DAMAGED_ZIP) as error:
         raise PlexusError(f"{path} is not a file of digits by writer: {error}") from None
     return parts[0], parts[1]
 
