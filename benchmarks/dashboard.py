@@ -23,18 +23,18 @@ from statistics import fmean
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from plexus.metrics.result import Metric, Result, Traffic, Trainings
-from plexus.metrics.store import RunDirectory
+from plexus.experiment.recording import Recording
+from plexus.experiment.simulation import ONLINE_EVERY_S
+from plexus.experiment.views import believed_online
 from plexus.protocol.facts import AggregationCompleted, Fact
-from plexus.recording import Recording
-from plexus.session import ONLINE_EVERY_S
-from plexus.sim.setting import Setting
+from plexus.runs.directory import RunDirectory
+from plexus.runs.result import Metric, Result, Traffic, Trainings
+from plexus.sim.session import Setting
 from plexus.sim.setup import simulated_session
 from plexus.sim.symbolic import SymbolicModels
-from plexus.sim.views import believed_online
-from plexus.spec import parse_spec
-from plexus.traces.api import training_time_s
-from plexus.traces.world import build_world
+from plexus.spec.experiment import parse_spec
+from plexus.traces.build import build_world
+from plexus.traces.world import training_time_s
 
 SPEC = 'name = "large"\nnodes = {nodes}\nhours = {hours}\n[task]\nname = "cifar10"\n'
 STEPS, BATCH, MODEL_BYTES = 5, 20, 346_000

@@ -28,11 +28,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from plexus.learn import stacked_layers
+from plexus.learn.engines import stacked_layers
+from plexus.learn.engines.stacking import RecordedStack, Stack, build_step
 from plexus.learn.images import CropFlipCutout, Normalised
 from plexus.learn.layout import Layout
 from plexus.learn.networks import gn_lenet
-from plexus.learn.stacking import RecordedStack, Stack, build_step
 
 STEPS, BATCH, RATE, MOMENTUM = 5, 20, 0.002, 0.9
 Train = Callable[[Tensor, Tensor, Tensor], Tensor]

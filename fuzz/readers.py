@@ -17,21 +17,18 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from plexus.checkpoint import Checkpoint, read_checkpoint
-from plexus.dashboard.simulated import SimulatedRun
+from plexus.dashboard.run import SimulatedRun
 from plexus.data.archives import _member
 from plexus.errors import PlexusError
-from plexus.learn.formats.cifar import RECORD_BYTES, TEST_FILE, TRAIN_FILES, read_cifar10
-from plexus.learn.formats.idx import read_idx
-from plexus.learn.formats.leaf import read_leaf
-from plexus.learn.formats.movielens import read_ratings
-from plexus.learn.formats.writers import NPZ, read_written_digits
-from plexus.learn.frontier import GRAPH, SavedGraph, _read_graph
+from plexus.experiment.checkpoint import Checkpoint, read_checkpoint
+from plexus.experiment.frontier import GRAPH, SavedGraph, _read_graph
+from plexus.learn.tasks.cifar import RECORD_BYTES, TEST_FILE, TRAIN_FILES, read_cifar10
+from plexus.learn.tasks.idx import read_idx
+from plexus.learn.tasks.leaf_file import read_leaf
+from plexus.learn.tasks.movielens_file import read_ratings
+from plexus.learn.tasks.writers_file import NPZ, read_written_digits
 from plexus.live.seals import seal
-from plexus.live.store import STATE_FILE, State, Store, encode_state, newest_model
-from plexus.metrics.result import Metric, Result, Traffic, Trainings
-from plexus.metrics.store import RESULT, SPEC, VERSIONS
-from plexus.protocol.edges import parse_graph
+from plexus.live.state import STATE_FILE, State, Store, encode_state, newest_model
 from plexus.protocol.messages import AggregateRequest, Joined, Ping
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
@@ -39,10 +36,13 @@ from plexus.protocol.wire import LENGTH_BYTES, WireError, decode, encode
 from plexus.report.arms import group
 from plexus.report.comparison import compare, table_of
 from plexus.report.finding import load
-from plexus.spec import load_spec, parse_spec
-from plexus.traces.availability import read_availability
-from plexus.traces.devices import read_devices
-from plexus.traces.latency import read_latency, read_places
+from plexus.runs.directory import RESULT, SPEC, VERSIONS
+from plexus.runs.result import Metric, Result, Traffic, Trainings
+from plexus.sim.edges import parse_graph
+from plexus.spec.experiment import load_spec, parse_spec
+from plexus.traces.readers.availability import read_availability
+from plexus.traces.readers.devices import read_devices
+from plexus.traces.readers.latency import read_latency, read_places
 
 SESSION = b"a session"
 MODEL = b"the bytes of a model"

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from plexus.learn.own import examples_from
+from plexus.learn.tasks.own import examples_from
 from plexus.learn.tasks import create_task
 
 

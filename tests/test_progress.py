@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from plexus import progress
-from plexus.progress import Bar, Lines, Progress, Tick, progress_for
+from plexus.cli import progress
+from plexus.cli.progress import Bar, Lines, Progress, Tick, progress_for
 
 
 class Clock:

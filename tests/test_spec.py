@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 import pytest
 from msgspec import Meta, Struct
 
-from plexus import spec as specs
 from plexus.errors import PlexusError
-from plexus.spec import ExperimentSpec, load_spec, parse_spec
-from plexus.spec_reference import field_docs
-from plexus.traces.world import TracesSpec
+from plexus.spec import experiment as specs
+from plexus.spec.experiment import ExperimentSpec, load_spec, parse_spec
+from plexus.spec.reference import field_docs
+from plexus.traces.build import TracesSpec
 
 TEXT = """\
 name = "small"
@@ -224,7 +224,7 @@ def test_the_meaning_of_a_key_is_the_docstring_under_it() -> None:
 def test_the_reference_page_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     page = specs.reference_markdown()
-    assert PAGE.read_text(encoding="utf-8") == page, "run: python -m plexus.spec"
+    assert PAGE.read_text(encoding="utf-8") == page, "run: python -m plexus.spec.experiment"
 
 
 def test_the_reference_has_a_row_for_every_key() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plexus import toml
 from plexus.errors import PlexusError
+from plexus.spec import toml
 
 _scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text()
 _values = st.recursive(

@@ -15,7 +15,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-from plexus.command_reference import page as commands_page
+from plexus.cli.reference import page as commands_page
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)]*)?\))")

@@ -13,20 +13,20 @@ __version__ = "0.2.0.dev0"
 if TYPE_CHECKING:
     from plexus.api import load, simulate
     from plexus.errors import PlexusError, StopRun
-    from plexus.metrics.frame import Frame
-    from plexus.metrics.store import Run
-    from plexus.spec import ExperimentSpec, load_spec
-    from plexus.studies.reproducing import reproduce
+    from plexus.runs.directory import Run
+    from plexus.runs.run import Frame
+    from plexus.spec.experiment import ExperimentSpec, load_spec
+    from plexus.studies.reproduce import reproduce
 
 _HOMES = {
     "simulate": "plexus.api",
     "load": "plexus.api",
-    "Run": "plexus.metrics.store",
-    "Frame": "plexus.metrics.frame",
-    "ExperimentSpec": "plexus.spec",
-    "load_spec": "plexus.spec",
+    "Run": "plexus.runs.directory",
+    "Frame": "plexus.runs.run",
+    "ExperimentSpec": "plexus.spec.experiment",
+    "load_spec": "plexus.spec.experiment",
     "PlexusError": "plexus.errors",
-    "reproduce": "plexus.studies.reproducing",
+    "reproduce": "plexus.studies.reproduce",
     "StopRun": "plexus.errors",
 }
 

@@ -6,20 +6,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plexus import lazy, toml
+from plexus import loading
 from plexus.errors import PlexusError
-from plexus.metrics.store import Run, claim, load_run
-from plexus.spec import ExperimentSpec, build_spec, load_spec, located, parse_spec
+from plexus.runs.directory import Run, claim, load_run
+from plexus.spec import toml
+from plexus.spec.experiment import ExperimentSpec, build_spec, load_spec, located, parse_spec
 
 if TYPE_CHECKING:
-    from plexus.progress import Tick
+    from plexus.cli.progress import Tick
 
 Row = Mapping[str, Any]
 SpecLike = ExperimentSpec | Mapping[str, Any] | str | Path
 
 
 class Callbacks(NamedTuple):
-    """Whom a run tells what. Fulfils the observer's part in `plexus.session`."""
+    """Whom a run tells what. Fulfils the observer's part in `plexus.experiment.simulation`."""
 
     on_progress: Callable[[Tick], None] | None = None
     on_row: Mapping[str, Callable[[Row], None] | None] = {}
@@ -61,14 +62,16 @@ def simulate(
 
     Callbacks get one row of `evaluations.csv` or `rounds.csv`, or the state at every simulated minute.
     Raising `plexus.StopRun` in one ends the run there. What else is given goes to
-    `plexus.session.Machinery`: `engine`, `device`, `workers`, and so on.
+    `plexus.experiment.simulation.Machinery`: `engine`, `device`, `workers`, and so on.
     """
     folder = Path(base_dir) if base_dir is not None else _folder_of(spec)
     chosen = as_spec(spec, changes or {}, seed, size)
     directory = Path(out) if out is not None else Path("runs") / f"{chosen.name}-{chosen.digest()}"
     claim(directory, chosen.digest(), force=force)
     callbacks = Callbacks(on_progress, {"evaluations": on_evaluation, "rounds": on_round})
-    run, options = (lazy.load(f"plexus.session:{name}") for name in ("simulate", "Machinery"))
+    run, options = (
+        loading.load(f"plexus.experiment.simulation:{name}") for name in ("simulate", "Machinery")
+    )
     unknown = machinery.keys() - set(options.__struct_fields__)
     if unknown:
         known = ", ".join(options.__struct_fields__)

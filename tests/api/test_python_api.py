@@ -12,8 +12,8 @@ import pytest
 
 import plexus
 from plexus.api import as_spec
-from plexus.metrics.frame import Frame
-from plexus.progress import Tick
+from plexus.cli.progress import Tick
+from plexus.runs.run import Frame
 
 SPEC: dict[str, Any] = {
     "name": "small",

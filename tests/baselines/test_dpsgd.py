@@ -17,10 +17,10 @@ from plexus.protocol.api import (
     WentOffline,
     WentOnline,
 )
-from plexus.protocol.dpsgd import DpsgdNode, DpsgdParameters
+from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
+from plexus.protocol.baselines.topology import Graph, OnePeerExponential, Topology, ring
 from plexus.protocol.facts import ModelUpdated
 from plexus.protocol.messages import NeighbourModel
-from plexus.protocol.topology import Graph, OnePeerExponential, Topology, ring
 from tests.baselines.kit import Handle, effects_of, only, reported, sent, timers
 
 

@@ -11,8 +11,8 @@ from plexus.learn.graph import LazyModels
 from plexus.learn.tasks import create_task
 from plexus.protocol.api import Aggregated, Effect, Event, Merge, Received, Send, StopSending
 from plexus.protocol.messages import GlobalModel
-from plexus.traces.api import always_online
-from plexus.traces.world import TracesSpec, build_world
+from plexus.traces.build import TracesSpec, build_world
+from plexus.traces.world import always_online
 from tests.sim.kit import MODEL_BYTES, Session, sessions
 
 

@@ -19,9 +19,9 @@ from plexus.protocol.api import (
     WentOffline,
     WentOnline,
 )
-from plexus.protocol.epidemic import EpidemicNode, EpidemicParameters
+from plexus.protocol.baselines.epidemic import EpidemicNode, EpidemicParameters
+from plexus.protocol.baselines.topology import RandomDigraph
 from plexus.protocol.messages import EpidemicModel, Joined, Left, Ping, Pong
-from plexus.protocol.topology import RandomDigraph
 from plexus.protocol.view import View
 from tests.baselines.kit import Handle, effects_of, everybody_online, only, sent, timers
 

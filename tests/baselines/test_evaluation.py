@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import plexus.learning
+import plexus.experiment.learning
+from plexus.cli.progress import Tick
+from plexus.experiment.simulation import Machinery, simulate
 from plexus.learn.task import Task
-from plexus.metrics.result import Result
-from plexus.metrics.store import Run, load_run
-from plexus.progress import Tick
-from plexus.session import Machinery, simulate
+from plexus.runs.directory import Run, load_run
+from plexus.runs.result import Result
 from plexus.sim.registry import PROTOCOLS
-from plexus.spec import parse_spec
+from plexus.spec.experiment import parse_spec
 
 pytestmark = pytest.mark.slow
 
@@ -121,12 +121,12 @@ def test_tasks_may_ask_for_the_average_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     each = run(tmp_path / "each", "dpsgd")
-    build = plexus.learning.build_task
+    build = plexus.experiment.learning.build_task
 
     def averaged(*arguments: Any) -> Task:
         return replace(build(*arguments), average_only=True)
 
-    monkeypatch.setattr(plexus.learning, "build_task", averaged)
+    monkeypatch.setattr(plexus.experiment.learning, "build_task", averaged)
     found = run(tmp_path / "mean", "dpsgd")
     assert found.tables["node_evaluations"] == {}
     rows = found.tables["evaluations"]

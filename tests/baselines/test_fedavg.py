@@ -18,8 +18,8 @@ from plexus.protocol.api import (
     WentOffline,
     WentOnline,
 )
+from plexus.protocol.baselines.fedavg import FedavgClient, FedavgParameters, FedavgServer
 from plexus.protocol.facts import AggregationCompleted
-from plexus.protocol.fedavg import FedavgClient, FedavgParameters, FedavgServer
 from plexus.protocol.messages import ClientModel, GlobalModel, Joined, Left
 from plexus.protocol.view import View
 from tests.baselines.kit import Handle, effects_of, everybody_online, only, reported, sent, timers

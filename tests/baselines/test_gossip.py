@@ -19,8 +19,8 @@ from plexus.protocol.api import (
     WentOffline,
     WentOnline,
 )
+from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
 from plexus.protocol.facts import ModelUpdated
-from plexus.protocol.gossip import GossipNode, GossipParameters
 from plexus.protocol.messages import GossipModel, Joined, Left, Ping, Pong
 from plexus.protocol.view import View, event_number
 from tests.baselines.kit import Handle, effects_of, everybody_online, only, reported, sent, timers

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from plexus.session import simulate
-from plexus.spec import parse_spec
+from plexus.experiment.simulation import simulate
+from plexus.spec.experiment import parse_spec
 
 SPEC = """\
 name = "churn"

@@ -11,7 +11,7 @@ import pytest
 
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
 from plexus.sim.registry import PROTOCOLS
-from plexus.traces.api import Availability
+from plexus.traces.world import Availability
 from tests.sim.kit import MODEL_BYTES, TRAINING_S, Session, sessions
 
 BASELINES = [name for name in PROTOCOLS if name != "plexus"]

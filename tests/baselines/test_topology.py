@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plexus.protocol.edges import parse_graph
-from plexus.protocol.topology import (
+from plexus.protocol.baselines.topology import (
     FullyConnected,
     Graph,
     OnePeerExponential,
@@ -20,6 +19,7 @@ from plexus.protocol.topology import (
     ring,
     unreachable,
 )
+from plexus.sim.edges import parse_graph
 
 sizes = st.integers(1, 70)
 rounds = st.integers(1, 40)

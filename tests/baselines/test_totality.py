@@ -24,10 +24,11 @@ from plexus.protocol.api import (
     WentOffline,
     WentOnline,
 )
-from plexus.protocol.dpsgd import DpsgdNode
-from plexus.protocol.epidemic import EpidemicNode, EpidemicParameters
-from plexus.protocol.fedavg import FedavgClient, FedavgParameters, FedavgServer
-from plexus.protocol.gossip import GossipNode, GossipParameters
+from plexus.protocol.baselines.dpsgd import DpsgdNode
+from plexus.protocol.baselines.epidemic import EpidemicNode, EpidemicParameters
+from plexus.protocol.baselines.fedavg import FedavgClient, FedavgParameters, FedavgServer
+from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
+from plexus.protocol.baselines.topology import RandomDigraph, ring
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import (
     ClientModel,
@@ -41,7 +42,6 @@ from plexus.protocol.messages import (
     Ping,
     Pong,
 )
-from plexus.protocol.topology import RandomDigraph, ring
 from plexus.protocol.view import View
 from tests.baselines.kit import everybody_online, only
 

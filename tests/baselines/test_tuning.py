@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.protocol.dpsgd import DpsgdParameters
-from plexus.protocol.epidemic import EpidemicParameters
-from plexus.sim import builders
-from plexus.sim.setting import Setting
+from plexus.protocol.baselines.dpsgd import DpsgdParameters
+from plexus.protocol.baselines.epidemic import EpidemicParameters
+from plexus.sim import protocols
+from plexus.sim.session import Setting
 from plexus.sim.symbolic import SymbolicModels
-from plexus.traces.api import Device, Latency, World, always_online
+from plexus.traces.world import Device, Latency, World, always_online
 from tests.sim.kit import TRAINING_S, Session, sessions
 
 BYTES_PER_S = 1e6
@@ -43,7 +43,7 @@ def setting(
 
 
 def tuned_s(setting: Setting, **parameters: object) -> float:
-    tuning = builders.dpsgd(setting, DpsgdParameters(**parameters)).tuning  # type: ignore[arg-type]
+    tuning = protocols.dpsgd(setting, DpsgdParameters(**parameters)).tuning  # type: ignore[arg-type]
     assert tuning is not None
     return tuning.round_duration_s
 
@@ -73,19 +73,19 @@ def test_a_hundredth_of_slow_transfers_is_not_waited_for_but_more_are() -> None:
 
 
 def test_what_was_measured_is_reported() -> None:
-    tuning = builders.dpsgd(setting(100, slow=1), DpsgdParameters()).tuning
+    tuning = protocols.dpsgd(setting(100, slow=1), DpsgdParameters()).tuning
     assert tuning is not None
     assert (tuning.transfers, tuning.complete) == (100 * 7, 0.99)
     assert tuning.slowest_s == pytest.approx(TRAINING_S + 62 + LATENCY_S, abs=0.11)
 
 
 def test_nothing_is_tuned_without_churn_or_when_the_duration_is_given() -> None:
-    assert builders.dpsgd(setting(8, churn=False), DpsgdParameters()).tuning is None
-    assert builders.dpsgd(setting(8), DpsgdParameters(round_duration_s=30.0)).tuning is None
+    assert protocols.dpsgd(setting(8, churn=False), DpsgdParameters()).tuning is None
+    assert protocols.dpsgd(setting(8), DpsgdParameters(round_duration_s=30.0)).tuning is None
 
 
 def test_epidemic_learning_is_tuned_with_its_own_traffic() -> None:
-    tuning = builders.epidemic(setting(20), EpidemicParameters(fanout=4)).tuning
+    tuning = protocols.epidemic(setting(20), EpidemicParameters(fanout=4)).tuning
     assert tuning is not None
     assert tuning.transfers == 5 * 20 * 4
     assert tuning.round_duration_s > TRAINING_S + 8, "four models share the sender's link"
@@ -129,4 +129,4 @@ def test_a_topology_is_read_from_a_file_beside_the_spec(tmp_path: Path) -> None:
 
 def test_a_degree_that_cannot_be_is_named() -> None:
     with pytest.raises(PlexusError, match=r"protocol.degree: 8 nodes cannot have 10 neighbours"):
-        builders.dpsgd(setting(8), DpsgdParameters(topology="regular"))
+        protocols.dpsgd(setting(8), DpsgdParameters(topology="regular"))

@@ -14,8 +14,8 @@ from tests.cli.standin import SPEC, Outcome, Plexus, Session
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Session:
     """The stand-in, in a directory that holds experiments/small.toml."""
-    session = Session("plexus.session")
-    monkeypatch.setitem(sys.modules, "plexus.session", session)
+    session = Session("plexus.experiment.simulation")
+    monkeypatch.setitem(sys.modules, "plexus.experiment.simulation", session)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "small.toml").write_text(SPEC)

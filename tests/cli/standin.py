@@ -9,16 +9,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from plexus import spec
-from plexus.metrics.result import Metric, Result, Traffic, Trainings
-from plexus.metrics.store import RunDirectory
-from plexus.progress import Progress, Tick
+from plexus.cli.progress import Progress, Tick
+from plexus.runs.directory import RunDirectory
+from plexus.runs.result import Metric, Result, Traffic, Trainings
+from plexus.spec import experiment as spec
 
 SPEC = 'name = "small"\nnodes = 10\nhours = 2\n[task]\nname = "digits"\n'
 
 
 class Session(ModuleType):
-    """Stands in for `plexus.session`; `stop_at` is where somebody presses Ctrl-C."""
+    """Stands in for `plexus.experiment.simulation`; `stop_at` is where somebody presses Ctrl-C."""
 
     stop_at: int | None = None
     evaluates: bool = True

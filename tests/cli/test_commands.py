@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 import pytest
 
-from plexus import cli, lazy
-from plexus.metrics.store import load_run
+from plexus import cli, loading
+from plexus.runs.directory import load_run
 from tests.cli.standin import SPEC, Plexus
 
 
@@ -80,7 +80,7 @@ def test_a_command_that_needs_a_missing_package_says_which(
 )
 def test_every_command_that_is_listed_exists(reference: str) -> None:
     pytest.importorskip(reference.partition(":")[0])
-    assert isinstance(lazy.load(reference), click.Command)
+    assert isinstance(loading.load(reference), click.Command)
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_a_real_signal_leaves_a_valid_directory(tmp_path: Path, stop: signal.Sig
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         f"import sys, itertools; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from plexus import cli\n"
-        "from plexus.progress import Tick\n"
+        "from plexus.cli.progress import Tick\n"
         "from tests.cli import standin\n"
         "class Busy(standin.Session):\n"
         "    def _step(self, spec, directory, observe, step):\n"
@@ -126,7 +126,7 @@ def test_a_real_signal_leaves_a_valid_directory(tmp_path: Path, stop: signal.Sig
         "            directory.recorder.record('online', simulated_s=float(step), online=1)\n"
         "            observe.tick(Tick(float(step), step, 1))\n"
         "            if step == 5000: print('busy', flush=True)\n"
-        "sys.modules['plexus.session'] = Busy('plexus.session')\n"
+        "sys.modules['plexus.experiment.simulation'] = Busy('plexus.experiment.simulation')\n"
         "cli.main(['run', 'small.toml', '--out', 'here'])\n"
     )
     child = subprocess.Popen(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.metrics.store import load_run
-from plexus.spec import load_spec
+from plexus.runs.directory import load_run
+from plexus.spec.experiment import load_spec
 from tests.cli.standin import Plexus, Session
 
 SMALL = "experiments/small.toml"

@@ -6,16 +6,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-from plexus.metrics.result import Metric, Result, Traffic, Trainings
-from plexus.metrics.store import RunDirectory
+from plexus.experiment.recording import Recording
 from plexus.protocol.facts import AggregationCompleted, Fact
-from plexus.recording import Recording
-from plexus.sim.setting import Setting
+from plexus.runs.directory import RunDirectory
+from plexus.runs.result import Metric, Result, Traffic, Trainings
+from plexus.sim.session import Setting
 from plexus.sim.setup import simulated_session
 from plexus.sim.symbolic import SymbolicModels
-from plexus.spec import parse_spec
-from plexus.traces.api import training_time_s
-from plexus.traces.world import build_world
+from plexus.spec.experiment import parse_spec
+from plexus.traces.build import build_world
+from plexus.traces.world import training_time_s
 
 SPEC = """
 name = "{name}"

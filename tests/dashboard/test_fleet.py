@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from plexus.dashboard.fleet import LiveFleet
-from plexus.dashboard.history import History, LogTail
 from plexus.dashboard.library import Library
 from plexus.dashboard.members import AddressMember, HomeMember, ask_all, members_of
 from plexus.errors import PlexusError
-from plexus.live.control import serve_control, serve_metrics
-from plexus.live.log import Log
+from plexus.live.fleet.history import History, LogTail
+from plexus.live.operator.control import serve_control, serve_metrics
+from plexus.live.operator.log import Log
 
 
 def picture(node: str = "aaaaaaaaaaaa", peer: str = "bbbbbbbbbbbb") -> dict[str, Any]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plexus.dashboard.growing import GrowingTable
 from plexus.dashboard.thinning import binned, evenly, peaks, plain
 from plexus.errors import PlexusError
-from plexus.metrics.tables import read
+from plexus.runs.growing import GrowingTable
+from plexus.runs.tables import read
 
 
 def test_rows_are_taken_in_as_they_come(tmp_path: Path) -> None:

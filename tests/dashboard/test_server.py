@@ -15,7 +15,7 @@ from plexus.dashboard.app import Questions, create_app
 from plexus.dashboard.guard import Guard
 from plexus.dashboard.library import Library
 from plexus.errors import PlexusError
-from plexus.metrics.store import load_run
+from plexus.runs.directory import load_run
 from tests.dashboard.kit import write_run
 
 STATIC = Path(__file__).parents[2] / "src" / "plexus" / "dashboard" / "static"

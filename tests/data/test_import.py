@@ -6,13 +6,13 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
+from plexus.cli.data import data
 from plexus.data import registry
-from plexus.data.commands import data
 from plexus.data.importing import import_dataset
 from plexus.data.registry import DATASETS, REGISTRY, Dataset, File
 from plexus.data.store import path_of
-from plexus.datadir import data_directory
 from plexus.errors import PlexusError
+from plexus.traces.readers.datadir import data_directory
 from tests.data.conftest import CONTENT, MEMBERS, as_tar, as_zip, sha256
 
 EVENTS = json.dumps({"1": [[0, "on"], [43200, "off"]]}).encode()

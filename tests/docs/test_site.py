@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from plexus.command_reference import page
+from plexus.cli.reference import page
 from tests.cli.test_manners import COMMANDS
 
 ROOT = Path(__file__).parents[2]

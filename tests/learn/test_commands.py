@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from plexus.cli.new import bench_training, new
 from plexus.errors import PlexusError
-from plexus.learn.commands import bench_training, new
 from plexus.learn.engines import choose
 from plexus.learn.tasks import OwnTaskSpec, build_task, parse_task
-from plexus.spec import load_spec
+from plexus.spec.experiment import load_spec
 
 
 def make(name: str, into: Path) -> Path:

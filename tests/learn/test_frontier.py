@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.learn import frontier
+from plexus.experiment import frontier
+from plexus.experiment.frontier import read_frontier, write_frontier
 from plexus.learn.engines.inline import InlineEngine
-from plexus.learn.frontier import read_frontier, write_frontier
 from plexus.learn.graph import Expression, LazyModels
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task

@@ -14,6 +14,8 @@ from plexus.learn.engines import choose, create_engine
 from plexus.learn.engines.api import Job
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.engines.stacked import StackedEngine, cannot_stack, stack_size
+from plexus.learn.engines.stacked_layers import forward_of
+from plexus.learn.engines.stacking import Stack
 from plexus.learn.networks import (
     BiasedFactorisation,
     MatrixFactorisation,
@@ -21,8 +23,6 @@ from plexus.learn.networks import (
     femnist_cnn,
     gn_lenet,
 )
-from plexus.learn.stacked_layers import forward_of
-from plexus.learn.stacking import Stack
 from plexus.learn.task import Sgd, Task
 from plexus.learn.trainer import Trainer, batched
 

@@ -9,7 +9,7 @@ import torch
 
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.graph import LazyModels
-from plexus.learn.store import Store
+from plexus.learn.spill import Store
 from plexus.learn.task import Task
 
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from plexus.live import addresses
-from plexus.live.addresses import Address
-from plexus.live.admission import Admission
-from plexus.live.buffers import Buffers, Ticket
-from plexus.live.frames import Hello
-from plexus.live.hub import Hub
-from plexus.live.limits import Limits
-from plexus.live.log import Log
+from plexus.live.identity.admission import Admission
 from plexus.live.models import LiveModel
+from plexus.live.operator.log import Log
 from plexus.live.seals import seal
+from plexus.live.transport import addresses
+from plexus.live.transport.addresses import Address
+from plexus.live.transport.buffers import Buffers, Ticket
+from plexus.live.transport.frames import Hello
+from plexus.live.transport.hub import Hub
+from plexus.live.transport.limits import Limits
 
 PATIENCE_S = 20.0
 

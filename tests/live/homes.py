@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plexus.live.admission import KEY_FILE
-from plexus.live.authority import CERTIFICATE_FILE, certificate_public, load_certificates
-from plexus.live.commands import read_session_file
-from plexus.live.identity import load_key, node_key, raw_public
+from plexus.cli.live import read_session_file
+from plexus.live.identity.admission import KEY_FILE
+from plexus.live.identity.authority import CERTIFICATE_FILE, certificate_public, load_certificates
+from plexus.live.identity.keys import load_key, node_key, raw_public
 
 
 def node_keys(homes: list[Path]) -> list[bytes]:

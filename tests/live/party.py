@@ -12,12 +12,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
-from plexus.live.addresses import Address
-from plexus.live.admission import CERTIFICATE_FILE, KEY_FILE, Admission
-from plexus.live.authority import REVOKED_FILE, Authority
-from plexus.live.frames import Hello, Kind, frame
-from plexus.live.identity import create_key, raw_public
-from plexus.live.session import Session, found_session
+from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
+from plexus.live.identity.authority import REVOKED_FILE, Authority
+from plexus.live.identity.keys import create_key, raw_public
+from plexus.live.identity.session_file import Session, found_session
+from plexus.live.transport.addresses import Address
+from plexus.live.transport.frames import Hello, Kind, frame
 from plexus.protocol.messages import NO_ADDRESS
 
 SPEC = {

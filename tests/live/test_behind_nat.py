@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from plexus.live.fleet import Fleet
-from plexus.spec import parse_spec
+from plexus.live.fleet.fleet import Fleet
+from plexus.spec.experiment import parse_spec
 
 SPEC = """
 name = "nat"

@@ -12,8 +12,8 @@ from random import Random
 import msgspec
 import pytest
 
-from plexus.live.fleet import Fleet, Member
-from plexus.spec import parse_spec
+from plexus.live.fleet.fleet import Fleet, Member
+from plexus.spec.experiment import parse_spec
 
 NODES, SECONDS, EVERY_S = 16, 60.0, 3.0
 PING_S, ACK_S, WATCHDOG_S = 0.3, 5.0, 8.0

@@ -21,12 +21,12 @@ import pytest
 from safetensors.torch import load_file
 
 from plexus.cli import main
+from plexus.cli.live import read_session_file
 from plexus.learn.tasks import create_task
-from plexus.live.authority import Authority
-from plexus.live.commands import read_session_file
-from plexus.live.fleet import free_ports
-from plexus.live.identity import create_key, make_home, raw_public
-from plexus.live.store import STATE_FILE, State, encode_state, read_state
+from plexus.live.fleet.fleet import free_ports
+from plexus.live.identity.authority import Authority
+from plexus.live.identity.keys import create_key, make_home, raw_public
+from plexus.live.state import STATE_FILE, State, encode_state, read_state
 
 SPEC = """
 name = "two"

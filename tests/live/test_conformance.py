@@ -17,18 +17,18 @@ from plexus.learn.aggregation import AGGREGATIONS, aggregation_named
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.graph import LazyModels
 from plexus.learn.tasks import build_task
-from plexus.live.fleet import Fleet
-from plexus.live.identity import short
-from plexus.live.session import session_digest
-from plexus.live.store import newest_model
+from plexus.live.fleet.fleet import Fleet
+from plexus.live.identity.keys import short
+from plexus.live.identity.session_file import session_digest
+from plexus.live.state import newest_model
 from plexus.protocol.facts import AggregatorChosen, SampleDerived
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
-from plexus.sim.setting import Cast, Setting, assemble
+from plexus.sim.session import Cast, Setting, assemble
 from plexus.sim.symbolic import SymbolicModels
-from plexus.spec import ExperimentSpec, parse_spec
-from plexus.traces.world import TracesSpec, build_world
+from plexus.spec.experiment import ExperimentSpec, parse_spec
+from plexus.traces.build import TracesSpec, build_world
 from tests.live.homes import authority_public, node_keys
 
 NODES, ROUNDS = 6, 10

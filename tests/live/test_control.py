@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from plexus.live import control
-from plexus.live.control import ask, serve_control, serve_metrics
+from plexus.live.operator import control
+from plexus.live.operator.control import ask, serve_control, serve_metrics
 
 
 def large() -> dict[str, object]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from plexus.live.addresses import Address
-from plexus.live.limits import Limits
-from plexus.live.log import ALIKE
+from plexus.live.operator.log import ALIKE
+from plexus.live.transport.addresses import Address
+from plexus.live.transport.limits import Limits
 from tests.live.ends import End
 from tests.live.party import Party
 

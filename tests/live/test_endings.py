@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.live.admission import CERTIFICATE_FILE, KEY_FILE
-from plexus.live.authority import Authority
-from plexus.live.control import ask
-from plexus.live.fleet import free_ports
-from plexus.live.identity import create_key, node_key, raw_public, short
-from plexus.live.limits import Limits
-from plexus.live.session import SESSION_FILE, found_session
-from plexus.spec import parse_spec
+from plexus.live.fleet.fleet import free_ports
+from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
+from plexus.live.identity.authority import Authority
+from plexus.live.identity.keys import create_key, node_key, raw_public, short
+from plexus.live.identity.session_file import SESSION_FILE, found_session
+from plexus.live.operator.control import ask
+from plexus.live.transport.limits import Limits
+from plexus.spec.experiment import parse_spec
 from tests.live.disks import fill, small_disk
 
 SPEC = """

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from plexus.cli import cli
-from plexus.spec import load_spec
+from plexus.spec.experiment import load_spec
 
 ROOT = Path(__file__).parents[2]
 SHOWN = {

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from plexus.cli import main
-from plexus.live import trainer
-from plexus.live.channel import SetUp
-from plexus.live.log import Log
 from plexus.live.models import LiveModel
-from plexus.live.trainer import Trainer
+from plexus.live.operator.log import Log
+from plexus.live.worker import client
+from plexus.live.worker.channel import SetUp
+from plexus.live.worker.client import Trainer
 from tests.faulty import FAULTS, complaint, write_project
 
 pytestmark = pytest.mark.slow
@@ -69,7 +69,7 @@ def test_a_peer_tries_its_task_before_it_joins(
 def test_a_training_that_takes_workers_down_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer, "RESTART_S", 0.01)
+    monkeypatch.setattr(client, "RESTART_S", 0.01)
     stream = io.StringIO()
 
     async def story() -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from plexus.live.channel import Ready
-from plexus.live.fleet import FleetConfig, FleetResult, NodeResult, run_fleet
-from plexus.live.session import found_session
-from plexus.live.words import fleet_table, share_of_data
-from plexus.spec import load_spec, parse_spec
+from plexus.cli.words import fleet_table, share_of_data
+from plexus.live.fleet.fleet import FleetConfig, FleetResult, NodeResult, run_fleet
+from plexus.live.identity.session_file import found_session
+from plexus.live.worker.channel import Ready
+from plexus.spec.experiment import load_spec, parse_spec
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-session.toml"
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from plexus.live.addresses import Address
-from plexus.live.frames import Kind, frame
-from plexus.live.limits import Limits
+from plexus.live.transport.addresses import Address
+from plexus.live.transport.frames import Kind, frame
+from plexus.live.transport.limits import Limits
 from tests.live.ends import End
 from tests.live.party import Party, greeted
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from plexus.live import connection as connections
-from plexus.live.connection import Connection
-from plexus.live.frames import (
+from plexus.live.transport import connection as connections
+from plexus.live.transport.connection import Connection
+from plexus.live.transport.frames import (
     HEAD_BYTES,
     ID_BYTES,
     Frame,
@@ -24,7 +24,7 @@ from plexus.live.frames import (
     numbered,
     parse,
 )
-from plexus.live.limits import Limits
+from plexus.live.transport.limits import Limits
 from plexus.protocol import wire
 from plexus.protocol.messages import Ping
 from plexus.protocol.roster import Roster

@@ -19,14 +19,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from plexus.live.admission import KEY_FILE, REVOKED_FILE
-from plexus.live.authority import Authority
-from plexus.live.control import ask
-from plexus.live.fleet import Fleet, Member
-from plexus.live.frames import Hello, Kind, Refused, frame, numbered
-from plexus.live.identity import create_key, load_key, node_key, raw_public
-from plexus.live.log import ALIKE
+from plexus.live.fleet.fleet import Fleet, Member
+from plexus.live.identity.admission import KEY_FILE, REVOKED_FILE
+from plexus.live.identity.authority import Authority
+from plexus.live.identity.keys import create_key, load_key, node_key, raw_public
+from plexus.live.operator.control import ask
+from plexus.live.operator.log import ALIKE
 from plexus.live.seals import SEAL_BYTES
+from plexus.live.transport.frames import Hello, Kind, Refused, frame, numbered
 from plexus.protocol import wire
 from plexus.protocol.messages import (
     NO_ADDRESS,
@@ -43,7 +43,7 @@ from plexus.protocol.messages import (
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
 from plexus.protocol.wire import WireError
-from plexus.spec import parse_spec
+from plexus.spec.experiment import parse_spec
 from tests.live.party import Party, lax_context, self_signed
 
 GROWTH_MB = 64

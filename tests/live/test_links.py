@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from plexus.live.buffers import Ticket
-from plexus.live.frames import HEAD_BYTES
-from plexus.live.hub import UNREACHABLE, Hub
-from plexus.live.limits import Limits
-from plexus.live.log import Log
+from plexus.live.fleet.shaping import Pipe, Proxy, Route, Way
+from plexus.live.operator.log import Log
 from plexus.live.seals import SEAL_BYTES
-from plexus.live.sending import PROBES_BYTES
-from plexus.live.shaping import Pipe, Proxy, Route, Way
+from plexus.live.transport.buffers import Ticket
+from plexus.live.transport.frames import HEAD_BYTES
+from plexus.live.transport.hub import UNREACHABLE, Hub
+from plexus.live.transport.limits import Limits
+from plexus.live.transport.sending import PROBES_BYTES
 from tests.live.ends import End
 from tests.live.party import Party
 

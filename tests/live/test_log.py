@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from plexus.live import log as logs
-from plexus.live.log import ALIKE, MAX_KINDS, Log
+from plexus.live.operator import log as logs
+from plexus.live.operator.log import ALIKE, MAX_KINDS, Log
 
 
 def lines(stream: StringIO) -> list[dict[str, Any]]:

@@ -15,10 +15,10 @@ from safetensors.torch import load, save
 
 from plexus.errors import PlexusError
 from plexus.learn import aggregation
-from plexus.live.aggregating import Aggregator, Contribution
-from plexus.live.buffers import Buffers, Ticket
+from plexus.live.aggregation import Aggregator, Contribution
 from plexus.live.models import LiveModel, ModelLayout, RunningSum
 from plexus.live.seals import fits, seal
+from plexus.live.transport.buffers import Buffers, Ticket
 
 
 def encoded(seed: int, **extra: torch.Tensor) -> bytes:

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from plexus.live import notify
-from plexus.live.fleet import Fleet
-from plexus.live.log import Log
-from plexus.spec import parse_spec
+from plexus.live.fleet.fleet import Fleet
+from plexus.live.operator import notify
+from plexus.live.operator.log import Log
+from plexus.spec.experiment import parse_spec
 
 SPEC = """
 name = "served"

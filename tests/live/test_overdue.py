@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from plexus.live.frames import Kind, number_of, numbered
-from plexus.live.identity import load_key, node_key, raw_public, short
-from plexus.live.limits import Limits
+from plexus.live.fleet.shaping import Pipe, Proxy, Route, Way
+from plexus.live.identity.keys import load_key, node_key, raw_public, short
 from plexus.live.seals import SEAL_BYTES
-from plexus.live.shaping import Pipe, Proxy, Route, Way
+from plexus.live.transport.frames import Kind, number_of, numbered
+from plexus.live.transport.limits import Limits
 from tests.live.ends import End
 from tests.live.party import Party, greeted
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from plexus.live.fleet import Fleet
-from plexus.spec import parse_spec
+from plexus.live.fleet.fleet import Fleet
+from plexus.spec.experiment import parse_spec
 from tests.live.netns import HALVES, Network, network, why_not
 
 PARTITION_S = 20.0

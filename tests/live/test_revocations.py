@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from plexus.live.admission import Admission
-from plexus.live.fleet import Fleet
-from plexus.live.log import Log
-from plexus.live.revocations import Revocations
-from plexus.spec import parse_spec
+from plexus.live.fleet.fleet import Fleet
+from plexus.live.identity.admission import Admission
+from plexus.live.identity.revocations import Revocations
+from plexus.live.operator.log import Log
+from plexus.spec.experiment import parse_spec
 from tests.live.ends import End
 from tests.live.party import Party
 

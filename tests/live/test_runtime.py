@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plexus.live.benchpeer import made_up_model
-from plexus.live.buffers import Buffers, Ticket
-from plexus.live.hub import UNREACHABLE
-from plexus.live.log import Log
+from plexus.bench.transport_peer import made_up_model
 from plexus.live.models import LiveModel, ModelLayout
-from plexus.live.roster import LiveRoster
+from plexus.live.operator.log import Log
 from plexus.live.runtime import DECLINED, MAX_QUEUED, OBSOLETE, Runtime
 from plexus.live.seals import seal
-from plexus.live.store import STATE_FILE, Store, read_state
+from plexus.live.state import STATE_FILE, Store, read_state
+from plexus.live.transport.buffers import Buffers, Ticket
+from plexus.live.transport.hub import UNREACHABLE
+from plexus.live.transport.roster import LiveRoster
 from plexus.protocol import wire
 from plexus.protocol.api import (
     BandwidthMeasured,

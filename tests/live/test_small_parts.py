@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plexus.cli.words import describe
 from plexus.errors import PlexusError
-from plexus.live import addresses
-from plexus.live.authority import Authority
-from plexus.live.control import lock_home, socket_path
-from plexus.live.identity import (
+from plexus.live.identity.authority import Authority
+from plexus.live.identity.keys import (
     create_key,
     exposure,
     load_key,
@@ -27,12 +26,18 @@ from plexus.live.identity import (
     raw_public,
     short,
 )
-from plexus.live.meter import KEPT, Meter
-from plexus.live.progress import Progress
-from plexus.live.roster import LiveRoster
-from plexus.live.session import SESSION_FILE, found_session, read_session, session_digest
-from plexus.live.window import INITIAL_BYTES, MIN_BYTES, Window
-from plexus.live.words import describe
+from plexus.live.identity.session_file import (
+    SESSION_FILE,
+    found_session,
+    read_session,
+    session_digest,
+)
+from plexus.live.obsolete import Progress
+from plexus.live.operator.control import lock_home, socket_path
+from plexus.live.transport import addresses
+from plexus.live.transport.meter import KEPT, Meter
+from plexus.live.transport.roster import LiveRoster
+from plexus.live.transport.window import INITIAL_BYTES, MIN_BYTES, Window
 from plexus.protocol.messages import (
     NO_ADDRESS,
     Ack,

@@ -17,13 +17,13 @@ import msgspec
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.live.admission import CERTIFICATE_FILE, KEY_FILE, REVOKED_FILE
-from plexus.live.authority import Authority
-from plexus.live.control import ask
-from plexus.live.fleet import LOOPBACK, Fleet, Member
-from plexus.live.identity import create_key, raw_public
-from plexus.live.session import SESSION_FILE
-from plexus.spec import parse_spec
+from plexus.live.fleet.fleet import LOOPBACK, Fleet, Member
+from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, REVOKED_FILE
+from plexus.live.identity.authority import Authority
+from plexus.live.identity.keys import create_key, raw_public
+from plexus.live.identity.session_file import SESSION_FILE
+from plexus.live.operator.control import ask
+from plexus.spec.experiment import parse_spec
 from tests.live.homes import node_keys, session_digest
 from tests.live.party import lax_context
 

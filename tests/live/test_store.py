@@ -12,7 +12,7 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.live.models import LiveModel
 from plexus.live.seals import seal
-from plexus.live.store import STATE_FILE, Store, newest_model
+from plexus.live.state import STATE_FILE, Store, newest_model
 from tests.live.disks import damaged
 
 MODEL_FILE = "model-9.safetensors"

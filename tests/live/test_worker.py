@@ -17,8 +17,9 @@ from safetensors.torch import load
 from plexus.errors import MissingModuleError, PlexusError
 from plexus.learn.tasks import create_task
 from plexus.learn.trainer import Trainer
-from plexus.live import channel
-from plexus.live.channel import (
+from plexus.live.seals import fits
+from plexus.live.worker import channel
+from plexus.live.worker.channel import (
     Evaluated,
     EvaluateJob,
     Finished,
@@ -28,8 +29,7 @@ from plexus.live.channel import (
     Stopped,
     TrainJob,
 )
-from plexus.live.seals import fits
-from plexus.worker import with_data
+from plexus.live.worker.process import with_data
 
 SPEC = """
 name = "worker"
@@ -50,7 +50,7 @@ def worker(
     mine, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "plexus.worker", "--fd", str(theirs.fileno())],
+            [sys.executable, "-m", "plexus.live.worker.process", "--fd", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
         )
     try:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from plexus.metrics.result import Result
-from plexus.metrics.store import FIGURE, RESULT, SPEC, VERSIONS
-from plexus.metrics.tables import TABLES
+from plexus.runs.directory import FIGURE, RESULT, SPEC, VERSIONS
+from plexus.runs.result import Result
+from plexus.runs.tables import TABLES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "run-directory.md").read_text(encoding="utf-8")
 

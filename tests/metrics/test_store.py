@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from plexus import files
 from plexus.errors import PlexusError
-from plexus.metrics import files
-from plexus.metrics.result import Metric, Result, Traffic, Trainings
-from plexus.metrics.store import FIGURE, RunDirectory, claim, load_run
+from plexus.runs.directory import FIGURE, RunDirectory, claim, load_run
+from plexus.runs.result import Metric, Result, Traffic, Trainings
 
 SPEC = """\
 name = "small"
@@ -78,7 +78,7 @@ def test_an_interrupted_run_keeps_what_was_recorded(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_run_leaves_a_valid_directory(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from plexus.metrics.store import RunDirectory\n"
+        "import sys; from pathlib import Path; from plexus.runs.directory import RunDirectory\n"
         f"with RunDirectory(Path(sys.argv[1]), {SPEC!r}, 'abc') as run:\n"
         "    for i in range(10**9):\n"
         "        run.recorder.record('online', simulated_s=float(i), online=i)\n"

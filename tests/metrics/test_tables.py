@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plexus.errors import PlexusError
-from plexus.metrics.recorder import Recorder
-from plexus.metrics.tables import line, read
+from plexus.runs.recorder import Recorder
+from plexus.runs.tables import line, read
 
 
 def test_columns_come_back_with_their_types(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from plexus import cli
-from plexus.metrics.tensorboard import FILE, FOLDER, EventFile, crc32c, delete_events
+from plexus.runs.tensorboard import FILE, FOLDER, EventFile, crc32c, delete_events
 
 ROW = {"simulated_s": 7200.0, "round": 300, "accuracy": 0.5, "loss": 2.0}
 

@@ -7,28 +7,28 @@ import sys
 
 import pytest
 
-from plexus.metrics import words
+from plexus import quantities
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (words.metric("accuracy", 0.96449), "96.4 %"),
-        (words.metric("mse", 1.49376), "1.494"),
-        (words.metric("accuracy", None), "–"),
-        (words.metric("mse", float("nan")), "–"),
-        (words.size(0), "0 B"),
-        (words.size(999), "999 B"),
-        (words.size(1000), "1 kB"),
-        (words.size(346_200), "346 kB"),
-        (words.size(999_600), "1 MB"),
-        (words.size(12_345_678), "12.3 MB"),
-        (words.size(5e15), "5000 TB"),
-        (words.whole(1234567), "1,234,567"),
-        (words.clock(59.6), "1:00"),
-        (words.clock(3725), "1:02:05"),
-        (words.hours(45_000), "12.5"),
-        (words.hours(3600 * 12345.6), "12,346"),
+        (quantities.metric("accuracy", 0.96449), "96.4 %"),
+        (quantities.metric("mse", 1.49376), "1.494"),
+        (quantities.metric("accuracy", None), "–"),
+        (quantities.metric("mse", float("nan")), "–"),
+        (quantities.size(0), "0 B"),
+        (quantities.size(999), "999 B"),
+        (quantities.size(1000), "1 kB"),
+        (quantities.size(346_200), "346 kB"),
+        (quantities.size(999_600), "1 MB"),
+        (quantities.size(12_345_678), "12.3 MB"),
+        (quantities.size(5e15), "5000 TB"),
+        (quantities.whole(1234567), "1,234,567"),
+        (quantities.clock(59.6), "1:00"),
+        (quantities.clock(3725), "1:02:05"),
+        (quantities.hours(45_000), "12.5"),
+        (quantities.hours(3600 * 12345.6), "12,346"),
     ],
 )
 def test_quantity(text: str, expected: str) -> None:
@@ -38,7 +38,7 @@ def test_quantity(text: str, expected: str) -> None:
 @pytest.mark.slow
 def test_peak_memory_is_that_of_this_process_alone() -> None:
     """A child counts its own memory, not what its parent held when it was started."""
-    script = "from plexus.metrics.usage import peak_mb; {}; print(peak_mb())"
+    script = "from plexus.bench.usage import peak_mb; {}; print(peak_mb())"
     peaks = [
         float(subprocess.check_output([sys.executable, "-c", script.format(held)]))
         for held in ("pass", "b'x' * 200_000_000")

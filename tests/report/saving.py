@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from plexus import toml
-from plexus.metrics.result import Result
-from plexus.metrics.store import RunDirectory
+from plexus.runs.directory import RunDirectory
+from plexus.runs.result import Result
+from plexus.spec import toml
 from tests.report.runs import arm_run
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from plexus import cli
-from plexus.metrics.files import write_text
+from plexus.files import write_text
 from tests.report.runs import result
 from tests.report.saving import save
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from plexus import quantities
 from plexus.errors import PlexusError
-from plexus.metrics import words
 from plexus.report.arms import group
 from plexus.report.comparison import Cost, compare, summary_table
 from plexus.report.document import Quantity, Table, number, over_seeds, text_of
@@ -155,8 +155,8 @@ def test_numbers_have_three_digits_that_matter(value: float, text: str) -> None:
 
 def test_a_mean_and_its_spread_have_the_same_decimals() -> None:
     assert over_seeds([1.0, 3.0], number) == Quantity("2.00 ± 1.41", 2.0, 2**0.5)
-    assert over_seeds([900.0, 1100.0], words.size).text == "1 ± 0.1 kB"
-    assert over_seeds([1.15e6, 1.35e6], words.size).text == "1.25 ± 0.14 MB"
+    assert over_seeds([900.0, 1100.0], quantities.size).text == "1 ± 0.1 kB"
+    assert over_seeds([1.15e6, 1.35e6], quantities.size).text == "1.25 ± 0.14 MB"
     assert over_seeds([0.2556, 1.6084], number).text == "0.932 ± 0.957"
     assert over_seeds([0.0, 0.0], number).text == "0 ± 0"
     assert over_seeds([2.5], number) == Quantity("2.50", 2.5)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.metrics.result import Metric
-from plexus.report.figures import accuracy_over_time, learning_curve
+from plexus.report.learning_curve import accuracy_over_time, learning_curve
+from plexus.runs.result import Metric
 from tests.report.runs import ACCURACIES, result, run
 
 

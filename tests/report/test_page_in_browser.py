@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from plexus import cli
-from plexus.session import Machinery, simulate
-from plexus.spec import parse_spec
+from plexus.experiment.simulation import Machinery, simulate
+from plexus.spec.experiment import parse_spec
 from tests.browser import Browser
 
 SPEC = """\

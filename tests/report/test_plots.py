@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.metrics.result import Traffic
 from plexus.report import plots
 from plexus.report.arms import group
-from plexus.report.look import PALETTE, strokes
 from plexus.report.series import MOST_POINTS, average, curve
+from plexus.report.style import PALETTE, strokes
+from plexus.runs.result import Traffic
 from tests.report.runs import arm_run, result
 
 

@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from plexus.metrics.result import Metric, ProtocolBench, Result, Traffic
-from plexus.report.summary import print_bench, print_summary
+from plexus.cli.summary import print_bench, print_summary
+from plexus.runs.result import Metric, ProtocolBench, Result, Traffic
 from tests.report.runs import result
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from plexus.cli.terminal import print_table
 from plexus.report.arms import group
 from plexus.report.comparison import compare, table_of
 from plexus.report.document import Table, text_of
 from plexus.report.finding import load_runs
-from plexus.report.terminal import print_table
 from tests.report.runs import arm_run
 
 RESULTS = Path(__file__).parents[2] / "results"

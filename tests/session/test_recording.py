@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plexus import recording
-from plexus.critical_path import CriticalPaths
-from plexus.metrics.recorder import Recorder
-from plexus.metrics.store import Run, load_run
-from plexus.metrics.tables import read
-from plexus.progress import Progress
+from plexus.cli.progress import Progress
+from plexus.experiment import recording
+from plexus.experiment.critical_path import CriticalPaths
+from plexus.experiment.recording import Recording
+from plexus.experiment.simulation import simulate
 from plexus.protocol.facts import AggregationCompleted, AggregatorChosen
-from plexus.recording import Recording
-from plexus.session import simulate
+from plexus.runs.directory import Run, load_run
+from plexus.runs.recorder import Recorder
+from plexus.runs.tables import read
 from plexus.sim.runtime import Runtime
 from plexus.sim.sharing import Flow
-from plexus.spec import parse_spec
+from plexus.spec.experiment import parse_spec
 
 SPEC = """
 name = "watched"

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plexus.checkpoint import read_checkpoint
+from plexus.cli.progress import Progress, Tick
+from plexus.cli.run import stoppable
 from plexus.errors import PlexusError
-from plexus.metrics.result import Result
-from plexus.metrics.store import load_run
-from plexus.metrics.tables import TABLES
-from plexus.progress import Progress, Tick
-from plexus.session import Machinery, simulate
-from plexus.spec import parse_spec
-from plexus.stopping import stoppable
+from plexus.experiment.checkpoint import read_checkpoint
+from plexus.experiment.simulation import Machinery, simulate
+from plexus.runs.directory import load_run
+from plexus.runs.result import Result
+from plexus.runs.tables import TABLES
+from plexus.spec.experiment import parse_spec
 
 SPEC = """
 name = "resumed"
@@ -184,7 +184,7 @@ def tables(out: Path) -> dict[str, bytes]:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from plexus.session import simulate
+from plexus.experiment.simulation import simulate
 from tests.session.test_resume import INLINE, TINY, Progress
 
 def die():

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from plexus.cli.progress import Progress
 from plexus.errors import PlexusError
+from plexus.experiment.simulation import simulate
 from plexus.learn.tasks import build_task
-from plexus.metrics.store import Run, load_run
-from plexus.progress import Progress
-from plexus.session import simulate
-from plexus.spec import parse_spec
-from plexus.traces.world import build_world
+from plexus.runs.directory import Run, load_run
+from plexus.spec.experiment import parse_spec
+from plexus.traces.build import build_world
 
 SPEC = """
 name = "untrained"

@@ -10,9 +10,9 @@ import numpy as np
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.sim.registry import PROTOCOLS
 from plexus.sim.runtime import Runtime
-from plexus.sim.setting import Setting
+from plexus.sim.session import Setting
 from plexus.sim.setup import simulated_session
-from plexus.traces.api import Availability, Device, Latency, World, always_online
+from plexus.traces.world import Availability, Device, Latency, World, always_online
 
 TRAINING_S = 10.0
 LATENCY_S = 0.05

@@ -16,22 +16,22 @@ import numpy as np
 
 from plexus.protocol import wire
 from plexus.protocol.aggregation import AggregationTask
-from plexus.protocol.gossip import GossipNode
+from plexus.protocol.baselines.gossip import GossipNode
+from plexus.protocol.baselines.rounds import Rounds
 from plexus.protocol.membership import Membership
 from plexus.protocol.messages import Ack
 from plexus.protocol.plexus import PlexusNode
-from plexus.protocol.rounds import Rounds
 from plexus.protocol.sampling import Sampler
 from plexus.protocol.training import TrainingTask
 from plexus.protocol.view import Snapshot, View
 from plexus.protocol.watchdog import Watchdog
-from plexus.sim.faults.plan import draw
-from plexus.sim.faults.storm import Finding, run_storm
 from plexus.sim.network import Network
 from plexus.sim.runtime import Runtime
 from plexus.sim.sharing.fair import Fair
 from plexus.sim.sharing.fifo import Fifo
 from plexus.sim.sharing.shared import Shared
+from plexus.storm.plan import draw
+from plexus.storm.storm import Finding, run_storm
 
 PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
 BEGIN, END = "<!-- mutations: begin -->", "<!-- mutations: end -->"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from plexus import storm as command
+from plexus.cli import storm as command
 from plexus.errors import PlexusError
-from plexus.sim.faults.plan import draw
-from plexus.sim.faults.shrink import shrink
-from plexus.sim.faults.storm import run_storm
+from plexus.storm.plan import draw
+from plexus.storm.seeds import shrink
+from plexus.storm.storm import run_storm
 from tests.storm.mutations import MUTATIONS
 
 PLANTED = MUTATIONS[0]

@@ -16,19 +16,19 @@ from typing import Any
 
 import pytest
 
-from plexus.checkpoint import Checkpoints, read_checkpoint
 from plexus.errors import PlexusError
+from plexus.experiment.checkpoint import Checkpoints, read_checkpoint
+from plexus.files import write_text
 from plexus.learn.engines.choice import create_engine
 from plexus.learn.graph import Expression, LazyModels
 from plexus.learn.tasks import build_task
 from plexus.live.models import LiveModel
 from plexus.live.seals import seal
-from plexus.live.store import STATE_FILE, Store, newest_model
-from plexus.metrics.files import write_text
-from plexus.metrics.recorder import Recorder
-from plexus.metrics.store import RunDirectory, load_run
+from plexus.live.state import STATE_FILE, Store, newest_model
+from plexus.runs.directory import RunDirectory, load_run
+from plexus.runs.recorder import Recorder
 from plexus.sim.kernel import Kernel
-from plexus.spec import parse_spec
+from plexus.spec.experiment import parse_spec
 
 SPEC = 'name = "disk"\nnodes = 4\nhours = 1\n[task]\nname = "digits"\n'
 

@@ -12,10 +12,10 @@ from plexus.learn.graph import LazyModels
 from plexus.learn.tasks import build_task
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.parameters import PlexusParameters
-from plexus.sim.faults import kinds
-from plexus.sim.faults.plan import Plan
-from plexus.sim.faults.storm import Storm
-from plexus.spec import parse_spec
+from plexus.spec.experiment import parse_spec
+from plexus.storm import kinds
+from plexus.storm.plan import Plan
+from plexus.storm.storm import Storm
 
 NODES, STORM_S, ROUNDS = 20, 900.0, 80
 MARGIN = 0.03

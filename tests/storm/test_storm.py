@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from plexus.protocol.messages import Ping
 from plexus.protocol.roster import Roster
 from plexus.rng import stream
-from plexus.sim.faults import kinds
-from plexus.sim.faults.codec import Codec
-from plexus.sim.faults.plan import Plan, draw
-from plexus.sim.faults.storm import Storm, run_storm
-from plexus.sim.faults.weather import Weather
+from plexus.storm import kinds
+from plexus.storm.codec import Codec
+from plexus.storm.plan import Plan, draw
+from plexus.storm.storm import Storm, run_storm
+from plexus.storm.weather import Weather
 
 ALWAYS = {"until_s": 1e9}
 
@@ -28,7 +28,7 @@ def test_looking_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """With or without checkers the same things happen at the same moments."""
     watched = Storm(draw(5), None)
     watched.play()
-    monkeypatch.setattr("plexus.sim.faults.storm.SAFETY", ())
+    monkeypatch.setattr("plexus.storm.storm.SAFETY", ())
     unwatched = Storm(draw(5), 0)
     unwatched.play()
     assert unwatched.runtime.kernel.digest() == watched.runtime.kernel.digest()

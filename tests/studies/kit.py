@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from plexus import toml
+from plexus.spec import toml
 from plexus.studies.study import STUDIES
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

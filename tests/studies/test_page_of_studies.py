@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plexus.studies.reproducing import load_studies, reproduce
+from plexus.studies.reproduce import load_studies, reproduce
 from tests.studies.kit import EXPERIMENTS, cut_down
 
 TABLES = ("summary", "totals", "overhead", "view-table")

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from plexus.cli.progress import Tick
 from plexus.errors import PlexusError
-from plexus.learning import Machinery
-from plexus.metrics.store import load_run
-from plexus.progress import Tick
-from plexus.session import simulate
+from plexus.experiment.learning import Machinery
+from plexus.experiment.simulation import simulate
+from plexus.runs.directory import load_run
 from plexus.studies.plan import Planned, make_plan
-from plexus.studies.reproducing import reproduce
+from plexus.studies.reproduce import reproduce
 from plexus.studies.study import load_study
 from tests.studies.kit import BASE, STUDY, folder_with
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from plexus.cli.reproduce import reproduce
 from plexus.errors import PlexusError
-from plexus.spec import load_spec
-from plexus.studies.commands import reproduce
+from plexus.spec.experiment import load_spec
 from plexus.studies.plan import make_plan
-from plexus.studies.reproducing import load_studies
+from plexus.studies.reproduce import load_studies
 from plexus.studies.study import SIZES, STUDIES, load_study, parse_study
 from tests.studies.kit import BASE, EXPERIMENTS, STUDY, folder_with
 

@@ -15,18 +15,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plexus.traces.plain_pickle import loads_plain
+from plexus.traces.readers.plain_pickle import loads_plain
 
 READ = """
 import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (2 * 2**30, 2 * 2**30))
 from plexus.errors import PlexusError
-from plexus.learn.formats.idx import read_idx
-from plexus.learn.formats.writers import read_written_digits
-from plexus.traces.availability import read_availability
-from plexus.traces.devices import read_devices
-from plexus.traces.latency import read_latency
+from plexus.learn.tasks.idx import read_idx
+from plexus.learn.tasks.writers_file import read_written_digits
+from plexus.traces.readers.availability import read_availability
+from plexus.traces.readers.devices import read_devices
+from plexus.traces.readers.latency import read_latency
 reader, path = globals()[sys.argv[1]], Path(sys.argv[2])
 try:
     reader(path)

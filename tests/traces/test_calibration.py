@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plexus.traces.availability import read_availability
 from plexus.traces.calibrations import FEDSCALE, STRICT
 from plexus.traces.cities import world_cities
-from plexus.traces.devices import read_devices
-from plexus.traces.facts import (
+from plexus.traces.describe.facts import (
     availability_facts,
     device_shares,
     latency_facts,
@@ -20,7 +18,9 @@ from plexus.traces.facts import (
     online_by_hour,
 )
 from plexus.traces.fitting import fit_start_rates
-from plexus.traces.latency import read_latency
+from plexus.traces.readers.availability import read_availability
+from plexus.traces.readers.devices import read_devices
+from plexus.traces.readers.latency import read_latency
 from plexus.traces.synthetic import generate_availability, generate_devices, generate_latency
 
 NODES = 20_000

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from plexus.cli.traces import traces
 from plexus.errors import PlexusError
-from plexus.traces.commands import traces
-from plexus.traces.describe import kind_of
-from plexus.traces.files import load
+from plexus.traces.describe.text import kind_of
+from plexus.traces.readers.files import load
 
 SPEC = 'name = "small"\nnodes = 50\nhours = 1\n[task]\nname = "digits"\n'
 

@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plexus.traces.api import Availability, always_online
-from plexus.traces.describe import seconds
-from plexus.traces.facts import (
+from plexus.traces.describe.facts import (
     availability_facts,
     device_facts,
     latency_facts,
@@ -15,6 +13,8 @@ from plexus.traces.facts import (
     online_by_hour,
     online_over_time,
 )
+from plexus.traces.describe.text import seconds
+from plexus.traces.world import Availability, always_online
 from tests.traces.test_sessions import PERIOD, fleets, joined
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.traces.api import Device
-from plexus.traces.availability import read_availability
-from plexus.traces.devices import choose_devices, read_devices
-from plexus.traces.latency import read_latency, read_places
+from plexus.traces.readers.availability import read_availability
+from plexus.traces.readers.devices import choose_devices, read_devices
+from plexus.traces.readers.latency import read_latency, read_places
+from plexus.traces.world import Device
 
 DAY = 86400.0
 

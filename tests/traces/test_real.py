@@ -95,8 +95,8 @@ def test_nodes_join_the_nearest_of_the_real_cities(real, tmp_path):
         'latency = "data:latency/wondernetwork-227.csv"\nplaces = "places.csv"\n'
         'cities = "data:latency/wondernetwork-227-city-guess.csv"\n'
     )
-    from plexus.spec import load_spec
-    from plexus.traces.world import build_world
+    from plexus.spec.experiment import load_spec
+    from plexus.traces.build import build_world
 
     world = build_world(load_spec(spec).traces, 4, 1, tmp_path)
     assert world.latency.city_of[0] == world.latency.city_of[2] == 0

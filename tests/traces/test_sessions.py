@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plexus.traces.api import Availability, always_online
 from plexus.traces.sessions import Sessions, choose, drop_before, join, pack, shift
+from plexus.traces.world import Availability, always_online
 
 PERIOD = 20
 

@@ -7,8 +7,8 @@ from plexus.errors import PlexusError
 from plexus.rng import array_stream
 from plexus.traces import synthetic
 from plexus.traces.calibrations import CALIBRATIONS, FEDSCALE, STRICT
-from plexus.traces.facts import online_over_time
-from plexus.traces.recorded import fit_period
+from plexus.traces.describe.facts import online_over_time
+from plexus.traces.readers.recorded import fit_period
 from plexus.traces.synthetic import PERIOD_S, generate_availability
 
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.traces.api import Device
+from plexus.traces.build import TracesSpec, build_world
 from plexus.traces.cities import world_cities
-from plexus.traces.world import TracesSpec, build_world
+from plexus.traces.world import Device
 
 
 def test_same_spec_and_seed_give_the_same_world():

@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from plexus.dashboard.differences import differences
 from plexus.dashboard.guard import Guard
 from plexus.dashboard.library import Library
 from plexus.dashboard.source import Json, Source
 from plexus.errors import PlexusError
+from plexus.report.differences import differences
 
 TYPES = {
     ".html": "text/html; charset=utf-8",

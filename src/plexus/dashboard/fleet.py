@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from plexus.dashboard.history import History, LogTail
 from plexus.dashboard.members import Member, Picture, ask_all
-from plexus.dashboard.moments import window
+from plexus.dashboard.slices import window
 from plexus.dashboard.source import Json
 from plexus.dashboard.thinning import binned, peaks, plain, rows, take
 from plexus.errors import PlexusError
-from plexus.metrics.files import named
-from plexus.metrics.tables import Columns
+from plexus.files import named
+from plexus.live.fleet.history import History, LogTail
+from plexus.runs.tables import Columns
 
 PARTS = ("sampling_s", "transfer_s", "training_s", "aggregation_s")
 FRESH_S = 0.8

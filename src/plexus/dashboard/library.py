@@ -8,10 +8,10 @@ from pathlib import Path
 
 from plexus.dashboard.fleet import LiveFleet
 from plexus.dashboard.members import AddressMember, Member, members_of
-from plexus.dashboard.simulated import SimulatedRun
+from plexus.dashboard.run import SimulatedRun
 from plexus.dashboard.source import Source
 from plexus.errors import PlexusError
-from plexus.metrics.store import VERSIONS
+from plexus.runs.directory import VERSIONS
 
 DEPTH = 3
 """Runs are looked for in folders of folders, but no deeper."""

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import msgspec
 
 from plexus.errors import PlexusError
-from plexus.live import control
-from plexus.live.addresses import parse
+from plexus.live.operator import control
+from plexus.live.transport.addresses import parse
 
 TIMEOUT_S = 3.0
 MAX_ANSWER_BYTES = 1_000_000
@@ -41,7 +41,7 @@ class Member(Protocol):
     log: Path | None
 
     def ask(self) -> Picture | None:
-        """Its status (see `plexus.live.status`), or None if it does not answer."""
+        """Its status (see `plexus.live.operator.status`), or None if it does not answer."""
 
 
 class HomeMember:

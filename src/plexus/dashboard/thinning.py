@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plexus.metrics.tables import Columns
+from plexus.runs.tables import Columns
 
 MOST_POINTS = 900
 

@@ -16,8 +16,8 @@ from plexus.data.store import (
     verify,
     writing_to,
 )
-from plexus.datadir import data_directory
 from plexus.errors import PlexusError
+from plexus.traces.readers.datadir import data_directory
 
 
 def fetch(

@@ -9,8 +9,8 @@ from plexus.data.archives import extract, is_archive
 from plexus.data.registry import Dataset, File
 from plexus.data.store import all_or_nothing, copy_into, path_of, room_for, verify
 from plexus.errors import PlexusError
-from plexus.traces.describe import facts_of, lines, open_file
-from plexus.traces.latency import LatencyKind, read_places
+from plexus.traces.describe.text import facts_of, lines, open_file
+from plexus.traces.readers.latency import LatencyKind, read_places
 
 
 def import_dataset(dataset: Dataset, source: Path, *, unchecked: bool = False) -> None:

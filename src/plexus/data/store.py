@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Literal
 
 from plexus.data.registry import File
-from plexus.datadir import data_directory
 from plexus.errors import PlexusError
+from plexus.traces.readers.datadir import data_directory
 
 State = Literal["here", "missing", "other"]
 CHUNK = 1 << 20

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from plexus.learn.store import Kept
+from plexus.learn.spill import Kept
 from plexus.learn.task import Metrics
 
 

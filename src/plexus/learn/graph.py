@@ -27,7 +27,7 @@ from plexus.errors import PlexusError
 from plexus.learn import aggregation, models
 from plexus.learn.engines.api import Engine, Job
 from plexus.learn.expressions import Expression, Initial, Mean, Trained, Wave, waves
-from plexus.learn.store import DEFAULT_BUDGET_BYTES, Store
+from plexus.learn.spill import DEFAULT_BUDGET_BYTES, Store
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import one_thread
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from plexus.live import addresses
-from plexus.live.addresses import Address
-from plexus.live.hub import Hub
-from plexus.live.log import Log
+from plexus.live.operator.log import Log
 from plexus.live.runtime import Runtime
+from plexus.live.transport import addresses
+from plexus.live.transport.addresses import Address
+from plexus.live.transport.hub import Hub
 from plexus.protocol import wire
 from plexus.protocol.messages import ViewRequest
 from plexus.protocol.view import Snapshot, View

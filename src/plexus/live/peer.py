@@ -13,28 +13,30 @@ from typing import Any
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.live import addresses, joining, notify
-from plexus.live.addresses import Address
-from plexus.live.admission import CERTIFICATE_FILE, Admission
-from plexus.live.buffers import Buffers
-from plexus.live.channel import SetUp
-from plexus.live.control import lock_home, serve_control, serve_metrics, socket_path
-from plexus.live.frames import Hello
-from plexus.live.hub import Hub
-from plexus.live.identity import exposure
+from plexus.live import joining
+from plexus.live.identity.admission import CERTIFICATE_FILE, Admission
+from plexus.live.identity.keys import exposure
+from plexus.live.identity.revocations import Revocations
+from plexus.live.identity.session_file import Session
 from plexus.live.joining import Joining
-from plexus.live.limits import Limits
-from plexus.live.log import Log
 from plexus.live.loop import unless
 from plexus.live.models import LiveModel, ModelLayout
-from plexus.live.revocations import Revocations
-from plexus.live.roster import LiveRoster
+from plexus.live.operator import notify
+from plexus.live.operator.control import lock_home, serve_control, serve_metrics, socket_path
+from plexus.live.operator.log import Log
+from plexus.live.operator.status import Observer, Status, starting
 from plexus.live.runtime import Runtime
 from plexus.live.seals import seal
-from plexus.live.session import Session
-from plexus.live.status import Observer, Status, starting
-from plexus.live.store import REMEDY, STATE_FILE, Store
-from plexus.live.trainer import Trainer
+from plexus.live.state import REMEDY, STATE_FILE, Store
+from plexus.live.transport import addresses
+from plexus.live.transport.addresses import Address
+from plexus.live.transport.buffers import Buffers
+from plexus.live.transport.frames import Hello
+from plexus.live.transport.hub import Hub
+from plexus.live.transport.limits import Limits
+from plexus.live.transport.roster import LiveRoster
+from plexus.live.worker.channel import SetUp
+from plexus.live.worker.client import Trainer
 from plexus.protocol import wire
 from plexus.protocol.api import BandwidthMeasured, Durable, Expelled, WentOnline
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingStarted

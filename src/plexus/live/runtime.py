@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
-from plexus.live.aggregating import Aggregator, Contribution
-from plexus.live.buffers import Buffers, Ticket
-from plexus.live.hub import Hub
-from plexus.live.identity import short
-from plexus.live.log import Log
-from plexus.live.meter import Meter
+from plexus.live.aggregation import Aggregator, Contribution
+from plexus.live.identity.keys import short
 from plexus.live.models import LiveModel, ModelLayout
-from plexus.live.progress import Progress
-from plexus.live.roster import LiveRoster
-from plexus.live.store import Store
-from plexus.live.trainer import Trainer
+from plexus.live.obsolete import Progress
+from plexus.live.operator.log import Log
+from plexus.live.state import Store
+from plexus.live.transport.buffers import Buffers, Ticket
+from plexus.live.transport.hub import Hub
+from plexus.live.transport.meter import Meter
+from plexus.live.transport.roster import LiveRoster
+from plexus.live.worker.client import Trainer
 from plexus.protocol import wire
 from plexus.protocol.api import (
     Aggregate,

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plexus import quantities
 from plexus.errors import PlexusError
-from plexus.metrics import words
-from plexus.metrics.store import Run
 from plexus.report import naming
+from plexus.runs.directory import Run
 
 NOT_THE_SETTING = ("seed", "name")
 """Runs whose specs differ in these alone belong together."""
@@ -94,7 +94,7 @@ def metric_of(run: Run) -> tuple[str, bool]:
         return run.result.metric.name, run.result.metric.higher_is_better
     others = ("simulated_s", "round", "loss", "sent_bytes", "training_s")
     names = [name for name in run.tables["evaluations"] if name not in others]
-    return (names[0], words.is_percentage(names[0])) if names else ("loss", False)
+    return (names[0], quantities.is_percentage(names[0])) if names else ("loss", False)
 
 
 def common_metric(arms: Sequence[Arm]) -> tuple[str, bool]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from plexus import quantities
 from plexus.errors import PlexusError
-from plexus.metrics import words
 from plexus.report.arms import Arm
-from plexus.report.look import ON_COLOUR, SOFT, legend, message_colours, panel, styled
+from plexus.report.style import ON_COLOUR, SOFT, legend, message_colours, panel, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +35,7 @@ def bars_of_messages(arms: Sequence[Arm], of: Literal["bytes", "count"] = "bytes
                 if share > 7:
                     _write_inside(axes, left + share / 2, row, f"{share:.3g} %")
                 left += share
-            text = words.size(total) if of == "bytes" else words.whole(round(total))
+            text = quantities.size(total) if of == "bytes" else quantities.whole(round(total))
             above = {"textcoords": "offset points", "va": "bottom", "fontsize": 9}
             axes.annotate(label, (0, row - 0.23), (0, 2), **above)
             axes.annotate(text, (100, row - 0.23), (0, 2), ha="right", color=SOFT, **above)

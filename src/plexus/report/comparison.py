@@ -13,11 +13,11 @@ from typing import Literal
 
 import numpy as np
 
+from plexus import quantities
 from plexus.errors import PlexusError
-from plexus.metrics import words
-from plexus.metrics.store import Run
 from plexus.report.arms import Arm, common_metric
 from plexus.report.document import Cell, Quantity, Table, number, over_seeds
+from plexus.runs.directory import Run
 
 Judge = Literal["mean", "best"]
 """Where every node has a model of its own: what counts is their mean, or the best of them (the paper's
@@ -137,7 +137,7 @@ def summary_table(
 
 def table_of(comparison: Comparison, id: str = "summary", title: str = "Summary") -> Table:
     """A comparison as a table."""
-    name = words.metric_name(comparison.metric)
+    name = quantities.metric_name(comparison.metric)
     columns = ["Method", f"Best {name}", "TTA [h]", "CTA [GB]", "RTA [h]"]
     saves = any(outcome.savings for outcome in comparison.arms)
     if saves:
@@ -152,7 +152,7 @@ def _row(outcome: Outcome, comparison: Comparison, saves: bool) -> tuple[Cell, .
         method += " (best baseline)"
     row: list[Cell] = [
         method,
-        over_seeds(outcome.best, lambda value: words.metric(comparison.metric, value)),
+        over_seeds(outcome.best, lambda value: quantities.metric(comparison.metric, value)),
         *_cost_cells(outcome),
     ]
     if saves:
@@ -173,8 +173,8 @@ def _cost_cells(outcome: Outcome) -> list[Cell]:
 
 
 def _note(comparison: Comparison) -> str:
-    name = words.metric_name(comparison.metric)
-    goal = words.metric(comparison.metric, comparison.target)
+    name = quantities.metric_name(comparison.metric)
+    goal = quantities.metric(comparison.metric, comparison.target)
     parts = [f"Target: {name} {goal} ({comparison.target_is})."]
     parts.append(
         "TTA, CTA, RTA: simulated hours, bytes sent by all nodes (GB, 10⁹) and device hours of training"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from plexus.errors import PlexusError
-from plexus.metrics.store import VERSIONS, Run, load_run, spec_digest_of
 from plexus.report.arms import metric_of
+from plexus.runs.directory import VERSIONS, Run, load_run, spec_digest_of
 
 _EARLIER = re.compile(r"(.+)\.[1-9][0-9]*")
 """What `plexus run` calls a run that it made room for: see `metrics.store.claim`."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from plexus.metrics import words
+from plexus import quantities
 
 Setting = Mapping[str, Any]
 
@@ -154,5 +154,5 @@ def value_words(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int):
-        return words.whole(value)
+        return quantities.whole(value)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -13,12 +13,12 @@ from importlib import resources
 from pathlib import Path
 
 from plexus.errors import PlexusError
-from plexus.metrics.files import named, write_text
-from plexus.metrics.store import Run
+from plexus.files import named, write_text
 from plexus.report import provenance, svg
 from plexus.report.arms import Arm, group
 from plexus.report.document import Cell, Picture, Section, Table, heading, text_of
-from plexus.report.files import is_numeric, write_picture, write_table
+from plexus.report.export import is_numeric, write_picture, write_table
+from plexus.runs.directory import Run
 
 _ID = re.compile(r"[a-z][a-z0-9-]*")
 

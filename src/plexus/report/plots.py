@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from plexus import quantities
 from plexus.errors import PlexusError
-from plexus.metrics import words
-from plexus.metrics.tables import Columns
 from plexus.report.arms import Arm, common_metric
 from plexus.report.bars import bars_of_messages
 from plexus.report.comparison import Judge
-from plexus.report.look import (
+from plexus.report.series import Axis, curve
+from plexus.report.style import (
     CARD,
     SOFT,
     legend,
@@ -22,7 +22,7 @@ from plexus.report.look import (
     strokes,
     styled,
 )
-from plexus.report.series import Axis, curve
+from plexus.runs.tables import Columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -183,13 +183,13 @@ def _draw_views(axes: Any, views: Columns, colour: str, label: str) -> None:
 
 def _dress_curves(axes: Any, x: Axis, metric: str, log: bool) -> None:
     axes.set_xlabel(X_LABELS[x])
-    axes.set_ylabel(f"test {words.metric_name(metric)}")
+    axes.set_ylabel(f"test {quantities.metric_name(metric)}")
     if log:
         axes.set_xscale("log")
         _plain_log(axes.xaxis)
     else:
         axes.set_xlim(left=0)
-    if words.is_percentage(metric):
+    if quantities.is_percentage(metric):
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
 
 

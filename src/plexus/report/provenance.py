@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from plexus import toml
-from plexus.metrics import words
-from plexus.metrics.files import named, write_text
-from plexus.metrics.store import Run
+from plexus import quantities
+from plexus.files import named, write_text
 from plexus.report import naming
 from plexus.report.arms import Arm, is_complete, reached_h
 from plexus.report.document import Cell, Section, Table
+from plexus.runs.directory import Run
+from plexus.spec import toml
 
 LONGEST_TABLE = 12
 """Rows; a longer list of runs is shown on demand."""
@@ -31,7 +31,7 @@ def subtitle(runs: Sequence[Run]) -> str:
     facts = [
         ", ".join(map(naming.protocol, names)),
         ", ".join(tasks),
-        f"{' to '.join(map(words.whole, dict.fromkeys((nodes[0], nodes[-1]))))} nodes",
+        f"{' to '.join(map(quantities.whole, dict.fromkeys((nodes[0], nodes[-1]))))} nodes",
         f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}",
         f"{len(runs)} runs" if len(runs) > 1 else "1 run",
     ]

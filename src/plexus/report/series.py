@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from plexus.metrics.store import Run
 from plexus.report.arms import Arm
 from plexus.report.comparison import Judge, values_of
+from plexus.runs.directory import Run
 
 Axis = Literal["simulated_h", "sent_gb", "training_h"]
 Values = NDArray[np.float64]

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from plexus.metrics import words
-from plexus.metrics.store import Run
+from plexus import quantities
 from plexus.report import naming, plots
 from plexus.report.arms import Arm, group
 from plexus.report.comparison import Comparison, compare, table_of
 from plexus.report.document import Picture, Section, number
+from plexus.runs.directory import Run
 
 _OF_TRAINING = frozenset({"learning_rate", "momentum", "weight_decay", "local_steps", "batch"})
 _MESSAGES: tuple[tuple[Literal["bytes", "count"], str], ...] = (
@@ -65,7 +65,7 @@ def _short_title(arm: Arm) -> str:
     spec = arm.spec
     churn = naming.availability(spec.get("traces", {}).get("availability", "fedscale"))
     task = naming.task(spec["task"]["name"])
-    return f"{task[0].upper()}{task[1:]}, {words.whole(spec['nodes'])} nodes, {churn}"
+    return f"{task[0].upper()}{task[1:]}, {quantities.whole(spec['nodes'])} nodes, {churn}"
 
 
 def _circumstances(arm: Arm) -> dict[str, Any]:
@@ -96,8 +96,8 @@ def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str)
 
 def _findings(comparison: Comparison) -> str:
     """The answer in a sentence or two."""
-    name = words.metric_name(comparison.metric)
-    goal = words.metric(comparison.metric, comparison.target)
+    name = quantities.metric_name(comparison.metric)
+    goal = quantities.metric(comparison.metric, comparison.target)
     found = []
     for outcome in comparison.arms:
         if outcome.savings and comparison.best_baseline:
@@ -127,7 +127,7 @@ def _curves(arms: Sequence[Arm], comparison: Comparison, suffix: str) -> list[Pi
     evaluated = [arm for arm in arms if any(run.tables["evaluations"] for run in arm.runs)]
     if not evaluated:
         return []
-    name = words.metric_name(comparison.metric)
+    name = quantities.metric_name(comparison.metric)
     several = f" {_BAND}" if any(len(arm.runs) > 1 for arm in arms) else ""
     own = (
         " Where every node has its own model, the mean over nodes." if _has_own_models(arms) else ""
@@ -141,7 +141,7 @@ def _curves(arms: Sequence[Arm], comparison: Comparison, suffix: str) -> list[Pi
         ),
         "training_h": ("resources", "Test {} over training time, on a log scale.", True),
     }
-    goal = words.metric(comparison.metric, comparison.target)
+    goal = quantities.metric(comparison.metric, comparison.target)
     reference = None if comparison.target is None else (comparison.target, f"target {goal}")
     return [
         Picture(

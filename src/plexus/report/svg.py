@@ -6,7 +6,7 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from plexus.report.look import COLOUR_VARIABLES, styled
+from plexus.report.style import COLOUR_VARIABLES, styled
 
 if TYPE_CHECKING:
     from plexus.report.document import Picture

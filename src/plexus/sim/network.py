@@ -13,7 +13,7 @@ from plexus.sim.kernel import Kernel
 from plexus.sim.sharing import Flow, Sharing
 from plexus.sim.transfers import Transfers
 from plexus.sim.watch import Watch
-from plexus.traces.api import Latency
+from plexus.traces.world import Latency
 
 INTERNAL = -1
 """The kernel target of the simulator's own events, which are callables."""

@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from plexus import lazy
+from plexus import loading
 from plexus.errors import PlexusError
 from plexus.protocol.api import Node
 from plexus.protocol.messages import Model, NodeId
 from plexus.protocol.view import View
 from plexus.rng import stream
-from plexus.sim.builders import advertised_bandwidth, initial_view
+from plexus.sim.protocols import advertised_bandwidth, initial_view
 from plexus.sim.registry import PROTOCOLS, Entry, JudgedBy
-from plexus.sim.setting import Cast, Setting
+from plexus.sim.session import Cast, Setting
 
 
 class OwnProtocolSpec(Struct, frozen=True):
@@ -95,7 +95,7 @@ def find(name: str, parameters: Any, base_dir: Path) -> tuple[Entry, Any]:
     """The protocol called `name`, and its parameters, checked; modules are searched in `base_dir`."""
     if not isinstance(parameters, OwnProtocolSpec):
         return PROTOCOLS[name], parameters
-    found = lazy.load_own(name, base_dir, "protocol.name")
+    found = loading.load_own(name, base_dir, "protocol.name")
     if not isinstance(found, Entry):
         module, _, attribute = name.partition(":")
         is_what = "has no" if found is None else f"has a {type(found).__name__}, not a protocol,"

@@ -7,13 +7,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from plexus.protocol.dpsgd import DpsgdParameters
-from plexus.protocol.epidemic import EpidemicParameters
-from plexus.protocol.fedavg import FedavgParameters
-from plexus.protocol.gossip import GossipParameters
+from plexus.protocol.baselines.dpsgd import DpsgdParameters
+from plexus.protocol.baselines.epidemic import EpidemicParameters
+from plexus.protocol.baselines.fedavg import FedavgParameters
+from plexus.protocol.baselines.gossip import GossipParameters
 from plexus.protocol.parameters import PlexusParameters
-from plexus.sim import builders, server
-from plexus.sim.setting import Cast, Setting
+from plexus.sim import protocols, server
+from plexus.sim.session import Cast, Setting
 
 JudgedBy: TypeAlias = Literal["global model", "models of nodes"]
 
@@ -29,9 +29,9 @@ class Entry(NamedTuple):
 
 
 PROTOCOLS: dict[str, Entry] = {
-    "plexus": Entry(PlexusParameters, builders.plexus, "global model"),
-    "gossip": Entry(GossipParameters, builders.gossip, "models of nodes"),
-    "dpsgd": Entry(DpsgdParameters, builders.dpsgd, "models of nodes"),
-    "epidemic": Entry(EpidemicParameters, builders.epidemic, "models of nodes"),
+    "plexus": Entry(PlexusParameters, protocols.plexus, "global model"),
+    "gossip": Entry(GossipParameters, protocols.gossip, "models of nodes"),
+    "dpsgd": Entry(DpsgdParameters, protocols.dpsgd, "models of nodes"),
+    "epidemic": Entry(EpidemicParameters, protocols.epidemic, "models of nodes"),
     "fedavg": Entry(FedavgParameters, server.fedavg, "global model"),
 }

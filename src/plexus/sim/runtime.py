@@ -33,7 +33,7 @@ from plexus.sim.kernel import Kernel, Token
 from plexus.sim.network import INTERNAL, Network
 from plexus.sim.sharing import Sharing
 from plexus.sim.watch import Watch
-from plexus.traces.api import World
+from plexus.traces.world import World
 
 
 class Models(Protocol):

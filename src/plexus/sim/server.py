@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from plexus.protocol.fedavg import FedavgClient, FedavgParameters, FedavgServer
+from plexus.protocol.baselines.fedavg import FedavgClient, FedavgParameters, FedavgServer
 from plexus.protocol.view import View
 from plexus.rng import stream
-from plexus.sim.builders import advertised_bandwidth, initial_view
-from plexus.sim.setting import Cast, Setting
-from plexus.traces.api import Availability, Device, Latency, World
+from plexus.sim.protocols import advertised_bandwidth, initial_view
+from plexus.sim.session import Cast, Setting
+from plexus.traces.world import Availability, Device, Latency, World
 
 BYTES_PER_S_PER_MBPS = 1e6 / 8
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from plexus.sim.registry import PROTOCOLS, Entry
 from plexus.sim.runtime import Observer, Runtime
-from plexus.sim.setting import Cast, Setting, assemble
+from plexus.sim.session import Cast, Setting, assemble
 from plexus.sim.watch import Watch
 
 

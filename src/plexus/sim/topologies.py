@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from plexus.errors import PlexusError
-from plexus.protocol.dpsgd import DpsgdParameters
-from plexus.protocol.edges import parse_graph
-from plexus.protocol.topology import (
+from plexus.protocol.baselines.dpsgd import DpsgdParameters
+from plexus.protocol.baselines.topology import (
     FullyConnected,
     Graph,
     OnePeerExponential,
@@ -14,7 +13,8 @@ from plexus.protocol.topology import (
     ring,
 )
 from plexus.rng import stream
-from plexus.sim.setting import Setting
+from plexus.sim.edges import parse_graph
+from plexus.sim.session import Setting
 
 
 def build_topology(parameters: DpsgdParameters, setting: Setting) -> Topology:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from plexus.errors import PlexusError
-from plexus.metrics.result import RoundTuning
 from plexus.protocol.api import Effect, Event, Node, Received
-from plexus.sim.setting import Cast, Setting, assemble
+from plexus.runs.result import RoundTuning
+from plexus.sim.session import Cast, Setting, assemble
 from plexus.sim.symbolic import SymbolicModels
-from plexus.traces.api import World, always_online
+from plexus.traces.world import World, always_online
 
 LONG_ROUND_S = 86_400.0
 """Nobody would wait longer for a round."""

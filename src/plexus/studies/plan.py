@@ -9,11 +9,18 @@ from typing import Any
 
 import msgspec
 
+from plexus.checked import Source
 from plexus.errors import MissingDataError, PlexusError
-from plexus.metrics.store import CHECKPOINT, RESULT, VERSIONS, result_of, spec_digest_of
+from plexus.runs.directory import CHECKPOINT, RESULT, VERSIONS, result_of, spec_digest_of
 from plexus.sim.registry import PROTOCOLS
-from plexus.spec import FULL_SIZE, ExperimentSpec, read_text, read_toml, sized, typed_spec
-from plexus.spec_check import Source
+from plexus.spec.experiment import (
+    FULL_SIZE,
+    ExperimentSpec,
+    read_text,
+    read_toml,
+    sized,
+    typed_spec,
+)
 from plexus.studies.study import Sized
 
 ONLINE_WITH_CHURN = 0.2

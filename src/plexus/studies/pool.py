@@ -12,7 +12,7 @@ from multiprocessing import connection, get_context
 from multiprocessing.context import SpawnProcess
 from typing import Protocol
 
-from plexus.metrics.store import claim
+from plexus.runs.directory import claim
 from plexus.studies import worker
 from plexus.studies.plan import Planned
 from plexus.studies.worker import Job, Word

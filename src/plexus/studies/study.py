@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from plexus.checked import Source, convert, suggest
 from plexus.errors import PlexusError
-from plexus.spec import FULL_SIZE, overlay, read_text, read_toml
-from plexus.spec_check import Source, convert, suggest
+from plexus.spec.experiment import FULL_SIZE, overlay, read_text, read_toml
 
 STUDIES = ("fig1", "fig3", "table2", "overhead", "sample-size", "success-fraction", "views")
 """The paper's, in the order in which it shows them."""

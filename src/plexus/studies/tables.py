@@ -7,14 +7,14 @@ from statistics import fmean
 
 import numpy as np
 
-from plexus.metrics import words
-from plexus.metrics.result import Result, Traffic
-from plexus.metrics.store import Run
+from plexus import quantities
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import view_bytes
 from plexus.report.arms import Arm, common_metric
 from plexus.report.document import Cell, Quantity, Table, over_seeds
 from plexus.report.plots import durations_s
+from plexus.runs.directory import Run
+from plexus.runs.result import Result, Traffic
 from plexus.studies.study import PaperTable
 
 NOTHING = Traffic(0, 0)
@@ -25,7 +25,7 @@ def totals(arms: Sequence[Arm], id: str, title: str, note: str) -> Table:
     metric, _ = common_metric(arms)
     columns = (
         "Setting",
-        f"Best {words.metric_name(metric)}",
+        f"Best {quantities.metric_name(metric)}",
         "Rounds",
         "Mean round [s]",
         "Timed out",
@@ -45,7 +45,7 @@ def _totals_of(arm: Arm, metric: str) -> tuple[Cell, ...]:
     late = [100 * fmean(each["timed_out"]) for each in rounds if each]
     return (
         arm.label,
-        over_seeds(best, lambda value: words.metric(metric, value)),
+        over_seeds(best, lambda value: quantities.metric(metric, value)),
         over_seeds([float(result.rounds) for result in results], lambda value: f"{value:,.0f}"),
         over_seeds(mean_round_s, lambda value: f"{value:.1f}"),
         over_seeds(late, lambda value: f"{value:.1f} %"),
@@ -85,8 +85,8 @@ def _overhead_of(arm: Arm) -> tuple[Cell, ...]:
         share("model", "bytes"),
         share("view", "bytes"),
         share("membership", "count"),
-        over_seeds(mean_view, words.size),
-        Quantity(words.size(whole), float(whole)),
+        over_seeds(mean_view, quantities.size),
+        Quantity(quantities.size(whole), float(whole)),
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from plexus.cli.progress import Tick
 from plexus.errors import PlexusError
-from plexus.progress import Tick
 
 
 class Job(Struct, frozen=True):
@@ -63,9 +63,9 @@ def main(parent: Connection) -> None:
 
 
 def _carry_out(job: Job, parent: Connection) -> Word:
-    from plexus.session import Machinery, simulate
-    from plexus.spec import parse_spec
-    from plexus.stopping import stoppable
+    from plexus.cli.run import stoppable
+    from plexus.experiment.simulation import Machinery, simulate
+    from plexus.spec.experiment import parse_spec
 
     options: dict[str, Any] = {"workers": 1, "device": job.device}
     try:

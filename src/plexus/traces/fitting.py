@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from plexus.traces.calibrations import Calibration
-from plexus.traces.facts import online_by_hour
+from plexus.traces.describe.facts import online_by_hour
 from plexus.traces.synthetic import generate_availability
 
 

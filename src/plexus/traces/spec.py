@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from plexus.errors import PlexusError
 from plexus.traces.calibrations import CALIBRATIONS
-from plexus.traces.latency import LatencyKind
+from plexus.traces.readers.latency import LatencyKind
 
 Positive = Annotated[float, Meta(gt=0, le=1e12)]
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from plexus.rng import array_stream
 from plexus.traces import calibrations as fitted
-from plexus.traces.api import Availability, Device
 from plexus.traces.calibrations import Calibration, Quantiles
 from plexus.traces.cities import City, great_circle_km
-from plexus.traces.devices import KBPS_TO_BYTES_PER_S
 from plexus.traces.durations import DurationTable
+from plexus.traces.readers.devices import KBPS_TO_BYTES_PER_S
 from plexus.traces.sessions import Sessions, bounds_of, concatenate
+from plexus.traces.world import Availability, Device
 
 HOUR_S = 3600.0
 DAY_S = 86400.0

@@ -1,119 +1,117 @@
-"""From the `[traces]` table of a spec to the world of a run."""
+"""What the rest of Plexus sees of a trace, whatever file or generator it came from."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from plexus.errors import PlexusError
-from plexus.rng import array_stream
-from plexus.traces.api import Availability, Device, Latency, World, always_online
-from plexus.traces.availability import read_availability
-from plexus.traces.calibrations import CALIBRATIONS
-from plexus.traces.cities import City, world_cities
-from plexus.traces.devices import KBPS_TO_BYTES_PER_S, choose_devices, read_devices
-from plexus.traces.latency import nearest_cities, read_latency, read_places
-from plexus.traces.paths import resolve
-from plexus.traces.recorded import DAY_S
-from plexus.traces.sessions import Sessions, choose, drop_before, shift
-from plexus.traces.spec import TracesSpec
-from plexus.traces.synthetic import (
-    deal_cities,
-    generate_availability,
-    generate_devices,
-    generate_latency,
-)
-
-__all__ = ["TracesSpec", "build_world"]
+from plexus.traces.cities import City
+from plexus.traces.sessions import Sessions, pack
 
 
-def build_world(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> World:
-    """The devices of a run of `nodes` nodes. Same spec, nodes and seed, same world."""
-    return World(
-        _devices(spec, nodes, seed, base_dir),
-        _availability(spec, nodes, seed, base_dir),
-        _latency(spec, nodes, seed, base_dir),
-    )
+class Device(Struct, frozen=True):
+    """One device's hardware: compute and bandwidth always come from the same device."""
+
+    compute_ms_per_sample: float
+    up_bytes_per_s: float
+    down_bytes_per_s: float
 
 
-def _devices(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> list[Device]:
-    if spec.devices == "generated":
-        devices = generate_devices(nodes, seed)
-    else:
-        trace = read_devices(resolve("traces.devices", spec.devices, base_dir))
-        devices = trace.choose(choose_devices(len(trace), nodes, seed, "devices"))
-    uniform = (spec.uniform_compute_ms_per_sample, spec.uniform_up_kbps, spec.uniform_down_kbps)
-    if uniform == (None, None, None):
-        return devices
-    compute_ms, up, down = uniform
-    return [
-        Device(
-            device.compute_ms_per_sample if compute_ms is None else compute_ms,
-            device.up_bytes_per_s if up is None else up * KBPS_TO_BYTES_PER_S,
-            device.down_bytes_per_s if down is None else down * KBPS_TO_BYTES_PER_S,
-        )
-        for device in devices
-    ]
+@dataclass(frozen=True)
+class Availability:
+    """When each device is online."""
+
+    sessions: Sequence[NDArray[np.float64]]
+    """Per device, rows [start_s, end_s): sorted, disjoint, not touching, within [0, period_s]."""
+    period_s: float | NDArray[np.float64]
+    """The trace repeats after this; infinite where it does not. One for all, or one per device.
+    A session that ends at the period and one that starts at 0 are one session across the wrap."""
+
+    @cached_property
+    def periods_s(self) -> NDArray[np.float64]:
+        """The period of each device."""
+        return np.broadcast_to(np.asarray(self.period_s, np.float64), (len(self.sessions),))
+
+    @cached_property
+    def packed(self) -> Sessions:
+        """All sessions in one array."""
+        return pack(self.sessions)
+
+    @cached_property
+    def has_churn(self) -> bool:
+        """Whether any device is ever offline."""
+        if (np.diff(self.packed.bounds) != 1).any():
+            return True
+        rows = self.packed.rows
+        return bool((rows[:, 0] > 0).any() or (rows[:, 1] < self.periods_s).any())
+
+    def toggles(self, device: int) -> Iterator[tuple[float, bool]]:
+        """The changes of one device from time 0 on, in order: (time_s, online). Offline before."""
+        sessions, period_s = self.sessions[device].tolist(), float(self.periods_s[device])
+        if sessions == [
+            [0.0, period_s]
+        ]:  # never offline: the loop below would find nothing to yield
+            yield 0.0, True
+            return
+        offset_s, online_until_s = 0.0, -1.0
+        while sessions:
+            for start_s, end_s in sessions:
+                if offset_s + start_s != online_until_s:
+                    if online_until_s >= 0:
+                        yield online_until_s, False
+                    yield offset_s + start_s, True
+                online_until_s = offset_s + end_s
+            offset_s += period_s
+            if math.isinf(offset_s):
+                break
+        if 0 <= online_until_s < math.inf:
+            yield online_until_s, False
+
+    def online_at(self, time_s: float) -> NDArray[np.bool_]:
+        """Which devices are online at `time_s`."""
+        with np.errstate(invalid="ignore"):  # time % inf is time, whatever numpy warns of
+            within_s = np.where(np.isinf(self.periods_s), time_s, np.mod(time_s, self.periods_s))
+        bounds = self.packed.bounds
+        at_s = np.repeat(within_s, np.diff(bounds))
+        open_now = (self.packed.rows[:, 0] <= at_s) & (at_s < self.packed.rows[:, 1])
+        counts = np.concatenate(([0], np.cumsum(open_now)))
+        return np.asarray(counts[bounds[1:]] > counts[bounds[:-1]], np.bool_)
 
 
-def _availability(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Availability:
-    if spec.availability == "none":
-        return always_online(nodes)
-    if spec.availability in CALIBRATIONS:
-        calibration = CALIBRATIONS[spec.availability]
-        if spec.peak_online is not None:
-            calibration = calibration.with_peak(spec.peak_online)
-        generated = generate_availability(nodes, calibration, seed)
-        sessions, periods_s = generated.packed, generated.periods_s
-    else:
-        path = resolve("traces.availability", spec.availability, base_dir)
-        trace = read_availability(path, spec.period_s)
-        chosen = choose_devices(len(trace), nodes, seed, "availability")
-        kept = drop_before(trace.sessions, spec.drop_before_s)
-        sessions, periods_s = choose(kept, chosen), trace.periods_s[chosen]
-    return Availability(_offset(spec, sessions, periods_s, seed), periods_s)
+@dataclass(frozen=True)
+class Latency:
+    """One-way delays between cities, and the city of each node."""
+
+    matrix_s: NDArray[np.float64]
+    city_of: NDArray[np.intp]
+    cities: Sequence[City] = ()
+    """What and where each row of the matrix is, as far as that is known; none where nothing is."""
 
 
-def _offset(
-    spec: TracesSpec, sessions: Sessions, periods_s: NDArray[np.float64], seed: int
-) -> Sessions:
-    """Begin where the spec says, each device elsewhere if it says so."""
-    by_s = np.full(len(sessions), spec.start_s)
-    if spec.offsets != "none":
-        drawn = array_stream(seed, "traces", "offsets").random(len(sessions)) * periods_s
-        by_s += np.floor(drawn / DAY_S) * DAY_S if spec.offsets == "days" else drawn
-    return shift(sessions, by_s, periods_s) if by_s.any() else sessions
+@dataclass(frozen=True)
+class World:
+    """Who takes part: node i is device i, online by trace i, in city `latency.city_of[i]`."""
+
+    devices: Sequence[Device]
+    availability: Availability
+    latency: Latency
+
+    def __len__(self) -> int:
+        return len(self.devices)
 
 
-def _latency(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Latency:
-    cities: list[City] | None = None
-    if spec.latency == "generated":
-        cities = world_cities()
-        matrix_s = generate_latency(cities, seed)
-        named = cities
-    else:
-        path = resolve("traces.latency", spec.latency, base_dir)
-        trace = read_latency(path, spec.latency_kind)
-        matrix_s = trace.matrix_s
-        named = [City(name, "", math.nan, math.nan) for name in trace.cities]
-        if spec.cities is not None:
-            cities = _cities_of(resolve("traces.cities", spec.cities, base_dir), trace.cities)
-    if spec.places is None:
-        return Latency(matrix_s, deal_cities(nodes, len(matrix_s), seed), cities or named)
-    if cities is None:
-        raise PlexusError("traces.cities: needed beside traces.places, to say where cities are")
-    places = [place for _, place in read_places(resolve("traces.places", spec.places, base_dir))]
-    return Latency(matrix_s, nearest_cities(places, cities, nodes), cities)
+def training_time_s(device: Device, steps: int, batch: int, factor: float = 3.0) -> float:
+    """FedScale's formula: a training step costs `factor` times the inference of its batch."""
+    return factor * steps * batch * device.compute_ms_per_sample / 1000
 
 
-def _cities_of(path: Path, ids: tuple[str, ...]) -> list[City]:
-    """The coordinates of the matrix's rows; a row without any is nowhere near anything."""
-    known = dict(read_places(path))
-    missing = [name for name in ids if name not in known]
-    if len(missing) == len(ids):
-        raise PlexusError(f"{path}: knows none of the cities of traces.latency, e.g. {ids[0]}")
-    nowhere = City("", "", math.nan, math.nan)
-    return [known.get(name, nowhere) for name in ids]
+def always_online(nodes: int) -> Availability:
+    """Nobody ever leaves: the paper's setting without churn."""
+    rows = np.broadcast_to(np.array([0.0, np.inf]), (nodes, 2))
+    return Availability(Sessions(rows, np.arange(nodes + 1)), math.inf)

@@ -105,7 +105,7 @@ def _check_device(chosen: Chosen) -> None:
 
 def _check_stackable(task: Task) -> None:
     from plexus.learn.engines.stacked import cannot_stack
-    from plexus.learn.stacking import CannotStackError
+    from plexus.learn.engines.stacking import CannotStackError
 
     unfit = cannot_stack(task)
     if unfit is not None:

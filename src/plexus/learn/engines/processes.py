@@ -22,8 +22,8 @@ from torch import Tensor
 
 from plexus.errors import PlexusError, TaskError
 from plexus.learn.engines.api import Job
+from plexus.learn.engines.shipping import pack
 from plexus.learn.engines.worker import work
-from plexus.learn.shipping import pack
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, evaluation_batches, metrics_of
 

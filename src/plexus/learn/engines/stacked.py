@@ -17,8 +17,8 @@ from torch import Tensor
 from plexus.errors import PlexusError, blaming
 from plexus.learn.engines.api import Job
 from plexus.learn.engines.inline import InlineEngine
+from plexus.learn.engines.stacking import CannotStackError, RecordedStack, Stack, stackable
 from plexus.learn.layout import Entry
-from plexus.learn.stacking import CannotStackError, RecordedStack, Stack, stackable
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, one_thread
 

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from plexus.bench.usage import cpu_s
 from plexus.errors import PlexusError, described
-from plexus.learn.shipping import unpack
+from plexus.learn.engines.shipping import unpack
 from plexus.learn.trainer import Trainer
-from plexus.metrics.usage import cpu_s
 
 
 def work(connection: Connection, folder: str) -> None:

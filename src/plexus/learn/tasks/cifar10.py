@@ -6,12 +6,12 @@ Plain sampled averaging of 10 of 1000 nodes, measured: 67 % after 1000 rounds, 7
 from __future__ import annotations
 
 from plexus.learn import partition
-from plexus.learn.formats.cifar import read_cifar10
-from plexus.learn.formats.folder import data_folder
+from plexus.learn.image_tasks import classification
 from plexus.learn.images import CropFlipCutout, Normalised
 from plexus.learn.networks import gn_lenet
 from plexus.learn.task import Task
-from plexus.learn.tasks.images import classification
+from plexus.learn.tasks.cifar import read_cifar10
+from plexus.learn.tasks.folder import data_folder
 from plexus.learn.tasks.specs import Cifar10Spec
 
 NORMALISED = Normalised(mean=(0.4914, 0.4822, 0.4465), deviation=(0.2470, 0.2435, 0.2616))

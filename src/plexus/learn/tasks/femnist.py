@@ -8,12 +8,12 @@ import numpy as np
 
 from plexus.errors import PlexusError
 from plexus.learn import partition
-from plexus.learn.formats.folder import data_folder
-from plexus.learn.formats.leaf import LeafExamples, femnist_images, read_leaf
+from plexus.learn.image_tasks import classification
 from plexus.learn.images import scaled
 from plexus.learn.networks import femnist_cnn
 from plexus.learn.task import Task
-from plexus.learn.tasks.images import classification
+from plexus.learn.tasks.folder import data_folder
+from plexus.learn.tasks.leaf_file import LeafExamples, femnist_images, read_leaf
 from plexus.learn.tasks.specs import FemnistSpec
 from plexus.rng import array_stream
 

@@ -14,11 +14,11 @@ import torch
 from torch.nn import functional
 
 from plexus.learn import partition
-from plexus.learn.formats.folder import data_folder
-from plexus.learn.formats.movielens import Ratings, read_ratings
 from plexus.learn.measures import MSE
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation
 from plexus.learn.task import Examples, Sgd, Task
+from plexus.learn.tasks.folder import data_folder
+from plexus.learn.tasks.movielens_file import Ratings, read_ratings
 from plexus.learn.tasks.specs import BiasedMovielensSpec, MovielensSpec
 from plexus.rng import array_stream
 

@@ -22,7 +22,7 @@ TASKS: dict[str, tuple[type[TaskSpec], str]] = {
     "digits": (specs.DigitsSpec, "plexus.learn.tasks.digits"),
     "digits-by-writer": (specs.WritersSpec, "plexus.learn.tasks.writers"),
     "cifar10": (specs.Cifar10Spec, "plexus.learn.tasks.cifar10"),
-    "celeba": (specs.CelebaSpec, "plexus.learn.tasks.celeba"),
+    "celeba": (specs.CelebaSpec, "plexus.learn.tasks.leaf"),
     "femnist": (specs.FemnistSpec, "plexus.learn.tasks.femnist"),
     "movielens": (specs.MovielensSpec, "plexus.learn.tasks.movielens"),
     "movielens-biased": (specs.BiasedMovielensSpec, "plexus.learn.tasks.movielens"),
@@ -74,7 +74,7 @@ def build_task(
     if isinstance(spec, UntrainedSpec):
         raise PlexusError("task.name: untrained has nothing to learn; only `plexus run` can use it")
     if isinstance(spec, OwnTaskSpec):
-        from plexus.learn.own import build_own
+        from plexus.learn.tasks.own import build_own
 
         return build_own(spec, nodes, seed, base_dir or Path())
     data = getattr(spec, "data", None)

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 from plexus.learn import partition
-from plexus.learn.formats.folder import data_folder
-from plexus.learn.formats.writers import read_written_digits
+from plexus.learn.image_tasks import classification
 from plexus.learn.images import scaled
 from plexus.learn.networks import femnist_cnn
 from plexus.learn.task import Task
-from plexus.learn.tasks.images import classification
+from plexus.learn.tasks.folder import data_folder
 from plexus.learn.tasks.specs import WritersSpec
+from plexus.learn.tasks.writers_file import read_written_digits
 from plexus.rng import array_stream
 
 

@@ -1,0 +1,137 @@
+"""`plexus bench protocol`: what the protocol and the simulator cost, without any learning."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from plexus.bench.usage import peak_mb
+from plexus.checked import Source, convert, suggest
+from plexus.errors import PlexusError
+from plexus.protocol.facts import AggregationCompleted, ModelUpdated
+from plexus.rng import array_stream
+from plexus.runs.result import ProtocolBench, Traffic
+from plexus.sim.registry import PROTOCOLS
+from plexus.sim.session import Setting
+from plexus.sim.setup import simulated_session
+from plexus.sim.symbolic import SymbolicModels
+from plexus.spec import toml
+from plexus.traces.build import TracesSpec, build_world
+from plexus.traces.world import Availability, World, always_online, training_time_s
+
+MODEL_BYTES = 346_000
+LOCAL_STEPS, BATCH = 5, 20
+SESSION_MEAN_S, ONLINE_SHARE = 1600.0, 0.08
+
+
+def bench_protocol(
+    nodes: int,
+    hours: float,
+    churn: bool,
+    seed: int = 1,
+    protocol: str = "plexus",
+    overrides: Sequence[str] = (),
+) -> ProtocolBench:
+    """Simulate `hours` of a protocol on generated devices and measure the CPU time after set-up.
+
+    `overrides` are `key=value` of the protocol's parameters.
+    """
+    began_s = time.process_time()
+    generated = build_world(TracesSpec(availability="none"), nodes, seed, Path())
+    availability = exponential_churn(nodes, seed) if churn else always_online(nodes)
+    world = World(generated.devices, availability, generated.latency)
+    durations = [training_time_s(device, LOCAL_STEPS, BATCH) for device in world.devices]
+    rounds = 0
+
+    def observe(_now: float, _node: int, fact: Any) -> None:
+        nonlocal rounds
+        if type(fact) in (AggregationCompleted, ModelUpdated):
+            rounds = max(rounds, fact.round)
+
+    models = SymbolicModels(MODEL_BYTES)
+    setting = Setting(world, models, None, durations.__getitem__, seed)
+    runtime, cast = simulated_session(protocol, _parameters(protocol, overrides), setting, observe)
+    runtime.run(0.0)
+    setup_cpu_s = time.process_time() - began_s
+    began_s = time.process_time()
+    runtime.run(3600 * hours)
+    cpu_s = time.process_time() - began_s
+    table = runtime.accounts.table()
+    toggles, mean_online = _churn_facts(availability, 3600 * hours)
+    return ProtocolBench(
+        protocol=protocol,
+        nodes=nodes,
+        hours=hours,
+        churn=churn,
+        cpu_s_per_simulated_hour=cpu_s / hours,
+        messages_per_s=sum(entry["count"] for entry in table.values()) / cpu_s,
+        peak_mb=peak_mb(),
+        setup_cpu_s=setup_cpu_s,
+        rounds=rounds,
+        digest=runtime.kernel.digest(),
+        events=runtime.kernel.delivered,
+        messages={name: Traffic(**entry) for name, entry in table.items()},
+        joins_and_leaves_per_hour=toggles / hours,
+        mean_online=mean_online,
+        tuning=cast.tuning,
+    )
+
+
+def _parameters(protocol: str, overrides: Sequence[str]) -> Struct:
+    values: dict[str, Any] = {}
+    options: dict[tuple[str | int, ...], str] = {}
+    for override in overrides:
+        path, value = toml.parse_assignment(override)
+        values[".".join(path)] = value
+        options[("protocol", *path)] = f"--set {override}"
+    if protocol not in PROTOCOLS:
+        known = ", ".join(PROTOCOLS)
+        raise PlexusError(
+            f"--protocol {protocol}: not one of {known}{suggest(protocol, PROTOCOLS)}"
+        )
+    return convert(
+        values, PROTOCOLS[protocol].parameters, ("protocol",), Source("--protocol", options)
+    )
+
+
+def exponential_churn(nodes: int, seed: int) -> Availability:
+    """Memoryless sessions and gaps over two days: the plainest churn of a given intensity."""
+    period_s = 48 * 3600.0
+    rng = array_stream(seed, "bench", "churn")
+    gap_mean_s = SESSION_MEAN_S * (1 - ONLINE_SHARE) / ONLINE_SHARE
+    sessions = []
+    for _ in range(nodes):
+        count = int(3 * period_s / (SESSION_MEAN_S + gap_mean_s)) + 8
+        online_s = rng.exponential(SESSION_MEAN_S, count)
+        gap_s = rng.exponential(gap_mean_s, count)
+        if rng.random() < ONLINE_SHARE:
+            gap_s[0] = 0.0
+        starts = np.cumsum(gap_s) + np.concatenate([[0.0], np.cumsum(online_s)[:-1]])
+        rows = np.stack([starts, starts + online_s], axis=1)
+        rows = rows[rows[:, 0] < period_s - 1]
+        rows[:, 1] = np.minimum(rows[:, 1], period_s - 1)
+        sessions.append(rows)
+    return Availability(sessions, period_s)
+
+
+def _churn_facts(availability: Availability, until_s: float) -> tuple[int, float]:
+    toggles, online_s = 0, 0.0
+    for device in range(len(availability.sessions)):
+        since_s = None
+        for time_s, online in availability.toggles(device):
+            if time_s > until_s:
+                break
+            toggles += time_s > 0
+            if online:
+                since_s = time_s
+            elif since_s is not None:
+                online_s += time_s - since_s
+                since_s = None
+        if since_s is not None:
+            online_s += until_s - since_s
+    return toggles, online_s / until_s

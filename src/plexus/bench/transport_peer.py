@@ -1,0 +1,187 @@
+"""The far side of `plexus bench transport`: a process that receives, answers and aggregates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from plexus.live.identity.admission import Admission
+from plexus.live.identity.session_file import Session
+from plexus.live.models import LiveModel, ModelLayout
+from plexus.live.operator.log import Log
+from plexus.live.runtime import Runtime
+from plexus.live.seals import fits, seal
+from plexus.live.state import Store
+from plexus.live.transport.addresses import Address
+from plexus.live.transport.buffers import Buffers, Ticket
+from plexus.live.transport.connection import RECEIVE_BYTES
+from plexus.live.transport.frames import Hello
+from plexus.live.transport.hub import Hub
+from plexus.live.transport.limits import Limits
+from plexus.live.transport.roster import LiveRoster
+from plexus.protocol.facts import AggregationCompleted
+from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.view import View
+from plexus.rng import array_stream
+
+LOOPBACK = "127.0.0.1"
+STREAM_LIMIT = 2**20
+
+
+class Echo:
+    """Answers every message with itself, and checks the seals of models but nothing else."""
+
+    def __init__(self, model_bytes: int) -> None:
+        self.buffers = Buffers(model_bytes, Limits().memory_bytes)
+        self.hub: Hub | None = None
+        # One thread, as the aggregator of a peer has.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="seals")
+
+    def message(self, src: bytes, payload: bytes) -> None:
+        assert self.hub is not None
+        self.hub.send(src, len(payload).to_bytes(4, "big") + payload)
+
+    def wants(self, src: bytes, payload: bytes) -> bool:
+        return True
+
+    def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
+        def checked(job: asyncio.Future[bool]) -> None:
+            assert job.result(), "a model does not fit its seal"
+            self.buffers.give_back(ticket)
+
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(self._thread, fits, model.seal, model.data).add_done_callback(checked)
+
+    def sent(self, dst: bytes, tag: Any) -> None: ...
+    def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
+    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
+    def bandwidth(self, src: bytes) -> int:
+        return 0
+
+    def revocations(self, src: bytes, list_der: bytes) -> None: ...
+    def failed(self, where: str) -> None:
+        raise AssertionError(where)
+
+    def address_of(self, key: bytes) -> Address | None:
+        return None
+
+    def is_at(self, origin: bytes) -> bool:
+        return False
+
+    def link_up(self, key: bytes, hello: Hello) -> None: ...
+    def link_down(self, key: bytes, reason: str) -> None: ...
+
+
+def made_up_model(size_bytes: int) -> LiveModel:
+    """A safetensors file of one tensor of random numbers, of about this size."""
+    count = size_bytes // 4
+    entry = {"dtype": "F32", "shape": [count], "data_offsets": [0, 4 * count]}
+    text = json.dumps({"weights": entry}).encode()
+    text += b" " * (-len(text) % 8)
+    data = np.empty(8 + len(text) + 4 * count, np.uint8)
+    head = len(text).to_bytes(8, "little") + text
+    data[: len(head)] = np.frombuffer(head, np.uint8)
+    # The same numbers over and over: what they are does not matter, drawing them takes time.
+    some = array_stream(1, "bench", "transport").standard_normal(2**16).astype(np.float32)
+    data[len(head) :].view(np.float32)[:] = np.resize(some, count)
+    return LiveModel(data.data, seal(data.data))
+
+
+async def plain(size: int) -> None:
+    """Receives `size` bytes over asyncio's plain TCP streams, into one buffer, and says so."""
+
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        space, filled = np.empty(size, np.uint8).data, 0
+        while filled < size:
+            piece = await reader.read(RECEIVE_BYTES)
+            space[filled : filled + len(piece)] = piece
+            filled += len(piece)
+        writer.write(b"done")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(receive, LOOPBACK, 0, limit=STREAM_LIMIT)
+    _say(server.sockets[0].getsockname()[1])
+    await asyncio.Event().wait()
+
+
+async def echo(home: Path, session: Session, size: int) -> None:
+    side = Echo(size)
+    side.hub = Hub(Admission(home, session), Limits(), side, side, Log(level="warning"))
+    _say((await side.hub.listen((LOOPBACK, 0)))[1])
+    await asyncio.Event().wait()
+
+
+async def aggregate(home: Path, session: Session, size: int, models: int) -> None:
+    """A real node that aggregates `models` models; says its peak memory in megabytes."""
+    admission = Admission(home, session)
+    initial = made_up_model(size)
+    layout = ModelLayout(initial.data)
+    roster = LiveRoster(session.digest, admission.key, 100)
+    done = asyncio.Event()
+
+    def observe(fact: object) -> None:
+        if isinstance(fact, AggregationCompleted):
+            assert fact.models == models
+            done.set()
+
+    runtime = Runtime(
+        roster,
+        layout,
+        Buffers(layout.size_bytes, Limits().memory_bytes),
+        Store(home, session.digest, on_error=lambda _: None),
+        Log(level="warning"),
+        observe,
+        "mean",
+    )
+    side = Echo(size)
+    runtime.hub = Hub(admission, Limits(), runtime, side, Log(level="warning"))
+    runtime.node = PlexusNode(
+        me=0,
+        parameters=PlexusParameters(success_fraction=1.0),
+        roster=roster,
+        view=View.of(1),
+        bandwidth_bytes_per_s=1,
+        initial_model=initial,
+        rng=Random(1),
+    )
+    _say((await runtime.hub.listen((LOOPBACK, 0)))[1])
+    await done.wait()
+    _say(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    await asyncio.Event().wait()
+
+
+def _say(value: object) -> None:
+    print(json.dumps(value), flush=True)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+def main(kind: str, home: str, authority: str, digest: str, size: str, models: str) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    session = Session("bench", 20, bytes.fromhex(authority), bytes.fromhex(digest))
+    match kind:
+        case "plain":
+            asyncio.run(plain(int(size)))
+        case "echo":
+            asyncio.run(echo(Path(home), session, int(size)))
+        case "aggregate":
+            asyncio.run(aggregate(Path(home), session, int(size), int(models)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

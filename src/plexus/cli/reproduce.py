@@ -1,0 +1,92 @@
+"""`plexus reproduce`."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import click
+
+from plexus.errors import Interrupted
+from plexus.studies.study import SIZES
+
+
+@click.command()
+@click.argument("studies", metavar="STUDY...", nargs=-1, required=True)
+@click.option(
+    "--size",
+    type=click.Choice(SIZES),
+    default="small",
+    show_default=True,
+    help="tiny: minutes; small: under an hour on two cores; paper: a GPU is of use.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where runs and page go.  [default: runs/reproduce-SIZE]",
+)
+@click.option(
+    "--task",
+    "tasks",
+    metavar="NAME",
+    multiple=True,
+    help="Only this task, e.g. digits. May be given several times.",
+)
+@click.option("--device", metavar="NAME", help="Where models are trained: cpu, cuda or cuda:N.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many runs at a time.  [default: one for each core]",
+)
+@click.option("--plan", "only_plan", is_flag=True, help="List the runs, and do nothing.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+def reproduce(
+    studies: tuple[str, ...],
+    size: str,
+    out: Path | None,
+    tasks: tuple[str, ...],
+    device: str | None,
+    jobs: int | None,
+    only_plan: bool,
+    quiet: bool,
+) -> None:
+    """Make figures and tables of the paper, on one page.
+
+    STUDY is fig1, fig3, table2, overhead, sample-size, success-fraction, views or all, or the path of a
+    study of your own. Runs that are there already are not done again; Ctrl-C stops, and the same command
+    goes on.
+    """
+    from plexus.studies import reproduce
+
+    if only_plan:
+        _list(reproduce.load_studies(studies, size), out or reproduce.default_out(size), tasks)
+        return
+    for each in (signal.SIGINT, signal.SIGTERM):  # a polite `kill` stops like Ctrl-C
+        signal.signal(each, signal.default_int_handler)
+    try:
+        page = reproduce.reproduce(
+            *studies, size=size, out=out, tasks=tasks, device=device, jobs=jobs, quiet=quiet
+        )
+    except KeyboardInterrupt as stop:
+        raise Interrupted(str(stop) or "interrupted") from None
+    if not quiet:
+        click.echo(f"{page}: figures and tables are in {page.stem}-files, runs in runs")
+
+
+def _list(studies: list, out: Path, tasks: tuple[str, ...]) -> None:  # type: ignore[type-arg]
+    from plexus.cli.display import name_of
+    from plexus.studies.plan import make_plan
+
+    plan = make_plan(studies, out, tasks)
+    for (study, _, arm), runs in plan.runs.items():
+        for run in runs:
+            state = "done" if run.is_done else "begun" if run.can_resume else "to do"
+            click.echo(f"{state:<5}  {study} {arm}: {name_of(run)}  {run.out.name}")
+    for task, why in plan.skipped.items():
+        click.echo(f"skipped: {task}: {why}")
+    asked = sum(map(len, plan.runs.values()))
+    shared = len(studies) > 1 and asked > len(plan.all_runs)
+    more = ", some in more than one study" if shared else ""
+    click.echo(f"{len(plan.all_runs)} runs in {out / 'runs'}{more}")

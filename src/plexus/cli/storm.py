@@ -1,0 +1,212 @@
+"""`plexus storm`: seeded storms over the real nodes, on all cores; exit 1 if an invariant does not hold."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+
+import click
+import msgspec
+from msgspec import Struct
+
+from plexus.errors import PlexusError
+from plexus.storm.plan import Plan, draw
+from plexus.storm.seeds import shrink
+from plexus.storm.storm import Finding, Storm, run_storm
+
+CHUNK = 5
+"""Seeds that a process is given at a time."""
+MOST_SHOWN = 3
+"""So many findings are shrunk and shown with their trace; of more, only the seeds are."""
+FRESH_SEEDS_FROM = 1_000_000
+
+
+class Found(Struct, frozen=True):
+    """A storm in which an invariant did not hold."""
+
+    seed: int
+    finding: Finding
+
+
+class Report(Struct):
+    """What `--json` prints."""
+
+    first: int
+    last: int
+    """The greatest seed that was run; all from `first` on were."""
+    seeds: int = 0
+    violations: int = 0
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    found: list[Found] = []
+
+
+@click.command()
+@click.option("--seeds", metavar="A..B", help="The storms to run.  [default: 1..200]")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="One storm.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="M",
+    help="Fresh seeds for so long, or those of --seeds as far as they get.",
+)
+@click.option("--trace", is_flag=True, help="Print the storm of --seed as a conversation.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON object.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: all cores]"
+)
+def storm(
+    seeds: str | None,
+    seed: int | None,
+    minutes: float | None,
+    trace: bool,
+    as_json: bool,
+    workers: int | None,
+) -> int:
+    """Find ways in which a session fails: networks under faults, watched by checkers.
+
+    A seed draws the size of a network, a protocol, its parameters and its faults. When the faults stop,
+    rounds must go on and views must agree. A storm that breaks a rule is printed with its seed, the rule and
+    the last things said, and the exit status is 1. docs/guarantees.md says what is checked.
+    """
+    if seed is not None and seeds is not None:
+        raise click.UsageError("give --seed or --seeds, not both")
+    if trace:
+        if seed is None:
+            raise click.UsageError("--trace needs --seed N")
+        return _tell(seed)
+    first, last = _range(seeds, seed, minutes)
+    report = run_seeds(first, last, minutes, workers or _cores())
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        _print(report)
+    return 1 if report.violations else 0
+
+
+def run_seeds(first: int, last: int | None, minutes: float | None, workers: int) -> Report:
+    """Run the storms from `first` to `last` (None: without end) on `workers` processes."""
+    began_s = time.monotonic()
+    until_s = began_s + 60 * minutes if minutes is not None else None
+    report = Report(first, first - 1, found=[])
+    chunks = _chunks(first, last)
+    # Not fork: threads of numeric libraries do not survive it.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        running: set[Future[tuple[int, int, float, list[Found]]]] = set()
+        while True:
+            while len(running) < 2 * workers and (until_s is None or time.monotonic() < until_s):
+                chunk = next(chunks, None)
+                if chunk is None:
+                    break
+                running.add(pool.submit(run_chunk, *chunk))
+            if not running:
+                break
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                _add(report, *future.result())
+    report.found.sort(key=lambda found: found.seed)
+    report.wall_s = time.monotonic() - began_s
+    return report
+
+
+def run_chunk(first: int, last: int) -> tuple[int, int, float, list[Found]]:
+    """In a worker: what the storms from `first` to `last` found, and the CPU time they took."""
+    began_s = time.process_time()
+    found = []
+    for seed in range(first, last + 1):
+        finding = run_storm(draw(seed)).finding
+        if finding is not None:
+            found.append(Found(seed, finding))
+    return first, last, time.process_time() - began_s, found
+
+
+def _add(report: Report, first: int, last: int, cpu_s: float, found: list[Found]) -> None:
+    report.seeds += last - first + 1
+    report.last = max(report.last, last)
+    report.cpu_s += cpu_s
+    report.violations += len(found)
+    report.found += found
+
+
+def _chunks(first: int, last: int | None) -> Iterator[tuple[int, int]]:
+    while last is None or first <= last:
+        end = first + CHUNK - 1 if last is None else min(first + CHUNK - 1, last)
+        yield first, end
+        first = end + 1
+
+
+def _range(seeds: str | None, seed: int | None, minutes: float | None) -> tuple[int, int | None]:
+    if seed is not None:
+        return seed, seed
+    if seeds is None:
+        if minutes is None:
+            return 1, 200
+        return FRESH_SEEDS_FROM + int.from_bytes(os.urandom(4), "big"), None
+    a, dots, b = seeds.partition("..")
+    if not (dots and a.isdecimal() and b.isdecimal() and int(a) <= int(b)):
+        raise PlexusError(f"--seeds {seeds}: give two numbers like 1..200, the lesser one first")
+    return int(a), int(b)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _print(report: Report) -> None:
+    for found in report.found[:MOST_SHOWN]:
+        _show(found)
+    for found in report.found[MOST_SHOWN:]:
+        click.echo(f"seed {found.seed}: {found.finding.invariant}: {found.finding.text}")
+    click.echo(
+        f"seeds {report.first}..{report.last}: {report.seeds} storms, {report.violations} violations, "
+        f"{report.cpu_s:.1f} s of CPU in {report.wall_s:.1f} s"
+    )
+
+
+def _show(found: Found) -> None:
+    """The finding as it is, then the smallest storm that shows it."""
+    click.echo(f"seed {found.seed}: {_in_words(found.finding)}")
+    smallest = shrink(run_storm(draw(found.seed)))
+    assert smallest.finding is not None
+    click.echo(f"  still so in: {describe(smallest.plan)}")
+    click.echo(f"  {_in_words(smallest.finding)}; before that:")
+    for line in smallest.finding.trace:
+        click.echo(f"  {line}")
+    click.echo(f"  all of it: plexus storm --seed {found.seed} --trace")
+
+
+def _in_words(finding: Finding) -> str:
+    where = "" if finding.node is None else f" at node {finding.node}"
+    return f"{finding.invariant}{where} after {finding.at_s:.2f} s: {finding.text}"
+
+
+def _tell(seed: int) -> int:
+    """The whole conversation of one storm."""
+    plan = draw(seed)
+    click.echo(describe(plan))
+    played = Storm(plan, kept_lines=None)
+    outcome = played.run(shown_lines=0)
+    for line in played.conversation.lines:
+        click.echo(str(line))
+    if outcome.finding is None:
+        click.echo(
+            f"no violation; {outcome.rounds} rounds after the storm, digest {outcome.digest}"
+        )
+        return 0
+    click.echo(_in_words(outcome.finding))
+    return 1
+
+
+def describe(plan: Plan) -> str:
+    """A storm in a few words."""
+    faults = ", ".join(f"{fault}" for fault in plan.faults) or "no faults"
+    text = (
+        f"seed {plan.seed}: {plan.nodes} nodes, {plan.at_start} at the beginning, {plan.gone} gone after it; "
+        f"{plan.parameters}; {plan.sharing} links; {plan.storm_s:.0f} s of {faults}"
+    )
+    return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.3g}", text)

@@ -1,0 +1,115 @@
+"""`plexus traces`: look into the traces of a spec or a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from plexus import loading
+
+if TYPE_CHECKING:
+    from plexus.traces.describe.text import Opened
+    from plexus.traces.readers.latency import LatencyKind
+
+
+@click.group()
+def traces() -> None:
+    """Look into traces of devices, availability and latency."""
+
+
+@traces.command()
+@click.argument("source", metavar="SPEC.toml|FILE")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="OUT.png", help="Draw a picture.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON object.")
+@click.option(
+    "--nodes", type=click.IntRange(min=1), metavar="N", help="Of a spec: as many nodes instead."
+)
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Of a spec: another seed.")
+@click.option(
+    "--round-trip", is_flag=True, help="Of a latency file: its values are there and back."
+)
+def describe(
+    source: str,
+    plot: Path | None,
+    as_json: bool,
+    nodes: int | None,
+    seed: int | None,
+    round_trip: bool,
+) -> None:
+    """What a trace says: quantiles of compute, bandwidth, latency, of sessions and gaps, and the
+    share of devices online by hour.
+
+    The source is the spec of an experiment, a trace file of any kind (see docs/traces.md), or
+    data:PATH, a file in the data directory.
+    """
+    from plexus.traces.describe.text import facts_of, lines
+
+    opened = _open(source, nodes, seed, "round-trip" if round_trip else "one-way")
+    facts = facts_of(opened)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(facts))
+    else:
+        click.echo("\n".join(lines(facts)))
+    if plot is not None:
+        from plexus.traces.describe.plot import picture
+
+        picture(opened, plot)
+        click.echo(f"picture: {plot}", err=as_json)
+
+
+def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -> Opened:
+    from plexus.traces.build import build_world
+    from plexus.traces.describe.text import open_file, open_world
+    from plexus.traces.readers.paths import find
+
+    path = find(source, Path())
+    if path.suffix != ".toml":
+        if nodes is not None or seed is not None:
+            raise click.UsageError("--nodes and --seed are for a spec; this is a trace file")
+        return open_file(path, kind)
+    spec = loading.load("plexus.spec.experiment:load_spec")(path, (), seed)
+    count = spec.nodes if nodes is None else nodes
+    world = build_world(spec.traces, count, spec.seed, path.parent)
+    return open_world(f"{spec.name}: {count:,} nodes, seed {spec.seed}", world)
+
+
+@traces.command()
+@click.option(
+    "--nodes", type=click.IntRange(min=1), default=100_000, show_default=True, metavar="N"
+)
+@click.option(
+    "--availability",
+    type=click.Choice(["none", "strict", "fedscale"]),
+    default="fedscale",
+    show_default=True,
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def bench(nodes: int, availability: str, as_json: bool) -> None:
+    """What it costs to generate the traces of so many devices."""
+    import json
+    import time
+
+    from plexus.traces.build import TracesSpec, build_world
+
+    peak_mb = loading.load("plexus.bench.usage:peak_mb")
+    before_mb, wall, processor = peak_mb(), time.perf_counter(), time.process_time()
+    world = build_world(TracesSpec(availability=availability), nodes, 1, Path())
+    result = {
+        "nodes": len(world),
+        "sessions": len(world.availability.packed.rows),
+        "seconds": round(time.perf_counter() - wall, 3),
+        "cpu_s": round(time.process_time() - processor, 3),
+        "peak_mb": round(peak_mb(), 1),
+        "before_mb": round(before_mb, 1),
+    }
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        click.echo(
+            "{nodes:,} devices with {sessions:,} sessions in {seconds} s ({cpu_s} s of processor time); "
+            "{peak_mb} MB at most, {before_mb} MB before".format(**result)
+        )

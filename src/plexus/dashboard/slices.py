@@ -1,0 +1,107 @@
+"""What happened between two moments of a run, and all that happened to one node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plexus.dashboard.source import Json
+from plexus.dashboard.thinning import evenly, plain, rows, take
+from plexus.runs.tables import Columns
+
+MOST_ROWS = 6000
+"""Of each table in one answer; a picture of a moment shows a few dozen."""
+Table = Callable[[str], Columns]
+
+
+def window(table: Table, from_s: float, to_s: float) -> Json:
+    """Everything that was under way between two moments, and who was online at the first.
+
+    It begins with the round under way at `from_s`, so that its whole sample is in the answer.
+    """
+    rounds = table("rounds")
+    if rows(rounds):
+        before = int(np.searchsorted(rounds["simulated_s"], from_s, side="right")) - 1
+        if before >= 0:
+            from_s = min(from_s, float(rounds["simulated_s"][before]))
+    presence = table("presence")
+    online, changes = _presence(presence, from_s, to_s)
+    transfers, thinned = _under_way(table("transfers"), from_s, to_s)
+    trainings, also = _under_way(table("trainings"), from_s, to_s)
+    return {
+        "from_s": from_s,
+        "to_s": to_s,
+        "online": online,
+        "presence": plain(changes),
+        "transfers": plain(transfers),
+        "trainings": plain(trainings),
+        "rounds": plain(_around(rounds, from_s, to_s)),
+        "phases": plain(_around(table("phases"), from_s, to_s)),
+        "thinned": thinned or also,
+    }
+
+
+def _presence(presence: Columns, from_s: float, to_s: float) -> tuple[list[int], Columns]:
+    if not rows(presence):
+        return [], {}
+    first, last = np.searchsorted(presence["simulated_s"], [from_s, to_s], side="right")
+    nodes, states = presence["node"][:first], presence["online"][:first]
+    state = np.zeros(int(presence["node"].max()) + 1, np.bool_)
+    state[nodes] = states  # later rows overwrite earlier ones
+    return np.flatnonzero(state).tolist(), take(presence, np.arange(first, last))
+
+
+def _under_way(table: Columns, from_s: float, to_s: float) -> tuple[Columns, bool]:
+    if not rows(table):
+        return {}, False
+    found = np.flatnonzero((table["simulated_s"] >= from_s) & (table["began_s"] <= to_s))
+    kept = found[evenly(len(found), MOST_ROWS)]
+    return take(table, kept), len(kept) < len(found)
+
+
+def _around(table: Columns, from_s: float, to_s: float) -> Columns:
+    """The rows in the window, and the one after it: what was under way when it ended."""
+    if not rows(table):
+        return {}
+    first = np.searchsorted(table["simulated_s"], from_s, side="left")
+    last = np.searchsorted(table["simulated_s"], to_s, side="right") + 1
+    kept = np.arange(first, min(int(last), rows(table)))
+    return take(table, kept[evenly(len(kept), MOST_ROWS)])
+
+
+def node_details(table: Table, number: int) -> Json | None:
+    """One node over the whole run."""
+    nodes = table("nodes")
+    known = _where(nodes, "node", number)
+    if not len(known):
+        return None
+    transfers = table("transfers")
+    rounds = table("rounds")
+    mine = _where(rounds, "aggregator", number)
+    return {
+        "node": number,
+        **{name: values[0] for name, values in plain(take(nodes, known), 3).items()},
+        "presence": plain(_of(table("presence"), "node", number)),
+        "trainings": plain(_newest(_of(table("trainings"), "node", number))),
+        "sent": plain(_newest(_of(transfers, "source", number))),
+        "received": plain(_newest(_of(transfers, "destination", number))),
+        "aggregated": plain(_newest(take(rounds, mine))),
+        "states": plain(_of(table("states"), "node", number)),
+        "evaluations": plain(_of(table("node_evaluations"), "node", number), 5),
+    }
+
+
+def _where(table: Columns, name: str, number: int) -> NDArray[Any]:
+    return np.flatnonzero(table[name] == number) if rows(table) else np.empty(0, np.intp)
+
+
+def _of(table: Columns, name: str, number: int) -> Columns:
+    return take(table, _where(table, name, number))
+
+
+def _newest(table: Columns) -> Columns:
+    count = rows(table)
+    return take(table, np.arange(max(0, count - MOST_ROWS), count))

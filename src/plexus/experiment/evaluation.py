@@ -1,0 +1,212 @@
+"""When models are measured on the test set, which ones, and what is kept of it.
+
+A protocol with a global model is judged by it, every so many rounds. Where every node has a model of its
+own, all nodes that are online or a seeded share of them are judged, every so many hours. Both as in
+the paper.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from statistics import fmean, pstdev
+from typing import Any
+
+from plexus.learn.graph import Expression, LazyModels
+from plexus.learn.task import Metrics, Task
+from plexus.protocol.facts import AggregationCompleted, Fact, ModelUpdated
+from plexus.rng import stream
+from plexus.runs.recorder import Recorder
+from plexus.runs.result import Metric
+from plexus.sim.runtime import Runtime
+from plexus.spec.experiment import EvaluationSpec
+
+
+class Evaluation(ABC):
+    """Follows a session, measures models and keeps the outcome."""
+
+    def __init__(
+        self,
+        spec: EvaluationSpec,
+        task: Task,
+        models: LazyModels,
+        runtime: Runtime,
+        recorder: Recorder,
+    ) -> None:
+        self._spec = spec
+        self._task = task
+        self._models = models
+        self._runtime = runtime
+        self._recorder = recorder
+        self.round = 0
+        """The newest round that a model is of."""
+        self.newest: float | None = None
+        """The metric when it was last measured."""
+        self._best: Metrics | None = None
+
+    @property
+    def measures_nodes(self) -> bool:
+        """Whether it measures models of nodes, each for itself."""
+        return False
+
+    @property
+    def next_s(self) -> float:
+        """When it wants to look at models next, whatever happens until then."""
+        return math.inf
+
+    @abstractmethod
+    def on_fact(self, node: int, fact: Fact) -> None:
+        """A node reported something."""
+
+    @abstractmethod
+    def look(self) -> None:
+        """Measure what there is now, unless that has just been done."""
+
+    @abstractmethod
+    def final_model(self) -> Expression:
+        """What was measured last, as one model."""
+
+    def weights_hash(self) -> str:
+        """Names what was measured last: equal weights, equal hash."""
+        return self._models.weights_hash(self.final_model())
+
+    def metric(self) -> Metric:
+        """How good models became."""
+        measure = self._task.measure
+        best = self._best.value if self._best else None
+        return Metric(
+            measure.name, best, self.newest, measure.higher_is_better, self.measures_nodes
+        )
+
+    def _keep_best(self, found: Sequence[Metrics]) -> None:
+        for metrics in found:
+            if self._best is None or metrics.better_than(self._best):
+                self._best = metrics
+
+    def _record(self, **columns: Any) -> None:
+        accounts = self._runtime.accounts
+        self._recorder.record(
+            "evaluations",
+            simulated_s=self._runtime.kernel.now,
+            round=self.round,
+            **columns,
+            sent_bytes=sum(accounts.sent_bytes),
+            training_s=sum(accounts.training_s),
+        )
+
+
+class GlobalModelEvaluation(Evaluation):
+    """Measures the model that a round ends with, every so many rounds."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._model = self._models.initial()
+        self._measured: Expression | None = None
+        self._measured_round = 0
+
+    def on_fact(self, node: int, fact: Fact) -> None:
+        # Where views differ a round can have two aggregators; the first result stands for the round.
+        if isinstance(fact, AggregationCompleted) and fact.round > self.round:
+            self.round, self._model = fact.round, fact.model
+            every = self._spec.every_rounds
+            if fact.round // every > self._measured_round // every:
+                self.look()
+
+    def look(self) -> None:
+        if self._measured is self._model:
+            return
+        metrics = self._models.evaluate(self._model)
+        self._measured, self._measured_round = self._model, self.round
+        self.newest = metrics.value
+        self._keep_best([metrics])
+        self._record(**_columns([metrics]))
+
+    def final_model(self) -> Expression:
+        return self._measured or self._models.initial()
+
+
+class NodeModelsEvaluation(Evaluation):
+    """Measures the models of nodes, every so many hours."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._current: dict[int, tuple[int, Expression]] = {}
+        """By node, its own model and the round that it is of; the initial model is not listed."""
+        self._looks = 0
+        self._looked_s = 0.0
+        self._measured: list[Expression] = [self._models.initial()]
+
+    @property
+    def measures_nodes(self) -> bool:
+        return not self._task.average_only
+
+    @property
+    def next_s(self) -> float:
+        return 3600 * self._spec.every_hours * (self._looks + 1)
+
+    def on_fact(self, node: int, fact: Fact) -> None:
+        if isinstance(fact, ModelUpdated):
+            self._current[node] = (fact.round, fact.model)
+            self.round = max(self.round, fact.round)
+
+    def look(self) -> None:
+        now_s = self._runtime.kernel.now
+        if now_s == self._looked_s:
+            return
+        self._looked_s = now_s
+        self._looks += now_s >= self.next_s
+        nodes = self._chosen()
+        if nodes:
+            initial = (0, self._models.initial())
+            models = [self._current.get(node, initial)[1] for node in nodes]
+            if self._task.average_only:
+                found = [self._models.evaluate(self._average(models))]
+            else:
+                found = self._measure_each(nodes, models)
+            self._measured = models
+            self._note(found)
+
+    def final_model(self) -> Expression:
+        return self._average(self._measured)
+
+    def _chosen(self) -> list[int]:
+        """The nodes to look at: all that are online, or a share of them drawn by seed."""
+        online = [node for node in range(self._task.nodes) if self._runtime.online[node]]
+        share = self._spec.node_share
+        if share >= 1 or not online:
+            return online
+        rng = stream(self._task.seed, "evaluation", self._looks)
+        return sorted(rng.sample(online, max(1, round(share * len(online)))))
+
+    def _measure_each(self, nodes: list[int], models: list[Expression]) -> list[Metrics]:
+        found = self._models.evaluate_all(models)
+        for node, metrics in zip(nodes, found, strict=True):
+            self._recorder.record(
+                "node_evaluations",
+                simulated_s=self._runtime.kernel.now,
+                node=node,
+                round=self._current.get(node, (0, None))[0],
+                **_columns([metrics]),
+            )
+        return found
+
+    def _average(self, models: list[Expression]) -> Expression:
+        return self._models.merge(models, [1] * len(models))
+
+    def _note(self, found: list[Metrics]) -> None:
+        self._keep_best(found)
+        values = [metrics.value for metrics in found]
+        self.newest = fmean(values)
+        name, best = found[0].name, max if found[0].higher_is_better else min
+        self._record(
+            **_columns(found),
+            **{f"{name}_std": pstdev(values), f"{name}_best": best(values)},
+            nodes=len(self._measured),
+        )
+
+
+def _columns(found: Sequence[Metrics]) -> dict[str, float]:
+    """The columns of a row: each metric, as its mean over all that were measured."""
+    rows = [{m.name: m.value, **m.others, "loss": m.loss} for m in found]
+    return {name: fmean(row[name] for row in rows) for name in rows[0]}

@@ -1,0 +1,85 @@
+"""What a session learns with: the task's data, the engine that computes, the models, and who judges them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import Struct
+
+from plexus.experiment.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation
+from plexus.experiment.untrained import NoEvaluation, UntrainedModels
+from plexus.learn.aggregation import aggregation_named
+from plexus.learn.engines.choice import Chosen, create_engine
+from plexus.learn.graph import LazyModels
+from plexus.learn.task import Task
+from plexus.learn.tasks import build_task
+from plexus.learn.tasks.specs import UntrainedSpec
+from plexus.runs.recorder import Recorder
+from plexus.sim.registry import Entry
+from plexus.sim.runtime import Runtime
+from plexus.spec.experiment import EvaluationSpec, ExperimentSpec
+
+JUDGES: dict[str, type[Evaluation]] = {
+    "global model": GlobalModelEvaluation,
+    "models of nodes": NodeModelsEvaluation,
+}
+
+
+class Machinery(Struct, frozen=True, kw_only=True):
+    """What carries out a run on this machine. Of no influence on events; weights are those of any other
+    machinery, bit for bit or to the tolerance that the engines state."""
+
+    engine: str = "auto"
+    device: str | None = None
+    workers: int | None = None
+    address: str | None = None
+    """Of a Ray cluster; without one the engine `ray` starts one of its own."""
+    model_memory_gb: float = 2.0
+    """Models that somebody holds go to disk past this."""
+    checkpoint_every_s: float = 300.0
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The learning half of a session. The simulator knows the models alone."""
+
+    models: LazyModels | UntrainedModels
+    engine: Chosen
+    local_steps: int
+    batch: int
+    task: Task | None
+    """None where nothing is learned."""
+
+    def judge(
+        self, protocol: Entry, spec: EvaluationSpec, runtime: Runtime, recorder: Recorder
+    ) -> Evaluation:
+        """Who measures models during the session."""
+        if self.task is None or not isinstance(self.models, LazyModels):
+            return NoEvaluation()
+        judge = JUDGES[protocol.judged_by]
+        return judge(spec, self.task, self.models, runtime, recorder)
+
+
+def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery) -> Learning:
+    """Everything that learning needs, ready to compute."""
+    parameters = spec.task.parameters
+    if isinstance(parameters, UntrainedSpec):
+        models = UntrainedModels(parameters.model_bytes)
+        nothing = Chosen("none", "cpu", "nothing is learned")
+        return Learning(models, nothing, parameters.local_steps, parameters.batch, None)
+    task: Task = build_task(parameters, spec.nodes, spec.seed, base_dir)
+    engine, chosen = create_engine(
+        machinery.engine,
+        task,
+        workers=machinery.workers,
+        device=machinery.device,
+        address=machinery.address,
+    )
+    lazy = LazyModels(
+        task,
+        engine,
+        aggregation_named(spec.aggregation),
+        budget_bytes=round(machinery.model_memory_gb * 1e9),
+    )
+    return Learning(lazy, chosen, task.local_steps, task.batch, task)

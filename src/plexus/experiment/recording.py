@@ -1,0 +1,174 @@
+"""What a simulated session keeps of itself for whoever looks closely: the tables of `metrics.tables.DETAILS`.
+
+Their size is bounded. Of transfers and trainings a session keeps at most so many rows, spread over its
+whole length: where more happens, the first of each thousandth of the session are kept. States are taken
+so seldom that they stay below a number of rows. Presence and phases have a row for each join or leave
+and for each round, and end after half a million. 1000 nodes for 50 hours stay below 30 MB.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from plexus.experiment.critical_path import CriticalPaths
+from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.protocol.messages import AggregateRequest, ClientModel, GlobalModel, TrainRequest
+from plexus.runs.recorder import Recorder
+from plexus.sim.runtime import Runtime
+from plexus.sim.session import Cast
+from plexus.sim.sharing import Flow
+
+SLICES = 1000
+MOST_ROWS = {"transfers": 200_000, "trainings": 100_000}
+MOST_STATES = 50_000
+MOST_LOOKS = 50
+MOST_EVENTS = 500_000
+KINDS: dict[type, str] = {
+    TrainRequest: "train",
+    GlobalModel: "train",
+    AggregateRequest: "aggregate",
+    ClientModel: "aggregate",
+}
+
+
+class Recording:
+    """Watches a session (see `sim.watch`) and appends to its tables."""
+
+    def __init__(self, recorder: Recorder, until_s: float) -> None:
+        self._recorder = recorder
+        self._slice_s = until_s / SLICES
+        self._until_s = until_s
+        self._written = dict.fromkeys((*MOST_ROWS, "presence", "phases"), 0)
+        self._paths = CriticalPaths()
+        self._transfers: dict[Flow, float] = {}
+        self._trainings: dict[int, tuple[float, int]] = {}
+        self._worked_on: dict[int, int] = {}
+        self._next_states_s = 0.0
+
+    def begin(self, cast: Cast, training_s: Any) -> None:
+        """Say who takes part."""
+        latency = cast.world.latency
+        for node, device in enumerate(cast.world.devices):
+            row = int(latency.city_of[node])
+            city = latency.cities[row] if latency.cities else None
+            is_device = node < len(cast.world) - cast.servers
+            place = (
+                (city.lat, city.lon) if city is not None and city.lat == city.lat else (None,) * 2
+            )
+            self._recorder.record(
+                "nodes",
+                node=node,
+                city=(city.name if city is not None else "") or str(row),
+                country=city.country if city is not None else "",
+                latitude=place[0],
+                longitude=place[1],
+                up_bytes_per_s=round(device.up_bytes_per_s),
+                down_bytes_per_s=round(device.down_bytes_per_s),
+                ms_per_sample=round(device.compute_ms_per_sample, 3) if is_device else None,
+                training_s=round(training_s(node), 3) if is_device else None,
+            )
+
+    def look(self, now_s: float, runtime: Runtime) -> None:
+        """A moment to take accounts, and seldom enough to look at every node."""
+        counts: dict[str, int] = {}
+        for name, (count, sent) in runtime.accounts.messages.items():
+            counts |= {f"{name}_count": count, f"{name}_bytes": sent}
+        trained_s = round(sum(runtime.accounts.training_s), 3)
+        self._recorder.record("traffic", simulated_s=now_s, training_s=trained_s, **counts)
+        if now_s >= self._next_states_s:
+            looks = max(2, min(MOST_LOOKS, MOST_STATES // len(runtime.nodes)))
+            self._next_states_s = now_s + self._until_s / looks
+            self._states(now_s, runtime)
+
+    def _states(self, now_s: float, runtime: Runtime) -> None:
+        accounts = runtime.accounts
+        for node, machine in enumerate(runtime.nodes):
+            membership = getattr(machine, "membership", None)
+            self._recorder.record(
+                "states",
+                simulated_s=now_s,
+                node=node,
+                online=runtime.online[node],
+                view=None if membership is None else int(membership.view.online().sum()),
+                round=self._worked_on.get(node, 0),
+                sent_bytes=accounts.sent_bytes[node],
+                received_bytes=accounts.received_bytes[node],
+                training_s=round(accounts.training_s[node], 3),
+            )
+
+    def on_fact(self, now_s: float, node: int, fact: Fact) -> None:
+        """A node reported something."""
+        path = self._paths.on_fact(now_s, node, fact)
+        if isinstance(fact, AggregationCompleted):
+            self._worked_on[node] = max(fact.round, self._worked_on.get(node, 0))
+            if path is not None and self._may("phases", now_s, MOST_EVENTS):
+                self._recorder.record(
+                    "phases",
+                    simulated_s=round(now_s, 3),
+                    round=fact.round,
+                    aggregator=node,
+                    participant=path.participant,
+                    began_s=round(path.began_s, 3),
+                    sampling_s=round(path.sampling_s, 3),
+                    transfer_s=round(path.transfer_s, 3),
+                    training_s=round(path.training_s, 3),
+                    aggregation_s=round(path.aggregation_s, 3),
+                )
+
+    # Told by the runtime
+
+    def presence(self, now: float, node: int, online: bool) -> None:
+        if self._may("presence", now, MOST_EVENTS):
+            self._recorder.record("presence", simulated_s=round(now, 3), node=node, online=online)
+
+    def training_began(self, now: float, node: int, round: int) -> None:
+        self._trainings[node] = (now, round)
+        self._paths.training(node, now)
+        self._worked_on[node] = max(round, self._worked_on.get(node, 0))
+
+    def training_ended(self, now: float, node: int, completed: bool) -> None:
+        began_s, number = self._trainings.pop(node)
+        if completed:
+            self._paths.trained(node, began_s, now)
+        if self._may("trainings", now):
+            self._recorder.record(
+                "trainings",
+                simulated_s=round(now, 3),
+                began_s=round(began_s, 3),
+                node=node,
+                round=number,
+                completed=completed,
+            )
+
+    def transfer_began(self, now: float, flow: Flow) -> None:
+        self._transfers[flow] = now
+
+    def transfer_ended(self, now: float, flow: Flow, arrival_s: float | None) -> None:
+        began_s, body = self._transfers.pop(flow), flow.tag.body
+        kind = KINDS.get(type(body), "exchange")
+        # A message of a protocol of the user's own may have neither.
+        number = getattr(body, "round", getattr(body, "age", 0))
+        if arrival_s is not None:
+            self._paths.arrived(kind, number, flow.src, flow.dst, began_s, arrival_s)
+        if self._may("transfers", now):
+            self._recorder.record(
+                "transfers",
+                simulated_s=round(now, 3),
+                began_s=round(began_s, 3),
+                source=flow.src,
+                destination=flow.dst,
+                round=number,
+                kind=kind,
+                cut=arrival_s is None,
+            )
+
+    def _may(self, table: str, now_s: float, most: float = inf) -> bool:
+        """Whether a row of this table can still be kept now; counts it if so."""
+        if table in MOST_ROWS:
+            slices = min(SLICES, int(now_s / self._slice_s) + 1)
+            most = MOST_ROWS[table] * slices // SLICES
+        if self._written[table] >= most:
+            return False
+        self._written[table] += 1
+        return True

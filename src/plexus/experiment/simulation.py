@@ -1,0 +1,212 @@
+"""A simulated session from its spec to its result: wires devices, learning and nodes, and keeps records."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import fmean
+
+from plexus.cli.progress import Observer, Tick
+from plexus.errors import StopRun
+from plexus.experiment.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
+from plexus.experiment.learning import Machinery, set_up
+from plexus.experiment.recording import Recording
+from plexus.experiment.views import believed_online
+from plexus.learn.graph import LazyModels
+from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.runs.directory import RunDirectory
+from plexus.runs.recorder import Listener
+from plexus.runs.result import Engine, Evaluations, Result, Traffic, Trainings
+from plexus.sim.own import find
+from plexus.sim.session import Setting
+from plexus.sim.setup import simulated_session
+from plexus.spec.experiment import ExperimentSpec
+from plexus.traces.build import build_world
+from plexus.traces.world import training_time_s
+
+__all__ = ["Machinery", "Session", "simulate"]
+
+STEP_S = 60.0
+"""Progress is shown and interruption noticed this often, in simulated seconds."""
+ONLINE_EVERY_S = 300.0
+
+
+def simulate(
+    spec: ExperimentSpec,
+    base_dir: Path,
+    out: Path,
+    observe: Observer,
+    machinery: Machinery | None = None,
+    resume: bool = False,
+    listen: Listener | None = None,
+) -> Result:
+    """Run `spec` in virtual time and leave a run directory at `out`, or go on with the run there.
+
+    `listen` is told of every row that is recorded. An interruption (Ctrl-C) ends the run early; its
+    directory is as valid as that of a whole one. If `observe` asks for it, a checkpoint is written there.
+    """
+    machinery = machinery or Machinery()
+    checkpoint = read_checkpoint(out) if resume else None
+    with RunDirectory(
+        out,
+        spec.to_toml(),
+        spec.digest(),
+        base_dir=base_dir,
+        resume=resume,
+        replay=checkpoint is not None,
+    ) as directory:
+        if listen is not None:
+            directory.recorder.listen = listen
+        session = Session(spec, base_dir, directory, machinery, checkpoint)
+        result = session.run(observe)
+        directory.finish(result)
+    return result
+
+
+class Session:
+    """One simulated session and what is known of it so far."""
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        base_dir: Path,
+        directory: RunDirectory,
+        machinery: Machinery,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self._until_s = 3600 * spec.hours
+        self._directory, self._out = directory, directory.path
+        self._recorder = directory.recorder
+        self._checkpoints = Checkpoints(directory.path, machinery.checkpoint_every_s)
+        self._resumed = checkpoint
+        entry, parameters = find(spec.protocol.name, spec.protocol.parameters, base_dir)
+        world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
+        learning = set_up(spec, base_dir, machinery)
+        self.engine, self._models = learning.engine, learning.models
+        if checkpoint is not None and isinstance(self._models, LazyModels):
+            self._models.replay(checkpoint.evaluated)
+        steps, batch = learning.local_steps, learning.batch
+        durations_s = [training_time_s(device, steps, batch) for device in world.devices]
+        setting = Setting(
+            world=world,
+            models=self._models,
+            initial_model=self._models.initial(),
+            training_s=durations_s.__getitem__,
+            seed=spec.seed,
+            sharing=spec.network.sharing,
+            graceful_share=spec.traces.graceful_share,
+            base_dir=base_dir,
+        )
+        self._recording = Recording(self._recorder, self._until_s)
+        self._runtime, self._cast = simulated_session(
+            entry, parameters, setting, self._on_fact, self._recording
+        )
+        self._recording.begin(self._cast, setting.training_s)
+        self._evaluation = learning.judge(entry, spec.evaluation, self._runtime, self._recorder)
+
+    @property
+    def _online(self) -> int:
+        """How many devices are online; servers are none."""
+        return self._runtime.online_count - self._cast.servers
+
+    def run(self, observe: Observer) -> Result:
+        """Let virtual time pass until the end of the session."""
+        wall_s, cpu_s = time.perf_counter(), time.process_time()
+        interrupted = False
+        try:
+            try:
+                self._pass_time(observe)
+                self._evaluation.look()
+            except (KeyboardInterrupt, StopRun):
+                if self._resumed is not None:
+                    raise  # nothing is learned anew yet: the checkpoint it began from says more
+                interrupted = True
+            return self._result(
+                interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s
+            )
+        finally:
+            self._models.close()
+
+    def _pass_time(self, observe: Observer) -> None:
+        runtime, evaluation, now_s = self._runtime, self._evaluation, 0.0
+        while now_s < self._until_s:
+            if now_s % ONLINE_EVERY_S == 0:
+                runtime.run(now_s)
+                self._look_around(now_s)
+                self._recording.look(now_s, runtime)
+            now_s = min(STEP_S * (now_s // STEP_S + 1), evaluation.next_s, self._until_s)
+            runtime.run(now_s)
+            if now_s == evaluation.next_s:
+                evaluation.look()
+            self._keep(now_s)
+            try:
+                observe.tick(self._tick(now_s))
+            except (KeyboardInterrupt, StopRun):
+                self._keep(now_s, is_last=True)
+                raise
+
+    def _tick(self, now_s: float) -> Tick:
+        metric = self._evaluation.metric()
+        replay_s = None if self._resumed is None else self._resumed.simulated_s
+        round = self._evaluation.round
+        return Tick(now_s, round, self._online, metric.name, metric.final, replay_s)
+
+    def _look_around(self, now_s: float) -> None:
+        """Note who is online, and who the nodes believe to be."""
+        self._recorder.record("online", simulated_s=now_s, online=self._online)
+        views = believed_online(self._runtime)
+        if views:
+            self._recorder.record(
+                "views",
+                simulated_s=now_s,
+                online=self._online,
+                mean_view=fmean(views),
+                min_view=min(views),
+                max_view=max(views),
+            )
+
+    def _keep(self, now_s: float, is_last: bool = False) -> None:
+        """A moment between two steps: go on from a checkpoint here, or write one."""
+        if not isinstance(self._models, LazyModels):
+            return  # what was learned is all that a checkpoint holds
+        if self._resumed is None:
+            self._checkpoints.offer(self._runtime.kernel, self._models, is_last)
+        elif now_s == self._resumed.simulated_s:
+            restore(self._resumed, self._out, self._runtime.kernel, self._models)
+            self._directory.caught_up()
+            self._resumed = None
+
+    def _on_fact(self, now_s: float, node: int, fact: Fact) -> None:
+        if isinstance(fact, AggregationCompleted):
+            self._recorder.record(
+                "rounds",
+                simulated_s=now_s,
+                round=fact.round,
+                aggregator=node,
+                models=fact.models,
+                participants=fact.participants,
+                timed_out=fact.timed_out,
+                waited_s=fact.waited_s,
+            )
+        self._recording.on_fact(now_s, node, fact)
+        self._evaluation.on_fact(node, fact)
+
+    def _result(self, interrupted: bool, wall_s: float, cpu_s: float) -> Result:
+        accounts, costs = self._runtime.accounts, self._models.costs
+        return Result(
+            digest=self._runtime.kernel.digest(),
+            weights_hash=self._evaluation.weights_hash(),
+            rounds=self._evaluation.round,
+            simulated_s=self._runtime.kernel.now,
+            cpu_s=cpu_s + costs.workers_cpu_s,
+            wall_s=wall_s,
+            metric=self._evaluation.metric(),
+            messages={name: Traffic(**entry) for name, entry in sorted(accounts.table().items())},
+            training_s=sum(accounts.training_s),
+            trainings=Trainings(costs.asked, costs.computed, costs.training_s),
+            evaluations=Evaluations(len(self._models.evaluated), costs.evaluation_s),
+            tuning=self._cast.tuning,
+            interrupted=interrupted,
+            engine=Engine(self.engine.name, self.engine.device, self.engine.reason),
+            out=str(self._out),
+        )

@@ -1,1 +1,0 @@
-"""Readers of the official file formats of the data sets. They know files, not tasks."""

@@ -1,0 +1,87 @@
+"""Tasks of the user's own: any torch module, any torch data set, named "package.module:factory"."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sized
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from plexus import loading
+from plexus.errors import PlexusError, blaming
+from plexus.learn.task import Examples, Task
+from plexus.learn.tasks.specs import OwnTaskSpec
+
+
+def examples_from(dataset: Dataset[Any], first_id: int = 0) -> Examples:
+    """All items of a data set of (input, target) pairs as two tensors.
+
+    Give the test set a `first_id` past the training set's: ids tell their examples apart.
+    """
+    count = len(cast(Sized, dataset))
+    if count == 0:
+        raise PlexusError("a data set is empty: it needs at least one (input, target) pair")
+    pairs = [dataset[row] for row in range(count)]
+    try:
+        inputs, targets = zip(
+            *((torch.as_tensor(x), torch.as_tensor(y)) for x, y in pairs), strict=True
+        )
+        return Examples(
+            torch.stack(inputs), torch.stack(targets), np.arange(first_id, first_id + count)
+        )
+    except (TypeError, ValueError, RuntimeError) as error:
+        first_line = str(error).splitlines()[0]
+        raise PlexusError(
+            "a data set must give (input, target) pairs of numbers or tensors, all of the same"
+            f" shape: {first_line}"
+        ) from error
+
+
+def build_own(spec: OwnTaskSpec, nodes: int, seed: int, base_dir: Path) -> Task:
+    """Import the factory, from `base_dir` first, and call it with nodes, seed and parameters."""
+    factory = _load(spec.name, base_dir)
+    _check_keys(factory, spec)
+    with blaming(f"task {spec.name} failed"):
+        task = factory(nodes=nodes, seed=seed, **spec.parameters)
+    if not isinstance(task, Task):
+        raise PlexusError(f"task {spec.name} must return a Task, not a {type(task).__name__}")
+    if task.nodes != nodes:
+        raise PlexusError(f"task {spec.name} has data for {task.nodes} nodes, not for {nodes}")
+    return task
+
+
+def _check_keys(factory: Callable[..., Any], spec: OwnTaskSpec) -> None:
+    """See that the factory takes the keys of the `[task]` table, and has all that it needs."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return  # it does not say what it takes
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    own = {
+        name: each
+        for name, each in parameters.items()
+        if each.kind in kinds and name not in ("nodes", "seed")
+    }
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    for key in spec.parameters:
+        if key not in own and not takes_any:
+            near = get_close_matches(key, own, n=1)
+            hint = f" (did you mean '{near[0]}'?)" if near else ""
+            takes = ", ".join(own) or "no keys"
+            raise PlexusError(f"task.{key}: {spec.name} takes {takes}{hint}")
+    for name, each in own.items():
+        if each.default is inspect.Parameter.empty and name not in spec.parameters:
+            raise PlexusError(f"task.{name}: missing; {spec.name} has no default for it")
+
+
+def _load(name: str, base_dir: Path) -> Callable[..., Any]:
+    factory = loading.load_own(name, base_dir, "task.name")
+    if not callable(factory):
+        module, _, attribute = name.partition(":")
+        raise PlexusError(f"task.name: module {module} has no function {attribute!r}")
+    return cast(Callable[..., Any], factory)

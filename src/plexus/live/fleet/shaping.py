@@ -1,0 +1,137 @@
+"""A proxy in front of a peer that makes the network worse: slower, farther, broken.
+
+A fleet uses it to give every node the latency and bandwidth of its device; tests use it to break links.
+The peers know nothing of it: they are dialled at the proxy's address, as behind a port forward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from plexus.live.transport.addresses import Address
+
+CHUNK_BYTES = 16 * 1024
+QUEUED_CHUNKS = 64
+
+
+class Pipe:
+    """One direction of a device's connection: bytes leave it one after the other at its rate."""
+
+    def __init__(self, bytes_per_s: float | None = None) -> None:
+        self.bytes_per_s = bytes_per_s
+        self._free_at = 0.0
+
+    def reserve(self, count: int, now: float) -> float:
+        """When the last of `count` more bytes will have passed."""
+        if self.bytes_per_s is None:
+            return now
+        self._free_at = max(now, self._free_at) + count / self.bytes_per_s
+        return self._free_at
+
+
+@dataclass
+class Way:
+    """What bytes go through in one direction between two nodes. May be changed at any time."""
+
+    delay_s: float = 0.0
+    pipes: list[Pipe] = field(default_factory=list)
+    """Those of the sender and of the receiver, shared with their other connections."""
+    is_open: bool = True
+    """Else bytes vanish and nobody is told: a half-open connection."""
+
+    def due(self, count: int, now: float) -> float:
+        passed = [pipe.reserve(count, now) for pipe in self.pipes]
+        return max(passed, default=now) + self.delay_s
+
+
+@dataclass
+class Route:
+    """Both directions between whoever dials and the node behind the proxy."""
+
+    there: Way = field(default_factory=Way)
+    back: Way = field(default_factory=Way)
+    connect_delay_s: float = 0.0
+    """Later connections with a smaller delay overtake earlier ones."""
+    refuses: bool = False
+
+
+class Proxy:
+    """Listens in front of one peer."""
+
+    def __init__(self, target: Address, route_of: Callable[[str], Route]) -> None:
+        self._target = target
+        self._route_of = route_of
+        self._server: asyncio.Server | None = None
+        self._links: set[asyncio.Task[None]] = set()
+
+    async def listen(self, address: Address) -> Address:
+        self._server = await asyncio.start_server(self._accept, *address)
+        return address[0], self._server.sockets[0].getsockname()[1]
+
+    def cut(self) -> None:
+        """Break all connections through this proxy, abruptly."""
+        for link in self._links:
+            link.cancel()
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self.cut()
+        await asyncio.gather(*self._links, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._links.add(task)
+        try:
+            await self._connect(reader, writer)
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            self._links.discard(task)
+            writer.transport.abort()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        route = self._route_of(writer.get_extra_info("peername")[0])
+        if route.connect_delay_s:
+            await asyncio.sleep(route.connect_delay_s)
+        if route.refuses:
+            return
+        far_reader, far_writer = await asyncio.open_connection(*self._target)
+        try:
+            async with asyncio.TaskGroup() as group:
+                there = group.create_task(_carry(reader, far_writer, route.there))
+                back = group.create_task(_carry(far_reader, writer, route.back))
+                for one, other in ((there, back), (back, there)):
+                    one.add_done_callback(lambda _, other=other: other.cancel())  # type: ignore[misc]
+        finally:
+            far_writer.transport.abort()
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way) -> None:
+    """Move bytes until one side is gone; not more than some chunks are on their way at a time."""
+    queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(QUEUED_CHUNKS)
+    loop = asyncio.get_running_loop()
+
+    async def deliver() -> None:
+        while True:
+            due, data = await queue.get()
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            if way.is_open:
+                writer.write(data)
+                await writer.drain()
+            if not data:
+                return
+
+    delivering = loop.create_task(deliver())
+    try:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(CHUNK_BYTES):
+                await queue.put((way.due(len(data), loop.time()), data))
+            await queue.put((loop.time() + way.delay_s, b""))
+            await delivering
+    finally:
+        delivering.cancel()

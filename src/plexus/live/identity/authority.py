@@ -1,0 +1,288 @@
+"""The authority of a session: signs certificates that admit nodes, and the list of those taken back.
+
+Everything is ordinary X.509, so that TLS itself refuses strangers before any code of ours sees a byte.
+A certificate names the node's key and the session's digest. The list of revocations names certificates and,
+in an extension of each entry, the node: a key that was revoked is out for good. A list carries a number, and
+the higher one replaces the lower wherever two meet.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from plexus.errors import PlexusError
+from plexus.files import named, write_text
+from plexus.live.identity.keys import create_key, load_key, node_key, raw_public
+
+FAR_FUTURE = timedelta(days=365 * 50)
+CLOCK_SKEW = timedelta(hours=1)
+"""A certificate counts from this long before it was issued: clocks of peers may be behind."""
+
+REVOKED_NODE = x509.ObjectIdentifier("2.25.245106770965905479003243271991024563904")
+"""Of the extension that says whose certificate was revoked: an OCTET STRING of 16 bytes."""
+_OCTET_STRING = b"\x04\x10"
+
+ANEW = "get the file anew from the authority"
+
+KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = (
+    "authority.key",
+    "authority.crt",
+    "revoked.crl",
+    "issued",
+)
+
+
+class Authority:
+    """The holder of the authority key, in the session's directory."""
+
+    def __init__(
+        self, directory: Path, key: Ed25519PrivateKey, certificate: x509.Certificate
+    ) -> None:
+        self.directory = directory
+        self._key = key
+        self._certificate = certificate
+
+    @classmethod
+    def create(cls, directory: Path, key: Ed25519PrivateKey, name: str, digest: bytes) -> Authority:
+        """Found a session: the authority's own certificate and an empty list of revocations."""
+        certificate = _authority_certificate(key, name, digest)
+        write_text(directory / CERTIFICATE_FILE, pem(certificate))
+        with named(directory / ISSUED):
+            (directory / ISSUED).mkdir()
+        authority = cls(directory, key, certificate)
+        authority._sign_revocations(set(), number=1)
+        return authority
+
+    @classmethod
+    def load(cls, directory: Path) -> Authority:
+        """The authority whose files are in `directory`."""
+        key = load_key(directory / KEY_FILE)
+        certificate = load_certificates(directory / CERTIFICATE_FILE)[0]
+        check_signature(certificate, certificate, directory / CERTIFICATE_FILE)
+        if raw_public(key.public_key()) != certificate_public(certificate):
+            raise PlexusError(f"{directory}: {CERTIFICATE_FILE} does not belong to {KEY_FILE}")
+        return cls(directory, key, certificate)
+
+    def invite(self, public: bytes, digest: bytes, valid: timedelta) -> str:
+        """A certificate for the node with this public key, with all else that the node needs to join."""
+        if node_key(public) in revoked_nodes(self._revocations()):
+            raise PlexusError(
+                f"node {node_key(public).hex()} has been revoked: its owner has to delete its"
+                " node.key and make a new one with `plexus node key`"
+            )
+        serial = x509.random_serial_number()
+        certificate = self._node_certificate(public, digest, valid, serial)
+        write_text(self.directory / ISSUED / f"{serial:x}.crt", pem(certificate))
+        revoked = pem(self._revocations())
+        return pem(certificate) + pem(self._certificate) + revoked
+
+    def find(self, digits: str) -> bytes:
+        """The key of the invited node whose id begins with these hex digits."""
+        keys = sorted(set(map(certificate_node, self._issued())))
+        found = [key.hex() for key in keys if key.hex().startswith(digits)]
+        if not found:
+            raise PlexusError(f"{self.directory}: no certificate was issued to a node {digits}")
+        if len(found) > 1:
+            shown = ", ".join(found[:3])
+            raise PlexusError(f"{digits} is how {len(found)} ids begin ({shown}): give more digits")
+        return bytes.fromhex(found[0])
+
+    def revoke(self, node: bytes) -> int:
+        """Take back all certificates of the node with this key; the number of them."""
+        serials = {c.serial_number for c in self._issued() if certificate_node(c) == node}
+        if not serials:
+            raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
+        now = self._revocations()
+        revoked = {entry.serial_number for entry in now} | serials
+        self._sign_revocations(revoked, revocations_number(now) + 1)
+        return len(serials)
+
+    def _issued(self) -> list[x509.Certificate]:
+        issued = []
+        for file in sorted((self.directory / ISSUED).glob("*.crt")):
+            [certificate] = load_certificates(file)
+            check_signature(certificate, self._certificate, file)
+            issued.append(certificate)
+        return issued
+
+    def _revocations(self) -> x509.CertificateRevocationList:
+        return load_revocations(self.directory / REVOKED_FILE, self._key.public_key())
+
+    def _node_certificate(
+        self, public: bytes, digest: bytes, valid: timedelta, serial: int
+    ) -> x509.Certificate:
+        now = datetime.now(UTC)
+        key = Ed25519PublicKey.from_public_bytes(public)
+        usage = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        return (
+            x509.CertificateBuilder()
+            .subject_name(_name(node_key(public).hex(), digest))
+            .issuer_name(self._certificate.subject)
+            .public_key(key)
+            .serial_number(serial)
+            .not_valid_before(now - CLOCK_SKEW)
+            .not_valid_after(now + valid)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(self._authority_identifier(), critical=False)
+            .sign(self._key, None)
+        )
+
+    def _sign_revocations(self, serials: set[int], number: int) -> None:
+        now = datetime.now(UTC)
+        nodes = {c.serial_number: certificate_node(c) for c in self._issued()}
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self._certificate.subject)
+            .last_update(now - CLOCK_SKEW)
+            .next_update(now + FAR_FUTURE)
+            .add_extension(x509.CRLNumber(number), critical=False)
+            .add_extension(self._authority_identifier(), critical=False)
+        )
+        for serial in sorted(serials):
+            entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
+            if serial in nodes:
+                whose = x509.UnrecognizedExtension(REVOKED_NODE, _OCTET_STRING + nodes[serial])
+                entry = entry.add_extension(whose, critical=False)
+            builder = builder.add_revoked_certificate(entry.build())
+        text = pem(builder.sign(self._key, None))
+        write_text(self.directory / REVOKED_FILE, text)
+
+    def _authority_identifier(self) -> x509.AuthorityKeyIdentifier:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+
+
+def create_authority_key(directory: Path) -> Ed25519PrivateKey:
+    """The first step of founding a session: its digest depends on the authority's key."""
+    return create_key(directory / KEY_FILE)
+
+
+def load_certificates(path: Path) -> list[x509.Certificate]:
+    """The certificates in the PEM file at `path`, at least one."""
+    with named(path):
+        text = path.read_bytes()
+    try:
+        return x509.load_pem_x509_certificates(text)
+    except (ValueError, x509.InvalidVersion):
+        raise PlexusError(
+            f"{path}: holds no certificate in PEM, or a damaged one; {ANEW}"
+        ) from None
+
+
+def check_signature(certificate: x509.Certificate, signer: x509.Certificate, path: Path) -> None:
+    """Refuse a certificate (of the file at `path`) that `signer` has not signed as it is."""
+    try:
+        certificate.verify_directly_issued_by(signer)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        raise PlexusError(
+            f"{path}: a signature is not the authority's: damaged, or of another session; {ANEW}"
+        ) from None
+
+
+def load_revocations(path: Path, signer: Ed25519PublicKey) -> x509.CertificateRevocationList:
+    """The list of revocations in the PEM file at `path`."""
+    with named(path):
+        text = path.read_bytes()
+    try:
+        return signed_revocations(x509.load_pem_x509_crl(text), signer)
+    except (ValueError, x509.InvalidVersion) as error:
+        raise PlexusError(
+            f"{path}: no list of revocations by the authority: {error}; {ANEW}"
+        ) from None
+
+
+def signed_revocations(
+    revocations: x509.CertificateRevocationList, signer: Ed25519PublicKey
+) -> x509.CertificateRevocationList:
+    """The same list, if `signer` has signed it; else ValueError."""
+    if not revocations.is_signature_valid(signer):
+        raise ValueError("its signature is not the authority's")
+    return revocations
+
+
+def revocations_number(revocations: x509.CertificateRevocationList) -> int:
+    """Which of two lists is the newer: the one with the higher number."""
+    return revocations.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+
+
+def revoked_nodes(revocations: x509.CertificateRevocationList) -> frozenset[bytes]:
+    """The keys of the nodes that the list names."""
+    extensions = (extension for entry in revocations for extension in entry.extensions)
+    return frozenset(
+        each.value.value[len(_OCTET_STRING) :] for each in extensions if each.oid == REVOKED_NODE
+    )
+
+
+def certificate_public(certificate: x509.Certificate) -> bytes:
+    """The 32 bytes of the certified Ed25519 key; ValueError if it is another kind of key."""
+    key = certificate.public_key()
+    if not isinstance(key, Ed25519PublicKey):
+        raise ValueError("not an Ed25519 key")
+    return raw_public(key)
+
+
+def certificate_node(certificate: x509.Certificate) -> bytes:
+    """The key of the node that the certificate admits."""
+    return node_key(certificate_public(certificate))
+
+
+def certificate_session(certificate: x509.Certificate) -> bytes:
+    """The digest of the session that the certificate admits to."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    return bytes.fromhex(str(names[0].value)) if names else b""
+
+
+def _authority_certificate(key: Ed25519PrivateKey, name: str, digest: bytes) -> x509.Certificate:
+    now = datetime.now(UTC)
+    subject = _name(f"plexus {name}"[:64], digest)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + FAR_FUTURE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(key, None)
+    )
+
+
+def _usage(signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str, digest: bytes) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, common),
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, digest.hex()),
+        ]
+    )
+
+
+def pem(document: x509.Certificate | x509.CertificateRevocationList) -> str:
+    """As files hold it."""
+    return document.public_bytes(serialization.Encoding.PEM).decode()

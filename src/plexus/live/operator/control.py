@@ -1,0 +1,142 @@
+"""How the operator reaches a running peer: a socket file in its home, and a page for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from plexus.errors import PlexusError
+from plexus.live.operator.status import as_json, as_prometheus
+from plexus.live.transport.addresses import Address
+
+SOCKET_FILE = "control.sock"
+STATUS_PATH = "/status"
+"""Where a node's `--metrics` tells all that `plexus node status` does, as JSON."""
+MAX_PATH_BYTES = 100
+REQUEST_TIMEOUT_S = 5.0
+MAX_REQUEST_BYTES = 4096
+
+Picture = Callable[[], dict[str, Any]]
+
+
+async def serve_control(home: Path, picture: Picture, stop: Callable[[], None]) -> asyncio.Server:
+    """Answer `status` and `stop` at the socket in `home`, which only the owner can open."""
+    path = socket_path(home)
+    path.unlink(missing_ok=True)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with _answering(writer):
+            command = (await reader.readline()).strip()
+            if command == b"stop":
+                stop()
+            writer.write(as_json(picture()) + b"\n")
+            await writer.drain()
+
+    server = await asyncio.start_unix_server(answer, path, limit=MAX_REQUEST_BYTES)
+    path.chmod(0o600)
+    return server
+
+
+def ask(home: Path, command: str) -> dict[str, Any]:
+    """Send `command` to the peer that runs in `home`; its status comes back."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(REQUEST_TIMEOUT_S)
+        try:
+            sock.connect(str(socket_path(home)))
+            sock.sendall(command.encode() + b"\n")
+            with sock.makefile("rb") as file:
+                answer = file.readline()
+        except OSError:
+            raise PlexusError(f"{home}: no peer is running here") from None
+    picture: dict[str, Any] = msgspec.json.decode(answer)
+    return picture
+
+
+def wait_until_gone(home: Path, at_most_s: float = 30.0) -> None:
+    """Return when no peer runs in `home` any more."""
+    until = time.monotonic() + at_most_s
+    while time.monotonic() < until:
+        try:
+            os.close(lock_home(home))
+        except PlexusError:
+            time.sleep(0.05)
+        else:
+            return
+    raise PlexusError(f"{home}: the peer has not ended after {at_most_s:g} s")
+
+
+def lock_home(home: Path) -> int:
+    """A descriptor that keeps other peers out of this home until it is closed or the process ends."""
+    try:
+        descriptor = os.open(home, os.O_RDONLY)
+    except FileNotFoundError:
+        raise PlexusError(
+            f"{home}: no such folder; make one with: plexus node key --home {home}"
+        ) from None
+    except OSError as error:
+        raise PlexusError(f"{home}: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise PlexusError(f"{home}: another peer is running here") from None
+    return descriptor
+
+
+def socket_path(home: Path) -> Path:
+    path = home / SOCKET_FILE
+    if len(str(path).encode()) > MAX_PATH_BYTES:
+        raise PlexusError(
+            f"{home}: this path is too long for a socket file; use a shorter --home"
+            f" (at most {MAX_PATH_BYTES - len(SOCKET_FILE) - 1} bytes)"
+        )
+    return path
+
+
+async def serve_metrics(address: Address, picture: Picture) -> asyncio.Server:
+    """Answer every HTTP request at `address` with the peer's metrics, or its status at `STATUS_PATH`."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with _answering(writer):
+            try:
+                request = await reader.readuntil(b"\r\n\r\n")
+            except (asyncio.LimitOverrunError, asyncio.IncompleteReadError):
+                return
+            if request.startswith(f"GET {STATUS_PATH} ".encode()):
+                body, kind = as_json(picture()), "application/json"
+            else:
+                body, kind = as_prometheus(picture()), "text/plain; version=0.0.4"
+            head = (
+                f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n"
+                f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            )
+            writer.write(head.encode() + body)
+            await writer.drain()
+
+    try:
+        return await asyncio.start_server(answer, *address, limit=MAX_REQUEST_BYTES)
+    except OSError as error:
+        raise PlexusError(f"--metrics {address[0]}:{address[1]}: {error.strerror}") from None
+
+
+@contextlib.asynccontextmanager
+async def _answering(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """End a connection in time, whatever happens in it; a client that misbehaves is not our failure."""
+    try:
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            yield
+            writer.close()
+            await writer.wait_closed()
+    except (OSError, TimeoutError, ValueError):
+        pass
+    finally:
+        writer.transport.abort()  # if it is not closed by now

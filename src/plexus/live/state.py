@@ -1,0 +1,176 @@
+"""What survives a crash: counter, newest model, round, view and addresses, written atomically.
+
+One thread writes, in order, so that the event loop never waits for a disk. The counter is on the disk
+before anybody hears of it, so it is never used twice. Of models only the newest is written, in the
+background: after a crash the node may hold one some rounds old, as if it had crashed a little earlier.
+
+The state file is a line that names the format, a digest, and MessagePack. Every damage is noticed; files of
+another format are refused, not guessed at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from plexus.errors import PlexusError
+from plexus.files import named, write_bytes
+from plexus.live.identity.admission import KEY_FILE
+from plexus.live.models import LiveModel
+from plexus.live.seals import fits
+
+STATE_FILE = "state.bin"
+MODEL_SUFFIX = ".safetensors"
+HEAD = b"plexus state 2\n"
+DIGEST_BYTES = 16
+REMEDY = (
+    f"move {STATE_FILE} away and start again: the node joins anew and gets counter and model from"
+    " the others"
+)
+
+
+class State(Struct, frozen=True, kw_only=True):
+    """The contents of the state file."""
+
+    session: bytes
+    counter: int = 0
+    round: int = 0
+    model_file: str = ""
+    """Beside the state file; empty if the node holds none but the initial model."""
+    model_seal: bytes = b""
+    view: bytes = b""
+    """As a frame of the protocol."""
+    bandwidth_bytes_per_s: int = 0
+
+
+class Store:
+    """One node's state on disk."""
+
+    def __init__(
+        self, home: Path, session: bytes, on_error: Callable[[BaseException], None]
+    ) -> None:
+        self._home = home
+        self._on_error = on_error
+        self.state = self._read(session)
+        """What is on the disk."""
+        self.failed = 0
+        """Writes that failed."""
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._lock = threading.Lock()
+        self._pending: tuple[int, LiveModel, bytes] | None = None
+        """The newest model that is not being written yet; changed under the lock."""
+
+    def model(self) -> LiveModel | None:
+        """The model held before the crash or stop."""
+        return _read_model(self._home, self.state) if self.state.model_file else None
+
+    def save_counter(self, counter: int, view: bytes, bandwidth_bytes_per_s: int) -> Future[None]:
+        """Done when it is on the disk; fails if it cannot be written."""
+        changes = {"counter": counter, "view": view, "bandwidth_bytes_per_s": bandwidth_bytes_per_s}
+        return self._thread.submit(self._update, changes)
+
+    def save_model(self, round: int, model: LiveModel, view: bytes) -> None:
+        """On the disk soon, unless a newer one overtakes it."""
+        with self._lock:
+            is_asked_for = self._pending is not None
+            self._pending = round, model, view
+        if not is_asked_for:
+            self._thread.submit(self._write_newest)
+
+    def close(self) -> None:
+        """Wait until everything is written."""
+        self._thread.shutdown(wait=True)
+
+    # In the thread
+
+    def _write_newest(self) -> None:
+        with self._lock:
+            newest, self._pending = self._pending, None
+        assert newest is not None
+        if newest[0] <= self.state.round:
+            return
+        try:
+            self._write_model(*newest)
+        except PlexusError as error:
+            self._on_error(error)
+
+    def _write_model(self, round: int, model: LiveModel, view: bytes) -> None:
+        name = f"model-{round}{MODEL_SUFFIX}"
+        old = self.state.model_file
+        self._write(name, model.data)
+        changes = {"round": round, "model_file": name, "model_seal": model.seal, "view": view}
+        self._update(changes)
+        if old and old != name:
+            with named(self._home / old):
+                (self._home / old).unlink(missing_ok=True)
+
+    def _update(self, changes: dict[str, object]) -> None:
+        changed = msgspec.structs.replace(self.state, **changes)
+        self._write(STATE_FILE, encode_state(changed))
+        self.state = changed
+
+    def _write(self, name: str, data: bytes | memoryview) -> None:
+        try:
+            write_bytes(self._home / name, data)
+        except PlexusError:
+            self.failed += 1
+            raise
+
+    def _read(self, session: bytes) -> State:
+        path = self._home / STATE_FILE
+        if not path.exists():
+            return State(session=session)
+        state = read_state(path)
+        if state.session != session:
+            raise PlexusError(f"{path}: of another session; use another --home for this one")
+        return state
+
+
+def newest_model(home: Path) -> tuple[int, memoryview] | None:
+    """Round and contents of the newest model on the disk of the node in `home`, if it has one."""
+    path = home / STATE_FILE
+    if not path.exists() and not (home / KEY_FILE).exists():
+        inside = next((each.parent for each in sorted(home.glob(f"*/{STATE_FILE}"))), None)
+        example = inside or "runs/fleet-NAME/node-00"
+        raise PlexusError(f"{home}: no peer's home; give one with --home, e.g. {example}")
+    state = read_state(path) if path.exists() else State(session=b"")
+    return (state.round, _read_model(home, state).data) if state.model_file else None
+
+
+def encode_state(state: State) -> bytes:
+    """The contents of a state file."""
+    body = msgspec.msgpack.encode(state)
+    return HEAD + _digest(body) + body
+
+
+def read_state(path: Path) -> State:
+    """What `encode_state` wrote, if it is unharmed."""
+    with named(path):
+        data = path.read_bytes()
+    digest, body = data[len(HEAD) :][:DIGEST_BYTES], data[len(HEAD) + DIGEST_BYTES :]
+    if not data.startswith(HEAD):
+        raise PlexusError(f"{path}: damaged, or of another version of Plexus; {REMEDY}")
+    if digest != _digest(body):
+        raise PlexusError(f"{path}: damaged; {REMEDY}")
+    return msgspec.msgpack.decode(body, type=State)
+
+
+def _read_model(home: Path, state: State) -> LiveModel:
+    path = home / state.model_file
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise PlexusError(f"{path}: {error.strerror}; {REMEDY}") from None
+    if not fits(state.model_seal, data):
+        raise PlexusError(f"{path}: damaged: not the model that was written; {REMEDY}")
+    return LiveModel(memoryview(data), state.model_seal)
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=DIGEST_BYTES, person=b"plexus state").digest()

@@ -1,0 +1,341 @@
+"""One TCP connection: TLS, the greeting, then frames.
+
+Until the greeting is over, nothing but the greeting is accepted, and who dialled does not take the link
+for up before the other side's welcome: in TLS 1.3 the handshake of a rejected client looks successful.
+
+Control frames overtake models: they go out before the next chunk, and only so much of a model is on its
+way as `window` allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from plexus.live.identity.admission import Admission, Admitted, RefusedError
+from plexus.live.transport import addresses
+from plexus.live.transport.addresses import Address
+from plexus.live.transport.frames import (
+    Frame,
+    FrameError,
+    FrameReader,
+    Hello,
+    Kind,
+    Refused,
+    frame,
+    parse,
+)
+from plexus.live.transport.limits import Limits
+from plexus.live.transport.tls import Tls
+from plexus.protocol.wire import WireError
+
+RECEIVE_BYTES = 64 * 1024
+"""Taken from the network in one go. TLS's own messages among them are all handled at once."""
+TURN_S = 0.02
+"""How long one connection may be busy with what it received before others get their turn."""
+PUMP_BYTES = 512 * 1024
+"""Sent in one go before others get their turn."""
+CLOSE_S = 2.0
+UNREAD = "the other side does not read what it is sent"
+
+# Filled and emptied within one callback of the loop, so all connections can share it.
+_received = memoryview(bytearray(RECEIVE_BYTES))
+
+
+class Owner(Protocol):
+    """The hub, as a connection sees it."""
+
+    admission: Admission
+    limits: Limits
+
+    def hello(self, observed: Address) -> Hello: ...
+    def greeted(self, connection: Connection, hello: Hello) -> None:
+        """Who dialled introduced itself; `RefusedError` or `RaceError` if it is not welcome."""
+
+    def up(self, connection: Connection, hello: Hello) -> Traffic: ...
+    def closed(self, connection: Connection, reason: str) -> None: ...
+    def failed(self, where: str) -> None:
+        """An exception that should not have happened; the connection goes on or is closed."""
+
+
+class Traffic(Protocol):
+    """What happens on a link that is up."""
+
+    def on_frame(self, frame: Frame) -> None: ...
+    def next_chunk(self) -> tuple[bytes | memoryview, ...] | None: ...
+    def caught_up(self) -> None:
+        """All that has arrived so far has been handled."""
+
+    def sink(self, number: int, length: int) -> memoryview: ...
+    def close(self, reason: str) -> None: ...
+
+
+class RaceError(RefusedError):
+    """Both sides dialled at once, and this connection is not the one that is kept."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """An asyncio protocol; `owner` decides about it and gets told of its life."""
+
+    def __init__(self, owner: Owner, dialled: bool, expected: bytes | None = None) -> None:
+        self._owner = owner
+        self.dialled = dialled
+        """By this side."""
+        self._expected = expected
+        context = owner.admission.client_context if dialled else owner.admission.server_context
+        self._tls = Tls(context, server_side=not dialled)
+        self._reader = FrameReader(self._sink, owner.limits.max_greeting_bytes)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._traffic: Traffic | None = None
+        self._control: deque[bytes] = deque()
+        self._control_bytes = 0
+        self._paused = False
+        self._pumping = False
+        self._is_behind = False
+        """Nothing more is read before what has come is handled."""
+        self._deadline: asyncio.TimerHandle | None = None
+        self.peer: Admitted | None = None
+        self.remote: Address = ("0.0.0.0", 0)
+        self.reason: str | None = None
+        """Why it was closed."""
+        self.was_race = False
+        self.settled: asyncio.Future[None] = self._loop.create_future()
+        """Done when the link is up or will never be."""
+        self.heard_at = self.spoke_at = self.used_at = self._loop.time()
+        self.sent_bytes = self.received_bytes = 0
+
+    @property
+    def is_up(self) -> bool:
+        return self._traffic is not None and self.reason is None
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._control) or self._paused
+
+    # asyncio's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        name = transport.get_extra_info("peername")
+        if name:
+            self.remote = addresses.normal((name[0], name[1]))
+        transport.set_write_buffer_limits(high=0)
+        timeout_s = self._owner.limits.handshake_timeout_s
+        self._deadline = self._loop.call_later(timeout_s, self._on_deadline)
+        self._guarded(self._advance)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _received
+
+    def buffer_updated(self, count: int) -> None:
+        if self.reason is not None:
+            return
+        self.heard_at = self._loop.time()
+        self.received_bytes += count
+        self._tls.feed(_received[:count])
+        self._guarded(self._advance)
+
+    def eof_received(self) -> None:
+        self.close("the other side closed the connection", tell=False)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.close(
+            f"connection lost: {error}" if error else "the connection was closed", tell=False
+        )
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self.pump()
+
+    # For the hub and the transfers
+
+    def send(self, data: bytes) -> None:
+        """Send a frame, before any further chunk of a model."""
+        if self.reason is not None:
+            return
+        self._control.append(data)
+        self._control_bytes += len(data)
+        if self._control_bytes > self._owner.limits.max_unsent_bytes:
+            self.close(UNREAD, tell=False)
+            return
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what there is, for as long as the network takes it at once."""
+        if self._pumping or self._transport is None:
+            return
+        self._pumping = True
+        try:
+            left = PUMP_BYTES
+            while not self._paused and left > 0 and self.reason is None:
+                data = self._next()
+                if data is None:
+                    return
+                for part in data:
+                    self._tls.write(part)
+                    left -= len(part)
+                self._flush()
+        finally:
+            self._pumping = False
+        if not self._paused and self.reason is None:
+            self._loop.call_soon(self.pump)
+
+    def close(self, reason: str, tell: bool = True, is_race: bool = False) -> None:
+        """End it, once; `reason` goes to the other side (if it may know), the log and the hub."""
+        if self.reason is not None:
+            return
+        self.reason, self.was_race = reason, is_race
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._transport is not None:
+            if self._tls.ready:
+                refused = msgspec.msgpack.encode(Refused(reason[:300], is_race))
+                self._tls.close(frame(Kind.REFUSED, refused) if tell else b"")
+            self._flush()  # of a failed handshake, this is TLS's own alert
+            self._transport.close()
+            self._loop.call_later(CLOSE_S, self._transport.abort)
+        if self._traffic is not None:
+            self._call(lambda traffic: traffic.close(reason))
+        self._owner.closed(self, reason)
+        if not self.settled.done():
+            self.settled.set_result(None)
+
+    # Inside
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Whatever a peer sends, the worst that happens is that its connection ends."""
+        try:
+            step()
+        except RaceError as error:
+            self.close(str(error), is_race=True)
+        except EOFError as error:
+            self.close(str(error), tell=False)
+        except (RefusedError, FrameError, WireError) as error:
+            self.close(str(error))
+        except Exception:
+            self._owner.failed("connection")
+            self.close("internal error")
+
+    def _call(self, action: Callable[[Traffic], None]) -> None:
+        assert self._traffic is not None
+        try:
+            action(self._traffic)
+        except Exception:
+            self._owner.failed("link")
+
+    def _advance(self) -> None:
+        if not self._tls.ready:
+            self._handshake()
+            if not self._tls.ready:
+                return
+        reader, tls, now = self._reader, self._tls, self._loop.time
+        until = now() + TURN_S
+        while self.reason is None:
+            count = tls.read_into(reader.space())
+            if count == 0:
+                self._catch_up()
+                return
+            complete = reader.received(count)
+            if complete is not None:
+                self._on_frame(complete)
+                if now() > until:
+                    self._go_on_later()
+                    return
+
+    def _go_on_later(self) -> None:
+        """A peer may send more in a moment than can be handled in one."""
+        assert self._transport is not None
+        self._is_behind = True
+        self._transport.pause_reading()
+        self._loop.call_soon(self._guarded, self._advance)
+
+    def _catch_up(self) -> None:
+        if self._is_behind and self._transport is not None:
+            self._is_behind = False
+            self._transport.resume_reading()
+        self._flush()  # answers to TLS's own messages
+        if self._traffic is not None:
+            self._traffic.caught_up()
+
+    def _handshake(self) -> None:
+        self._tls.handshake()
+        self._flush()
+        if not self._tls.ready:
+            return
+        self.peer = self._owner.admission.admit(self._tls.peer_certificate())
+        if self._expected is not None and self.peer.key != self._expected:
+            raise RefusedError(f"expected node {self._expected.hex()} at this address")
+        if self.dialled:
+            self._send_now(Kind.HELLO, self._owner.hello(self.remote))
+
+    def _on_frame(self, complete: Frame) -> None:
+        kind = complete.kind
+        if kind is Kind.REFUSED:
+            refused = parse(complete.payload, Refused)
+            self.close(f"refused: {refused.reason}", tell=False, is_race=refused.is_race)
+        elif self._traffic is not None:
+            self._traffic.on_frame(complete)
+        elif kind is (Kind.WELCOME if self.dialled else Kind.HELLO):
+            self._on_greeting(parse(complete.payload, Hello))
+        else:
+            raise FrameError(f"a {kind.name} before the greeting")
+
+    def _on_greeting(self, hello: Hello) -> None:
+        mine = self._owner.admission.session.digest
+        if hello.digest != mine:
+            raise RefusedError(f"this is session {mine.hex()}, not {hello.digest.hex()}")
+        self._owner.greeted(self, hello)
+        if not self.dialled:
+            self._send_now(Kind.WELCOME, self._owner.hello(self.remote))
+        assert self._deadline is not None
+        self._deadline.cancel()
+        self._reader.max_bytes = self._owner.limits.max_frame_bytes
+        self._traffic = self._owner.up(self, hello)
+        if not self.settled.done():
+            self.settled.set_result(None)
+        self.pump()
+
+    def _send_now(self, kind: Kind, hello: Hello) -> None:
+        self._tls.write(frame(kind, msgspec.msgpack.encode(hello)))
+        self._flush()
+
+    def _sink(self, number: int, length: int) -> memoryview:
+        if self._traffic is None:
+            raise FrameError("a CHUNK before the greeting")
+        return self._traffic.sink(number, length)
+
+    def _next(self) -> tuple[bytes | memoryview, ...] | None:
+        if self._traffic is None:
+            return None
+        if self._control:
+            data = b"".join(self._control)
+            self._control.clear()
+            self._control_bytes = 0
+            return (data,)
+        return self._traffic.next_chunk()
+
+    def _flush(self) -> None:
+        assert self._transport is not None
+        data = self._tls.to_send()
+        if data:
+            self.spoke_at = self._loop.time()
+            self.sent_bytes += len(data)
+            self._transport.write(data)
+            if self._transport.get_write_buffer_size() > self._owner.limits.max_unsent_bytes:
+                self.close(UNREAD, tell=False)
+
+    def _on_deadline(self) -> None:
+        self.close(f"no link within {self._owner.limits.handshake_timeout_s:g} s", tell=False)
+
+    def __repr__(self) -> str:
+        way = "to" if self.dialled else "from"
+        return f"Connection({way} {addresses.show(self.remote)})"

@@ -1,0 +1,312 @@
+"""All links of a node: listening, dialling, one connection per pair, and dropping the dead.
+
+Messages to a peer without a link wait for it to be dialled; if that fails they are lost, which the
+protocol expects of any network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from plexus.errors import PlexusError
+from plexus.live.identity.admission import Admission, RefusedError
+from plexus.live.identity.keys import short
+from plexus.live.models import LiveModel
+from plexus.live.operator.log import Log
+from plexus.live.transport import addresses
+from plexus.live.transport.addresses import Address
+from plexus.live.transport.buffers import Ticket
+from plexus.live.transport.connection import Connection, RaceError
+from plexus.live.transport.dialler import Dialler
+from plexus.live.transport.frames import Hello, Kind, frame
+from plexus.live.transport.handshakes import Handshakes
+from plexus.live.transport.limits import Limits
+from plexus.live.transport.link import Inbox, Link
+from plexus.live.transport.meter import Traffic
+from plexus.protocol.messages import NO_ADDRESS
+
+__all__ = ["Hub", "Inbox", "Peers", "Ticket"]
+
+
+UNREACHABLE = "it cannot be reached"
+BACKLOG = 256
+
+
+class Peers(Protocol):
+    """Who knows where nodes are, and wants to know when links come and go."""
+
+    def address_of(self, key: bytes) -> Address | None: ...
+    def is_at(self, origin: bytes) -> bool:
+        """Whether a member is known to be at this host (see `addresses.origin`)."""
+
+    def link_up(self, key: bytes, hello: Hello) -> None: ...
+    def link_down(self, key: bytes, reason: str) -> None: ...
+
+
+class Hub:
+    """The transport of one node."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        limits: Limits,
+        inbox: Inbox,
+        peers: Peers,
+        log: Log,
+        source: str | None = None,
+    ) -> None:
+        self.admission = admission
+        self.limits = limits
+        self.links: dict[bytes, Link] = {}
+        self.advertised: bytes = NO_ADDRESS
+        """Where this node wants to be dialled."""
+        self._incarnation = secrets.token_bytes(8)
+        self._inbox = inbox
+        self._peers = peers
+        self._log = log
+        self._handshakes = Handshakes(limits)
+        self._server: asyncio.Server | None = None
+        self._keeper = asyncio.get_running_loop().create_task(self._keep_links())
+        self._waiting: dict[bytes, deque[tuple[Callable[[Link], None], Any]]] = {}
+        """By peer, what is to be done when its link is up, and the tags of models among it."""
+        self.dialler = Dialler(self, limits, source)
+        self.refused = 0
+        self.traffic = Traffic()
+        self.past_sent_bytes = self.past_received_bytes = 0
+        """Of connections that have ended."""
+        self.closing = False
+
+    @property
+    def handshakes(self) -> int:
+        """Connections from others that have not been admitted yet."""
+        return len(self._handshakes)
+
+    # Starting and stopping
+
+    async def listen(self, address: Address) -> Address:
+        """Accept connections at `address`; returns it with the port that was chosen if it was 0."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._accepted, sock=_listening_socket(address), backlog=BACKLOG
+        )
+        return address[0], self._server.sockets[0].getsockname()[1]
+
+    async def close(self, reason: str) -> None:
+        """Stop listening and end all links."""
+        self.closing = True
+        self._keeper.cancel()
+        if self._server is not None:
+            self._server.close()
+        await self.dialler.close()
+        for link in list(self.links.values()):
+            link.connection.close(reason)
+        self._log.settle(at_end=True)
+        await asyncio.sleep(0)
+
+    async def flush(self, at_most_s: float) -> None:
+        """Wait until everything that waits to be sent is handed to the network."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + at_most_s
+        while loop.time() < until and (
+            self.dialler.is_busy or any(link.connection.has_unsent for link in self.links.values())
+        ):
+            await asyncio.sleep(0.02)
+
+    # Sending
+
+    def send(self, key: bytes, message: bytes) -> None:
+        """Send a message (as encoded by `protocol.wire`) to the node with this key."""
+        self._when_up(key, lambda link: link.send(message))
+
+    def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
+        """Send a model; `tag` comes back with its fate."""
+        self._when_up(key, lambda link: link.send_model(payload, model, tag), tag)
+
+    def reach(self, key: bytes, tag: Any) -> None:
+        """Have a link with the node; `tag` comes back if it cannot be reached."""
+        self._when_up(key, lambda link: None, tag)
+
+    def _when_up(self, key: bytes, action: Callable[[Link], None], tag: Any = None) -> None:
+        link = self.links.get(key)
+        if link is not None:
+            action(link)
+            return
+        waiting = self._waiting.setdefault(key, deque(maxlen=self.limits.max_waiting_messages))
+        waiting.append((action, tag))
+        address = self._peers.address_of(key)
+        if address is None or not self.dialler.dial(address, key):
+            self.forget(key)
+
+    def forget(self, key: bytes) -> None:
+        """The node cannot be reached: what waited for it is lost."""
+        for _, tag in self._waiting.pop(key, ()):
+            if tag is not None:
+                self._inbox.not_sent(key, tag, UNREACHABLE)
+
+    def enforce_revocations(self) -> None:
+        """A newer list is in force: end the links of those whom it names, and pass it on to the others."""
+        newest = frame(Kind.REVOCATIONS, self.admission.revocations)
+        now = asyncio.get_running_loop().time()
+        for link in list(self.links.values()):
+            self._guarded(lambda link=link: self._keep(link, now))  # type: ignore[misc]
+            link.connection.send(newest)
+
+    # Connections tell
+
+    def hello(self, observed: Address) -> Hello:
+        return Hello(
+            digest=self.admission.session.digest,
+            incarnation=self._incarnation,
+            address=self.advertised,
+            revocations=self.admission.revocations_number,
+            observed=addresses.pack(observed),
+        )
+
+    def greeted(self, connection: Connection, hello: Hello) -> None:
+        """Settle which of several connections with one peer is kept."""
+        assert connection.peer is not None
+        key = connection.peer.key
+        mine_wins = self.admission.key < key
+        link = self.links.get(key)
+        if self.closing:
+            raise RefusedError("this node is leaving")
+        if not connection.dialled and self.dialler.is_dialling(key) and mine_wins and link is None:
+            raise RaceError("both dialled at once, and the other connection is kept")
+        if link is not None:
+            kept_is_better = link.connection.dialled == mine_wins
+            same_way = link.connection.dialled == connection.dialled
+            if link.hello.incarnation == hello.incarnation and kept_is_better and not same_way:
+                raise RaceError("there is a connection already")
+            link.connection.close("replaced by a newer connection", is_race=True)
+
+    def up(self, connection: Connection, hello: Hello) -> Link:
+        assert connection.peer is not None
+        key = connection.peer.key
+        self._handshakes.end(connection)
+        self._handshakes.admitted(addresses.origin(connection.remote[0]))
+        self._make_room()
+        link = Link(connection, hello, self._inbox, self.limits, self._log, self.traffic)
+        self.links[key] = link
+        self._log.debug("link_up", peer=short(key), remote=addresses.show(connection.remote))
+        loop = asyncio.get_running_loop()
+        # Once the connection is settled in its new state:
+        loop.call_soon(self._begin, link)
+        return link
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self._handshakes.end(connection)
+        self.past_sent_bytes += connection.sent_bytes
+        self.past_received_bytes += connection.received_bytes
+        key = connection.peer.key if connection.peer is not None else None
+        link = self.links.get(key) if key is not None else None
+        if key is not None and link is not None and link.connection is connection:
+            del self.links[key]
+            self._log.debug("link_down", peer=short(key), reason=reason)
+            self._guarded(lambda: self._peers.link_down(key, reason))
+        elif link is None and not connection.was_race:
+            self.refused += 1
+            say = self._log.info if connection.dialled else self._log.warning
+            say(
+                "no_link",
+                remote=addresses.show(connection.remote),
+                dialled=connection.dialled,
+                peer=None if key is None else short(key),
+                reason=reason,
+            )
+
+    def failed(self, where: str) -> None:
+        self._log.exception("failure", where=where)
+
+    # Inside
+
+    def _accepted(self) -> asyncio.BaseProtocol:
+        return _Accepted(self)
+
+    def begin_handshake(self, connection: Connection, host: str) -> bool:
+        """Whether a connection from `host` may try to be admitted."""
+        origin, now = addresses.origin(host), asyncio.get_running_loop().time()
+        return not self.closing and self._handshakes.begin(
+            connection, origin, self._peers.is_at(origin), now
+        )
+
+    def _begin(self, link: Link) -> None:
+        if not link.connection.is_up:
+            return
+        if link.hello.revocations < self.admission.revocations_number:
+            link.connection.send(frame(Kind.REVOCATIONS, self.admission.revocations))
+        self._guarded(lambda: self._peers.link_up(link.key, link.hello))
+        for action, _ in self._waiting.pop(link.key, ()):
+            self._guarded(lambda action=action: action(link))  # type: ignore[misc]
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception:
+            self.failed("hub")
+
+    def _make_room(self) -> None:
+        if len(self.links) >= self.limits.max_links:
+            idle = [link for link in self.links.values() if link.is_idle]
+            oldest = min(idle or self.links.values(), key=lambda link: link.connection.used_at)
+            oldest.connection.close("making room for another link", is_race=True)
+
+    async def _keep_links(self) -> None:
+        """Heartbeats; and the end of links that are silent or whose certificate is no longer good."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self.limits.heartbeat_s / 2)
+            self._log.settle()
+            for link in list(self.links.values()):
+                self._guarded(lambda link=link: self._keep(link, loop.time()))  # type: ignore[misc]
+
+    def _keep(self, link: Link, now: float) -> None:
+        connection = link.connection
+        assert connection.peer is not None
+        if now - connection.heard_at > self.limits.silent_after_s:
+            connection.close(f"silent for {now - connection.heard_at:.0f} s", tell=False)
+            return
+        try:
+            self.admission.check_still(connection.peer)
+        except RefusedError as error:
+            connection.close(str(error))
+            return
+        if now - connection.spoke_at >= self.limits.heartbeat_s / 2:
+            connection.send(frame(Kind.HEARTBEAT))
+
+
+def _listening_socket(address: Address) -> socket.socket:
+    is_v6 = ":" in address[0]
+    both = address[0] == "::" and socket.has_dualstack_ipv6()
+    try:
+        return socket.create_server(
+            address,
+            family=socket.AF_INET6 if is_v6 else socket.AF_INET,
+            backlog=BACKLOG,
+            dualstack_ipv6=both,
+        )
+    except OSError as error:
+        shown = addresses.show(address)
+        raise PlexusError(f"cannot listen at {shown}: {error.strerror or error}") from None
+
+
+class _Accepted(Connection):
+    """A connection that somebody else dialled: counted against the limits before anything else."""
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub, dialled=False)
+        self._hub = hub
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        name = transport.get_extra_info("peername")
+        if name and self._hub.begin_handshake(self, name[0]):
+            super().connection_made(transport)
+        else:
+            self.remote = addresses.normal(name[:2]) if name else self.remote
+            self.close("too many connections that are not admitted yet")
+            transport.abort()

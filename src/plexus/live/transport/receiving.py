@@ -1,0 +1,252 @@
+"""Models that this side of a link receives: granted when there is room, straight into their buffer.
+
+Nothing is received that was not granted, so back-pressure reaches the sender as a late grant, and the
+memory that peers can take is the size of the buffers. A buffer is granted for as long as bytes come: there is
+a time by which more must have come, by how much has and how fast the two ends are known to be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from plexus.live.models import LiveModel
+from plexus.live.seals import SEAL_BYTES
+from plexus.live.transport.buffers import Buffers, Ticket
+from plexus.live.transport.frames import ID_BYTES, FrameError, Kind, number_of, numbered
+from plexus.live.transport.limits import Limits
+from plexus.live.transport.meter import MODEL, PROBE
+from plexus.live.transport.sending import PROBES_BYTES
+
+ACKNOWLEDGE_BYTES, ACKNOWLEDGE_S = 2**20, 0.002
+PATIENCE = 100
+"""So many times slower than its ends a link may be: they may share it among many others."""
+MIN_BYTES_PER_S = 1024
+"""Whatever is known of its ends, a link may be this slow."""
+
+# Where bytes go that nobody wants: those of measurements, and of models declined meanwhile.
+_scratch = memoryview(bytearray(2**20))
+
+
+class Receiver(Protocol):
+    """Who gets the models."""
+
+    def wants(self, message: bytes) -> Any:
+        """A tag for the model of this message, or None if it is not worth receiving; WireError if there
+        is no such message."""
+
+    def arrived(self, message: bytes, model: LiveModel, ticket: Ticket) -> None:
+        """A whole model, its seal not yet checked, and the ticket of the buffer it is in."""
+
+    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
+    def moved(self, what: str, size_bytes: int, sent: bool) -> None:
+        """Bytes of models or probes."""
+
+    def bandwidth(self) -> int:
+        """The lesser of the two ends', in bytes per second, as far as they were measured; else 0."""
+
+    def overdue(self, incoming: Incoming, waited_s: float) -> None:
+        """A model is given up because its bytes do not come."""
+
+
+class Incoming:
+    """A model on its way in."""
+
+    __slots__ = (
+        "chunks",
+        "deadline",
+        "granted_at",
+        "message",
+        "number",
+        "received_bytes",
+        "seal",
+        "started_at",
+        "started_bytes",
+        "tag",
+        "ticket",
+    )
+
+    def __init__(self, number: int, seal: bytes, message: bytes) -> None:
+        self.number = number
+        self.seal = seal
+        self.message = message
+        self.tag: Any = None
+        self.granted_at: float | None = None
+        self.deadline: asyncio.TimerHandle | None = None
+        self.received_bytes = 0
+        self.chunks = 0
+        self.started_at = 0.0
+        self.started_bytes = 0
+        self.ticket: Ticket | None = None
+
+    @property
+    def is_probe(self) -> bool:
+        """A measurement has its size instead of a message; messages are longer."""
+        return len(self.message) == ID_BYTES
+
+    @property
+    def probe_bytes(self) -> int:
+        return int.from_bytes(self.message, "big")
+
+    @property
+    def buffer(self) -> memoryview:
+        assert self.ticket is not None
+        assert self.ticket.buffer is not None, "a model arrives in the buffer it was granted"
+        return self.ticket.buffer
+
+
+class Receiving:
+    """The incoming half of a link's models."""
+
+    def __init__(
+        self, send: Callable[[bytes], None], receiver: Receiver, buffers: Buffers, limits: Limits
+    ) -> None:
+        self._send = send
+        self._receiver = receiver
+        self._buffers = buffers
+        self._most = limits.max_transfers
+        self._grace_s = limits.transfer_grace_s
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
+        self._unacknowledged = self._unacknowledged_bytes = 0
+        self._soon: asyncio.TimerHandle | None = None
+        self.under_way: dict[int, Incoming] = {}
+
+    def decline(self, is_obsolete: Callable[[Any], bool]) -> None:
+        """Tell the senders of models that are no longer wanted to stop."""
+        for incoming in list(self.under_way.values()):
+            if not incoming.is_probe and is_obsolete(incoming.tag):
+                self._end(incoming, Kind.DECLINE)
+
+    def on_offer(self, payload: bytearray) -> None:
+        number = number_of(payload)
+        seal = bytes(payload[ID_BYTES : ID_BYTES + SEAL_BYTES])
+        if len(seal) < SEAL_BYTES or number in self.under_way:
+            raise FrameError("a malformed offer")
+        if len(self.under_way) >= self._most:
+            raise FrameError(f"more than {self._most} models at a time")
+        incoming = Incoming(number, seal, bytes(payload[ID_BYTES + SEAL_BYTES :]))
+        self.under_way[number] = incoming
+        what = PROBE if incoming.is_probe else MODEL
+        self._receiver.moved(what, len(payload) - ID_BYTES, sent=False)
+        if incoming.is_probe:
+            if incoming.probe_bytes not in PROBES_BYTES:
+                raise FrameError("a measurement of an odd size")
+            self._grant(incoming)
+            return
+        incoming.tag = self._receiver.wants(incoming.message)
+        if incoming.tag is not None:
+            incoming.ticket = Ticket(lambda: self._grant(incoming), self._now())
+            self._buffers.request(incoming.ticket)
+        else:
+            self._end(incoming, Kind.DECLINE)
+
+    def sink(self, number: int, length: int) -> memoryview:
+        """Where the next chunk of the model with this number belongs."""
+        incoming = self.under_way.get(number)
+        if incoming is None or incoming.is_probe:
+            if length > len(_scratch):
+                raise FrameError("a chunk is too large")
+            size = incoming.probe_bytes if incoming else length
+        else:
+            size = self._buffers.size_bytes
+        if incoming is None:
+            return _scratch[:length]
+        if incoming.granted_at is None:
+            raise FrameError("a chunk of a model that was not granted")
+        if incoming.received_bytes + length > size:
+            raise FrameError("more bytes than the model has")
+        if incoming.is_probe:
+            return _scratch[:length]
+        return incoming.buffer[incoming.received_bytes : incoming.received_bytes + length]
+
+    def on_chunk(self, number: int, length: int) -> None:
+        self._unacknowledged += 1
+        self._unacknowledged_bytes += length
+        incoming = self.under_way.get(number)
+        is_probe = incoming is not None and incoming.is_probe
+        self._receiver.moved(PROBE if is_probe else MODEL, length, sent=False)
+        if incoming is None:
+            return
+        incoming.received_bytes += length
+        incoming.chunks += 1
+        if incoming.chunks == 2:
+            incoming.started_at, incoming.started_bytes = self._now(), incoming.received_bytes
+        if incoming.is_probe:
+            if incoming.received_bytes == incoming.probe_bytes:
+                self._measure(incoming)
+                self._end(incoming, Kind.DONE)
+            return
+        if incoming.received_bytes == len(incoming.buffer):
+            self._measure(incoming)
+            self._complete(incoming)
+
+    def acknowledge(self) -> None:
+        """Tell the sender how many chunks came since the last time: when they are many, or soon."""
+        if self._unacknowledged_bytes >= ACKNOWLEDGE_BYTES:
+            self._acknowledge_now()
+        elif self._unacknowledged and self._soon is None:
+            self._soon = self._loop.call_later(ACKNOWLEDGE_S, self._acknowledge_now)
+
+    def _acknowledge_now(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        self._send(numbered(Kind.RECEIVED, self._unacknowledged))
+        self._unacknowledged = self._unacknowledged_bytes = 0
+
+    def on_cancel(self, payload: bytearray) -> None:
+        incoming = self.under_way.get(number_of(payload))
+        if incoming is not None:
+            self._end(incoming, None)
+
+    def close(self) -> None:
+        """The link is gone."""
+        if self._soon is not None:
+            self._soon.cancel()
+        for incoming in list(self.under_way.values()):
+            self._end(incoming, None)
+
+    def _grant(self, incoming: Incoming) -> None:
+        incoming.granted_at = self._now()
+        self._send(numbered(Kind.GRANT, incoming.number))
+        self._await(incoming)
+
+    def _await(self, incoming: Incoming) -> None:
+        """Give a model up if more of it should have come by now, else look again when it should have."""
+        assert incoming.granted_at is not None
+        slowest = max(MIN_BYTES_PER_S, self._receiver.bandwidth() / PATIENCE)
+        waited_s = self._now() - incoming.granted_at
+        left_s = self._grace_s + incoming.received_bytes / slowest - waited_s
+        if left_s > 0:
+            incoming.deadline = self._loop.call_later(left_s, self._await, incoming)
+        else:
+            self._receiver.overdue(incoming, waited_s)
+            self._end(incoming, Kind.DECLINE, b"its bytes do not come")
+
+    def _measure(self, incoming: Incoming) -> None:
+        # From the second chunk to the last: the first may have travelled alone.
+        took_s = self._now() - incoming.started_at
+        size_bytes = incoming.received_bytes - incoming.started_bytes
+        if took_s > 0 and incoming.chunks > 2:
+            self._receiver.measured(size_bytes, took_s, sent=False)
+
+    def _complete(self, incoming: Incoming) -> None:
+        self._forget(incoming)
+        self._send(numbered(Kind.DONE, incoming.number))
+        assert incoming.ticket is not None
+        model = LiveModel(incoming.buffer, incoming.seal)
+        self._receiver.arrived(incoming.message, model, incoming.ticket)
+
+    def _end(self, incoming: Incoming, answer: Kind | None, reason: bytes = b"") -> None:
+        self._forget(incoming)
+        if answer is not None:
+            self._send(numbered(answer, incoming.number, reason))
+        if incoming.ticket is not None:
+            self._buffers.withdraw(incoming.ticket)
+
+    def _forget(self, incoming: Incoming) -> None:
+        del self.under_way[incoming.number]
+        if incoming.deadline is not None:
+            incoming.deadline.cancel()

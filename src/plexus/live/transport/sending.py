@@ -1,0 +1,185 @@
+"""Models that this side of a link sends: offered, granted, sent in chunks, acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from plexus.live.models import LiveModel
+from plexus.live.seals import SEAL_BYTES
+from plexus.live.transport.frames import ID_BYTES, FrameError, Kind, head, number_of, numbered
+from plexus.live.transport.meter import MODEL, PROBE
+from plexus.live.transport.window import Window
+
+PROBES_BYTES = (64 * 1024, 512 * 1024, 4 * 2**20)
+"""Sizes of probes, which measure bandwidth: the next larger one is sent if the one before took next to no
+time and a model is as large. The smallest one says something about bandwidth, not just about latency."""
+QUICK_S = 0.2
+MAX_REASON_BYTES = 300
+_zeros = memoryview(bytes(PROBES_BYTES[-1]))
+
+
+class Sender(Protocol):
+    """Who is told what became of a model; `tag` is what it was sent with."""
+
+    def sent(self, tag: Any) -> None: ...
+    def not_sent(self, tag: Any, reason: str) -> None: ...
+    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
+    def moved(self, what: str, size_bytes: int, sent: bool) -> None:
+        """Bytes of models or probes."""
+
+
+class Outgoing:
+    """A model on its way out."""
+
+    __slots__ = (
+        "first_bytes",
+        "granted_at",
+        "model",
+        "number",
+        "offered_at",
+        "sent_bytes",
+        "started_at",
+        "tag",
+    )
+
+    def __init__(self, number: int, model: LiveModel, tag: Any, now: float) -> None:
+        self.number = number
+        self.model = model
+        self.tag = tag
+        self.sent_bytes = 0
+        self.first_bytes = 0
+        """Of the first chunk, which may travel alone: the rate is measured from the second on."""
+        self.offered_at = self.granted_at = self.started_at = now
+
+    @property
+    def kind(self) -> str:
+        return PROBE if self.tag is None else MODEL
+
+
+class Sending:
+    """The outgoing half of a link's models."""
+
+    def __init__(
+        self,
+        send: Callable[[bytes], None],
+        wake: Callable[[], None],
+        sender: Sender,
+        most: int,
+        model_bytes: int,
+    ) -> None:
+        self._send = send
+        self._wake = wake
+        self._sender = sender
+        self._most = most
+        self._model_bytes = model_bytes
+        self._now = asyncio.get_running_loop().time
+        self._last_number = 0
+        self._granted: deque[Outgoing] = deque()
+        self._window = Window()
+        self.under_way: dict[int, Outgoing] = {}
+
+    def offer(self, message: bytes, model: LiveModel, tag: Any) -> None:
+        """Begin to send a model; the oldest under way makes room if there are too many."""
+        if len(self.under_way) >= self._most:
+            self._stop(next(iter(self.under_way.values())), "superseded by a newer model")
+        self._last_number = (self._last_number + 1) % 2 ** (8 * ID_BYTES)
+        outgoing = Outgoing(self._last_number, model, tag, self._now())
+        self.under_way[outgoing.number] = outgoing
+        self._sender.moved(outgoing.kind, len(model.seal) + len(message), sent=True)
+        self._send(numbered(Kind.OFFER, outgoing.number, model.seal + message))
+
+    def probe(self, step: int = 0) -> None:
+        """Send some bytes to find out how fast they go, unless models show it anyway."""
+        if not self.under_way:
+            size = PROBES_BYTES[step]
+            message = size.to_bytes(ID_BYTES, "big")
+            self.offer(message, LiveModel(_zeros[:size], bytes(SEAL_BYTES)), None)
+
+    def cancel(self, is_obsolete: Callable[[Any], bool], reason: str) -> None:
+        """Stop sending the models whose tag is obsolete."""
+        for outgoing in list(self.under_way.values()):
+            if outgoing.tag is not None and is_obsolete(outgoing.tag):
+                self._stop(outgoing, reason)
+
+    def next_chunk(self) -> tuple[bytes, memoryview] | None:
+        """The next piece of a model, each of those granted in turn, if the window has room for it."""
+        if not self._granted or not self._window.is_open:
+            return None
+        outgoing = self._granted.popleft()
+        at, data = outgoing.sent_bytes, outgoing.model.data
+        piece = data[at : at + self._window.chunk_bytes]
+        now = self._now()
+        if not at:
+            outgoing.first_bytes = len(piece)
+        elif at == outgoing.first_bytes:
+            outgoing.started_at = now
+        outgoing.sent_bytes += len(piece)
+        self._window.sent(len(piece), now)
+        self._sender.moved(outgoing.kind, len(piece), sent=True)
+        if outgoing.sent_bytes < len(data):
+            self._granted.append(outgoing)
+        number = outgoing.number.to_bytes(ID_BYTES, "big")
+        return head(Kind.CHUNK, ID_BYTES + len(piece)) + number, piece
+
+    def on_grant(self, payload: bytearray) -> None:
+        outgoing = self.under_way.get(number_of(payload))
+        if outgoing is None:  # cancelled meanwhile
+            return
+        if outgoing.sent_bytes or outgoing in self._granted:
+            raise FrameError("a model was granted twice")
+        outgoing.granted_at = outgoing.started_at = self._now()
+        self._granted.append(outgoing)
+        self._wake()
+
+    def on_received(self, payload: bytearray) -> None:
+        now = self._now()
+        for _ in range(number_of(payload)):
+            if not self._window.acknowledged(now):
+                raise FrameError("a chunk was acknowledged that was not sent")
+        self._wake()
+
+    def on_done(self, payload: bytearray) -> None:
+        outgoing = self.under_way.get(number_of(payload))
+        if outgoing is None:
+            return
+        if outgoing.sent_bytes < len(outgoing.model.data):
+            raise FrameError("a model was acknowledged before it was sent")
+        del self.under_way[outgoing.number]
+        round_trip_s = outgoing.granted_at - outgoing.offered_at
+        elapsed_s = self._now() - outgoing.started_at
+        took_s = elapsed_s - round_trip_s
+        # The way there and back may take longer than a small probe, and vary by more.
+        measured_s = took_s if outgoing.tag is not None else max(took_s, elapsed_s / 2)
+        if measured_s > 0:
+            self._sender.measured(outgoing.sent_bytes - outgoing.first_bytes, measured_s, sent=True)
+        if outgoing.tag is not None:
+            self._sender.sent(outgoing.tag)
+        elif took_s < QUICK_S:
+            step = PROBES_BYTES.index(outgoing.sent_bytes) + 1
+            if step < len(PROBES_BYTES) and PROBES_BYTES[step] <= self._model_bytes:
+                self.probe(step)
+
+    def on_decline(self, payload: bytearray) -> None:
+        outgoing = self.under_way.get(number_of(payload))
+        if outgoing is not None:
+            reason = payload[ID_BYTES : ID_BYTES + MAX_REASON_BYTES].decode(errors="replace")
+            self._drop(outgoing, reason or "declined")
+
+    def close(self, reason: str) -> None:
+        """The link is gone."""
+        for outgoing in list(self.under_way.values()):
+            self._drop(outgoing, reason)
+
+    def _stop(self, outgoing: Outgoing, reason: str) -> None:
+        self._send(numbered(Kind.CANCEL, outgoing.number))
+        self._drop(outgoing, reason)
+
+    def _drop(self, outgoing: Outgoing, reason: str) -> None:
+        del self.under_way[outgoing.number]
+        if outgoing in self._granted:
+            self._granted.remove(outgoing)
+        if outgoing.tag is not None:
+            self._sender.not_sent(outgoing.tag, reason)

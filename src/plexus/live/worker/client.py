@@ -1,0 +1,232 @@
+"""The peer's side of its training worker: starts it, gives it jobs, and replaces it if it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from plexus.errors import MissingModuleError, PlexusError, TaskError
+from plexus.live.models import LiveModel
+from plexus.live.operator.log import Log
+from plexus.live.worker import channel
+from plexus.live.worker.channel import (
+    Evaluated,
+    EvaluateJob,
+    Finished,
+    Header,
+    Interrupt,
+    Ready,
+    SetUp,
+    Stopped,
+    TrainJob,
+)
+
+WORKER_MODULE = "plexus.live.worker.process"
+RESTART_S = 1.0
+MAX_RESTART_S = 60.0
+MOST_LOSSES = 3
+"""So many workers may die of one training before it is given up."""
+WORKER_DIED = "the training worker died of it"
+
+OnTrained = Callable[[int, LiveModel], None]
+OnEvaluated = Callable[[int, float, float], None]
+
+
+class Trainer:
+    """At most one training at a time; a newer one interrupts it. Evaluations wait until nothing trains."""
+
+    def __init__(
+        self,
+        setup: SetUp,
+        log: Log,
+        on_trained: OnTrained,
+        on_evaluated: OnEvaluated,
+        nursery: Path | None = None,
+    ) -> None:
+        self._setup = setup
+        self._log = log
+        self._on_trained = on_trained
+        self._on_evaluated = on_evaluated
+        self._nursery = nursery
+        self._last_job = 0
+        self._training: tuple[TrainJob, LiveModel] | None = None
+        self._losses = 0
+        """Workers that this training has cost."""
+        self._evaluating: tuple[EvaluateJob, int] | None = None
+        self._to_evaluate: tuple[int, LiveModel] | None = None
+        self._outbox: asyncio.Queue[tuple[Header, memoryview]] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self.ready: Ready | None = None
+        self.since_s: float | None = None
+        """When the training under way began."""
+
+    @property
+    def round(self) -> int | None:
+        """The round that is being trained."""
+        return None if self._training is None else self._training[0].round
+
+    async def start(self) -> bytes:
+        """Start the worker; returns the initial model."""
+        reader, initial = await self._connect()
+        self._tasks = [asyncio.create_task(self._supervise(reader))]
+        return initial
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._disconnect()
+
+    def train(self, round: int, model: LiveModel) -> None:
+        """Train for `round`; what was under way is interrupted and its result never seen."""
+        self._last_job += 1
+        self._losses = 0
+        self._training = TrainJob(self._last_job, round), model
+        self.since_s = asyncio.get_running_loop().time()
+        self._outbox.put_nowait((self._training[0], model.data))
+
+    def interrupt(self) -> None:
+        """Stop training, within one step."""
+        if self._training is not None:
+            self._training = self.since_s = None
+            self._outbox.put_nowait((Interrupt(self._last_job + 1), memoryview(b"")))
+
+    def evaluate(self, round: int, model: LiveModel) -> None:
+        """Measure `model` when the worker has nothing better to do; only the newest is kept."""
+        self._to_evaluate = round, model
+        self._evaluate_if_idle()
+
+    def _evaluate_if_idle(self) -> None:
+        if self._to_evaluate is None or self._training is not None or self._evaluating is not None:
+            return
+        (round, model), self._to_evaluate = self._to_evaluate, None
+        self._last_job += 1
+        self._evaluating = EvaluateJob(self._last_job), round
+        self._outbox.put_nowait((self._evaluating[0], model.data))
+
+    def _on_answer(self, answer: Header, body: bytes) -> None:
+        match answer:
+            case Finished(job, seal, _) if self._training and job == self._training[0].job:
+                round = self._training[0].round
+                self._training = self.since_s = None
+                self._on_trained(round, LiveModel(memoryview(body), seal))
+            case Stopped(job, reason) if self._training and job == self._training[0].job:
+                # Nobody asked for this: bad data, or a model that cannot be trained.
+                self._give_up(reason)
+            case Evaluated(job, value, loss) if self._evaluating and job == self._evaluating[0].job:
+                round, self._evaluating = self._evaluating[1], None
+                self._on_evaluated(round, value, loss)
+            case Stopped(job, reason, kind) if self._evaluating and job == self._evaluating[0].job:
+                round, self._evaluating = self._evaluating[1], None
+                if kind:  # else a training came in between
+                    self._log.error("evaluation_failed", round=round, reason=reason)
+        self._evaluate_if_idle()
+
+    def _give_up(self, reason: str) -> None:
+        assert self._training is not None
+        self._log.error("training_failed", round=self._training[0].round, reason=reason)
+        self._training = self.since_s = None
+
+    async def _supervise(self, reader: asyncio.StreamReader) -> None:
+        pause_s = RESTART_S
+        while True:
+            try:
+                await self._converse(reader)
+            except (OSError, EOFError) as error:
+                self._log.warning("worker_lost", reason=str(error) or type(error).__name__)
+            except Exception:
+                self._log.exception("failure", where="worker")
+            await self._disconnect()
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, MAX_RESTART_S)
+            try:
+                reader, _ = await self._connect()
+            except (OSError, EOFError, PlexusError) as error:
+                self._log.warning("worker_not_started", reason=str(error))
+                continue
+            pause_s = RESTART_S
+            self._resume()
+
+    def _resume(self) -> None:
+        """Give a new worker the training that was lost with the old one, unless it takes them all down."""
+        self._outbox = asyncio.Queue()
+        if self._evaluating is not None:
+            self._log.error("evaluation_failed", round=self._evaluating[1], reason=WORKER_DIED)
+            self._evaluating = None
+        elif self._training is not None:
+            self._losses += 1
+            if self._losses == MOST_LOSSES:
+                self._give_up(f"{WORKER_DIED} {MOST_LOSSES} times")
+        if self._training is not None:
+            self._outbox.put_nowait((self._training[0], self._training[1].data))
+
+    async def _converse(self, reader: asyncio.StreamReader) -> None:
+        writing = asyncio.create_task(self._write())
+        try:
+            while True:
+                answer, body = await channel.receive_async(reader)
+                try:
+                    self._on_answer(answer, body)
+                except Exception:
+                    self._log.exception("failure", where="worker's answer")
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+    async def _write(self) -> None:
+        assert self._writer is not None
+        while True:
+            header, body = await self._outbox.get()
+            if isinstance(header, TrainJob) and self._is_overtaken(header):
+                continue
+            await channel.send_async(self._writer, header, body)
+
+    def _is_overtaken(self, job: TrainJob) -> bool:
+        return self._training is None or self._training[0].job != job.job
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, bytes]:
+        reader, self._writer = await self._open()
+        await channel.send_async(self._writer, self._setup)
+        try:
+            answer, body = await channel.receive_async(reader)
+        except EOFError:
+            status = "" if self._process is None else f" with {await self._process.wait()}"
+            raise TaskError(f"the training worker ended{status} before it was ready") from None
+        if isinstance(answer, Stopped):
+            if isinstance(answer.error, MissingModuleError):
+                hint = "; say with --task-dir which folder it is in"
+                raise MissingModuleError(answer.reason + hint)
+            raise answer.error
+        assert isinstance(answer, Ready)
+        self.ready = answer
+        return reader, body
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        limit = 2**20
+        if self._nursery is not None:
+            return await asyncio.open_unix_connection(self._nursery, limit=limit)
+        mine, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", WORKER_MODULE, "--fd", str(theirs.fileno())]
+            self._process = await asyncio.create_subprocess_exec(
+                *command, pass_fds=[theirs.fileno()]
+            )
+        return await asyncio.open_unix_connection(sock=mine, limit=limit)
+
+    async def _disconnect(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            with contextlib.suppress(OSError):
+                await self._writer.wait_closed()
+            self._writer = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()  # it holds nothing that must be kept
+            await self._process.wait()
+            self._process = None

@@ -1,0 +1,229 @@
+"""The training worker of a live peer: the process in which torch lives.
+
+A peer answers pings and forwards models whatever its worker does, survives it if it is killed, and needs
+no torch itself. A training is interrupted between two steps, by a loss function that looks up first.
+
+`--nursery SOCKET` keeps one process with everything imported that forks a worker for each connection, so
+that a fleet on one machine starts quickly.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+
+import numpy as np
+import torch
+from safetensors.torch import load
+from torch import Tensor
+
+from plexus.errors import PlexusError, TaskError, blaming
+from plexus.learn import models
+from plexus.learn.task import Examples, Task
+from plexus.learn.tasks import build_task
+from plexus.learn.trainer import Trainer
+from plexus.live.seals import seal
+from plexus.live.worker import channel
+from plexus.live.worker.channel import (
+    Evaluated,
+    EvaluateJob,
+    Finished,
+    Header,
+    Interrupt,
+    Ready,
+    SetUp,
+    Stopped,
+    TrainJob,
+)
+from plexus.spec.experiment import parse_spec
+
+
+class InterruptedTraining(BaseException):
+    """Somebody wants the worker to stop."""
+
+
+class Worker:
+    """One task, one node's data, one job at a time."""
+
+    def __init__(self, sock: socket.socket, setup: SetUp) -> None:
+        self._sock = sock
+        self._job = 0
+        self._stop_before = 0
+        spec = parse_spec(setup.spec, "session.toml")
+        task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed, Path(setup.folder))
+        task, self._node = with_data(task, setup.data)
+        self._name = task.name
+        self.samples = task.samples(self._node)
+        self.shared_out = len(np.unique(np.concatenate(task.parts)))
+        self.examples = len(task.train)
+        self.measure = task.measure
+        self._trainer = Trainer(replace(task, loss=self._checked(task.loss)), torch.device("cpu"))
+        if setup.try_out:
+            self._trainer.try_out(self._node)
+
+    @property
+    def initial(self) -> bytes:
+        return self._encode(self._trainer.initial)
+
+    def serve(self) -> None:
+        """Do one job after the other until the peer is gone."""
+        jobs: SimpleQueue[tuple[Header, memoryview]] = SimpleQueue()
+        threading.Thread(target=self._listen, args=(jobs,), daemon=True).start()
+        while True:
+            job, model = jobs.get()
+            if isinstance(job, TrainJob | EvaluateJob):
+                self._do(job, model)
+
+    def _do(self, job: TrainJob | EvaluateJob, model: memoryview) -> None:
+        self._job = job.job
+        try:
+            self._look_up()
+            if isinstance(job, TrainJob):
+                self._train(job, model)
+            else:
+                metrics = self._trainer.evaluate(self._decode(model))
+                channel.send(self._sock, Evaluated(job.job, metrics.value, metrics.loss))
+        except InterruptedTraining:
+            channel.send(self._sock, Stopped(job.job, "interrupted"))
+        except PlexusError as error:
+            channel.send(self._sock, Stopped(job.job, str(error), type(error).__name__))
+
+    def _train(self, job: TrainJob, model: memoryview) -> None:
+        began_s = time.perf_counter()
+        trained = self._trainer.train(self._decode(model), self._node, job.round)
+        if not torch.isfinite(trained.sum()):
+            raise TaskError(f"task {self._name}: the trained weights are not finite")
+        body = self._encode(trained)
+        finished = Finished(job.job, seal(body), time.perf_counter() - began_s)
+        channel.send(self._sock, finished, body)
+
+    def _listen(self, jobs: SimpleQueue[tuple[Header, memoryview]]) -> None:
+        try:
+            while True:
+                job, model = channel.receive(self._sock)
+                if isinstance(job, TrainJob):
+                    self._stop_before = job.job
+                elif isinstance(job, Interrupt):
+                    self._stop_before = job.before
+                jobs.put((job, model))
+        except (EOFError, OSError):
+            os._exit(0)  # the peer is gone, so nobody wants the job under way
+
+    def _checked(self, loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+        def checked(outputs: Tensor, targets: Tensor) -> Tensor:
+            self._look_up()
+            return loss(outputs, targets)
+
+        return checked
+
+    def _look_up(self) -> None:
+        # Numbers only grow, so there is nothing to reset and no moment at which a wish can be lost.
+        if self._job < self._stop_before:
+            raise InterruptedTraining
+
+    def _decode(self, model: memoryview) -> Tensor:
+        return self._trainer.layout.flatten(load(bytes(model)))
+
+    def _encode(self, vector: Tensor) -> bytes:
+        return models.encode(self._trainer.layout.tensors(vector))
+
+
+def with_data(task: Task, data: str) -> tuple[Task, int]:
+    """The task with this node's data, and the node's number in it.
+
+    `data` is the number of a part of the session's data, or an .npz file of `inputs` and `targets`.
+    """
+    if data.isdigit():
+        if int(data) >= task.nodes:
+            raise PlexusError(f"--data {data}: the session's data has parts 0 to {task.nodes - 1}")
+        return task, int(data)
+    try:
+        with np.load(data, allow_pickle=False) as arrays:
+            inputs, targets = arrays["inputs"], arrays["targets"]
+    except (OSError, ValueError, KeyError, MemoryError) as error:
+        raise PlexusError(f"--data {data}: not an .npz of inputs and targets: {error}") from None
+    own = Examples(
+        _like(inputs, task.train.inputs, f"{data}: inputs"),
+        _like(targets, task.train.targets, f"{data}: targets"),
+        -1 - np.arange(len(inputs)),
+    )
+    return replace(task, train=own, parts=(np.arange(len(inputs)),)), 0
+
+
+def _like(values: np.ndarray, example: Tensor, name: str) -> Tensor:
+    if values.shape[1:] != tuple(example.shape[1:]):
+        raise PlexusError(
+            f"--data {name} have shape {values.shape[1:]} each, the session's {tuple(example.shape[1:])}"
+        )
+    return torch.from_numpy(values).to(example.dtype)
+
+
+def serve(sock: socket.socket) -> None:
+    """Be the worker of the peer at the other end of `sock`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the peer decides when to end
+    torch.set_num_threads(1)
+    setup, _ = channel.receive(sock)
+    if not isinstance(setup, SetUp):
+        raise PlexusError("the peer must set its worker up first")
+    try:
+        with blaming("the training worker cannot be set up"):
+            worker = Worker(sock, setup)
+    except PlexusError as error:
+        channel.send(sock, Stopped(0, str(error), type(error).__name__))
+        return
+    measure = worker.measure
+    ready = Ready(
+        measure.name,
+        measure.higher_is_better,
+        worker.samples,
+        worker.shared_out,
+        worker.examples,
+    )
+    channel.send(sock, ready, worker.initial)
+    worker.serve()
+
+
+def nursery(path: Path) -> None:
+    """Fork a worker for every connection, until standard input ends."""
+    import sklearn.datasets  # noqa: F401  what the default task needs, before the first fork
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    path.chmod(0o600)
+    listener.listen(64)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        sock, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            serve(sock)
+            os._exit(0)
+        sock.close()
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+def main(arguments: list[str]) -> None:
+    match arguments:
+        case ["--fd", number]:
+            serve(socket.socket(fileno=int(number)))
+        case ["--nursery", path]:
+            nursery(Path(path))
+        case _:
+            sys.exit("usage: python -m plexus.live.worker.process --fd NUMBER | --nursery SOCKET")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,101 @@
+"""Epidemic Learning: each round every node trains and sends its model to s random others, then averages
+its own with what arrived (de Vos et al., 2023).
+
+Without churn rounds are synchronous: the others are drawn by a rule that everybody can repeat, so a
+node knows from whom to expect a model. Under churn rounds have a fixed duration (see `rounds`), and a
+node draws among those that it believes online (see `peers`).
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Annotated
+
+from msgspec import Meta
+
+from plexus.protocol.api import Aggregated, Durable, Save, Trained
+from plexus.protocol.baselines.peers import PeerNode, PeerParameters
+from plexus.protocol.baselines.rounds import ROUND, Rounds
+from plexus.protocol.baselines.topology import Topology
+from plexus.protocol.messages import EpidemicModel, Model, NodeId
+from plexus.protocol.parameters import require, require_duration
+from plexus.protocol.view import View
+
+
+class EpidemicParameters(PeerParameters, frozen=True):
+    """Epidemic Learning: in every round each node trains, sends its model to a few random others, and
+    averages its own with those it was sent."""
+
+    fanout: int = 10
+    """s: to how many others a node sends its model in a round."""
+
+    round_duration_s: float | None = None
+    """How long a round lasts, in seconds. Default: without churn a round ends when the models are there;
+    under churn the duration is tuned in a short simulation without churn, and reported."""
+
+    transfers_complete: Annotated[float, Meta(gt=0, le=1)] = 0.99
+    """The share of model transfers that a tuned round is long enough for. A few slow links would make
+    rounds that wait for all disproportionately long."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.round_duration_s is not None:
+            require_duration("round_duration_s", self.round_duration_s)
+        require(self.fanout >= 1, "fanout", self.fanout, "at least 1")
+
+
+class EpidemicNode(PeerNode):
+    """One node. Give it its world at construction; it starts with `WentOnline`."""
+
+    def __init__(
+        self,
+        me: NodeId,
+        parameters: EpidemicParameters,
+        draws: Topology,
+        view: View,
+        bandwidth_bytes_per_s: int,
+        initial_model: Model,
+        rng: Random,
+        round_duration_s: float | None = None,
+        durable: Durable | None = None,
+    ) -> None:
+        """`draws` says who sends to whom while rounds are synchronous."""
+        durable = durable or Durable(counter=0, round=0, model=initial_model)
+        super().__init__(me, parameters, view, bandwidth_bytes_per_s, rng, durable.counter)
+        self._fanout = parameters.fanout
+        self._draws = draws
+        self.rounds = Rounds(
+            self,
+            durable,
+            round_duration_s,
+            expected=lambda k: draws.senders(me, k),
+            share=self._share,
+        )
+        self._on_event |= {
+            Trained: self.rounds.on_trained,
+            Aggregated: self.rounds.on_aggregated,
+        }
+        self._on_message |= {EpidemicModel: self._on_model}
+        self._on_timeout |= {ROUND: self.rounds.on_boundary}
+
+    def on_start(self) -> None:
+        self.rounds.start()
+
+    def _share(self, k: int, _: Model) -> None:
+        if self.rounds.is_timed:
+            self.find_peers(self._fanout, k)
+        else:
+            self.on_peers(k, self._draws.receivers(self.me, k))
+
+    def on_peers(self, k: int, peers: tuple[NodeId, ...]) -> None:
+        if k == self.rounds.k:  # else the round ended while the node was looking for peers
+            view = self.membership.view.snapshot()
+            self.send(peers, EpidemicModel(k, view, self.rounds.model))
+
+    def _on_model(self, src: NodeId, body: EpidemicModel) -> None:
+        self.learn(body.view)
+        self.rounds.on_model(src, body.round, body.model)
+
+    def save(self) -> None:
+        state = Durable(self.membership.counter, self.rounds.k - 1, self.rounds.model)
+        self.outbox.append(Save(state))

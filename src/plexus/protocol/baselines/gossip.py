@@ -1,0 +1,104 @@
+"""Gossip Learning: send the model to a random peer, merge what arrives, train (Hegedűs et al., 2019).
+
+Nobody waits for anybody. Every period a node sends its model to one peer; a model that arrives is
+merged with the node's own, each counting by its age, and the result is trained. The age is the number
+of trainings behind a model: the greater of the two goes on. A model that arrives while the node is
+training waits until that is done; of several, the newest.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from plexus.protocol.api import Aggregated, Durable, Merge, Save, Train, Trained
+from plexus.protocol.baselines.peers import PeerNode, PeerParameters
+from plexus.protocol.facts import ModelUpdated
+from plexus.protocol.messages import GossipModel, Model, NodeId
+from plexus.protocol.parameters import require_duration
+from plexus.protocol.view import View
+
+SEND = ("send", 0)
+
+
+class GossipParameters(PeerParameters, frozen=True):
+    """Gossip Learning: every so often each node sends its model to a random peer, which merges it with its
+    own and trains."""
+
+    period_s: float = 60.0
+    """How often a node sends its model, in seconds; the paper's round timeout. Nodes are out of phase."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_duration("period_s", self.period_s)
+
+
+class GossipNode(PeerNode):
+    """One node. Give it its world at construction; it starts with `WentOnline`."""
+
+    def __init__(
+        self,
+        me: NodeId,
+        parameters: GossipParameters,
+        view: View,
+        bandwidth_bytes_per_s: int,
+        initial_model: Model,
+        rng: Random,
+        durable: Durable | None = None,
+    ) -> None:
+        durable = durable or Durable(counter=0, round=0, model=initial_model)
+        super().__init__(me, parameters, view, bandwidth_bytes_per_s, rng, durable.counter)
+        self._period_s = parameters.period_s
+        self.age = durable.round
+        self.model = durable.model
+        self._merging = self._training = False
+        self._waiting: GossipModel | None = None
+        self._on_event |= {Aggregated: self._on_merged, Trained: self._on_trained}
+        self._on_message |= {GossipModel: self._on_model}
+        self._on_timeout |= {"send": self._on_period}
+
+    def on_start(self) -> None:
+        self._merging = self._training = False
+        self._waiting = None
+        # Its own moment in the period: nodes that came together must not send together for ever.
+        self.set_timer(SEND, self._period_s * self._rng.random())
+
+    def _on_period(self, _: int) -> None:
+        self.set_timer(SEND, self._period_s)
+        self.find_peers(1, self.age)
+
+    def on_peers(self, k: int, peers: tuple[NodeId, ...]) -> None:
+        self.send(peers, GossipModel(self.age, self.membership.view.snapshot(), self.model))
+
+    def _on_model(self, _: NodeId, body: GossipModel) -> None:
+        self.learn(body.view)
+        if self._merging or self._training:
+            self._waiting = body
+        else:
+            self._merge(body)
+
+    def _merge(self, other: GossipModel) -> None:
+        self._merging = True
+        # Two models that nobody has trained are the same one; weights of 0 and 0 would say nothing.
+        weights = (self.age, other.age) if self.age or other.age else (1, 1)
+        self.age = max(self.age, other.age)
+        self.outbox.append(Merge(self.age, (self.model, other.model), weights))
+
+    def _on_merged(self, event: Aggregated) -> None:
+        if self._merging:
+            self._merging, self._training = False, True
+            self.model = event.model
+            self.outbox.append(Train(self.age + 1, self.model))
+
+    def _on_trained(self, event: Trained) -> None:
+        if not self._training:
+            return
+        self._training = False
+        self.age, self.model = event.round, event.model
+        self.save()
+        self.report(ModelUpdated(self.age, self.model, merged=2))
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            self._merge(waiting)
+
+    def save(self) -> None:
+        self.outbox.append(Save(Durable(self.membership.counter, self.age, self.model)))

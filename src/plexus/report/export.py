@@ -1,0 +1,107 @@
+"""The files beside a page: figures as PNG and PDF, tables as CSV and LaTeX, specs to run again."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+from plexus.files import named, write_text
+from plexus.report.document import Cell, Picture, Quantity, Table, heading, text_of
+from plexus.report.style import styled
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{char: f"\\{char}" for char in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "⁹": r"$^9$",
+    "–": "--",
+    "·": r"$\cdot$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "\N{NO-BREAK SPACE}": "~",
+}
+
+
+def write_picture(folder: Path, picture: Picture) -> list[str]:
+    """PNG and PDF; their names. The same figure always gives the same bytes."""
+    names = [f"{picture.id}.png", f"{picture.id}.pdf"]
+    with named(folder), styled():
+        picture.figure.savefig(folder / names[0], dpi=200)
+        picture.figure.savefig(folder / names[1], metadata={"CreationDate": None})
+    return names
+
+
+def write_table(folder: Path, table: Table) -> list[str]:
+    """CSV and LaTeX; their names."""
+    names = [f"{table.id}.csv", f"{table.id}.tex"]
+    write_text(folder / names[0], as_csv(table))
+    write_text(folder / names[1], as_latex(table))
+    return names
+
+
+def as_csv(table: Table) -> str:
+    """For programs: bare numbers, and the spread of a column in one of its own."""
+    spread = [
+        any(isinstance(row[at], Quantity) and row[at].spread is not None for row in table.rows)  # type: ignore[union-attr]
+        for at in range(len(table.columns))
+    ]
+    header: list[str] = []
+    for name, has_spread in zip(table.columns, spread, strict=True):
+        header += [name, f"{name} (std over seeds)"] if has_spread else [name]
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(header)
+    for row in table.rows:
+        cells: list[str] = []
+        for cell, has_spread in zip(row, spread, strict=True):
+            cells += _csv_cells(cell)[: 2 if has_spread else 1]
+        writer.writerow(cells)
+    return buffer.getvalue()
+
+
+def _csv_cells(cell: Cell) -> list[str]:
+    if isinstance(cell, Quantity):
+        return [_bare(cell.value) or cell.text, _bare(cell.spread)]
+    return [cell if isinstance(cell, str) else _bare(cell), ""]
+
+
+def _bare(value: float | None) -> str:
+    return "" if value is None else repr(value)
+
+
+def as_latex(table: Table) -> str:
+    """A table for a paper, with the rules of the package booktabs."""
+    kinds = "".join("r" if is_numeric(table, at) else "l" for at in range(len(table.columns)))
+    rows = [" & ".join(_latex(text_of(cell)) for cell in row) + r" \\" for row in table.rows]
+    return "\n".join(
+        [
+            r"\begin{table}[t]",
+            r"  \centering",
+            f"  \\caption{{{_latex(heading(table.title))}. {_latex(table.note)}}}",
+            f"  \\label{{table:{table.id}}}",
+            f"  \\begin{{tabular}}{{{kinds}}}",
+            r"    \toprule",
+            "    " + " & ".join(map(_latex, table.columns)) + r" \\",
+            r"    \midrule",
+            *(f"    {row}" for row in rows),
+            r"    \bottomrule",
+            r"  \end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def is_numeric(table: Table, column: int) -> bool:
+    """Whether a column holds quantities, which stand to the right."""
+    cells = [row[column] for row in table.rows]
+    return any(isinstance(cell, Quantity | int | float) for cell in cells)
+
+
+def _latex(text: str) -> str:
+    return re.sub(".", lambda found: _LATEX.get(found[0], found[0]), text)

@@ -1,0 +1,343 @@
+"""The run directory: everything one run leaves behind, valid at every moment of its making.
+
+`docs/run-directory.md` describes it for readers. Small files are replaced atomically, tables are only
+appended to, and a directory belongs to one running process at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tomllib
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+import plexus
+from plexus import quantities
+from plexus.errors import PlexusError
+from plexus.files import lock_directory, named, write_json, write_text
+from plexus.runs.recorder import Recorder
+from plexus.runs.result import Result
+from plexus.runs.run import Frame
+from plexus.runs.tables import TABLES, Columns, checked, read
+from plexus.runs.tensorboard import delete_events
+
+SPEC, VERSIONS, RESULT, FIGURE = "spec.toml", "versions.json", "result.json", "learning-curve.png"
+CHECKPOINT, CHECKPOINT_FOLDER = "checkpoint.json", "checkpoint-"
+REPLAY = f"{CHECKPOINT_FOLDER}replay"
+"""Tables of a resumed run until it has come to its checkpoint."""
+_PACKAGES = (
+    "click",
+    "matplotlib",
+    "msgspec",
+    "numpy",
+    "rich",
+    "safetensors",
+    "scikit-learn",
+    "torch",
+)
+
+
+class RunDirectory:
+    """The directory of a run under way, open for writing. Use it in a `with` statement."""
+
+    def __init__(
+        self,
+        path: Path,
+        spec_toml: str,
+        spec_digest: str,
+        *,
+        base_dir: Path = Path(),
+        resume: bool = False,
+        replay: bool = False,
+    ) -> None:
+        """Make the directory, which must not hold a run yet (see `claim`), or go on with the run there.
+
+        A run that is resumed writes its tables anew; one that replays does it beside those that are there,
+        until it has `caught_up`. `base_dir` is what paths in the spec start from.
+        """
+        self.path = path
+        self._is_resumed = resume
+        self._is_replaying = replay
+        with named(path):
+            self._is_made = not path.exists()
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = lock_directory(path)
+        if resume:
+            shutil.rmtree(path / REPLAY, ignore_errors=True)  # of one that was killed
+            if not replay:
+                self._forget(*_table_files())
+        elif (path / VERSIONS).exists():
+            os.close(self._lock)
+            raise PlexusError(f"{path}: already holds a run")
+        else:
+            # The versions first: they mark the directory as a run's.
+            write_json(
+                path / VERSIONS,
+                {"spec_digest": spec_digest, "spec_dir": str(base_dir.resolve()), **versions()},
+            )
+            write_text(path / SPEC, spec_toml)
+        if replay:
+            with named(path):
+                (path / REPLAY).mkdir()
+        self.recorder = Recorder(path / REPLAY if replay else path)
+
+    def caught_up(self) -> None:
+        """All that was recorded before is recorded again: let that take its place."""
+        with named(self.path):
+            written = self.recorder.move_to(self.path)
+            self._forget(*(name for name in _table_files() if name not in written))
+            (self.path / REPLAY).rmdir()
+        self._is_replaying = False
+
+    def _forget(self, *tables: str) -> None:
+        """Delete tables, and what is no longer true when a run goes on."""
+        for name in (RESULT, FIGURE, *tables):
+            (self.path / name).unlink(missing_ok=True)
+
+    def finish(self, result: Result) -> None:
+        """Write the outcome. A run that came to its end has no more use for checkpoints."""
+        self.recorder.flush()
+        write_json(self.path / RESULT, result)
+        if not result.interrupted:
+            remove_checkpoints(self.path)
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Keep what was recorded, however the run ended; a run that failed to begin leaves nothing."""
+        try:
+            self.recorder.flush()
+            if self._is_replaying:  # what was there before says more
+                shutil.rmtree(self.path / REPLAY, ignore_errors=True)
+            if kind is not None and not self._is_resumed and not _has_results(self.path):
+                self._discard()
+        finally:
+            os.close(self._lock)
+
+    def _discard(self) -> None:
+        _delete_run(self.path)
+        if self._is_made:
+            with suppress(OSError):  # somebody else's file is in it
+                self.path.rmdir()
+
+
+def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
+    """Make room for a run in `path` without losing anything unasked.
+
+    An earlier run of the same spec is moved to `path.1`, `path.2`, …, which is returned; one that
+    recorded nothing yet is deleted. A run of another spec is refused. With `force` an earlier run of
+    any spec is deleted. What is not a run directory is never touched.
+    """
+    with named(path):
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            return None
+        if not (path / VERSIONS).exists():
+            raise PlexusError(
+                f"{path}: exists and is not a run directory; choose another with --out"
+            )
+        os.close(lock_directory(path))
+        if not force and spec_digest_of(path) != spec_digest:
+            raise PlexusError(
+                f"{path}: holds a run of another spec; choose another directory with --out, "
+                "or replace that run with --force"
+            )
+        if force or not _has_results(path):
+            _delete_run(path)
+            return None
+        return path.rename(_free(path))
+
+
+def spec_dir_of(path: Path) -> Path:
+    """What paths in the spec of the run in this directory start from."""
+    return Path(str(versions_of(path).get("spec_dir", ".")))
+
+
+def spec_digest_of(path: Path) -> str:
+    """The digest of the spec that the run in this directory has."""
+    return str(versions_of(path)["spec_digest"])
+
+
+def versions_of(path: Path) -> dict[str, Any]:
+    """What made the results of the run in this directory: `versions()` and the digest of its spec."""
+    try:
+        found = msgspec.json.decode((path / VERSIONS).read_bytes(), type=dict[str, Any])
+        msgspec.convert(found, _Versions)
+    except (FileNotFoundError, NotADirectoryError):
+        raise PlexusError(f"{path}: is not a run directory") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise PlexusError(f"{path / VERSIONS}: does not say which spec was run") from None
+    return found
+
+
+def _has_results(path: Path) -> bool:
+    return any((path / name).exists() for name in (RESULT, *_table_files()))
+
+
+def _delete_run(path: Path) -> None:
+    """Delete what a run writes, and nothing that somebody else put there; its mark last."""
+    for name in (RESULT, FIGURE, *_table_files(), SPEC, VERSIONS):
+        (path / name).unlink(missing_ok=True)
+    delete_events(path)
+    remove_checkpoints(path)
+
+
+def remove_checkpoints(path: Path, keep: str | None = None) -> None:
+    """Delete the checkpoints in a run directory, but for the folder `keep`."""
+    if keep is None:
+        (path / CHECKPOINT).unlink(missing_ok=True)
+    for folder in path.glob(f"{CHECKPOINT_FOLDER}*"):
+        if folder.name != keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _table_files() -> list[str]:
+    return [f"{table}.csv" for table in TABLES]
+
+
+def _free(path: Path) -> Path:
+    number = 1
+    while (candidate := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return candidate
+
+
+def versions() -> dict[str, Any]:
+    """What made the results, besides the spec."""
+    return {
+        "plexus": plexus.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+class _Versions(msgspec.Struct):
+    spec_digest: str
+    packages: dict[str, str] = {}
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Spec(msgspec.Struct):
+    """What every run's spec says, and whoever shows runs relies on."""
+
+    name: str
+    seed: int
+    nodes: int
+    hours: float
+    protocol: _Named
+    task: _Named
+    traces: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory as it was found: finished, interrupted, killed or still growing."""
+
+    path: Path
+    spec: dict[str, Any]
+    versions: dict[str, Any]
+    result: Result | None
+    """None where the run did not come to its end."""
+    tables: dict[str, Columns]
+    """Numpy columns by table; a table without rows has no columns. See `detail` for the large ones."""
+
+    def detail(self, table: str) -> Columns:
+        """The columns of any table, read now."""
+        with named(self.path):
+            return read(self.path / f"{table}.csv")
+
+    @property
+    def metrics(self) -> Frame:
+        """What each evaluation found, by simulated time: `evaluations.csv`."""
+        return Frame(self.tables["evaluations"])
+
+    @property
+    def node_metrics(self) -> Frame:
+        """The same for nodes with models of their own: `node_evaluations.csv`."""
+        return Frame(self.tables["node_evaluations"])
+
+    @property
+    def rounds(self) -> Frame:
+        """Every aggregation into a global model: `rounds.csv`."""
+        return Frame(self.tables["rounds"])
+
+    @property
+    def online(self) -> Frame:
+        """How many nodes were online, and when: `online.csv`."""
+        return Frame(self.tables["online"])
+
+    def __repr__(self) -> str:
+        return f"<Run {self.path}: {self._state()}>"
+
+    def _state(self) -> str:
+        if self.result is None:
+            return "no result yet"
+        metric = self.result.metric
+        best = quantities.metric(metric.name, metric.best)
+        stopped = ", stopped early" if self.result.interrupted else ""
+        return f"{self.result.rounds} rounds, {metric.name} {best} at best{stopped}"
+
+
+def load_run(path: Path | str) -> Run:
+    """Read a run directory."""
+    path = Path(path)
+    with named(path):
+        return Run(
+            path=path,
+            versions=versions_of(path),
+            spec=spec_of(path),
+            result=result_of(path),
+            tables={
+                name: checked(read(path / f"{name}.csv"), path / f"{name}.csv")
+                for name, table in TABLES.items()
+                if not table.is_detail
+            },
+        )
+
+
+def spec_of(path: Path) -> dict[str, Any]:
+    """The spec that the run in this directory has."""
+    path = path / SPEC
+    try:
+        spec = tomllib.loads(path.read_text(encoding="utf-8"))
+        msgspec.convert(spec, _Spec)
+    except ValueError as error:  # not text, not TOML, or not a whole spec
+        raise PlexusError(f"{path}: {error}") from None
+    return spec
+
+
+def result_of(path: Path) -> Result | None:
+    """The outcome of the run in this directory; None where it did not come to one."""
+    path = path / RESULT
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Result)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PlexusError(f"{path}: {error}") from None

@@ -1,0 +1,130 @@
+"""Puts the nodes of each protocol into a setting."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+from plexus.protocol.api import Node
+from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
+from plexus.protocol.baselines.epidemic import EpidemicNode, EpidemicParameters
+from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
+from plexus.protocol.baselines.topology import RandomDigraph
+from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.roster import Roster
+from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S, Snapshot, View
+from plexus.rng import stream
+from plexus.runs.result import RoundTuning
+from plexus.sim.session import Cast, Setting
+from plexus.sim.topologies import build_topology
+from plexus.sim.tuning import tune_rounds
+from plexus.traces.world import Device, World
+
+
+def plexus(setting: Setting, parameters: PlexusParameters) -> Cast:
+    """Every node starts with the same view: those who are there at time 0.
+
+    That list is exchanged before training starts, like the model and the parameters (section III-A).
+    """
+    world, seed = setting.world, setting.seed
+    roster = Roster.simulated(session_key(seed), len(world))
+    initial = initial_view(world)
+    nodes = [
+        PlexusNode(
+            me=node,
+            parameters=parameters,
+            roster=roster,
+            view=View(initial),
+            bandwidth_bytes_per_s=advertised_bandwidth(device),
+            initial_model=setting.initial_model,
+            rng=stream(seed, "node", node, "protocol"),
+        )
+        for node, device in enumerate(world.devices)
+    ]
+    return Cast(nodes, world)
+
+
+def gossip(setting: Setting, parameters: GossipParameters) -> Cast:
+    """Every node starts with the same view, as in Plexus."""
+    initial = initial_view(setting.world)
+    nodes = [
+        GossipNode(
+            me=node,
+            parameters=parameters,
+            view=View(initial),
+            bandwidth_bytes_per_s=advertised_bandwidth(device),
+            initial_model=setting.initial_model,
+            rng=stream(setting.seed, "node", node, "protocol"),
+        )
+        for node, device in enumerate(setting.world.devices)
+    ]
+    return Cast(nodes, setting.world)
+
+
+def dpsgd(setting: Setting, parameters: DpsgdParameters) -> Cast:
+    """Synchronous rounds without churn; else of the given or a tuned duration."""
+    topology = build_topology(parameters, setting)
+
+    def nodes(setting: Setting, duration_s: float | None) -> Sequence[Node]:
+        return [
+            DpsgdNode(node, topology, setting.initial_model, duration_s, parameters.mixing)
+            for node in range(len(setting.world))
+        ]
+
+    return _in_rounds(setting, parameters, nodes, topology.cycle)
+
+
+def epidemic(setting: Setting, parameters: EpidemicParameters) -> Cast:
+    """Synchronous rounds without churn; else of the given or a tuned duration."""
+    draws = RandomDigraph(len(setting.world), parameters.fanout, session_key(setting.seed))
+
+    def nodes(setting: Setting, duration_s: float | None) -> Sequence[Node]:
+        initial = initial_view(setting.world)
+        return [
+            EpidemicNode(
+                me=node,
+                parameters=parameters,
+                draws=draws,
+                view=View(initial),
+                bandwidth_bytes_per_s=advertised_bandwidth(device),
+                initial_model=setting.initial_model,
+                rng=stream(setting.seed, "node", node, "protocol"),
+                round_duration_s=duration_s,
+            )
+            for node, device in enumerate(setting.world.devices)
+        ]
+
+    return _in_rounds(setting, parameters, nodes, draws.cycle)
+
+
+def _in_rounds(
+    setting: Setting,
+    parameters: DpsgdParameters | EpidemicParameters,
+    nodes: Callable[[Setting, float | None], Sequence[Node]],
+    cycle: int,
+) -> Cast:
+    duration_s = parameters.round_duration_s
+    tuning: RoundTuning | None = None
+    if duration_s is None and setting.world.availability.has_churn:
+        tuning = tune_rounds(setting, nodes, cycle, parameters.transfers_complete)
+        duration_s = tuning.round_duration_s
+    return Cast(nodes(setting, duration_s), setting.world, tuning=tuning)
+
+
+def session_key(seed: int) -> bytes:
+    """What names the session: the order of nodes in a round is derived from it."""
+    return hashlib.blake2b(b"simulated session %d" % seed, digest_size=16).digest()
+
+
+def initial_view(world: World) -> Snapshot:
+    """Who is there at time 0."""
+    present = world.availability.online_at(0.0).nonzero()[0].tolist()
+    bandwidths = [advertised_bandwidth(device) for device in world.devices]
+    return View.of(len(world), [(node, bandwidths[node]) for node in present]).snapshot()
+
+
+def advertised_bandwidth(device: Device) -> int:
+    """What a node says of itself: an aggregator receives and sends, so the lesser of the two."""
+    slower = min(device.up_bytes_per_s, device.down_bytes_per_s)
+    return min(round(slower), MAX_BANDWIDTH_BYTES_PER_S)

@@ -1,0 +1,65 @@
+"""What a simulated session is made from, and who takes part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plexus.protocol.api import Node
+from plexus.protocol.messages import Model, NodeId
+from plexus.rng import stream
+from plexus.runs.result import RoundTuning
+from plexus.sim.runtime import Models, Observer, Runtime
+from plexus.sim.sharing import RULES
+from plexus.sim.watch import Watch
+from plexus.traces.world import World
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything but the protocol."""
+
+    world: World
+    models: Models
+    initial_model: Model
+    training_s: Callable[[NodeId], float]
+    """How long a training takes on a node's device."""
+    seed: int
+    sharing: str = "shared"
+    graceful_share: float = 1.0
+    base_dir: Path = Path()
+    """What relative paths in parameters are relative to."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The nodes that a protocol puts into a setting."""
+
+    nodes: Sequence[Node]
+    world: World
+    """The setting's, and the devices of servers after it."""
+    servers: int = 0
+    """How many nodes, the last ones, are not devices of the setting."""
+    tuning: RoundTuning | None = None
+    """How the duration of rounds was found, if it was."""
+
+
+def assemble(
+    setting: Setting, cast: Cast, observe: Observer, watch: Watch | None = None
+) -> Runtime:
+    """The runtime in which `cast` plays."""
+    return Runtime(
+        world=cast.world,
+        nodes=cast.nodes,
+        models=setting.models,
+        sharing=RULES[setting.sharing](
+            [device.up_bytes_per_s for device in cast.world.devices],
+            [device.down_bytes_per_s for device in cast.world.devices],
+        ),
+        training_s=setting.training_s,
+        observe=observe,
+        leave_rng=stream(setting.seed, "leaves"),
+        graceful_share=setting.graceful_share,
+        watch=watch,
+    )

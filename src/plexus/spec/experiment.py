@@ -1,0 +1,341 @@
+"""What an experiment is: one typed, documented, checked object, read from a TOML file.
+
+`python -m plexus.spec.experiment` rewrites the reference of all keys (docs/spec.md) from the docstrings of
+the fields below and of the structs that it names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from os.path import isfile
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from plexus.checked import Source, convert, suggest
+from plexus.errors import PlexusError
+from plexus.learn import tasks
+from plexus.learn.tasks.specs import OwnTaskSpec, UntrainedSpec
+from plexus.sim.own import OwnProtocolSpec
+from plexus.sim.registry import PROTOCOLS as SIMULATED
+from plexus.spec import toml
+from plexus.traces.build import TracesSpec
+
+Registry = Mapping[str, type[Struct]]
+PROTOCOLS: Registry = {name: protocol.parameters for name, protocol in SIMULATED.items()}
+"""The parameters of each protocol, by the `name` in [protocol]."""
+TASKS: Registry = {
+    **{name: parameters for name, (parameters, _) in tasks.TASKS.items()},
+    "untrained": UntrainedSpec,
+}
+"""The parameters of each learning task, by the `name` in [task]."""
+
+FULL_SIZE = "paper"
+"""What a spec file describes where it says nothing about sizes: the paper's, or its own."""
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+"""The specs and studies that come with Plexus: in the repository a link to its folder of that name."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class Choice(Struct, frozen=True):
+    """A section whose `name` decides which other keys it has."""
+
+    name: str
+    parameters: Any
+    """The struct that `PROTOCOLS` or `TASKS` has for this name."""
+
+
+class NetworkSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """How model transfers share the links of the devices."""
+
+    sharing: Literal["shared", "fair", "fifo"] = "shared"
+    """How a link's capacity is divided. `shared`: equally among its transfers, each running at the lesser
+    of its two shares. `fair`: exact max-min fairness over the whole network, slower to simulate. `fifo`:
+    first come, first served, as the paper's authors did."""
+
+
+class EvaluationSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """When the model is measured on the test set."""
+
+    every_rounds: Annotated[int, Meta(ge=1)] = 10
+    """The global model (Plexus, FedAvg) is evaluated each time this many rounds have been aggregated."""
+
+    every_hours: Annotated[float, Meta(gt=0)] = 2.0
+    """Where every node has a model of its own (Gossip Learning, D-PSGD, Epidemic Learning), the models of
+    the nodes online are evaluated this often, in simulated hours."""
+
+    node_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    """The share of the nodes online whose own models are evaluated, drawn by seed; at least one node."""
+
+
+class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One experiment. With the same spec, the same version of Plexus gives the same results."""
+
+    name: str
+    """What the experiment is called; begins the name of the run directory, so it consists of letters,
+    digits, `.`, `_` and `-`."""
+
+    seed: Annotated[int, Meta(ge=0)] = 1
+    """The root of all randomness: data partition, devices, availability, the protocol's choices."""
+
+    nodes: Annotated[int, Meta(ge=1)]
+    """How many devices take part; at any time only some of them are online."""
+
+    hours: Annotated[float, Meta(gt=0)]
+    """How long the session lasts, in simulated hours."""
+
+    protocol: Choice
+    """The protocol that the nodes run: its `name` (`plexus` if not given), and its parameters."""
+
+    task: Choice
+    """What is learned: the task's `name`, and its parameters."""
+
+    traces: TracesSpec = TracesSpec()
+    """Where devices, availability and latency come from."""
+
+    aggregation: Literal["mean", "sample-weighted-mean"] = "mean"
+    """How models of a round become one: each counts the same, or by the number of examples behind it."""
+
+    network: NetworkSpec = NetworkSpec()
+    """The simulated network."""
+
+    evaluation: EvaluationSpec = EvaluationSpec()
+    """Measuring the model."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(
+                f"name is {self.name!r}, but must consist of letters, digits, '.', '_' and '-',"
+                " and begin with a letter or digit"
+            )
+        if not math.isfinite(self.hours):
+            raise ValueError(f"hours is {self.hours!r}, but must be finite")
+
+    def plain(self) -> dict[str, Any]:
+        """The spec as the tables of a TOML file, every default written out."""
+        tables: dict[str, Any] = msgspec.to_builtins(self)
+        for section in ("protocol", "task"):
+            chosen: Choice = getattr(self, section)
+            if isinstance(chosen.parameters, OwnTaskSpec | OwnProtocolSpec):
+                tables[section] = chosen.parameters.table()
+            else:
+                tables[section] = {"name": chosen.name, **tables[section]["parameters"]}
+        return tables
+
+    def to_toml(self) -> str:
+        """The resolved spec as TOML; reading it back gives an equal spec."""
+        return toml.dumps(self.plain())
+
+    def digest(self) -> str:
+        """16 hex digits that are equal for equal specs, however they were written."""
+        canonical = json.dumps(self.plain(), sort_keys=True).encode()
+        return hashlib.blake2b(canonical, digest_size=8, person=b"plexus spec").hexdigest()
+
+
+def load_spec(
+    path: Path | str,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    size: str | None = None,
+) -> ExperimentSpec:
+    """The spec in the file at `path`, in one of its sizes, changed by `section.key=value` overrides,
+    then by `seed`. The name of one that comes with Plexus will do, as `quickstart`."""
+    path = located(Path(path))
+    return parse_spec(read_text(path), str(path), overrides, seed, size)
+
+
+def located(path: Path) -> Path:
+    """Where the spec is that somebody calls `path`. A file that is there wins; a mere name is looked up."""
+    is_name = str(path) == path.stem and not path.is_file()
+    packaged = EXPERIMENTS / f"{path}.toml"
+    return packaged if is_name and packaged.is_file() else path
+
+
+def parse_spec(
+    text: str,
+    file: str,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    size: str | None = None,
+) -> ExperimentSpec:
+    """As `load_spec`, from text; errors name `file`."""
+    return build_spec(read_toml(text, file), file, overrides, seed, size)
+
+
+def build_spec(
+    tables: dict[str, Any],
+    file: str,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    size: str | None = None,
+) -> ExperimentSpec:
+    """As `load_spec`, from the tables of a TOML file, which are taken over; errors name `file`."""
+    tables = sized(tables, size or FULL_SIZE, file)
+    # What makes it a session to deploy (see `live.session`) does not change the experiment.
+    tables.pop("session", None)
+    source = Source(file)
+    for override in overrides:
+        assigned, value = toml.parse_assignment(override)
+        _assign(tables, assigned, value, override)
+        source.options[assigned] = f"--set {override}"
+    if seed is not None:
+        tables["seed"] = seed
+        source.options["seed",] = f"--seed {seed}"
+    return typed_spec(tables, source)
+
+
+def read_toml(text: str, file: str) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlexusError(f"{file}: not valid TOML: {error}") from None
+
+
+def sized(tables: dict[str, Any], size: str, file: str) -> dict[str, Any]:
+    """The tables of a spec file in one of its sizes: `[sizes.tiny]`, say, says what is different there.
+
+    The file as it stands is the full size.
+    """
+    tables = dict(tables)
+    sizes = tables.pop("sizes", {})
+    if not isinstance(sizes, dict) or not all(isinstance(each, dict) for each in sizes.values()):
+        raise PlexusError(f"{file}: sizes: expected a table for each size, e.g. [sizes.tiny]")
+    if size == FULL_SIZE and size not in sizes:
+        return tables
+    if size not in sizes:
+        known = ", ".join(map(repr, dict.fromkeys([*sizes, FULL_SIZE])))
+        raise PlexusError(f"{file}: has no size {size!r}, only {known}{suggest(size, sizes)}")
+    return overlay(tables, sizes[size])
+
+
+def overlay(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`tables` with `changes` written over them, section by section.
+
+    A section that is given a `name` begins anew, because other keys belong to another name.
+    """
+    both = dict(tables)
+    for key, value in changes.items():
+        before = both.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping) and "name" not in value:
+            both[key] = overlay(before, value)
+        else:
+            both[key] = value
+    return both
+
+
+def read_text(path: Path) -> str:
+    """The text of a spec file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise PlexusError(f"{path}: no such file{_near(path)}") from None
+    except OSError as error:
+        raise PlexusError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise PlexusError(f"{path}: not UTF-8 text (byte {error.start})") from None
+
+
+def _near(path: Path) -> str:
+    """A hint at a file that is called nearly so, or just so in another folder."""
+    if str(path) == path.stem:
+        return suggest(path.name, (each.stem for each in EXPERIMENTS.glob("*.toml")), likeness=0.8)
+    beside = (each.name for each in path.parent.glob("*.toml"))
+    folder = "" if path.parent == Path() else f"{path.parent}/"
+    hint = suggest(path.name, beside, folder, likeness=0.8)
+    if hint:
+        return hint
+    around = path.parent if path.parent == Path() else path.parent.parent
+    found = sorted(f"{each}/{path.name}" for each in around.glob("*/") if isfile(each / path.name))
+    return suggest(str(path), found, likeness=0)
+
+
+def _assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, override: str) -> None:
+    for depth, step in enumerate(path[:-1], start=1):
+        tables = tables.setdefault(step, {})
+        if not isinstance(tables, dict):
+            raise PlexusError(f"--set {override}: {'.'.join(path[:depth])} is not a section")
+    tables[path[-1]] = value
+
+
+def typed_spec(tables: dict[str, Any], source: Source) -> ExperimentSpec:
+    """Check what is declared above, then the sections that are looked up."""
+    known = ExperimentSpec.__struct_fields__
+    for section in ("protocol", "task"):
+        if isinstance(tables.get(section), str):  # a name alone: all else as it usually is
+            tables = {**tables, section: {"name": tables[section]}}
+        if not isinstance(tables.get(section, {}), dict):
+            raise source.error((section,), f"expected a table, got {tables[section]!r}")
+    tables = {**tables, "protocol": {"name": "plexus", **tables.get("protocol", {})}}
+    for key in tables:
+        if key not in known:
+            hint = _elsewhere(key, tables) or suggest(key, known)
+            raise source.error((key,), f"unknown key{hint}")
+    unchecked: dict[str, Any] = {
+        "protocol": {"name": "", "parameters": None},
+        "task": {"name": "", "parameters": None},
+    }
+    plain = convert({**tables, **unchecked}, ExperimentSpec, (), source)
+    return msgspec.structs.replace(
+        plain,
+        protocol=_chosen("protocol", PROTOCOLS, tables["protocol"], source),
+        task=_chosen("task", TASKS, tables.get("task", {}), source),
+    )
+
+
+def _chosen(section: str, registry: Registry, values: dict[str, Any], source: Source) -> Choice:
+    at = (section, "name")
+    known = ", ".join(map(repr, registry))
+    name = values.get("name")
+    if isinstance(name, str) and ":" in name:
+        # Of the user's own, checked when it is built: reading a spec runs nobody's code.
+        if section == "task":
+            return Choice(name, tasks.parse_task(values))
+        return Choice(name, OwnProtocolSpec(name, {k: v for k, v in values.items() if k != "name"}))
+    if name is None:
+        raise source.error(at, f"missing; one of {known}")
+    if not isinstance(name, str) or name not in registry:
+        hint = suggest(str(name), registry)
+        raise source.error(at, f"{name!r} is not one of {known}{hint}")
+    struct = registry[name]
+    if struct.__struct_config__.tag_field != "name":  # Else the struct itself expects its name.
+        values = {key: value for key, value in values.items() if key != "name"}
+    return Choice(name, convert(values, struct, (section,), source))
+
+
+def _elsewhere(key: str, tables: dict[str, Any]) -> str:
+    """A hint for a key that belongs into a section."""
+    sections: dict[str, tuple[str, ...]] = {
+        "network": NetworkSpec.__struct_fields__,
+        "evaluation": EvaluationSpec.__struct_fields__,
+        "traces": TracesSpec.__struct_fields__,
+    }
+    for section, registry in (("protocol", PROTOCOLS), ("task", TASKS)):
+        name = tables.get(section, {}).get("name")
+        if isinstance(name, str) and name in registry:
+            sections[section] = registry[name].__struct_fields__
+    homes = [section for section, keys in sections.items() if key in keys]
+    return f" (did you mean '{homes[0]}.{key}'?)" if homes else ""
+
+
+def reference_markdown() -> str:
+    """The reference of all keys, as a page of Markdown."""
+    from plexus.spec.reference import page
+
+    return page()
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/spec.md")
+    target.write_text(reference_markdown(), encoding="utf-8")
+    print(f"wrote {target}")

@@ -1,0 +1,172 @@
+"""What a seed means: size, protocol, parameters and faults of one storm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
+
+from msgspec import Struct
+
+from plexus.protocol.baselines.dpsgd import DpsgdParameters
+from plexus.protocol.baselines.gossip import GossipParameters
+from plexus.protocol.messages import NodeId
+from plexus.protocol.parameters import PlexusParameters
+from plexus.rng import stream
+from plexus.storm import kinds
+
+Parameters = PlexusParameters | GossipParameters | DpsgdParameters
+
+SIZES = (
+    # (from, to, share of all storms, longest storm in seconds)
+    (1, 1, 0.03, 600.0),
+    (2, 6, 0.32, 1200.0),
+    (7, 15, 0.37, 900.0),
+    (16, 40, 0.20, 400.0),
+    (41, 100, 0.06, 150.0),
+    (101, 200, 0.02, 80.0),
+)
+"""Small networks meet more faults for each node, so most storms are small; large ones are short."""
+QUIET_SHARE = 0.05
+FAULT_SHARE = 0.35
+MOST_GONE = 0.3
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """One storm."""
+
+    seed: int
+    protocol: str
+    parameters: Parameters
+    nodes: int
+    at_start: int
+    """How many nodes are online from the beginning; the others come during the storm or after it."""
+    gone: int
+    """How many of the last nodes do not come back when the storm is over."""
+    sharing: str
+    through_codec: bool
+    """Whether every message is really encoded and decoded."""
+    storm_s: float
+    faults: tuple[kinds.Fault, ...]
+
+
+def draw(seed: int) -> Plan:
+    """The storm of this seed."""
+    rng = stream(seed, "storm")
+    first, last, _, longest_s = rng.choices(SIZES, weights=[size[2] for size in SIZES])[0]
+    nodes = rng.randint(first, last)
+    storm_s = longest_s * rng.uniform(0.4, 1.0)
+    protocol = rng.choices(["plexus", "gossip", "dpsgd"], weights=[70, 15, 15])[0]
+    parameters = PARAMETERS[protocol](rng, nodes)
+    faults = () if rng.random() < QUIET_SHARE else _faults(rng, protocol, nodes, storm_s)
+    return Plan(
+        seed=seed,
+        protocol=protocol,
+        parameters=parameters,
+        nodes=nodes,
+        at_start=nodes if rng.random() < 0.5 else rng.randint(1, nodes),
+        gone=int(rng.choice([0, 0, MOST_GONE * rng.random()]) * nodes),
+        sharing=rng.choice(["shared", "shared", "fair", "fifo"]),
+        through_codec=rng.random() < 0.3,
+        storm_s=storm_s,
+        faults=faults,
+    )
+
+
+def _plexus(rng: Random, nodes: int) -> PlexusParameters:
+    # Large networks with tiny samples would need hundreds of rounds until everybody was in one.
+    sample_size = rng.randint(max(1, math.ceil(nodes / 10)), max(2, min(13, nodes + 2), nodes // 8))
+    aggregation_s = rng.uniform(8, 30)
+    ack_s = aggregation_s * rng.uniform(1.1, 2)
+    return PlexusParameters(
+        sample_size=sample_size,
+        success_fraction=rng.choice([0.3, 0.5, 0.8, 0.8, 1.0]),
+        ping_timeout_s=rng.uniform(0.5, 3),
+        aggregation_timeout_s=aggregation_s,
+        ack_timeout_s=ack_s,
+        advertise_size=rng.choice([None, None, 1, sample_size]),
+        readvertise_s=rng.uniform(15, 90),
+        watchdog_s=ack_s * rng.uniform(1.2, 3),
+        start_delay_s=rng.choice([0.0, 1.0, 5.0]),
+    )
+
+
+def _gossip(rng: Random, nodes: int) -> GossipParameters:
+    return GossipParameters(
+        period_s=rng.uniform(10, 40),
+        ping_timeout_s=rng.uniform(0.5, 3),
+        advertise_size=rng.choice([1, 4, 40]),
+        readvertise_s=rng.uniform(15, 90),
+    )
+
+
+def _dpsgd(rng: Random, nodes: int) -> DpsgdParameters:
+    return DpsgdParameters(
+        topology=rng.choice(["one-peer-exponential", "ring", "full"] if nodes <= 40 else ["ring"]),
+        mixing=rng.choice(["uniform", "metropolis"]),
+        round_duration_s=rng.uniform(15, 40),
+    )
+
+
+PARAMETERS: dict[str, Callable[[Random, int], Parameters]] = {
+    "plexus": _plexus,
+    "gossip": _gossip,
+    "dpsgd": _dpsgd,
+}
+
+
+def _faults(rng: Random, protocol: str, nodes: int, storm_s: float) -> tuple[kinds.Fault, ...]:
+    def some(share: float = 0.5) -> frozenset[NodeId]:
+        return frozenset(rng.sample(range(nodes), rng.randint(1, max(1, int(share * nodes)))))
+
+    def strength() -> float:
+        """Mostly mild, sometimes heavy."""
+        return rng.choice([0.02, 0.1, 0.1, 0.3, 0.6])
+
+    def when() -> dict[str, float]:
+        from_s = rng.uniform(0, 0.6) * storm_s
+        return {"from_s": from_s, "until_s": rng.uniform(from_s + 0.2 * storm_s, storm_s)}
+
+    whole = {"until_s": storm_s}
+    # Rounds by the clock need clocks that agree to within a part of a round.
+    offset_s = 5.0 if protocol == "dpsgd" else 1e5
+    often_s = rng.choice([10.0, 40.0, 150.0])
+    makers: list[Callable[[], kinds.Fault]] = [
+        lambda: kinds.Loss(share=strength(), **when()),
+        lambda: kinds.Duplication(share=strength(), **when()),
+        lambda: kinds.Delay(share=strength(), longest_s=rng.choice([1.0, 5.0, 60.0]), **when()),
+        lambda: kinds.Damage(share=strength(), **when()),
+        lambda: kinds.Partition(
+            kind=rng.choice(["full", "one-way", "partial"]), side=some(), **when()
+        ),
+        lambda: kinds.Partition(kind="full", side=some(), **when()),
+        lambda: kinds.Slow(
+            nodes=some(), factor=rng.uniform(1, 20), lag_s=rng.choice([0.0, 1.0, 5.0]), **when()
+        ),
+        lambda: kinds.Collapse(nodes=some(1.0), factor=rng.choice([0.5, 0.1, 0.01]), **when()),
+        lambda: kinds.Churn(
+            mean_s=rng.choice([30.0, 100.0, 300.0]),
+            leave_share=rng.random(),
+            restart_share=rng.random(),
+            disk_lost_share=rng.choice([0.0, 0.2, 0.5]),
+            **when(),
+        ),
+        lambda: kinds.Churn(
+            mean_s=60.0, leave_share=1.0, restart_share=0.0, disk_lost_share=0.0, **when()
+        ),
+        lambda: kinds.Flapping(
+            nodes=some(),
+            up_s=rng.uniform(2, 20),
+            down_s=rng.uniform(1, 20),
+            graceful=rng.random() < 0.5,
+            **when(),
+        ),
+        lambda: kinds.PowerCut(mean_s=often_s, **when()),
+        lambda: kinds.Skew(
+            nodes=some(1.0), offset_s=offset_s * rng.random(), drift=0.1 * rng.random(), **whole
+        ),
+        lambda: kinds.Liar(nodes=some(0.2), factor=rng.choice([0.01, 100.0]), **whole),
+    ]
+    if protocol == "plexus":
+        makers.append(lambda: kinds.Remeasured(mean_s=often_s, **when()))
+    return tuple(make() for make in makers if rng.random() < FAULT_SHARE)

@@ -1,0 +1,118 @@
+"""From the names of studies to a page: plan, run what is missing, draw."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from plexus.checked import suggest
+from plexus.cli.display import display_for
+from plexus.errors import PlexusError
+from plexus.report.page import write_report
+from plexus.spec.experiment import EXPERIMENTS
+from plexus.studies.page import Album
+from plexus.studies.plan import Plan, make_plan
+from plexus.studies.pool import Pool
+from plexus.studies.study import SIZES, STUDIES, Sized, load_study
+
+PAGE = "report.html"
+
+
+def reproduce(
+    *studies: str,
+    size: str = "small",
+    out: Path | str | None = None,
+    tasks: Sequence[str] = (),
+    device: str | None = None,
+    jobs: int | None = None,
+    experiments: Path | str | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Carry out the runs that `studies` ("fig3", …, "all") need and write the page about them.
+
+    Runs go to `out`/runs. One that has its result is not run again, one that was interrupted goes on.
+    Returns the path of the page.
+    """
+    out = default_out(size) if out is None else Path(out)
+    chosen = load_studies(studies, size, experiments)
+    plan = make_plan(chosen, out, tasks)
+    say: Callable[[str], None] = (lambda text: None) if quiet else _say
+    for task, why in plan.skipped.items():
+        say(f"skipping the task {task}: {why}")
+    if not plan.runs:
+        raise PlexusError("nothing left to run: the data of every task is missing")
+    carry_out(plan, device, jobs or cores(), quiet=quiet)
+    return write_page(plan, out, studies, tasks)
+
+
+def default_out(size: str) -> Path:
+    """Where the runs and the page go if nobody says so."""
+    return Path("runs") / f"reproduce-{size}"
+
+
+def load_studies(
+    names: Sequence[str], size: str, experiments: Path | str | None = None
+) -> list[Sized]:
+    """The studies with these names; `all` stands for those of the paper."""
+    if size not in SIZES:
+        raise PlexusError(f"--size {size}: is not one of {', '.join(SIZES)}{suggest(size, SIZES)}")
+    folder = experiments_folder() if experiments is None else Path(experiments)
+    wanted = [each for name in names for each in (STUDIES if name == "all" else (name,))]
+    for name in wanted:
+        if name not in STUDIES and not name.endswith(".toml"):
+            known = ", ".join((*STUDIES, "all"))
+            raise PlexusError(
+                f"{name}: is not one of {known}, nor a file that ends in .toml{suggest(name, STUDIES)}"
+            )
+    return [load_study(name, size, folder) for name in dict.fromkeys(wanted)]
+
+
+def experiments_folder() -> Path:
+    """Where the studies are: in the working directory, or those that come with Plexus."""
+    here = Path("experiments")
+    return here if (here / f"{STUDIES[0]}.toml").is_file() else EXPERIMENTS
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def carry_out(plan: Plan, device: str | None, jobs: int, *, quiet: bool) -> None:
+    """Do all runs that have no result yet."""
+    todo = [run for run in plan.all_runs if not run.is_done]
+    display = display_for(todo, len(plan.all_runs) - len(todo), sys.stderr, quiet=quiet)
+    pool = Pool(jobs, device)
+    try:
+        with display:
+            pool.carry_out(todo, display)
+    except KeyboardInterrupt:
+        done = len(plan.all_runs) - len(todo) + display.done
+        raise KeyboardInterrupt(
+            f"interrupted after {done} of {len(plan.all_runs)} runs; the same command goes on from there"
+        ) from None
+    if pool.failures:
+        path, why = next(iter(pool.failures.items()))
+        raise PlexusError(
+            f"{len(pool.failures)} of {len(todo)} runs failed; the first, {path}: {why}"
+        )
+
+
+def write_page(plan: Plan, out: Path, studies: Sequence[str], tasks: Sequence[str]) -> Path:
+    """Draw everything and put it on one page."""
+    album = Album(plan)
+    sections = [album.section(study) for study in plan.studies if plan.tasks_of(study)]
+    size = plan.studies[0].size
+    options = [f"--task={task}" for task in tasks]
+    command = shlex.join(["plexus", "reproduce", *studies, "--size", size, *options])
+    page = out / PAGE
+    title = f"The paper's results, size {size}"
+    write_report(page, title, sections, album.runs(), command, album.arms())
+    return page
+
+
+def _say(text: str) -> None:
+    print(f"plexus: {text}", file=sys.stderr, flush=True)

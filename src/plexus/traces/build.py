@@ -1,0 +1,119 @@
+"""From the `[traces]` table of a spec to the world of a run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plexus.errors import PlexusError
+from plexus.rng import array_stream
+from plexus.traces.calibrations import CALIBRATIONS
+from plexus.traces.cities import City, world_cities
+from plexus.traces.readers.availability import read_availability
+from plexus.traces.readers.devices import KBPS_TO_BYTES_PER_S, choose_devices, read_devices
+from plexus.traces.readers.latency import nearest_cities, read_latency, read_places
+from plexus.traces.readers.paths import resolve
+from plexus.traces.readers.recorded import DAY_S
+from plexus.traces.sessions import Sessions, choose, drop_before, shift
+from plexus.traces.spec import TracesSpec
+from plexus.traces.synthetic import (
+    deal_cities,
+    generate_availability,
+    generate_devices,
+    generate_latency,
+)
+from plexus.traces.world import Availability, Device, Latency, World, always_online
+
+__all__ = ["TracesSpec", "build_world"]
+
+
+def build_world(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> World:
+    """The devices of a run of `nodes` nodes. Same spec, nodes and seed, same world."""
+    return World(
+        _devices(spec, nodes, seed, base_dir),
+        _availability(spec, nodes, seed, base_dir),
+        _latency(spec, nodes, seed, base_dir),
+    )
+
+
+def _devices(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> list[Device]:
+    if spec.devices == "generated":
+        devices = generate_devices(nodes, seed)
+    else:
+        trace = read_devices(resolve("traces.devices", spec.devices, base_dir))
+        devices = trace.choose(choose_devices(len(trace), nodes, seed, "devices"))
+    uniform = (spec.uniform_compute_ms_per_sample, spec.uniform_up_kbps, spec.uniform_down_kbps)
+    if uniform == (None, None, None):
+        return devices
+    compute_ms, up, down = uniform
+    return [
+        Device(
+            device.compute_ms_per_sample if compute_ms is None else compute_ms,
+            device.up_bytes_per_s if up is None else up * KBPS_TO_BYTES_PER_S,
+            device.down_bytes_per_s if down is None else down * KBPS_TO_BYTES_PER_S,
+        )
+        for device in devices
+    ]
+
+
+def _availability(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Availability:
+    if spec.availability == "none":
+        return always_online(nodes)
+    if spec.availability in CALIBRATIONS:
+        calibration = CALIBRATIONS[spec.availability]
+        if spec.peak_online is not None:
+            calibration = calibration.with_peak(spec.peak_online)
+        generated = generate_availability(nodes, calibration, seed)
+        sessions, periods_s = generated.packed, generated.periods_s
+    else:
+        path = resolve("traces.availability", spec.availability, base_dir)
+        trace = read_availability(path, spec.period_s)
+        chosen = choose_devices(len(trace), nodes, seed, "availability")
+        kept = drop_before(trace.sessions, spec.drop_before_s)
+        sessions, periods_s = choose(kept, chosen), trace.periods_s[chosen]
+    return Availability(_offset(spec, sessions, periods_s, seed), periods_s)
+
+
+def _offset(
+    spec: TracesSpec, sessions: Sessions, periods_s: NDArray[np.float64], seed: int
+) -> Sessions:
+    """Begin where the spec says, each device elsewhere if it says so."""
+    by_s = np.full(len(sessions), spec.start_s)
+    if spec.offsets != "none":
+        drawn = array_stream(seed, "traces", "offsets").random(len(sessions)) * periods_s
+        by_s += np.floor(drawn / DAY_S) * DAY_S if spec.offsets == "days" else drawn
+    return shift(sessions, by_s, periods_s) if by_s.any() else sessions
+
+
+def _latency(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Latency:
+    cities: list[City] | None = None
+    if spec.latency == "generated":
+        cities = world_cities()
+        matrix_s = generate_latency(cities, seed)
+        named = cities
+    else:
+        path = resolve("traces.latency", spec.latency, base_dir)
+        trace = read_latency(path, spec.latency_kind)
+        matrix_s = trace.matrix_s
+        named = [City(name, "", math.nan, math.nan) for name in trace.cities]
+        if spec.cities is not None:
+            cities = _cities_of(resolve("traces.cities", spec.cities, base_dir), trace.cities)
+    if spec.places is None:
+        return Latency(matrix_s, deal_cities(nodes, len(matrix_s), seed), cities or named)
+    if cities is None:
+        raise PlexusError("traces.cities: needed beside traces.places, to say where cities are")
+    places = [place for _, place in read_places(resolve("traces.places", spec.places, base_dir))]
+    return Latency(matrix_s, nearest_cities(places, cities, nodes), cities)
+
+
+def _cities_of(path: Path, ids: tuple[str, ...]) -> list[City]:
+    """The coordinates of the matrix's rows; a row without any is nowhere near anything."""
+    known = dict(read_places(path))
+    missing = [name for name in ids if name not in known]
+    if len(missing) == len(ids):
+        raise PlexusError(f"{path}: knows none of the cities of traces.latency, e.g. {ids[0]}")
+    nowhere = City("", "", math.nan, math.nan)
+    return [known.get(name, nowhere) for name in ids]

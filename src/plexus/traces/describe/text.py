@@ -1,0 +1,192 @@
+"""Open a spec or a trace file of any kind, and say in words what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plexus.errors import PlexusError
+from plexus.traces.describe.facts import (
+    DAY_S,
+    AvailabilityFacts,
+    DeviceFacts,
+    Facts,
+    LatencyFacts,
+    Spread,
+    availability_facts,
+    device_facts,
+    latency_facts,
+)
+from plexus.traces.readers.availability import availability_from
+from plexus.traces.readers.devices import COMPUTE, devices_from
+from plexus.traces.readers.files import Content, Table, counted, load
+from plexus.traces.readers.latency import LatencyKind, latency_from
+from plexus.traces.world import Availability, Device, World
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The traces in a file or spec; a kind that is not there is None."""
+
+    source: str
+    devices: list[Device] | None = None
+    availability: Availability | None = None
+    matrix_s: NDArray[np.float64] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def open_file(path: Path, latency_kind: LatencyKind = "one-way") -> Opened:
+    """The traces in a file, whose kind follows from what is in it."""
+    content = load(path)
+    kind = kind_of(content)
+    if kind == "devices":
+        trace = devices_from(path, content)
+        return Opened(path.name, devices=trace.choose(np.arange(len(trace))))
+    if kind == "availability":
+        online = availability_from(path, content)
+        return Opened(path.name, availability=online.availability(), notes=online.notes)
+    if kind == "latency":
+        latency = latency_from(path, content, latency_kind)
+        return Opened(path.name, matrix_s=latency.matrix_s, notes=latency.notes)
+    raise PlexusError(
+        f"{path}: is no trace: it has neither compute and bandwidth, nor times online, nor latencies"
+    )
+
+
+def open_world(source: str, world: World) -> Opened:
+    """The traces that a spec gives a run."""
+    return Opened(source, list(world.devices), world.availability, world.latency.matrix_s)
+
+
+def kind_of(content: Content) -> str | None:
+    """`devices`, `availability` or `latency`, from columns, fields or shape."""
+    if isinstance(content, np.ndarray):
+        return "availability"
+    if isinstance(content, Table):
+        if content.header is None or {"source", "destination"} <= set(content.header):
+            return "latency"
+        square = len(content.header) - len(content.rows) in (
+            0,
+            1,
+        )  # with names, perhaps on both sides
+        return _kind_of_fields(content.header) or ("latency" if square else None)
+    first = next(iter(content.values() if isinstance(content, dict) else content), None)
+    if isinstance(first, dict):
+        return _kind_of_fields(list(first))
+    return "availability" if isinstance(first, list) else None
+
+
+def _kind_of_fields(fields: list[str]) -> str | None:
+    if not set(COMPUTE).isdisjoint(fields):
+        return "devices"
+    return "availability" if {"active", "start_s"} & set(fields) else None
+
+
+def facts_of(opened: Opened) -> Facts:
+    """All that can be said about it."""
+    devices = availability = latency = None
+    if opened.devices is not None:
+        rows = [
+            (d.compute_ms_per_sample, d.up_bytes_per_s, d.down_bytes_per_s) for d in opened.devices
+        ]
+        devices = device_facts(*np.array(rows).T)
+    if opened.availability is not None:
+        availability = availability_facts(opened.availability, opened.notes)
+    if opened.matrix_s is not None:
+        latency = latency_facts(opened.matrix_s, opened.notes if availability is None else ())
+    return Facts(opened.source, devices, availability, latency)
+
+
+def lines(facts: Facts) -> Iterator[str]:
+    """The facts as text."""
+    yield facts.source
+    if facts.devices is not None:
+        yield from _device_lines(facts.devices)
+    if facts.availability is not None:
+        yield from _availability_lines(facts.availability)
+    if facts.latency is not None:
+        yield from _latency_lines(facts.latency)
+
+
+def _line(label: str, text: str) -> str:
+    return f"  {label:<20}{text}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %"
+
+
+def _device_lines(facts: DeviceFacts) -> Iterator[str]:
+    yield f"Hardware of {counted(facts.devices, 'device')}"
+    yield _line("compute", _quantiles(facts.compute_ms_per_sample, _plain) + " ms a sample")
+    if facts.up_kbps == facts.down_kbps:
+        yield _line("bandwidth", _quantiles(facts.up_kbps, _plain) + " kbit/s")
+    else:
+        yield _line("upload", _quantiles(facts.up_kbps, _plain) + " kbit/s")
+        yield _line("download", _quantiles(facts.down_kbps, _plain) + " kbit/s")
+    yield _line("a local training", _quantiles(facts.training_s, seconds) + " (5 steps of 20)")
+
+
+def _availability_lines(facts: AvailabilityFacts) -> Iterator[str]:
+    best, worst = int(np.argmax(facts.online_by_hour)), int(np.argmin(facts.online_by_hour))
+    yield f"Availability of {counted(facts.devices, 'device')}"
+    yield _line(
+        "online",
+        f"{_percent(facts.online)} on average; best hour {_percent(facts.online_by_hour[best])} "
+        f"({best:02}h), worst {_percent(facts.online_by_hour[worst])} ({worst:02}h)",
+    )
+    for first in (0, 12):
+        hours = " ".join(
+            f"{share * 100:4.1f}" for share in facts.online_by_hour[first : first + 12]
+        )
+        yield _line(f"  {first:02}h to {first + 12:02}h, %", hours)
+    yield _line(
+        "a device is online",
+        _quantiles(facts.online_by_device, _percent)
+        + f" of the time; {facts.never_online * 100:.0f} % of them never",
+    )
+    for label, lengths in (("sessions", facts.session_s), ("gaps", facts.gap_s)):
+        if lengths is None:
+            yield _line(label, "none")
+        else:
+            yield _line(label, _quantiles(lengths, seconds))
+    yield _line(
+        "churn",
+        f"{counted(facts.sessions, 'session')}; {facts.changes_per_hour:.0f} joins and leaves an hour "
+        "in 1000 devices",
+    )
+    if (period := facts.period_days) is not None:
+        shortest, longest = seconds(period.min * DAY_S), seconds(period.max * DAY_S)
+        yield _line("repeats after", longest if shortest == longest else f"{shortest} to {longest}")
+    yield from (_line("note", note) for note in facts.notes)
+
+
+def _latency_lines(facts: LatencyFacts) -> Iterator[str]:
+    yield f"Latency between {facts.cities:,} cities"
+    yield _line("one-way latency", _quantiles(facts.one_way_ms, _plain) + " ms")
+    yield _line(
+        "detours that pay", f"{_percent(facts.detours)} of those via a third city are faster"
+    )
+    yield from (_line("note", note) for note in facts.notes)
+
+
+def _quantiles(spread: Spread, word: Callable[[float], str]) -> str:
+    points = [("p5", spread.p5), ("p25", spread.p25), ("p50", spread.p50), ("p75", spread.p75)]
+    points += [("p95", spread.p95), ("mean", spread.mean), ("max", spread.max)]
+    return ", ".join(f"{name} {word(value)}" for name, value in points)
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def seconds(value: float) -> str:
+    """A duration in the unit people would use."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if value >= 2 * size or (unit == "min" and value >= size):
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} s"
