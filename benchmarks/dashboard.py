@@ -23,15 +23,12 @@ from statistics import fmean
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from plexus.experiment.recording import Recording
+from plexus.experiment.recording import Recording, believed_online
 from plexus.experiment.simulation import ONLINE_EVERY_S
-from plexus.experiment.views import believed_online
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.result import Metric, Result, Traffic, Trainings
-from plexus.sim.session import Setting
-from plexus.sim.setup import simulated_session
-from plexus.sim.symbolic import SymbolicModels
+from plexus.sim.session import Setting, SymbolicModels, simulated_session
 from plexus.spec.experiment import parse_spec
 from plexus.traces.build import build_world
 from plexus.traces.world import training_time_s

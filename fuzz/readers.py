@@ -18,27 +18,24 @@ import msgspec
 import numpy as np
 
 from plexus.dashboard.run import SimulatedRun
-from plexus.data.archives import _member
+from plexus.data.importing import _member
 from plexus.errors import PlexusError
-from plexus.experiment.checkpoint import Checkpoint, read_checkpoint
-from plexus.experiment.frontier import GRAPH, SavedGraph, _read_graph
-from plexus.learn.tasks.cifar import RECORD_BYTES, TEST_FILE, TRAIN_FILES, read_cifar10
-from plexus.learn.tasks.idx import read_idx
-from plexus.learn.tasks.leaf_file import read_leaf
-from plexus.learn.tasks.movielens_file import read_ratings
-from plexus.learn.tasks.writers_file import NPZ, read_written_digits
-from plexus.live.seals import seal
+from plexus.experiment.checkpoint import GRAPH, Checkpoint, SavedGraph, _read_graph, read_checkpoint
+from plexus.learn.tasks.cifar10 import RECORD_BYTES, TEST_FILE, TRAIN_FILES, read_cifar10
+from plexus.learn.tasks.leaf import read_leaf
+from plexus.learn.tasks.movielens import read_ratings
+from plexus.learn.tasks.writers import NPZ, read_idx, read_written_digits
+from plexus.live.models import seal
 from plexus.live.state import STATE_FILE, State, Store, encode_state, newest_model
 from plexus.protocol.messages import AggregateRequest, Joined, Ping
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
 from plexus.protocol.wire import LENGTH_BYTES, WireError, decode, encode
-from plexus.report.arms import group
+from plexus.report.arms import group, load
 from plexus.report.comparison import compare, table_of
-from plexus.report.finding import load
 from plexus.runs.directory import RESULT, SPEC, VERSIONS
 from plexus.runs.result import Metric, Result, Traffic, Trainings
-from plexus.sim.edges import parse_graph
+from plexus.sim.topologies import parse_graph
 from plexus.spec.experiment import load_spec, parse_spec
 from plexus.traces.readers.availability import read_availability
 from plexus.traces.readers.devices import read_devices

@@ -16,7 +16,7 @@ from plexus.experiment.simulation import Machinery, simulate
 from plexus.learn.task import Task
 from plexus.runs.directory import Run, load_run
 from plexus.runs.result import Result
-from plexus.sim.registry import PROTOCOLS
+from plexus.sim.protocols import PROTOCOLS
 from plexus.spec.experiment import parse_spec
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
-from plexus.sim.registry import PROTOCOLS
+from plexus.sim.protocols import PROTOCOLS
 from plexus.traces.world import Availability
 from tests.sim.kit import MODEL_BYTES, TRAINING_S, Session, sessions
 

@@ -19,7 +19,7 @@ from plexus.protocol.baselines.topology import (
     ring,
     unreachable,
 )
-from plexus.sim.edges import parse_graph
+from plexus.sim.topologies import parse_graph
 
 sizes = st.integers(1, 70)
 rounds = st.integers(1, 40)

@@ -12,8 +12,7 @@ from plexus.errors import PlexusError
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
 from plexus.protocol.baselines.epidemic import EpidemicParameters
 from plexus.sim import protocols
-from plexus.sim.session import Setting
-from plexus.sim.symbolic import SymbolicModels
+from plexus.sim.session import Setting, SymbolicModels
 from plexus.traces.world import Device, Latency, World, always_online
 from tests.sim.kit import TRAINING_S, Session, sessions
 

@@ -14,7 +14,7 @@ import pytest
 
 from plexus import cli
 from plexus.cli import doctor
-from plexus.cli.examples import EXAMPLES
+from plexus.cli.groups import EXAMPLES
 from tests.cli.standin import Plexus
 
 
@@ -170,7 +170,7 @@ def test_doctor_names_what_is_missing_and_how_to_mend_it(
     plexus: Plexus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "plexus.cli.hardware", raising=False)
+    monkeypatch.delitem(sys.modules, "plexus.learn.hardware", raising=False)
     outcome = plexus("doctor")
     assert outcome.status == 1
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]

@@ -10,9 +10,8 @@ from plexus.experiment.recording import Recording
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.result import Metric, Result, Traffic, Trainings
-from plexus.sim.session import Setting
-from plexus.sim.setup import simulated_session
-from plexus.sim.symbolic import SymbolicModels
+from plexus.sim.protocols import PROTOCOLS
+from plexus.sim.session import Setting, SymbolicModels, assemble
 from plexus.spec.experiment import parse_spec
 from plexus.traces.build import build_world
 from plexus.traces.world import training_time_s
@@ -50,8 +49,8 @@ def write_run(
                 recorder.record("evaluations", **measured(now_s, fact.round, runtime))
             recording.on_fact(now_s, node, fact)
 
-        parameters = spec.protocol.parameters
-        runtime, cast = simulated_session("plexus", parameters, setting, observe, recording)
+        cast = PROTOCOLS["plexus"].build(setting, spec.protocol.parameters)
+        runtime = assemble(setting, cast, observe, recording)
         recording.begin(cast, setting.training_s)
         for step in range(math.ceil(until_s / 60)):
             runtime.run(60.0 * step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plexus.report.differences import differences
+from plexus.report.naming import differences
 
 
 def test_runs_of_one_name_say_in_what_they_differ() -> None:

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from plexus.dashboard.fleet import LiveFleet
+from plexus.dashboard.fleet import AddressMember, HomeMember, LiveFleet, ask_all, members_of
 from plexus.dashboard.library import Library
-from plexus.dashboard.members import AddressMember, HomeMember, ask_all, members_of
 from plexus.errors import PlexusError
-from plexus.live.fleet.history import History, LogTail
+from plexus.live.fleet.logs import History, LogTail
 from plexus.live.operator.control import serve_control, serve_metrics
 from plexus.live.operator.log import Log
 

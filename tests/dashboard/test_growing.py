@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plexus.dashboard.thinning import binned, evenly, peaks, plain
+from plexus.dashboard.slices import binned, evenly, peaks, plain
 from plexus.errors import PlexusError
 from plexus.runs.growing import GrowingTable
 from plexus.runs.tables import read

@@ -11,8 +11,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from plexus.dashboard.app import Questions, create_app
-from plexus.dashboard.guard import Guard
+from plexus.dashboard.app import Guard, Questions, create_app
 from plexus.dashboard.library import Library
 from plexus.errors import PlexusError
 from plexus.runs.directory import load_run

@@ -8,7 +8,7 @@ from collections import namedtuple
 import pytest
 from msgspec.structs import replace
 
-from plexus.data import download as download_module
+from plexus.data import fetch as download_module
 from plexus.data.fetch import fetch
 from plexus.data.store import path_of
 from plexus.errors import PlexusError

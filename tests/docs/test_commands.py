@@ -14,7 +14,7 @@ import click
 import pytest
 
 from plexus import cli
-from plexus.cli.examples import EXAMPLES
+from plexus.cli.groups import EXAMPLES
 from tests.docs.blocks import PAGES, ROOT, SHELL, Block, blocks, inline
 from tests.docs.shrink import shrunk, unfit
 

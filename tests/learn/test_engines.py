@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from plexus.errors import PlexusError
-from plexus.learn.engines import choose, create_engine
-from plexus.learn.engines.api import Engine, Job
+from plexus.learn.engines import Engine, Job, choose, create_engine
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.engines.processes import ProcessesEngine
 from plexus.learn.graph import LazyModels
@@ -110,7 +109,7 @@ class Failing(Deadly):
     ("model", "message"),
     [
         (Deadly, "3 worker processes died on the same work"),
-        (Failing, r"training node .*does not work here \(.*test_engines.py:105, in forward\)"),
+        (Failing, r"training node .*does not work here \(.*test_engines.py:\d+, in forward\)"),
     ],
 )
 def test_work_that_cannot_be_done_is_one_error(

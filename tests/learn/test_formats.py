@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.learn.tasks.cifar import read_cifar10
+from plexus.learn.tasks.cifar10 import read_cifar10
 from plexus.learn.tasks.folder import data_folder
-from plexus.learn.tasks.idx import read_idx
-from plexus.learn.tasks.leaf_file import celeba_images, femnist_images, read_leaf
-from plexus.learn.tasks.movielens_file import read_ratings
-from plexus.learn.tasks.writers_file import read_written_digits
+from plexus.learn.tasks.leaf import celeba_images, femnist_images, read_leaf
+from plexus.learn.tasks.movielens import read_ratings
+from plexus.learn.tasks.writers import read_idx, read_written_digits
 from tests.learn.files import write_cifar10, write_femnist, write_idx, write_leaf, write_qmnist
 
 RNG = np.random.default_rng(1)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.experiment import frontier
-from plexus.experiment.frontier import read_frontier, write_frontier
+from plexus.experiment import checkpoint
+from plexus.experiment.checkpoint import read_frontier, write_frontier
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.graph import Expression, LazyModels
 from plexus.learn.task import Task
@@ -69,7 +69,7 @@ def test_metrics_need_not_be_measured_again(digits: Task, tmp_path: Path) -> Non
 def test_many_models_take_many_files(
     digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontier, "FILE_BYTES", 3 * 4 * 4810)
+    monkeypatch.setattr(checkpoint, "FILE_BYTES", 3 * 4 * 4810)
     models = fresh(digits)
     held = [models.train(models.initial(), node, 1) for node in range(8)]
     models.evaluate_all(held)

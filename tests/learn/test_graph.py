@@ -13,10 +13,10 @@ from torch import Tensor
 
 from plexus.errors import PlexusError
 from plexus.learn.aggregation import mean, sample_weighted_mean
-from plexus.learn.engines.api import Job
+from plexus.learn.engines import Job
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.graph import Expression, LazyModels, waves
-from plexus.learn.models import encode
+from plexus.learn.layout import encode
 from plexus.learn.task import Metrics, Sgd, Task
 
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from plexus.learn.layout import Layout
-from plexus.learn.models import model_bytes
+from plexus.learn.layout import Layout, model_bytes
 from plexus.learn.networks import (
     BiasedFactorisation,
     MatrixFactorisation,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from plexus.errors import PlexusError
-from plexus.learn.engines.api import Job
+from plexus.learn.engines import Job
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.task import Sgd, Task
 from plexus.learn.tasks import create_task

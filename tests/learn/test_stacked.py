@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from plexus.errors import PlexusError
-from plexus.learn.engines import choose, create_engine
-from plexus.learn.engines.api import Job
+from plexus.learn.engines import Job, choose, create_engine
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.engines.stacked import StackedEngine, cannot_stack, stack_size
 from plexus.learn.engines.stacked_layers import forward_of

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from plexus.learn.engines.api import Job
+from plexus.learn.engines import Job
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.task import Sgd, Task
 from plexus.learn.trainer import one_thread

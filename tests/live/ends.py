@@ -11,15 +11,14 @@ from typing import Any
 import msgspec
 
 from plexus.live.identity.admission import Admission
-from plexus.live.models import LiveModel
+from plexus.live.models import LiveModel, seal
 from plexus.live.operator.log import Log
-from plexus.live.seals import seal
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
-from plexus.live.transport.buffers import Buffers, Ticket
 from plexus.live.transport.frames import Hello
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits
+from plexus.live.transport.receiving import Buffers, Ticket
 
 PATIENCE_S = 20.0
 

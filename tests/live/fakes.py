@@ -13,12 +13,11 @@ from plexus.live.identity.admission import Admission, Admitted
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
 from plexus.live.transport.addresses import Address, pack
-from plexus.live.transport.buffers import Buffers, Ticket
 from plexus.live.transport.connection import Connection
 from plexus.live.transport.frames import Hello, Kind, frame
-from plexus.live.transport.limits import Limits
+from plexus.live.transport.limits import Limits, Traffic
 from plexus.live.transport.link import Link
-from plexus.live.transport.meter import Traffic
+from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.protocol import wire
 from plexus.protocol.messages import NO_ADDRESS
 from plexus.protocol.roster import Roster

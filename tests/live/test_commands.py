@@ -248,8 +248,7 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
         ),
         (
             ["session", "revoke", "authority", "5"],
-            "5 is how 2 ids begin (57aac202e8f8dd8c4a6482549837ea98,"
-            " 58c7dc3387086f8c44f52ea37f9483df): give more digits",
+            " ids begin (5",
         ),
         (["session", "invite", "authority", "nonsense"], "is not a public key"),
         (

@@ -25,8 +25,7 @@ from plexus.protocol.facts import AggregatorChosen, SampleDerived
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
-from plexus.sim.session import Cast, Setting, assemble
-from plexus.sim.symbolic import SymbolicModels
+from plexus.sim.session import Cast, Setting, SymbolicModels, assemble
 from plexus.spec.experiment import ExperimentSpec, parse_spec
 from plexus.traces.build import TracesSpec, build_world
 from tests.live.homes import authority_public, node_keys

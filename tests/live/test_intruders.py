@@ -23,9 +23,9 @@ from plexus.live.fleet.fleet import Fleet, Member
 from plexus.live.identity.admission import KEY_FILE, REVOKED_FILE
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, load_key, node_key, raw_public
+from plexus.live.models import SEAL_BYTES
 from plexus.live.operator.control import ask
 from plexus.live.operator.log import ALIKE
-from plexus.live.seals import SEAL_BYTES
 from plexus.live.transport.frames import Hello, Kind, Refused, frame, numbered
 from plexus.protocol import wire
 from plexus.protocol.messages import (

@@ -16,9 +16,8 @@ from safetensors.torch import load, save
 from plexus.errors import PlexusError
 from plexus.learn import aggregation
 from plexus.live.aggregation import Aggregator, Contribution
-from plexus.live.models import LiveModel, ModelLayout, RunningSum
-from plexus.live.seals import fits, seal
-from plexus.live.transport.buffers import Buffers, Ticket
+from plexus.live.models import LiveModel, ModelLayout, RunningSum, fits, seal
+from plexus.live.transport.receiving import Buffers, Ticket
 
 
 def encoded(seed: int, **extra: torch.Tensor) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 
 from plexus.live.fleet.shaping import Pipe, Proxy, Route, Way
 from plexus.live.identity.keys import load_key, node_key, raw_public, short
-from plexus.live.seals import SEAL_BYTES
+from plexus.live.models import SEAL_BYTES
 from plexus.live.transport.frames import Kind, number_of, numbered
 from plexus.live.transport.limits import Limits
 from tests.live.ends import End

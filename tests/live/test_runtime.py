@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from plexus.bench.transport_peer import made_up_model
-from plexus.live.models import LiveModel, ModelLayout
+from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.log import Log
 from plexus.live.runtime import DECLINED, MAX_QUEUED, OBSOLETE, Runtime
-from plexus.live.seals import seal
 from plexus.live.state import STATE_FILE, Store, read_state
-from plexus.live.transport.buffers import Buffers, Ticket
+from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import UNREACHABLE
-from plexus.live.transport.roster import LiveRoster
+from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.protocol import wire
 from plexus.protocol.api import (
     BandwidthMeasured,

@@ -35,9 +35,9 @@ from plexus.live.identity.session_file import (
 from plexus.live.obsolete import Progress
 from plexus.live.operator.control import lock_home, socket_path
 from plexus.live.transport import addresses
-from plexus.live.transport.meter import KEPT, Meter
-from plexus.live.transport.roster import LiveRoster
-from plexus.live.transport.window import INITIAL_BYTES, MIN_BYTES, Window
+from plexus.live.transport.addresses import LiveRoster
+from plexus.live.transport.limits import KEPT, Meter
+from plexus.live.transport.sending import INITIAL_BYTES, MIN_BYTES, Window
 from plexus.protocol.messages import (
     NO_ADDRESS,
     Ack,

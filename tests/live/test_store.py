@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.live.models import LiveModel
-from plexus.live.seals import seal
+from plexus.live.models import LiveModel, seal
 from plexus.live.state import STATE_FILE, Store, newest_model
 from tests.live.disks import damaged
 

@@ -17,7 +17,7 @@ from safetensors.torch import load
 from plexus.errors import MissingModuleError, PlexusError
 from plexus.learn.tasks import create_task
 from plexus.learn.trainer import Trainer
-from plexus.live.seals import fits
+from plexus.live.models import fits
 from plexus.live.worker import channel
 from plexus.live.worker.channel import (
     Evaluated,

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.report.arms import group, metric_of
-from plexus.report.finding import load_runs
+from plexus.report.arms import group, load_runs, metric_of
 from tests.report.runs import arm_run, result
 
 ONE_PEER = {"name": "dpsgd", "topology": "one-peer-exponential", "degree": 10}

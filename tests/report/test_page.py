@@ -95,9 +95,7 @@ def test_every_figure_and_table_is_a_file_as_well(page: Path) -> None:
 
 
 def test_specs_to_repeat_it_can_be_read_and_are_in_the_commands(page: Path) -> None:
-    spec = tomllib.loads(
-        (page.with_name("my report-files") / "specs" / "plexus.toml").read_text()
-    )
+    spec = tomllib.loads((page.with_name("my report-files") / "specs" / "plexus.toml").read_text())
     assert (spec["protocol"]["name"], spec["nodes"], spec["seed"]) == ("plexus", 100, 1)
     text = page.read_text()
     path = "&#x27;my report-files/specs/plexus.toml&#x27;"

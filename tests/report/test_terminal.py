@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from plexus.cli.terminal import print_table
-from plexus.report.arms import group
+from plexus.cli.report import print_table
+from plexus.report.arms import group, load_runs
 from plexus.report.comparison import compare, table_of
 from plexus.report.document import Table, text_of
-from plexus.report.finding import load_runs
 from tests.report.runs import arm_run
 
 RESULTS = Path(__file__).parents[2] / "results"

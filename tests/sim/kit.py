@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from plexus.protocol.facts import AggregationCompleted, Fact
-from plexus.sim.registry import PROTOCOLS
+from plexus.sim.protocols import PROTOCOLS
 from plexus.sim.runtime import Runtime
-from plexus.sim.session import Setting
-from plexus.sim.setup import simulated_session
+from plexus.sim.session import Setting, assemble
 from plexus.traces.world import Availability, Device, Latency, World, always_online
 
 TRAINING_S = 10.0
@@ -58,12 +57,10 @@ class Session:
         world = World(devices, availability or always_online(nodes), latency)
         self.facts: list[tuple[float, int, Fact]] = []
         setting = Setting(world, Labels(), "initial", training_s, seed, sharing, graceful_share)
-        self.runtime: Runtime
-        self.runtime, self.cast = simulated_session(
-            protocol,
-            PROTOCOLS[protocol].parameters(**parameters),
-            setting,
-            lambda now, node, fact: self.facts.append((now, node, fact)),
+        entry = PROTOCOLS[protocol]
+        self.cast = entry.build(setting, entry.parameters(**parameters))
+        self.runtime: Runtime = assemble(
+            setting, self.cast, lambda now, node, fact: self.facts.append((now, node, fact))
         )
 
     def run(self, until_s: float) -> Session:

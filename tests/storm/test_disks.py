@@ -19,11 +19,10 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.experiment.checkpoint import Checkpoints, read_checkpoint
 from plexus.files import write_text
-from plexus.learn.engines.choice import create_engine
+from plexus.learn.engines import create_engine
 from plexus.learn.graph import Expression, LazyModels
 from plexus.learn.tasks import build_task
-from plexus.live.models import LiveModel
-from plexus.live.seals import seal
+from plexus.live.models import LiveModel, seal
 from plexus.live.state import STATE_FILE, Store, newest_model
 from plexus.runs.directory import RunDirectory, load_run
 from plexus.runs.recorder import Recorder

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plexus.learn.engines.choice import create_engine
+from plexus.learn.engines import create_engine
 from plexus.learn.graph import LazyModels
 from plexus.learn.tasks import build_task
 from plexus.protocol.facts import AggregationCompleted

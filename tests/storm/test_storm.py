@@ -11,7 +11,7 @@ from plexus.protocol.messages import Ping
 from plexus.protocol.roster import Roster
 from plexus.rng import stream
 from plexus.storm import kinds
-from plexus.storm.codec import Codec
+from plexus.storm.network import Codec
 from plexus.storm.plan import Plan, draw
 from plexus.storm.storm import Storm, run_storm
 from plexus.storm.weather import Weather

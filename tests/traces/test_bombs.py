@@ -22,8 +22,8 @@ import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (2 * 2**30, 2 * 2**30))
 from plexus.errors import PlexusError
-from plexus.learn.tasks.idx import read_idx
-from plexus.learn.tasks.writers_file import read_written_digits
+from plexus.learn.tasks.writers import read_idx
+from plexus.learn.tasks.writers import read_written_digits
 from plexus.traces.readers.availability import read_availability
 from plexus.traces.readers.devices import read_devices
 from plexus.traces.readers.latency import read_latency

@@ -8,7 +8,7 @@ from plexus.rng import array_stream
 from plexus.traces import synthetic
 from plexus.traces.calibrations import CALIBRATIONS, FEDSCALE, STRICT
 from plexus.traces.describe.facts import online_over_time
-from plexus.traces.readers.recorded import fit_period
+from plexus.traces.readers.availability import fit_period
 from plexus.traces.synthetic import PERIOD_S, generate_availability
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,19 +12,38 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from plexus.bench.usage import peak_mb
 from plexus.checked import Source, convert, suggest
 from plexus.errors import PlexusError
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
 from plexus.rng import array_stream
 from plexus.runs.result import ProtocolBench, Traffic
-from plexus.sim.registry import PROTOCOLS
-from plexus.sim.session import Setting
-from plexus.sim.setup import simulated_session
-from plexus.sim.symbolic import SymbolicModels
+from plexus.sim.protocols import PROTOCOLS
+from plexus.sim.session import Setting, SymbolicModels, assemble
 from plexus.spec import toml
 from plexus.traces.build import TracesSpec, build_world
 from plexus.traces.world import Availability, World, always_online, training_time_s
+
+# What this process has cost so far.
+
+_STATUS = Path("/proc/self/status")
+
+
+def cpu_s() -> float:
+    """The processor time that this process has taken, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def peak_mb() -> float:
+    """The most memory this process ever held, in megabytes of 10⁶ bytes."""
+    if _STATUS.exists():
+        # On Linux ru_maxrss survives exec: a child of a large process would report its parent's size.
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
 
 MODEL_BYTES = 346_000
 LOCAL_STEPS, BATCH = 5, 20
@@ -55,7 +76,9 @@ def bench_protocol(
 
     models = SymbolicModels(MODEL_BYTES)
     setting = Setting(world, models, None, durations.__getitem__, seed)
-    runtime, cast = simulated_session(protocol, _parameters(protocol, overrides), setting, observe)
+    parameters = _parameters(protocol, overrides)
+    cast = PROTOCOLS[protocol].build(setting, parameters)
+    runtime = assemble(setting, cast, observe)
     runtime.run(0.0)
     setup_cpu_s = time.process_time() - began_s
     began_s = time.process_time()

@@ -13,8 +13,7 @@ import torch
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.learn.engines import create_engine
-from plexus.learn.engines.api import Engine, Job
+from plexus.learn.engines import Engine, Job, create_engine
 from plexus.learn.engines.stacked import StackedEngine
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task

@@ -23,9 +23,9 @@ from plexus.live.identity.keys import create_key, raw_public
 from plexus.live.identity.session_file import Session, found_session
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
+from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits
-from plexus.live.transport.roster import LiveRoster
 from plexus.protocol import wire
 from plexus.protocol.messages import AggregateRequest, Ping
 from plexus.protocol.view import View

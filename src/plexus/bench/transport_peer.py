@@ -17,18 +17,16 @@ import numpy as np
 
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.session_file import Session
-from plexus.live.models import LiveModel, ModelLayout
+from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
 from plexus.live.runtime import Runtime
-from plexus.live.seals import fits, seal
 from plexus.live.state import Store
-from plexus.live.transport.addresses import Address
-from plexus.live.transport.buffers import Buffers, Ticket
+from plexus.live.transport.addresses import Address, LiveRoster
 from plexus.live.transport.connection import RECEIVE_BYTES
 from plexus.live.transport.frames import Hello
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits
-from plexus.live.transport.roster import LiveRoster
+from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode

@@ -16,7 +16,7 @@ from plexus.cli.groups import LazyGroup
 from plexus.errors import Interrupted, PlexusError, TaskError
 
 if TYPE_CHECKING:
-    from plexus.cli.watching import Page
+    from plexus.cli.dashboard import Page
     from plexus.runs.result import ProtocolBench, Result
     from plexus.spec.experiment import ExperimentSpec
 
@@ -39,7 +39,7 @@ NO_COLOR=1 turns colours off; without a terminal there are none. `plexus COMMAND
 @click.group(
     cls=LazyGroup,
     elsewhere={
-        "completion": ("plexus.cli.completion:completion", "Let your shell complete commands."),
+        "completion": ("plexus.cli.groups:completion", "Let your shell complete commands."),
         "dashboard": (
             "plexus.cli.dashboard:dashboard",
             "Look at runs and live fleets in a browser.",
@@ -161,9 +161,8 @@ def run(
     leaves a run directory with the resolved spec, the metrics and a figure. Ctrl-C stops early and keeps
     what there is (twice: at once); --resume goes on with a run that was stopped or killed.
     """
-    from plexus.cli.run import how_to_go_on
-    from plexus.cli.trackers import trackers
-    from plexus.experiment.resuming import outcome_of
+    from plexus.cli.run import how_to_go_on, trackers
+    from plexus.experiment.checkpoint import outcome_of
     from plexus.runs.directory import CHECKPOINT, claim, spec_dir_of
     from plexus.spec.experiment import load_spec, located
 
@@ -209,7 +208,7 @@ def _watching(out: Path, watch: bool, quiet: bool) -> AbstractContextManager[Pag
     """The dashboard beside the run, if somebody wants it."""
     if not watch:
         return nullcontext()
-    beside: AbstractContextManager[Page] = loading.load("plexus.cli.watching:watching")(
+    beside: AbstractContextManager[Page] = loading.load("plexus.cli.dashboard:watching")(
         out, quiet=quiet
     )
     return beside
@@ -254,7 +253,7 @@ def _show(spec: ExperimentSpec, result: Result, as_json: bool, quiet: bool) -> N
     if not quiet:
         from rich.console import Console
 
-        from plexus.cli.summary import print_summary
+        from plexus.cli.run import print_summary
 
         title = (
             f"{spec.name}: {spec.protocol.name} on {spec.task.name},"
@@ -329,7 +328,7 @@ def protocol(
         return
     from rich.console import Console
 
-    from plexus.cli.summary import print_bench
+    from plexus.cli.run import print_bench
 
     print_bench(result, Console(highlight=False))
 

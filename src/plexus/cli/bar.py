@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from plexus.data.download import Progress
+from plexus.data.fetch import Progress
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 from plexus import quantities
 from plexus.studies.plan import Planned
-from plexus.studies.worker import Word
+from plexus.studies.pool import Word
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -89,7 +89,7 @@ def _python() -> Finding:
 
 def _torch() -> Iterator[Finding]:
     try:
-        version, gpus = loading.load("plexus.cli.hardware:describe")()
+        version, gpus = loading.load("plexus.learn.hardware:describe")()
     except (PlexusError, ImportError, OSError) as error:
         first_line = str(error).splitlines()[0]
         yield Finding("torch", "problem", first_line, "pip install torch")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from plexus.cli import SECTIONS, cli
-from plexus.cli.examples import EXAMPLES
+from plexus.cli.groups import EXAMPLES
 
 _HEAD = """\
 # Commands

@@ -95,7 +95,7 @@ def bench(nodes: int, availability: str, as_json: bool) -> None:
 
     from plexus.traces.build import TracesSpec, build_world
 
-    peak_mb = loading.load("plexus.bench.usage:peak_mb")
+    peak_mb = loading.load("plexus.bench.protocol:peak_mb")
     before_mb, wall, processor = peak_mb(), time.perf_counter(), time.process_time()
     world = build_world(TracesSpec(availability=availability), nodes, 1, Path())
     result = {

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from plexus.dashboard.fleet import LiveFleet
-from plexus.dashboard.members import AddressMember, Member, members_of
+from plexus.dashboard.fleet import AddressMember, LiveFleet, Member, members_of
 from plexus.dashboard.run import SimulatedRun
 from plexus.dashboard.source import Source
 from plexus.errors import PlexusError

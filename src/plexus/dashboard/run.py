@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from plexus.dashboard.slices import node_details, window
+from plexus.dashboard.slices import binned, node_details, peaks, plain, rows, take, window
 from plexus.dashboard.source import Json
-from plexus.dashboard.thinning import binned, peaks, plain, rows, take
 from plexus.files import named
 from plexus.runs.directory import CHECKPOINT, RESULT, VERSIONS, result_of, spec_of, versions_of
 from plexus.runs.growing import GrowingTable

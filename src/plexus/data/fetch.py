@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from plexus.data.archives import extract
-from plexus.data.download import Progress, UnreachableError, download
+from plexus import __version__
+from plexus.data.importing import extract
 from plexus.data.registry import Dataset, File
 from plexus.data.store import (
     WrongContentError,
@@ -18,6 +24,117 @@ from plexus.data.store import (
 )
 from plexus.errors import PlexusError
 from plexus.traces.readers.datadir import data_directory
+
+# Bring a file here over HTTP, going on where an earlier attempt was cut off.
+
+ATTEMPTS = 5
+"""So many in a row may bring nothing before we give up."""
+TIMEOUT_S = 30.0
+CHUNK = 1 << 16
+COMPLETE = 416
+"""How a server says that there is nothing after what we have."""
+
+Progress = Callable[[int], None]
+
+
+class CutOffError(Exception):
+    """The connection ended before the file did; its text says how."""
+
+
+class UnreachableError(PlexusError):
+    """No answer from the server at all."""
+
+
+def download(
+    url: str, part: Path, size: int | None, progress: Progress, pause_s: float = 1.0
+) -> None:
+    """Complete `part`, which may hold the beginning already, with what is behind `url`.
+
+    `size` is how many bytes that must be; None takes the server's word. What was received stays in
+    `part` when this fails, so that a later call goes on from there.
+    """
+    with writing_to(part):
+        if size is not None:
+            if _size(part) > size:
+                part.unlink()  # it cannot be the beginning of this file
+            room_for(size - _size(part), part.parent, url)
+        fruitless = 0
+        while _size(part) != size:
+            have = _size(part)
+            try:
+                _continue(url, part, have, size, progress)
+                break
+            except CutOffError as cut:
+                fruitless = 0 if _size(part) > have else fruitless + 1
+                if fruitless == ATTEMPTS:
+                    raise PlexusError(
+                        f"{url}: {cut}, {ATTEMPTS} times in a row; {_size(part):,} bytes are kept: "
+                        "run it again to go on from there"
+                    ) from None
+                time.sleep(pause_s * fruitless)
+        progress(_size(part))
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _continue(url: str, part: Path, have: int, size: int | None, progress: Progress) -> None:
+    """One request, from byte `have` on. Returns when the file is complete."""
+    with _open(url, have) as response:
+        if have and response.status == COMPLETE:
+            return
+        if have and not _resumes(response, have):
+            have = 0  # the server sends the whole file again
+        length = response.headers.get("Content-Length")
+        total = size if length is None else have + int(length)
+        if size is not None and total != size:
+            raise PlexusError(f"{url}: has {total:,} bytes, not {size:,}: it is another file")
+        part.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("r+b" if part.exists() else "wb") as file:
+            file.truncate(have)
+            file.seek(have)
+            while chunk := _read(response):
+                file.write(chunk)
+                have += len(chunk)
+                progress(have)
+    if total is not None and have < total:
+        raise CutOffError(f"the connection ended after {have:,} of {total:,} bytes")
+
+
+def _open(url: str, have: int) -> http.client.HTTPResponse | urllib.error.HTTPError:
+    headers = {"User-Agent": f"plexus/{__version__}", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT_S)
+        return response
+    except urllib.error.HTTPError as error:
+        if error.code == COMPLETE and error.headers.get("Content-Range") == f"bytes */{have}":
+            return error  # nothing follows: we have it all
+        error.close()
+        if error.code >= 500 or error.code == 429:
+            raise CutOffError(f"the server answers {error.code} {error.reason}") from None
+        raise PlexusError(f"{url}: the server answers {error.code} {error.reason}") from None
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        reason = getattr(error, "reason", error)
+        raise UnreachableError(f"cannot reach {urlsplit(url).hostname} ({reason})") from None
+    except http.client.HTTPException as error:
+        raise CutOffError(f"the server's answer makes no sense ({type(error).__name__})") from None
+
+
+def _resumes(response: http.client.HTTPResponse | urllib.error.HTTPError, have: int) -> bool:
+    """Whether the server sends what follows after the first `have` bytes."""
+    begins = (response.headers.get("Content-Range") or "").startswith(f"bytes {have}-")
+    return response.status == 206 and begins
+
+
+def _read(response: http.client.HTTPResponse | urllib.error.HTTPError) -> bytes:
+    try:
+        return response.read(CHUNK)
+    except (http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        raise CutOffError(f"the connection broke ({type(error).__name__})") from None
 
 
 def fetch(

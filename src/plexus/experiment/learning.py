@@ -8,17 +8,64 @@ from pathlib import Path
 from msgspec import Struct
 
 from plexus.experiment.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation
-from plexus.experiment.untrained import NoEvaluation, UntrainedModels
 from plexus.learn.aggregation import aggregation_named
-from plexus.learn.engines.choice import Chosen, create_engine
-from plexus.learn.graph import LazyModels
-from plexus.learn.task import Task
+from plexus.learn.engines import Chosen, create_engine
+from plexus.learn.graph import Costs, Expression, LazyModels
+from plexus.learn.task import Metrics, Task
 from plexus.learn.tasks import build_task
 from plexus.learn.tasks.specs import UntrainedSpec
+from plexus.protocol.facts import AggregationCompleted, Fact, ModelUpdated
 from plexus.runs.recorder import Recorder
-from plexus.sim.registry import Entry
+from plexus.runs.result import Metric
+from plexus.sim.protocols import Entry
 from plexus.sim.runtime import Runtime
+from plexus.sim.session import SymbolicModels
 from plexus.spec.experiment import EvaluationSpec, ExperimentSpec
+
+# Sessions in which nothing is learned: the task `untrained`, for questions of time and traffic alone.
+
+
+class UntrainedModels(SymbolicModels):
+    """Models that are a size and nothing else; counts what was asked for."""
+
+    def __init__(self, model_bytes: int) -> None:
+        super().__init__(model_bytes)
+        self.costs = Costs()
+        self.evaluated: list[Metrics] = []
+
+    def train(self, model: None, node: int, round: int) -> None:
+        self.costs.asked += 1
+
+    def initial(self) -> None:
+        """There is no model."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class NoEvaluation(Evaluation):
+    """Follows the rounds, and has nothing to measure."""
+
+    def __init__(self) -> None:
+        self.round = 0
+        self.newest = None
+
+    def on_fact(self, node: int, fact: Fact) -> None:
+        if isinstance(fact, AggregationCompleted | ModelUpdated):
+            self.round = max(self.round, fact.round)
+
+    def look(self) -> None:
+        """Nothing to see."""
+
+    def final_model(self) -> Expression:
+        raise LookupError("nothing was learned")
+
+    def weights_hash(self) -> str:
+        return ""
+
+    def metric(self) -> Metric:
+        return Metric("none", None, None, higher_is_better=True)
+
 
 JUDGES: dict[str, type[Evaluation]] = {
     "global model": GlobalModelEvaluation,

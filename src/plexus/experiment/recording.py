@@ -13,6 +13,7 @@ from typing import Any
 
 from plexus.experiment.critical_path import CriticalPaths
 from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.protocol.membership import Membership
 from plexus.protocol.messages import AggregateRequest, ClientModel, GlobalModel, TrainRequest
 from plexus.runs.recorder import Recorder
 from plexus.sim.runtime import Runtime
@@ -172,3 +173,16 @@ class Recording:
             return False
         self._written[table] += 1
         return True
+
+
+# What the nodes of a session believe about each other, seen from outside.
+
+
+def believed_online(runtime: Runtime) -> list[int]:
+    """By each node online that has a view: how many nodes are online according to it."""
+    memberships = (
+        getattr(node, "membership", None)
+        for node, online in zip(runtime.nodes, runtime.online, strict=True)
+        if online
+    )
+    return [known.view.online_count() for known in memberships if isinstance(known, Membership)]

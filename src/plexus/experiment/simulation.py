@@ -10,16 +10,14 @@ from plexus.cli.progress import Observer, Tick
 from plexus.errors import StopRun
 from plexus.experiment.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
 from plexus.experiment.learning import Machinery, set_up
-from plexus.experiment.recording import Recording
-from plexus.experiment.views import believed_online
+from plexus.experiment.recording import Recording, believed_online
 from plexus.learn.graph import LazyModels
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Listener
 from plexus.runs.result import Engine, Evaluations, Result, Traffic, Trainings
 from plexus.sim.own import find
-from plexus.sim.session import Setting
-from plexus.sim.setup import simulated_session
+from plexus.sim.session import Setting, assemble
 from plexus.spec.experiment import ExperimentSpec
 from plexus.traces.build import build_world
 from plexus.traces.world import training_time_s
@@ -98,9 +96,8 @@ class Session:
             base_dir=base_dir,
         )
         self._recording = Recording(self._recorder, self._until_s)
-        self._runtime, self._cast = simulated_session(
-            entry, parameters, setting, self._on_fact, self._recording
-        )
+        self._cast = entry.build(setting, parameters)
+        self._runtime = assemble(setting, self._cast, self._on_fact, self._recording)
         self._recording.begin(self._cast, setting.training_s)
         self._evaluation = learning.judge(entry, spec.evaluation, self._runtime, self._recorder)
 

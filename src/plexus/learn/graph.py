@@ -24,12 +24,113 @@ import torch
 from torch import Tensor
 
 from plexus.errors import PlexusError
-from plexus.learn import aggregation, models
-from plexus.learn.engines.api import Engine, Job
-from plexus.learn.expressions import Expression, Initial, Mean, Trained, Wave, waves
-from plexus.learn.spill import DEFAULT_BUDGET_BYTES, Store
+from plexus.learn import aggregation
+from plexus.learn import layout as models
+from plexus.learn.engines import Engine, Job
+from plexus.learn.spill import DEFAULT_BUDGET_BYTES, Kept, Store
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import one_thread
+
+# What a model is made from: the initial one, a local training, a mean; and the order to compute it.
+
+
+class Expression:
+    """A model that may or may not have been computed yet."""
+
+    __slots__ = ("__weakref__", "metrics", "number", "parents", "value")
+
+    number: int
+    """Its place in the order in which the models of a run were asked for."""
+
+    def __init__(self, parents: tuple[Expression, ...]) -> None:
+        self.parents = parents
+        self.value: Kept | None = None
+        self.metrics: Metrics | None = None
+
+    def settle(self, value: Kept) -> None:
+        """Take the computed weights and let go of what they were made from."""
+        self.value = value
+        self.parents = ()
+
+    def vector(self) -> Tensor:
+        """The weights, which must have been computed."""
+        assert self.value is not None, "forced before it is read"
+        return self.value.get()
+
+
+class Initial(Expression):
+    """The model everybody starts from."""
+
+    __slots__ = ()
+
+
+class Trained(Expression):
+    """The base model after one local training."""
+
+    __slots__ = ("node", "round")
+
+    def __init__(self, base: Expression, node: int, round: int) -> None:
+        super().__init__((base,))
+        self.node = node
+        self.round = round
+
+
+class Mean(Expression):
+    """Models combined: by the aggregation rule, told the examples behind each, or merged by weights."""
+
+    __slots__ = ("merged", "weights")
+
+    def __init__(
+        self, parts: tuple[Expression, ...], weights: tuple[Any, ...], merged: bool = False
+    ) -> None:
+        super().__init__(parts)
+        self.weights = weights
+        self.merged = merged
+
+
+@dataclass
+class Wave:
+    """Trainings that can run at once, and the means that can be taken right after them."""
+
+    trainings: list[Trained]
+    means: list[Mean]
+
+
+def in_order(wanted: Sequence[Expression]) -> list[Expression]:
+    """All that `wanted` is made from and that has no value yet, parents before children."""
+    done: dict[Expression, None] = {}
+    # A stack of our own: chains grow by two expressions a round, beyond Python's recursion limit.
+    stack = list(reversed(wanted))
+    while stack:
+        expression = stack[-1]
+        if expression.value is not None or expression in done:
+            stack.pop()
+            continue
+        missing = [p for p in expression.parents if p.value is None and p not in done]
+        if missing:
+            stack.extend(reversed(missing))
+        else:
+            done[stack.pop()] = None
+    return list(done)
+
+
+def waves(wanted: Sequence[Expression]) -> list[Wave]:
+    """All that must be computed for `wanted`, each wave needing only the ones before it."""
+    level: dict[Expression, int] = {}
+    found: list[Wave] = []
+    for expression in in_order(wanted):
+        after = max((level[p] for p in expression.parents if p in level), default=-1)
+        level[expression] = max(after, 0) if isinstance(expression, Mean) else after + 1
+        if len(found) <= level[expression]:
+            found.append(Wave([], []))
+        wave = found[level[expression]]
+        if isinstance(expression, Mean):
+            wave.means.append(expression)
+        else:
+            assert isinstance(expression, Trained), f"{expression} is computed by nobody"
+            wave.trainings.append(expression)
+    return found
+
 
 E = TypeVar("E", bound=Expression)
 UNCHECKED = 1000

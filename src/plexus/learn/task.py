@@ -6,6 +6,7 @@ Nothing here knows how trainings are carried out (see `engines`) or which of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -184,3 +185,20 @@ class Task:
             torch.default_generator.manual_seed(stream_seed(self.seed, "learn", "initial"))
             with blaming(f"task {self.name}: building the model"):
                 return self.build_model()
+
+
+# The metrics of the paper: top-1 accuracy and squared error.
+
+
+def is_top1(outputs: Tensor, targets: Tensor) -> Tensor:
+    """1 where the highest output is the target class, else 0."""
+    return (outputs.argmax(dim=-1) == targets).float()
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The squared distance of each prediction to its target."""
+    return (outputs - targets).square()
+
+
+TOP1 = Measure("accuracy", is_top1, higher_is_better=True)
+MSE = Measure("mse", squared_error, higher_is_better=False, derived={"rmse": math.sqrt})

@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from plexus.live.models import LiveModel, ModelLayout, RunningSum
-from plexus.live.seals import fits, seal
-from plexus.live.transport.buffers import Buffers, Ticket
+from plexus.live.models import LiveModel, ModelLayout, RunningSum, fits, seal
+from plexus.live.transport.receiving import Buffers, Ticket
 
 INLINE_BYTES = 2**20
 Result = TypeVar("Result")

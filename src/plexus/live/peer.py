@@ -20,21 +20,19 @@ from plexus.live.identity.revocations import Revocations
 from plexus.live.identity.session_file import Session
 from plexus.live.joining import Joining
 from plexus.live.loop import unless
-from plexus.live.models import LiveModel, ModelLayout
+from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator import notify
 from plexus.live.operator.control import lock_home, serve_control, serve_metrics, socket_path
 from plexus.live.operator.log import Log
 from plexus.live.operator.status import Observer, Status, starting
 from plexus.live.runtime import Runtime
-from plexus.live.seals import seal
 from plexus.live.state import REMEDY, STATE_FILE, Store
 from plexus.live.transport import addresses
-from plexus.live.transport.addresses import Address
-from plexus.live.transport.buffers import Buffers
+from plexus.live.transport.addresses import Address, LiveRoster
 from plexus.live.transport.frames import Hello
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits
-from plexus.live.transport.roster import LiveRoster
+from plexus.live.transport.receiving import Buffers
 from plexus.live.worker.channel import SetUp
 from plexus.live.worker.client import Trainer
 from plexus.protocol import wire

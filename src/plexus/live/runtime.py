@@ -21,10 +21,10 @@ from plexus.live.models import LiveModel, ModelLayout
 from plexus.live.obsolete import Progress
 from plexus.live.operator.log import Log
 from plexus.live.state import Store
-from plexus.live.transport.buffers import Buffers, Ticket
+from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import Hub
-from plexus.live.transport.meter import Meter
-from plexus.live.transport.roster import LiveRoster
+from plexus.live.transport.limits import Meter
+from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.live.worker.client import Trainer
 from plexus.protocol import wire
 from plexus.protocol.api import (

@@ -22,8 +22,7 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.files import named, write_bytes
 from plexus.live.identity.admission import KEY_FILE
-from plexus.live.models import LiveModel
-from plexus.live.seals import fits
+from plexus.live.models import LiveModel, fits
 
 STATE_FILE = "state.bin"
 MODEL_SUFFIX = ".safetensors"

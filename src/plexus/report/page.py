@@ -6,19 +6,63 @@ links by relative paths; without the folder the page is still whole.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from plexus.errors import PlexusError
 from plexus.files import named, write_text
-from plexus.report import provenance, svg
+from plexus.report import provenance
 from plexus.report.arms import Arm, group
 from plexus.report.document import Cell, Picture, Section, Table, heading, text_of
 from plexus.report.export import is_numeric, write_picture, write_table
+from plexus.report.style import COLOUR_VARIABLES, styled
 from plexus.runs.directory import Run
+
+if TYPE_CHECKING:
+    from plexus.report.document import Picture
+
+# A figure as a piece of the page: its text stays text, its colours follow the theme.
+
+_ID_ATTRIBUTE = re.compile(r'\bid="([^"]+)"')
+_REFERENCE = re.compile(r'(url\(#|href="#)([^")]+)')
+_COLOUR = re.compile("|".join(COLOUR_VARIABLES), re.IGNORECASE)
+_FONT = re.compile(r"font: ([\d.]+)px [^;\"]*")
+
+
+def inline(picture: Picture) -> str:
+    """The figure as SVG to be put into HTML, without a reference to anything outside."""
+    buffer = io.StringIO()
+    with styled():
+        # Ids must differ between the figures of a page, and be the same each time it is made.
+        from matplotlib import rc_context
+
+        with rc_context({"svg.hashsalt": picture.id}):
+            picture.figure.savefig(buffer, format="svg", transparent=True)
+    return _adapted(buffer.getvalue(), picture.id)
+
+
+def _adapted(text: str, name: str) -> str:
+    body = text[text.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    opening, _, rest = body.partition(">")
+    box = re.search(r'viewBox="([^"]+)"', opening)
+    assert box is not None, "matplotlib always says how large a figure is"
+    width = float(box[1].split()[2])
+    rest = _ID_ATTRIBUTE.sub(rf'id="{name}-\1"', rest)
+    rest = _REFERENCE.sub(rf"\g<1>{name}-\g<2>", rest)
+    rest = rest.replace("xlink:href", "href")
+    rest = _COLOUR.sub(lambda found: f"var(--{COLOUR_VARIABLES[found[0].lower()]})", rest)
+    rest = _FONT.sub(r"font-size: \1px", rest)
+    return (
+        f'<svg viewBox="{box[1]}" role="img" aria-labelledby="{name}-title"'
+        f' style="max-width: {width * 1.5:.0f}px">{rest}'
+    )
+
 
 _ID = re.compile(r"[a-z][a-z0-9-]*")
 
@@ -146,7 +190,7 @@ def _picture(picture: Picture, folder: Path) -> str:
     )
     return f"""<figure id="{picture.id}"{wide}>
 <h3 id="{picture.id}-title">{escape(heading(picture.title))}</h3>
-<div class="drawing">{svg.inline(picture)}</div>
+<div class="drawing">{inline(picture)}</div>
 <figcaption><p>{_prose(picture.caption)}</p>{paper}{links}</figcaption>
 </figure>"""
 

@@ -20,23 +20,11 @@ from plexus import loading
 from plexus.errors import PlexusError
 from plexus.protocol.api import Node
 from plexus.protocol.messages import Model, NodeId
+from plexus.protocol.registry import OwnProtocolSpec
 from plexus.protocol.view import View
 from plexus.rng import stream
-from plexus.sim.protocols import advertised_bandwidth, initial_view
-from plexus.sim.registry import PROTOCOLS, Entry, JudgedBy
+from plexus.sim.protocols import PROTOCOLS, Entry, JudgedBy, advertised_bandwidth, initial_view
 from plexus.sim.session import Cast, Setting
-
-
-class OwnProtocolSpec(Struct, frozen=True):
-    """A protocol of the user's own: `name` is "package.module:name"."""
-
-    name: str
-    parameters: dict[str, Any] = {}
-    """The other keys of the table, not checked yet."""
-
-    def table(self) -> dict[str, Any]:
-        """The complete `[protocol]` table."""
-        return {"name": self.name, **self.parameters}
 
 
 class NoParameters(Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from msgspec import Struct
 
 from plexus.protocol.api import Node
 from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.baselines.epidemic import EpidemicNode, EpidemicParameters
+from plexus.protocol.baselines.fedavg import FedavgClient, FedavgParameters, FedavgServer
 from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
 from plexus.protocol.baselines.topology import RandomDigraph
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.registry import PARAMETERS
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S, Snapshot, View
 from plexus.rng import stream
@@ -19,7 +26,7 @@ from plexus.runs.result import RoundTuning
 from plexus.sim.session import Cast, Setting
 from plexus.sim.topologies import build_topology
 from plexus.sim.tuning import tune_rounds
-from plexus.traces.world import Device, World
+from plexus.traces.world import Availability, Device, Latency, World
 
 
 def plexus(setting: Setting, parameters: PlexusParameters) -> Cast:
@@ -128,3 +135,62 @@ def advertised_bandwidth(device: Device) -> int:
     """What a node says of itself: an aggregator receives and sends, so the lesser of the two."""
     slower = min(device.up_bytes_per_s, device.down_bytes_per_s)
     return min(round(slower), MAX_BANDWIDTH_BYTES_PER_S)
+
+
+# A world with a server in it: for federated averaging.
+
+BYTES_PER_S_PER_MBPS = 1e6 / 8
+
+
+def fedavg(setting: Setting, parameters: FedavgParameters) -> Cast:
+    """The clients are the world's devices; the server comes after them."""
+    world = with_server(setting.world, BYTES_PER_S_PER_MBPS * parameters.server_mbps)
+    me = len(setting.world)
+    server = FedavgServer(
+        me=me,
+        parameters=parameters,
+        view=View(initial_view(setting.world)),
+        initial_model=setting.initial_model,
+        rng=stream(setting.seed, "node", me, "protocol"),
+    )
+    clients = [
+        FedavgClient(client, server=me, bandwidth_bytes_per_s=advertised_bandwidth(device))
+        for client, device in enumerate(setting.world.devices)
+    ]
+    return Cast([*clients, server], world, servers=1)
+
+
+def with_server(world: World, bytes_per_s: float) -> World:
+    """`world` and one more device: always online, in the city that is nearest to all others."""
+    availability, latency = world.availability, world.latency
+    always = np.array([[0.0, math.inf]])
+    nearest = int(np.argmin(latency.matrix_s.mean(axis=0) + latency.matrix_s.mean(axis=1)))
+    return World(
+        # It trains nothing; that it would take for ever makes a mistake show.
+        [*world.devices, Device(math.inf, bytes_per_s, bytes_per_s)],
+        Availability([*availability.sessions, always], np.append(availability.periods_s, math.inf)),
+        Latency(latency.matrix_s, np.append(latency.city_of, nearest), latency.cities),
+    )
+
+
+JudgedBy: TypeAlias = Literal["global model", "models of nodes"]
+
+
+class Entry(NamedTuple):
+    """One protocol that can be simulated."""
+
+    parameters: type[Struct]
+    build: Callable[[Setting, Any], Cast]
+    """(setting, parameters) -> its nodes."""
+    judged_by: JudgedBy
+    """What is evaluated: the model that a round ends with, or what each node has."""
+
+
+PROTOCOLS: dict[str, Entry] = {
+    "plexus": Entry(PARAMETERS["plexus"], plexus, "global model"),
+    "gossip": Entry(PARAMETERS["gossip"], gossip, "models of nodes"),
+    "dpsgd": Entry(PARAMETERS["dpsgd"], dpsgd, "models of nodes"),
+    "epidemic": Entry(PARAMETERS["epidemic"], epidemic, "models of nodes"),
+    "fedavg": Entry(PARAMETERS["fedavg"], fedavg, "global model"),
+}
+"""By the name that a spec gives them."""

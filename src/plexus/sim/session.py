@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from plexus.protocol.api import Node
 from plexus.protocol.messages import Model, NodeId
@@ -63,3 +64,25 @@ def assemble(
         graceful_share=setting.graceful_share,
         watch=watch,
     )
+
+
+# Models that are never computed: for simulations in which only time and traffic matter.
+
+
+class SymbolicModels:
+    """Every model is None, of a certain size on the network."""
+
+    def __init__(self, model_bytes: int) -> None:
+        self.model_bytes = model_bytes
+
+    def train(self, model: Any, node: int, round: int) -> None:
+        return None
+
+    def mean(self, models: Sequence[Any], samples: Sequence[int]) -> None:
+        return None
+
+    def merge(self, models: Sequence[Any], weights: Sequence[float]) -> None:
+        return None
+
+    def samples(self, node: int) -> int:
+        return 1

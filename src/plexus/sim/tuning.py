@@ -14,8 +14,7 @@ from dataclasses import replace
 from plexus.errors import PlexusError
 from plexus.protocol.api import Effect, Event, Node, Received
 from plexus.runs.result import RoundTuning
-from plexus.sim.session import Cast, Setting, assemble
-from plexus.sim.symbolic import SymbolicModels
+from plexus.sim.session import Cast, Setting, SymbolicModels, assemble
 from plexus.traces.world import World, always_online
 
 LONG_ROUND_S = 86_400.0

@@ -24,13 +24,12 @@ from plexus.checked import Source, convert, suggest
 from plexus.errors import PlexusError
 from plexus.learn import tasks
 from plexus.learn.tasks.specs import OwnTaskSpec, UntrainedSpec
-from plexus.sim.own import OwnProtocolSpec
-from plexus.sim.registry import PROTOCOLS as SIMULATED
+from plexus.protocol.registry import PARAMETERS, OwnProtocolSpec
 from plexus.spec import toml
 from plexus.traces.build import TracesSpec
 
 Registry = Mapping[str, type[Struct]]
-PROTOCOLS: Registry = {name: protocol.parameters for name, protocol in SIMULATED.items()}
+PROTOCOLS: Registry = PARAMETERS
 """The parameters of each protocol, by the `name` in [protocol]."""
 TASKS: Registry = {
     **{name: parameters for name, (parameters, _) in tasks.TASKS.items()},

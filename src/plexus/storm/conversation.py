@@ -10,7 +10,7 @@ from plexus.protocol.api import Event, Received, Report, TimerFired, Trained
 from plexus.protocol.facts import Fact
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.view import Snapshot
-from plexus.storm.labels import Label
+from plexus.storm.nodes import Label
 
 
 class Line(NamedTuple):

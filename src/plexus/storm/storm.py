@@ -14,8 +14,8 @@ from plexus.sim.protocols import initial_view
 from plexus.sim.sharing import RULES
 from plexus.storm.checkers import SAFETY, Checkers, RoundsComplete, Scene, ViewsAgree, Violation
 from plexus.storm.checkers.api import Checker
-from plexus.storm.codec import Codec
 from plexus.storm.conversation import Conversation
+from plexus.storm.network import Codec
 from plexus.storm.nodes import Learning, maker_of, roster_of, setting_of
 from plexus.storm.plan import Plan
 from plexus.storm.runtime import StormRuntime, Watched, Witness

@@ -12,7 +12,7 @@ import msgspec
 from plexus.checked import Source
 from plexus.errors import MissingDataError, PlexusError
 from plexus.runs.directory import CHECKPOINT, RESULT, VERSIONS, result_of, spec_digest_of
-from plexus.sim.registry import PROTOCOLS
+from plexus.sim.protocols import PROTOCOLS
 from plexus.spec.experiment import (
     FULL_SIZE,
     ExperimentSpec,

@@ -9,13 +9,90 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
+from msgspec import Struct
+
+from plexus.cli.progress import Tick
+from plexus.errors import PlexusError
 from plexus.runs.directory import claim
-from plexus.studies import worker
 from plexus.studies.plan import Planned
-from plexus.studies.worker import Job, Word
+
+# A process that carries out one run after the other, and tells its parent how far it came.
+
+
+class Job(Struct, frozen=True):
+    """What a worker is asked to do: everything as text, so that it means the same in any process."""
+
+    spec_toml: str
+    base_dir: str
+    out: str
+    resume: bool
+    device: str | None
+
+
+class Word(Struct, frozen=True):
+    """What a worker says: how far it is, or how a job ended."""
+
+    kind: str
+    """`at`, `done`, `stopped` or `failed`."""
+    simulated_s: float = 0.0
+    metric: str = ""
+    text: str = ""
+
+
+class Reporter:
+    """Passes on how far a run is."""
+
+    def __init__(self, parent: Connection) -> None:
+        self._parent = parent
+        self._told_s = -1.0
+
+    def tick(self, at: Tick) -> None:
+        """Tell the parent, ten times per simulated hour at most."""
+        if at.simulated_s >= self._told_s + 360:
+            self._told_s = at.simulated_s
+            self._parent.send(Word("at", at.simulated_s, at.metric))
+
+
+def main(parent: Connection) -> None:
+    """Work until the parent has no more, or is gone."""
+    # Ctrl-C reaches all processes of a terminal at once; the parent alone decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # between two runs
+    try:
+        while True:
+            job: Job | None = parent.recv()
+            if job is None:
+                return
+            parent.send(_carry_out(job, parent))
+    except (EOFError, OSError, KeyboardInterrupt):
+        return
+
+
+def _carry_out(job: Job, parent: Connection) -> Word:
+    from plexus.cli.run import stoppable
+    from plexus.experiment.simulation import Machinery, simulate
+    from plexus.spec.experiment import parse_spec
+
+    options: dict[str, Any] = {"workers": 1, "device": job.device}
+    try:
+        with stoppable(Reporter(parent), [signal.SIGTERM]) as watched:
+            result = simulate(
+                parse_spec(job.spec_toml, job.out),
+                Path(job.base_dir),
+                Path(job.out),
+                watched,
+                Machinery(**options),
+                resume=job.resume,
+            )
+    except (PlexusError, MemoryError, RuntimeError) as error:
+        return Word("failed", text=f"{type(error).__name__}: {error}")
+    return Word("stopped" if result.interrupted else "done", result.simulated_s)
+
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Threads of numerical libraries: one for each process, which has one core."""
@@ -127,7 +204,7 @@ class Pool:
     def _new_worker(self) -> Worker:
         context = get_context("spawn")
         here, there = context.Pipe()
-        process = context.Process(target=worker.main, args=(there,), daemon=True)
+        process = context.Process(target=main, args=(there,), daemon=True)
         with _environment(dict.fromkeys(ONE_THREAD, "1")):
             process.start()
         there.close()

@@ -1,5 +1,175 @@
 """Engines carry out trainings: the same weights from all of them, at different speeds."""
 
-from plexus.learn.engines.choice import ENGINES, Chosen, choose, create_engine
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from plexus.errors import PlexusError
+from plexus.learn.layout import Layout
+from plexus.learn.task import Metrics
+
+if TYPE_CHECKING:
+    from plexus.learn.task import Task
+
+# What the graph asks of an engine.
+
+
+@dataclass(frozen=True)
+class Job:
+    """One local training: `base` trained by `node` in `round`."""
+
+    base: Tensor
+    node: int
+    round: int
+
+
+class Engine(Protocol):
+    """Carries out trainings that do not depend on each other; results in the order of the jobs."""
+
+    name: str
+    device: torch.device
+    layout: Layout
+    initial: Tensor
+    """The weights everybody starts from."""
+    workers_cpu_s: float
+    """Processor time of other processes that computed for this one, so far."""
+
+    def train(self, jobs: Sequence[Job]) -> list[Tensor]:
+        """The trained weights of each job."""
+        ...
+
+    def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
+        """Each model's metrics on the test set."""
+        ...
+
+    def close(self) -> None:
+        """Give back workers and memory. The engine is not used afterwards."""
+        ...
+
+
+# Which engine: by name, or chosen for the task and the machine, with the reason.
+#
+# Importing this does not import torch: the command line needs the names.
+
+ENGINES = ("auto", "inline", "processes", "stacked", "ray")
+STACKED_PARAMETERS = 50_000
+"""Up to here a model without convolutions trains faster stacked on a CPU; measured on two cores:
+digits (4,810) 4 to 6 times, MovieLens (206,680) 0.7 times as fast as one after the other."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An engine's name, the device it computes on, and why it was chosen."""
+
+    name: str
+    device: str
+    reason: str
+
+
+def create_engine(
+    name: str,
+    task: Task,
+    *,
+    workers: int | None = None,
+    device: str | None = None,
+    address: str | None = None,
+) -> tuple[Engine, Chosen]:
+    """The engine called `name`; `auto` chooses. `workers` for processes and ray, `address` for ray."""
+    if name not in ENGINES:
+        close = difflib.get_close_matches(name, ENGINES, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise PlexusError(f"unknown engine {name!r}: known are {', '.join(ENGINES)}{hint}")
+    if name == "auto":
+        chosen = choose(task, workers, device)
+    else:
+        chosen = Chosen(name, device or _usual_device(name), "asked for")
+    _check_device(chosen)
+    if name == "stacked":
+        _check_stackable(task)
+    return _build(chosen, task, workers, address), chosen
+
+
+def choose(task: Task, workers: int | None = None, device: str | None = None) -> Chosen:
+    """The engine that is fastest for this task on this machine."""
+    import torch
+    from torch import nn
+
+    from plexus.learn.engines.processes import available_cores
+    from plexus.learn.engines.stacked import cannot_stack
+
+    if device != "cpu" and (device is not None or torch.cuda.is_available()):
+        unfit = cannot_stack(task)
+        if unfit is None:
+            return Chosen("stacked", device or "cuda", "a GPU trains all clients of a wave at once")
+        return Chosen(
+            "inline", device or "cuda", f"a GPU, but the model cannot be stacked: {unfit}"
+        )
+    module = task.initial_model()
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
+    kind = "a convolution network" if convolves else f"a model of {parameters:,} parameters"
+    if not convolves and parameters <= STACKED_PARAMETERS:
+        unfit = cannot_stack(task)
+        if unfit is None:
+            reason = f"no GPU; a small model ({parameters:,} parameters) is fastest stacked"
+            return Chosen("stacked", "cpu", reason)
+        kind = f"a model that cannot be stacked ({unfit})"
+    cores = workers or available_cores()
+    if cores > 1:
+        return Chosen("processes", "cpu", f"no GPU; {kind} trains on {cores} cores in parallel")
+    return Chosen("inline", "cpu", f"no GPU; {kind}, and one core only")
+
+
+def _usual_device(name: str) -> str:
+    import torch
+
+    return "cuda" if name == "stacked" and torch.cuda.is_available() else "cpu"
+
+
+def _check_device(chosen: Chosen) -> None:
+    import torch
+
+    try:
+        kind = torch.device(chosen.device).type
+    except RuntimeError:
+        raise PlexusError(f"unknown device {chosen.device!r}: cpu, cuda or cuda:N") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise PlexusError(f"device {chosen.device} was asked for, but this machine has no CUDA GPU")
+    if kind != "cpu" and chosen.name in ("processes", "ray"):
+        raise PlexusError(f"the engine {chosen.name} computes on the CPU, not on {chosen.device}")
+
+
+def _check_stackable(task: Task) -> None:
+    from plexus.learn.engines.stacked import cannot_stack
+    from plexus.learn.engines.stacking import CannotStackError
+
+    unfit = cannot_stack(task)
+    if unfit is not None:
+        raise CannotStackError(task.name, unfit)
+
+
+def _build(chosen: Chosen, task: Task, workers: int | None, address: str | None) -> Engine:
+    if chosen.name == "inline":
+        from plexus.learn.engines.inline import InlineEngine
+
+        return InlineEngine(task, chosen.device)
+    if chosen.name == "stacked":
+        from plexus.learn.engines.stacked import StackedEngine
+
+        return StackedEngine(task, chosen.device)
+    if chosen.name == "processes":
+        from plexus.learn.engines.processes import ProcessesEngine
+
+        return ProcessesEngine(task, workers)
+    from plexus.learn.engines.ray import RayEngine
+
+    return RayEngine(task, workers, address)
+
 
 __all__ = ["ENGINES", "Chosen", "choose", "create_engine"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from plexus.learn.engines.api import Job
+from plexus.learn.engines import Job
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, one_thread
 

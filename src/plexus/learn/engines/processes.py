@@ -7,25 +7,142 @@ weights are those of `inline`, bit for bit.
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import multiprocessing.context
 import os
+import pickle
+import signal
 import tempfile
 from collections import deque
 from collections.abc import Sequence
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from plexus.errors import PlexusError, TaskError
-from plexus.learn.engines.api import Job
-from plexus.learn.engines.shipping import pack
-from plexus.learn.engines.worker import work
+from plexus.bench.protocol import cpu_s
+from plexus.errors import PlexusError, TaskError, described
+from plexus.learn.engines import Job
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, evaluation_batches, metrics_of
+
+# Sends a task to another process: large arrays as files that all processes map, the rest pickled.
+#
+# Arrays are neither copied per worker nor put into shared memory, which is small in containers. Only
+# our own worker processes read this, from a folder that only we can write.
+
+LARGE_BYTES = 1 << 16
+PICKLE = "task.pickle"
+
+
+def pack(task: Task, folder: Path) -> None:
+    """Write `task` into the empty `folder`."""
+    buffer = io.BytesIO()
+    try:
+        _Packer(buffer, folder).dump(task)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise PlexusError(
+            f"task {task.name} cannot be sent to worker processes, use the engine inline, or define"
+            f" its functions at the top of a module: {error}"
+        ) from error
+    (folder / PICKLE).write_bytes(buffer.getvalue())
+
+
+def unpack(folder: Path) -> Task:
+    """Read the task that `pack` wrote."""
+    task: Task = _Unpacker(io.BytesIO((folder / PICKLE).read_bytes()), folder).load()
+    return task
+
+
+class _Packer(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, folder: Path) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._folder = folder
+        self._names: dict[int, str] = {}
+        self._kept: list[object] = []
+
+    def persistent_id(self, thing: Any) -> tuple[str, str] | None:
+        if isinstance(thing, Tensor) and thing.nbytes >= LARGE_BYTES:
+            return "tensor", self._save(thing, thing.detach().cpu().numpy())
+        if isinstance(thing, np.ndarray) and thing.nbytes >= LARGE_BYTES:
+            return "array", self._save(thing, thing)
+        return None
+
+    def _save(self, thing: object, array: np.ndarray[Any, Any]) -> str:
+        if id(thing) not in self._names:
+            self._names[id(thing)] = f"{len(self._names)}.npy"
+            self._kept.append(thing)
+            np.save(self._folder / self._names[id(thing)], array, allow_pickle=False)
+        return self._names[id(thing)]
+
+
+class _Unpacker(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, folder: Path) -> None:
+        super().__init__(file)
+        self._folder = folder
+
+    def persistent_load(self, saved: Any) -> Any:
+        kind, name = saved
+        # Copy on write: pages are shared until somebody writes, which nobody does.
+        array = np.load(self._folder / name, mmap_mode="c", allow_pickle=False)
+        return torch.from_numpy(array) if kind == "tensor" else array
+
+
+# What a worker process of the engine `processes` does: read a request, compute, answer.
+#
+# A request is (kind, key, weights or None, arguments), or None to stop. `key` names the weights, which
+# are sent only if they are not those of the request before. An answer is (True, result, s) or (False, why, s)
+# with the seconds of processor time that were spent since the answer before.
+
+
+def work(connection: Connection, folder: str) -> None:
+    """Serve requests until told to stop or until nobody is there any more."""
+    # Ctrl-C reaches every process of the terminal; when to stop is for the engine to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    worker: _Worker | None = None
+    told_s = 0.0
+    while True:
+        try:
+            request = connection.recv()
+            if request is None:
+                return
+            try:
+                worker = worker or _Worker(Trainer(unpack(Path(folder)), torch.device("cpu")))
+                answer = True, worker.answer(*request)
+            except PlexusError as error:
+                answer = False, str(error)
+            except Exception as error:
+                answer = False, f"a worker process failed: {described(error)}"
+            spent_s = cpu_s() - told_s
+            told_s += spent_s
+            connection.send((*answer, spent_s))
+        except (EOFError, OSError):
+            return
+
+
+class _Worker:
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._key = -1
+        self._vector = trainer.initial
+
+    def answer(self, kind: str, key: int, weights: Any, *arguments: int) -> Any:
+        vector = self._known(key, weights)
+        if kind == "train":
+            return self._trainer.train(vector, *arguments).numpy()
+        return self._trainer.evaluate_batch(vector, *arguments).tolist()
+
+    def _known(self, key: int, weights: np.ndarray[Any, Any] | None) -> Tensor:
+        if weights is not None:
+            self._key, self._vector = key, torch.from_numpy(weights)
+        assert key == self._key, "weights are sent unless they are those of the request before"
+        return self._vector
+
 
 MOST_LOSSES = 3
 """So many workers may die of one and the same request before we give up on it."""
@@ -204,7 +321,7 @@ def _context() -> multiprocessing.context.ForkServerContext | multiprocessing.co
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     # Imports torch once, in the server; workers are forks of that.
-    context.set_forkserver_preload(["plexus.learn.engines.worker"])
+    context.set_forkserver_preload(["plexus.learn.engines.processes"])
     return context
 
 

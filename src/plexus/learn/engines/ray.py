@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plexus.bench.usage import cpu_s
+from plexus.bench.protocol import cpu_s
 from plexus.errors import PlexusError, TaskError
-from plexus.learn.engines.api import Job
+from plexus.learn.engines import Job
 from plexus.learn.engines.processes import MOST_LOSSES, Request
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, evaluation_batches, metrics_of

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from plexus.errors import PlexusError, blaming
-from plexus.learn.engines.api import Job
+from plexus.learn.engines import Job
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.engines.stacking import CannotStackError, RecordedStack, Stack, stackable
 from plexus.learn.layout import Entry

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from plexus.learn import partition
-from plexus.learn.measures import TOP1
-from plexus.learn.task import Examples, Sgd, Task
+from plexus.learn.task import TOP1, Examples, Sgd, Task
 from plexus.learn.tasks.specs import DigitsSpec
 from plexus.rng import array_stream
 

@@ -1,25 +1,44 @@
-"""CelebA of LEAF: is this face smiling? One celebrity a node."""
+"""LEAF's JSON in train/ and test/: {"users": […], "user_data": {user: {"x": […], "y": […]}}}.
+
+FEMNIST has an image as 784 numbers from 0 to 1; CelebA has the file name of a photograph."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from plexus.errors import PlexusError
 from plexus.learn import partition
-from plexus.learn.image_tasks import classification
-from plexus.learn.images import scaled
-from plexus.learn.networks import celeba_cnn
+from plexus.learn.images import classification, scaled
+from plexus.learn.networks import celeba_cnn, femnist_cnn
 from plexus.learn.task import Task
-from plexus.learn.tasks.femnist import check_labels
 from plexus.learn.tasks.folder import data_folder
-from plexus.learn.tasks.leaf_file import celeba_images, read_leaf
-from plexus.learn.tasks.specs import CelebaSpec
+from plexus.learn.tasks.specs import CelebaSpec, FemnistSpec
 from plexus.rng import array_stream
 
+FEMNIST_CLASSES = 62
 
-def build(spec: CelebaSpec, nodes: int, seed: int) -> Task:
+
+def build(spec: CelebaSpec | FemnistSpec, nodes: int, seed: int) -> Task:
+    """CelebA: is this face smiling? One celebrity a node. FEMNIST: characters, one writer a node."""
+    if isinstance(spec, CelebaSpec):
+        return _celeba(spec, nodes, seed)
+    return _femnist(spec, nodes, seed)
+
+
+def _celeba(spec: CelebaSpec, nodes: int, seed: int) -> Task:
     """The task for `nodes` celebrities; all of LEAF's test photographs are the test set."""
     folder = data_folder(spec.data, "celeba", what="LEAF's train/ and test/ of CelebA")
     train, test = read_leaf(folder / "train"), read_leaf(folder / "test")
     for examples in (train, test):
-        check_labels(examples, 2, str(folder))
+        _check_labels(examples, 2, str(folder))
     photographs = folder / "img_align_celeba"
     return classification(
         spec,
@@ -30,3 +49,124 @@ def build(spec: CelebaSpec, nodes: int, seed: int) -> Task:
         celeba_cnn,
         scaled,
     )
+
+
+def _femnist(spec: FemnistSpec, nodes: int, seed: int) -> Task:
+    """The task for `nodes` of LEAF's writers; all of LEAF's test images are the test set."""
+    folder = data_folder(spec.data, "femnist", what="LEAF's train/ and test/ of FEMNIST")
+    train, test = read_leaf(folder / "train"), read_leaf(folder / "test")
+    for examples in (train, test):
+        _check_labels(examples, FEMNIST_CLASSES, str(folder))
+    return classification(
+        spec,
+        seed,
+        partition.by_user(train.users, nodes, array_stream(seed, "learn", "partition")),
+        (femnist_images(train, folder), train.labels),
+        (femnist_images(test, folder), test.labels),
+        partial(femnist_cnn, FEMNIST_CLASSES),
+        scaled,
+    )
+
+
+def _check_labels(examples: LeafExamples, classes: int, where: str) -> None:
+    """Labels are the classes' numbers from 0."""
+    wrong = examples.labels[(examples.labels < 0) | (examples.labels >= classes)]
+    if np.any(wrong):
+        raise PlexusError(f"{where}: label {wrong[0]} is not one of 0 to {classes - 1}")
+
+
+CELEBA_SIDE = 84
+
+
+class UserData(Struct):
+    """One user's examples."""
+
+    x: list[Any]
+    y: list[int]
+
+
+class LeafFile(Struct):
+    """One JSON file. LEAF's own count (`num_samples`) and other keys are not needed."""
+
+    users: list[str]
+    user_data: dict[str, UserData]
+
+
+@dataclass(frozen=True)
+class LeafExamples:
+    """The examples of one folder, user after user in the order of their names."""
+
+    x: list[Any]
+    labels: NDArray[np.int64]
+    users: NDArray[np.str_]
+
+
+def read_leaf(folder: Path) -> LeafExamples:
+    """All JSON files of `folder` (LEAF's data/train or data/test)."""
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise PlexusError(
+            f"{folder} has no JSON file: LEAF's preprocessing writes train/ and test/"
+        )
+    people: dict[str, UserData] = {}
+    for path in paths:
+        for name, data in _read_file(path).items():
+            if name in people:
+                raise PlexusError(f"{path}: user {name} is also in another file of the folder")
+            people[name] = data
+    names = sorted(name for name, data in people.items() if data.y)
+    if not names:
+        raise PlexusError(f"{folder}: no user has any example")
+    x = [example for name in names for example in people[name].x]
+    labels = np.concatenate([np.array(people[name].y, np.int64) for name in names])
+    users = np.repeat(np.array(names), [len(people[name].y) for name in names])
+    return LeafExamples(x, labels, users)
+
+
+def _read_file(path: Path) -> dict[str, UserData]:
+    try:
+        content = msgspec.json.decode(path.read_bytes(), type=LeafFile)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PlexusError(f"{path} is not a LEAF file: {error}") from None
+    for name in content.users:
+        data = content.user_data.get(name)
+        if data is None:
+            raise PlexusError(f"{path}: user {name} has no data")
+        if len(data.x) != len(data.y):
+            raise PlexusError(f"{path}: user {name} has {len(data.x)} x but {len(data.y)} y")
+    return {name: content.user_data[name] for name in content.users}
+
+
+def femnist_images(examples: LeafExamples, folder: Path) -> NDArray[np.uint8]:
+    """The 28 x 28 images as bytes: LEAF's numbers are bytes divided by 255, so nothing is lost."""
+    if any(not isinstance(x, list) or len(x) != 784 for x in examples.x):
+        raise PlexusError(f"{folder}: an example of FEMNIST is not a list of 784 numbers")
+    try:
+        pixels = np.array(examples.x, np.float32) * 255
+    except (TypeError, ValueError):
+        raise PlexusError(
+            f"{folder}: an example of FEMNIST has a pixel that is no number"
+        ) from None
+    if pixels.min() < 0 or pixels.max() > 255:
+        raise PlexusError(f"{folder}: an example of FEMNIST has a pixel outside 0 to 1")
+    return np.rint(pixels).astype(np.uint8).reshape(-1, 1, 28, 28)
+
+
+def celeba_images(examples: LeafExamples, photographs: Path) -> NDArray[np.uint8]:
+    """The photographs as 3 x 84 x 84 bytes."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise PlexusError(
+            "CelebA needs the package pillow to read photographs: pip install 'plexus-learning[images]'"
+        ) from None
+    images = np.empty((len(examples.x), 3, CELEBA_SIDE, CELEBA_SIDE), np.uint8)
+    for row, name in enumerate(examples.x):
+        path = photographs / str(name)
+        try:
+            with Image.open(path) as photograph:
+                small = photograph.convert("RGB").resize((CELEBA_SIDE, CELEBA_SIDE))
+        except OSError as error:
+            raise PlexusError(f"photograph {path} cannot be read: {error}") from None
+        images[row] = np.asarray(small).transpose(2, 0, 1)
+    return images

@@ -25,7 +25,7 @@ from plexus.errors import PlexusError
 from plexus.files import named
 from plexus.live.fleet.churn import Churn
 from plexus.live.fleet.logs import LOG_FILE, LogReader
-from plexus.live.fleet.neighbourhood import Neighbourhood
+from plexus.live.fleet.shaping import Neighbourhood
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, make_home, node_key, raw_public, short

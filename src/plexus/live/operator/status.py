@@ -14,8 +14,8 @@ from plexus.live.identity.keys import short
 from plexus.live.operator.log import Log
 from plexus.live.runtime import Runtime
 from plexus.live.transport import addresses
+from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import Hub
-from plexus.live.transport.roster import LiveRoster
 from plexus.live.worker.channel import Ready
 from plexus.live.worker.client import Trainer
 from plexus.protocol.api import TimerKey

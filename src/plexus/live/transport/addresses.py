@@ -7,7 +7,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 
 from plexus.errors import PlexusError
-from plexus.protocol.messages import ADDRESS_BYTES
+from plexus.protocol.messages import ADDRESS_BYTES, NodeId
+from plexus.protocol.roster import Roster
+from plexus.protocol.wire import WireError
 
 Address: TypeAlias = tuple[str, int]
 """An IP address in text and a port."""
@@ -88,3 +90,27 @@ def origin_of(packed: bytes) -> bytes:
 def is_unspecified(address: Address) -> bool:
     """0.0.0.0 or ::, which one can listen on but not be dialled at."""
     return ip_address(address[0]).is_unspecified
+
+
+# The roster of a live node: bounded, because keys come from other peers.
+
+
+class LiveRoster(Roster):
+    """Numbers nodes as they are heard of; this node is number 0."""
+
+    def __init__(self, session: bytes, me: bytes, max_nodes: int) -> None:
+        self._max_nodes = max_nodes
+        super().__init__(session, [me])
+
+    def number(self, key: bytes) -> NodeId:
+        if len(self.keys) >= self._max_nodes and key not in self._numbers:
+            raise WireError(f"more than {self._max_nodes} nodes")
+        return super().number(key)
+
+    def where(self, key: bytes) -> Address | None:
+        """Where to dial the node with this key."""
+        return unpack(self.address_of(self.number(key)))
+
+    def is_at(self, origin: bytes) -> bool:
+        """Whether somebody can be dialled at this host (see `origin`)."""
+        return any(origin_of(each) == origin for _, each in self._addresses.values())

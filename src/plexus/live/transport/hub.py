@@ -20,14 +20,13 @@ from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
-from plexus.live.transport.buffers import Ticket
 from plexus.live.transport.connection import Connection, RaceError
 from plexus.live.transport.dialler import Dialler
 from plexus.live.transport.frames import Hello, Kind, frame
 from plexus.live.transport.handshakes import Handshakes
-from plexus.live.transport.limits import Limits
+from plexus.live.transport.limits import Limits, Traffic
 from plexus.live.transport.link import Inbox, Link
-from plexus.live.transport.meter import Traffic
+from plexus.live.transport.receiving import Ticket
 from plexus.protocol.messages import NO_ADDRESS
 
 __all__ = ["Hub", "Inbox", "Peers", "Ticket"]

@@ -10,7 +10,6 @@ from plexus.live.identity.admission import MAX_REVOCATIONS_BYTES
 from plexus.live.identity.keys import short
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
-from plexus.live.transport.buffers import Buffers, Ticket
 from plexus.live.transport.connection import Connection
 from plexus.live.transport.frames import (
     HEAD_BYTES,
@@ -21,9 +20,8 @@ from plexus.live.transport.frames import (
     frame,
     number_of,
 )
-from plexus.live.transport.limits import Limits
-from plexus.live.transport.meter import MESSAGE, Traffic
-from plexus.live.transport.receiving import Incoming, Receiving
+from plexus.live.transport.limits import MESSAGE, Limits, Traffic
+from plexus.live.transport.receiving import Buffers, Incoming, Receiving, Ticket
 from plexus.live.transport.sending import Sending
 
 MEASURE_EVERY_S = 60.0

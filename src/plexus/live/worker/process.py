@@ -26,11 +26,11 @@ from safetensors.torch import load
 from torch import Tensor
 
 from plexus.errors import PlexusError, TaskError, blaming
-from plexus.learn import models
+from plexus.learn import layout
 from plexus.learn.task import Examples, Task
 from plexus.learn.tasks import build_task
 from plexus.learn.trainer import Trainer
-from plexus.live.seals import seal
+from plexus.live.models import seal
 from plexus.live.worker import channel
 from plexus.live.worker.channel import (
     Evaluated,
@@ -133,7 +133,7 @@ class Worker:
         return self._trainer.layout.flatten(load(bytes(model)))
 
     def _encode(self, vector: Tensor) -> bytes:
-        return models.encode(self._trainer.layout.tensors(vector))
+        return layout.encode(self._trainer.layout.tensors(vector))
 
 
 def with_data(task: Task, data: str) -> tuple[Task, int]:

@@ -3,20 +3,24 @@
 Each invariant is a class, named after what it promises. docs/guarantees.md says it in words.
 """
 
-from plexus.storm.checkers.aggregates import (
+from plexus.storm.checkers.api import Checker, Checkers, Scene, Violation
+from plexus.storm.checkers.liveness import RoundsComplete, ViewsAgree
+from plexus.storm.checkers.membership import (
+    CountersBelongToTheirOwner,
+    GoneIsGone,
+    OfflineIsSilent,
+    ViewsMoveForward,
+)
+from plexus.storm.checkers.rounds import (
     AcknowledgedIsAggregated,
     AggregatesHoldTheirRound,
     ModelsEnterOnce,
+    NewestRoundWins,
     NoModelIsIgnored,
+    OneTrainingAtATime,
+    RoundsNeverGoBack,
 )
-from plexus.storm.checkers.api import Checker, Checkers, Scene, Violation
-from plexus.storm.checkers.counters import CountersBelongToTheirOwner
-from plexus.storm.checkers.liveness import RoundsComplete, ViewsAgree
-from plexus.storm.checkers.membership import ViewsMoveForward
-from plexus.storm.checkers.offline import GoneIsGone, OfflineIsSilent
-from plexus.storm.checkers.rounds import NewestRoundWins, OneTrainingAtATime, RoundsNeverGoBack
-from plexus.storm.checkers.stalls import NothingStalls
-from plexus.storm.checkers.traffic import AccountsBalance, LinksHold
+from plexus.storm.checkers.traffic import AccountsBalance, LinksHold, NothingStalls
 
 SAFETY: tuple[type[Checker], ...] = (
     OfflineIsSilent,

@@ -6,16 +6,203 @@ had to be changed on the way is said in the trace's `notes`; nothing is changed 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
-from plexus.traces.readers.behaviour import from_behaviour
-from plexus.traces.readers.events import from_events
-from plexus.traces.readers.files import Content, Record, Table, fault, load, number, records
-from plexus.traces.readers.half_hours import from_half_hours
-from plexus.traces.readers.recorded import AvailabilityTrace, fit_period, whole_days_s
+from plexus.traces.readers.files import (
+    Content,
+    Record,
+    Table,
+    counted,
+    fault,
+    load,
+    number,
+    records,
+    short,
+)
+from plexus.traces.sessions import Rows, Sessions, join
+from plexus.traces.world import Availability
+
+# What the readers of availability share: the trace they return, and how raw rows become one.
+
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True)
+class AvailabilityTrace:
+    """When recorded devices were online."""
+
+    sessions: Sessions
+    periods_s: NDArray[np.float64]
+    notes: tuple[str, ...]
+    """What the file said that the sessions no longer show, and what had to be mended."""
+
+    def __len__(self) -> int:
+        return len(self.sessions)
+
+    def availability(self) -> Availability:
+        """As the simulator sees it."""
+        return Availability(self.sessions, self.periods_s)
+
+
+def whole_days_s(last_s: float) -> float:
+    """A period for a trace that names none: whole days keep morning in the morning."""
+    return max(1.0, round(last_s / DAY_S)) * DAY_S
+
+
+def gather(parts: list[Rows]) -> tuple[NDArray[np.int64], Rows]:
+    """Rows of all devices, with the device of each."""
+    owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    return owners, np.concatenate([np.empty((0, 2)), *parts])
+
+
+def fit_period(
+    owners: NDArray[np.int64], rows: Rows, periods_s: NDArray[np.float64], *, crosses: bool
+) -> AvailabilityTrace:
+    """Bring raw rows within each device's period.
+
+    Where a session reaches past the end it goes on at the beginning if it `crosses` the wrap (the
+    trace names its period), and is cut otherwise (the period is our choice).
+    """
+    notes = []
+    until_s = periods_s[owners]
+    past = rows[:, 1] > until_s
+    late = rows[:, 0] >= until_s
+    cut = int(late.sum() if crosses else past.sum())
+    if cut:
+        notes.append(f"{counted(cut, 'session')} cut where the trace repeats")
+    inside = np.column_stack((rows[:, 0], np.minimum(rows[:, 1], until_s)))[~late]
+    owner_of, rest = owners[~late], past & ~late
+    if crosses and rest.any():
+        over = np.minimum(rows[rest, 1] - until_s[rest], until_s[rest])
+        inside = np.concatenate((inside, np.column_stack((np.zeros(len(over)), over))))
+        owner_of = np.concatenate((owner_of, owners[rest]))
+        notes.append(f"{counted(len(over), 'session')} going on across the wrap")
+    sessions = join(owner_of, inside, len(periods_s))
+    recorded = _as_recorded(inside[:, 1] - inside[:, 0], len(sessions.rows))
+    return AvailabilityTrace(sessions, periods_s, (*recorded, *notes))
+
+
+def _as_recorded(lengths_s: NDArray[np.float64], after: int) -> list[str]:
+    """The sessions before any were joined: recorders often log one session as several."""
+    if not len(lengths_s):
+        return ["no sessions at all"]
+    median, mean = np.median(lengths_s) / 60, lengths_s.mean() / 60
+    count = counted(len(lengths_s), "session")
+    notes = [f"{count} recorded, median {median:.1f} min, mean {mean:.0f} min"]
+    empty = int((lengths_s == 0).sum())
+    if empty:
+        notes.append(f"{counted(empty, 'session')} of 0 s dropped")
+    joined = len(lengths_s) - empty - after
+    if joined:
+        notes.append(f"{counted(joined, 'session')} joined with one they touch")
+    return notes
+
+
+# On/off events: per device a list of [second, state]; offline before the first one.
+
+STATES: dict[object, bool] = {
+    "AVL_TRAIN": True, "AVL_EVAL": False, "UN_AVL": False,
+    "online": True, "offline": False, "on": True, "off": False, 1: True, 0: False,
+}  # fmt: skip
+"""AVL_EVAL is a device that may evaluate but not train: offline to Plexus."""
+
+
+def from_events(
+    path: Path, devices: dict[str, object], period_s: float | None
+) -> AvailabilityTrace:
+    """Devices with their events. Without a period, the last event tells how many whole days."""
+    changes = [_changes(path, f"device {name}", events) for name, events in devices.items()]
+    last_s = max((float(times_s[-1]) for times_s, _ in changes if len(times_s)), default=0.0)
+    until_s = period_s or whole_days_s(last_s)
+    parts = []
+    for times_s, online in changes:
+        ends_s = np.append(times_s, until_s)[1:]  # the last state holds to the end
+        parts.append(np.column_stack((times_s, np.maximum(times_s, ends_s)))[online])
+    owners, rows = gather(parts)
+    return fit_period(owners, rows, np.full(len(parts), until_s), crosses=False)
+
+
+def _changes(
+    path: Path, device: str, events: object
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    if not isinstance(events, list):
+        raise fault(path, device, "", "must be a list of [second, state]")
+    times_s, online = np.empty(len(events)), np.empty(len(events), np.bool_)
+    for i, event in enumerate(events):
+        where = f"event {i}"
+        if not (isinstance(event, list) and len(event) == 2):
+            raise fault(path, device, where, f"must be [second, state], is {short(event)}")
+        times_s[i] = number(path, device, where, event[0])
+        if not isinstance(event[1], str | int) or event[1] not in STATES:
+            known = ", ".join(str(state) for state in STATES)
+            raise fault(path, device, where, f"state {short(event[1])} is none of {known}")
+        online[i] = STATES[event[1]]
+        if i and times_s[i] < times_s[i - 1]:
+            raise fault(path, device, where, "is earlier than the one before it")
+    return times_s, online
+
+
+# Half-hour matrices: a row per half hour, a column per device; 1 is online, NaN unknown.
+
+HALF_HOUR_S = 1800.0
+SLOTS_PER_DAY = round(DAY_S / HALF_HOUR_S)
+
+
+def from_half_hours(
+    path: Path, matrix: NDArray[np.float64], period_s: float | None
+) -> AvailabilityTrace:
+    """A matrix of half hours by devices. Without a period, it repeats after its last whole day."""
+    _check(path, matrix)
+    filled, notes = _fill(matrix)
+    length_s = len(matrix) * HALF_HOUR_S
+    until_s = period_s or (length_s // DAY_S * DAY_S if length_s >= DAY_S else length_s)
+    change = np.diff(np.pad(filled.T.astype(np.int8), ((0, 0), (1, 1))), axis=1)
+    owners, starts = np.nonzero(change == 1)
+    ends = np.nonzero(change == -1)[1]  # as many, in the same order
+    rows = np.column_stack((starts, ends)).astype(np.float64) * HALF_HOUR_S
+    trace = fit_period(owners, rows, np.full(matrix.shape[1], until_s), crosses=False)
+    return AvailabilityTrace(trace.sessions, trace.periods_s, (*notes, *trace.notes))
+
+
+def _check(path: Path, matrix: NDArray[np.float64]) -> None:
+    if matrix.ndim != 2 or matrix.size == 0:
+        raise PlexusError(f"{path}: must be a matrix of half hours by devices, is {matrix.shape}")
+    wrong = np.argwhere(~np.isnan(matrix) & (matrix != 0) & (matrix != 1))
+    if len(wrong):
+        slot, device = wrong[0].tolist()
+        problem = f"must be 1, 0 or NaN, is {matrix[slot, device]:g}"
+        raise fault(path, f"device {device}", f"half hour {slot}", problem)
+
+
+def _fill(matrix: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
+    """What was not recorded is taken from the same half hour of the nearest day that was."""
+    filled = matrix.copy()
+    for begin in range(min(SLOTS_PER_DAY, len(matrix))):
+        days = matrix[begin::SLOTS_PER_DAY]
+        day = np.arange(len(days))[:, None]
+        known = ~np.isnan(days)
+        earlier = np.maximum.accumulate(np.where(known, day, -len(days)), axis=0)
+        later = np.minimum.accumulate(np.where(known, day, 2 * len(days))[::-1], axis=0)[::-1]
+        nearest = np.where(later - day <= day - earlier, later, earlier)
+        found = known.any(axis=0)
+        filled[begin::SLOTS_PER_DAY, found] = np.take_along_axis(
+            days[:, found], nearest[:, found], 0
+        )
+    unknown, left = int(np.isnan(matrix).sum()), int(np.isnan(filled).sum())
+    if unknown == matrix.size:
+        return filled == 1, ["nothing was recorded: all devices count as offline"]
+    notes = [f"{np.nanmean(matrix) * 100:.1f} % online of the half hours recorded"]
+    if unknown:
+        notes.append(
+            f"{unknown / matrix.size * 100:.0f} % of the half hours were not recorded: {unknown - left} "
+            f"are taken from the same time of the nearest day, {left} count as offline"
+        )
+    return filled == 1, notes
 
 
 def read_availability(path: Path, period_s: float | None = None) -> AvailabilityTrace:
@@ -34,6 +221,8 @@ def availability_from(
     if isinstance(content, list) or not content:
         raise PlexusError(f"{path}: must be an object with one entry per device")
     if any(isinstance(value, dict) for value in content.values()):
+        from plexus.traces.readers.behaviour import from_behaviour
+
         return from_behaviour(path, records(path, content), period_s)
     return from_events(path, content, period_s)
 

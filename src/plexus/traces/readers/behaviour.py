@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from plexus.traces.readers.availability import AvailabilityTrace, fit_period, gather
 from plexus.traces.readers.files import Record, fault, number
-from plexus.traces.readers.recorded import AvailabilityTrace, fit_period, gather
 from plexus.traces.sessions import Rows
 
 

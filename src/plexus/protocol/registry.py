@@ -1,0 +1,33 @@
+"""The protocols by the name a spec gives them, and the parameters that each one has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from plexus.protocol.baselines.dpsgd import DpsgdParameters
+from plexus.protocol.baselines.epidemic import EpidemicParameters
+from plexus.protocol.baselines.fedavg import FedavgParameters
+from plexus.protocol.baselines.gossip import GossipParameters
+from plexus.protocol.parameters import PlexusParameters
+
+PARAMETERS: dict[str, type[Struct]] = {
+    "plexus": PlexusParameters,
+    "gossip": GossipParameters,
+    "dpsgd": DpsgdParameters,
+    "epidemic": EpidemicParameters,
+    "fedavg": FedavgParameters,
+}
+
+
+class OwnProtocolSpec(Struct, frozen=True):
+    """A protocol of the user's own: `name` is "package.module:name"."""
+
+    name: str
+    parameters: dict[str, Any] = {}
+    """The other keys of the table, not checked yet."""
+
+    def table(self) -> dict[str, Any]:
+        """The complete `[protocol]` table."""
+        return {"name": self.name, **self.parameters}
