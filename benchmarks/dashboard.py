@@ -59,9 +59,7 @@ def make(out: Path, nodes: int, hours: float) -> None:
         def observe(now_s: float, node: int, fact: Fact) -> None:
             nonlocal rounds
             if isinstance(fact, AggregationCompleted):
-                columns = {
-                    name: getattr(fact, name) for name in ("round", "models", "participants")
-                }
+                columns = {name: getattr(fact, name) for name in ("round", "models", "participants")}
                 waits = {"timed_out": fact.timed_out, "waited_s": fact.waited_s}
                 recorder.record("rounds", simulated_s=now_s, aggregator=node, **columns, **waits)
                 if fact.round > rounds and fact.round % 10 == 0:
@@ -85,9 +83,7 @@ def make(out: Path, nodes: int, hours: float) -> None:
         recording.begin(cast, setting.training_s)
         for step in range(int(3600 * hours / ONLINE_EVERY_S)):
             runtime.run(step * ONLINE_EVERY_S)
-            recorder.record(
-                "online", simulated_s=step * ONLINE_EVERY_S, online=runtime.online_count
-            )
+            recorder.record("online", simulated_s=step * ONLINE_EVERY_S, online=runtime.online_count)
             views = believed_online(runtime)
             recorder.record(
                 "views",
@@ -141,12 +137,7 @@ def _answers(url: str, id: str) -> dict[str, Any]:
         "node": {"id": id, "node": 7},
     }.items():
         first, second = (_get(url, f"/api/{name}?{urlencode(query)}") for _ in range(2))
-        found[name] = {
-            "first_s": first[0],
-            "again_s": second[0],
-            "bytes": first[1],
-            "plain": first[2],
-        }
+        found[name] = {"first_s": first[0], "again_s": second[0], "bytes": first[1], "plain": first[2]}
     return found
 
 

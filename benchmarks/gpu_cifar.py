@@ -177,9 +177,7 @@ VARIANTS = [  # the most promising first, the slowest to compile last
     Variant("hand tf32 eager", "eager", tf32=True),
     Variant("grouped tf32 graph", "graph", tf32=True, convolution=partial(grouped, F32, False)),
     Variant("grouped bf16 graph", "graph", tf32=True, convolution=partial(grouped, BF16, False)),
-    Variant(
-        "grouped bf16 last graph", "graph", tf32=True, convolution=partial(grouped, BF16, True)
-    ),
+    Variant("grouped bf16 last graph", "graph", tf32=True, convolution=partial(grouped, BF16, True)),
     Variant("hand f32 compiled", "graph", compiled="default"),
     Variant("hand tf32 compiled", "graph", tf32=True, compiled="default"),
     Variant("hand tf32 compiled kept", "graph", tf32=True, compiled="default", convolution=KEPT32),
@@ -295,9 +293,7 @@ def bench(arguments: argparse.Namespace, device: torch.device) -> None:
 
 
 def read_batches(folder: Path, names: list[str]) -> tuple[Tensor, Tensor]:
-    records = np.concatenate(
-        [np.fromfile(folder / name, np.uint8).reshape(-1, 3073) for name in names]
-    )
+    records = np.concatenate([np.fromfile(folder / name, np.uint8).reshape(-1, 3073) for name in names])
     images = torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy())
     return images, torch.from_numpy(records[:, 0].astype(np.int64))
 
@@ -309,10 +305,7 @@ def learn(arguments: argparse.Namespace, device: torch.device) -> None:
         t.to(device) for t in read_batches(folder, [f"data_batch_{i}.bin" for i in range(1, 6)])
     )
     test_x, test_y = (t.to(device) for t in read_batches(folder, ["test_batch.bin"]))
-    prepare, augment = (
-        Normalised((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-        CropFlipCutout(),
-    )
+    prepare, augment = (Normalised((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)), CropFlipCutout())
     rng = np.random.default_rng(1)
     parts = rng.permutation(50_000).reshape(1000, 50)
     variant = next(v for v in VARIANTS if v.name == (arguments.variant or "hand tf32 graph"))
@@ -350,9 +343,7 @@ def main() -> None:
     parser.add_argument("--most-s", type=float, default=420, help="start no variant after this")
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument(
-        "--data", help="folder of CIFAR-10's binary batches: learn instead of measuring"
-    )
+    parser.add_argument("--data", help="folder of CIFAR-10's binary batches: learn instead of measuring")
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--every", type=int, default=100)
     arguments = parser.parse_args()

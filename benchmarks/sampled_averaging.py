@@ -35,9 +35,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     task = create_task(arguments.task, arguments.nodes, arguments.seed)
-    engine, chosen = create_engine(
-        arguments.engine, task, workers=arguments.workers, device=arguments.device
-    )
+    engine, chosen = create_engine(arguments.engine, task, workers=arguments.workers, device=arguments.device)
     print(f"{arguments.task} on {chosen.name} ({chosen.device}): {chosen.reason}", flush=True)
     models = LazyModels(task, engine)
     model, started = models.initial(), time.perf_counter()
@@ -48,10 +46,7 @@ def main() -> None:
         model = models.mean(trained, [models.samples(node) for node in nodes])
         if round % arguments.every == 0 or round == arguments.rounds:
             metrics, seconds = models.evaluate(model), time.perf_counter() - started
-            print(
-                f"round {round}: {metrics.name} {metrics.value:.4f} after {seconds:.0f} s",
-                flush=True,
-            )
+            print(f"round {round}: {metrics.name} {metrics.value:.4f} after {seconds:.0f} s", flush=True)
     costs = models.costs
     print(
         f"{costs.computed} trainings in {costs.training_s:.1f} s"

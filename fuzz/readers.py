@@ -220,15 +220,9 @@ READERS: dict[str, Reader] = {
             json.dumps({"1": {"active": [5], "inactive": [9], "finish_time": 50}}).encode(),
         ],
     ),
-    "latency": Reader(
-        _file(read_latency),
-        [b",A,B\nA,0,10\nB,12,0\n", b"0,10\n12,0\n"],
-    ),
+    "latency": Reader(_file(read_latency), [b",A,B\nA,0,10\nB,12,0\n", b"0,10\n12,0\n"]),
     "places": Reader(_file(read_places), [b"name,lat,lon\nA,1,2\nB,3,4\n"]),
-    "checkpoint": Reader(
-        _checkpoint,
-        [msgspec.json.encode(Checkpoint(1.0, "00", [], [], "checkpoint-1"))],
-    ),
+    "checkpoint": Reader(_checkpoint, [msgspec.json.encode(Checkpoint(1.0, "00", [], [], "checkpoint-1"))]),
     "checkpoint models": Reader(_folder(_read_graph, GRAPH), [msgspec.json.encode(SAVED)]),
     "node state": Reader(_state, [encode_state(State(session=SESSION, counter=7))]),
     "newest model": Reader(_held, [MODEL]),
@@ -243,8 +237,7 @@ READERS: dict[str, Reader] = {
     "cifar10": Reader(_folder(read_cifar10, *TRAIN_FILES, TEST_FILE), [BATCH]),
     "leaf": Reader(_folder(read_leaf, "all.json"), [json.dumps(LEAF).encode()]),
     "movielens": Reader(
-        _folder(read_ratings, "ratings.csv"),
-        [b"userId,movieId,rating,timestamp\n1,2,3.5,9\n2,2,4.0,9\n"],
+        _folder(read_ratings, "ratings.csv"), [b"userId,movieId,rating,timestamp\n1,2,3.5,9\n2,2,4.0,9\n"]
     ),
     "digits by writer": Reader(_folder(read_written_digits, NPZ), [_digits()]),
     "archive": Reader(_file(_archive), [_zip()]),

@@ -56,9 +56,7 @@ class Browser:
     def prefer(self, theme: Literal["light", "dark"], media: str = "") -> None:
         """What the system would say it likes; and, with `media="print"`, how pages are on paper."""
         features = [{"name": "prefers-color-scheme", "value": theme}]
-        self.driver.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia", {"media": media, "features": features}
-        )
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
 
 @pytest.fixture

@@ -49,12 +49,7 @@ PURE = {
 }  # fmt: skip
 """All that the protocol may import of others: no clock, no socket, no thread, no file, no log."""
 
-ONLY_IN = {
-    "torch": {"learn", "live.worker"},
-    "asyncio": {"live", "bench"},
-    "click": {"cli"},
-    "rich": {"cli"},
-}
+ONLY_IN = {"torch": {"learn", "live.worker"}, "asyncio": {"live", "bench"}, "click": {"cli"}, "rich": {"cli"}}
 """Who may import what of others."""
 
 READS_THE_CLOCK = {

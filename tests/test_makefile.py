@@ -31,9 +31,7 @@ def would_do(*targets: str) -> list[str]:
     ],
 )
 def test_a_target_installs_what_it_needs(target: str, packages: list[str]) -> None:
-    found = [
-        re.search(r"pip install .*-c constraints\.txt (.*)", line) for line in would_do(target)
-    ]
+    found = [re.search(r"pip install .*-c constraints\.txt (.*)", line) for line in would_do(target)]
     assert [each[1] for each in found if each] == packages
 
 

@@ -27,9 +27,7 @@ def test_a_spec_that_comes_with_plexus_is_found_by_name(
     assert load_spec("quickstart").name == "mine", "what is there is what is meant"
     for path in ("./quickstart.toml", "quickstart.toml"):
         assert load_spec(path).name == "mine"
-    with pytest.raises(
-        PlexusError, match=r"^quikstart: no such file \(did you mean 'quickstart'\?\)"
-    ):
+    with pytest.raises(PlexusError, match=r"^quikstart: no such file \(did you mean 'quickstart'\?\)"):
         load_spec("quikstart")
     with pytest.raises(PlexusError, match=r"^elsewhere/quickstart: no such file"):
         load_spec("elsewhere/quickstart")

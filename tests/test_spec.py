@@ -106,11 +106,7 @@ def test_equal_specs_have_equal_digests_however_they_are_written() -> None:
     assert len(digest) == 16
     assert read("hours=3.0", "task.learning_rate=1.0", "network.sharing=shared").digest() == digest
     assert read(text=read().to_toml()).digest() == digest
-    others = {
-        read(seed=2).digest(),
-        read("hours=4").digest(),
-        read("task.partition=dirichlet").digest(),
-    }
+    others = {read(seed=2).digest(), read("hours=4").digest(), read("task.partition=dirichlet").digest()}
     assert len(others | {digest}) == 4
 
 
@@ -122,10 +118,7 @@ def test_equal_specs_have_equal_digests_however_they_are_written() -> None:
         ("partition=iid", "unknown key (did you mean 'task.partition'?)"),
         ("qqq=1", "unknown key"),
         ("protocol.sampel_size=3", "unknown key (did you mean 'protocol.sample_size'?)"),
-        (
-            "task.rate.half_lif_s=1",
-            "unknown key (did you mean 'task.rate.half_life_s'?)",
-        ),
+        ("task.rate.half_lif_s=1", "unknown key (did you mean 'task.rate.half_life_s'?)"),
         ("nodes=0", "expected an integer >= 1, got 0"),
         ("nodes=many", "expected an integer, got 'many'"),
         ("nodes=true", "expected an integer, got true"),
@@ -141,10 +134,7 @@ def test_equal_specs_have_equal_digests_however_they_are_written() -> None:
         ("task.name=1", "1 is not one of 'parity'"),
         ("task.name=[]", "[] is not one of 'parity'"),
         ("task.name=pairty", "'pairty' is not one of 'parity' (did you mean 'parity'?)"),
-        (
-            "network.sharing=shard",
-            "'shard' is not one of 'fair', 'fifo', 'shared' (did you mean 'shared'?)",
-        ),
+        ("network.sharing=shard", "'shard' is not one of 'fair', 'fifo', 'shared' (did you mean 'shared'?)"),
         (
             "task.rate.kind=constnat",
             "'constnat' is not one of 'constant', 'falling' (did you mean 'constant'?)",
@@ -254,10 +244,7 @@ def test_a_field_without_a_docstring_is_an_error(monkeypatch: pytest.MonkeyPatch
         specs.reference_markdown()
 
 
-SIZED = (
-    TEXT
-    + "[sizes.tiny]\nnodes = 3\nprotocol = { sample_size = 2 }\ntask = { learning_rate = 0.5 }\n"
-)
+SIZED = TEXT + "[sizes.tiny]\nnodes = 3\nprotocol = { sample_size = 2 }\ntask = { learning_rate = 0.5 }\n"
 
 
 def test_a_size_is_written_over_the_file_section_by_section() -> None:
@@ -278,11 +265,7 @@ def test_a_section_that_is_given_a_name_begins_anew() -> None:
 @pytest.mark.parametrize(
     ("text", "size", "words"),
     [
-        (
-            SIZED,
-            "tyny",
-            "small.toml: has no size 'tyny', only 'tiny', 'paper' (did you mean 'tiny'?)",
-        ),
+        (SIZED, "tyny", "small.toml: has no size 'tyny', only 'tiny', 'paper' (did you mean 'tiny'?)"),
         (TEXT, "tiny", "small.toml: has no size 'tiny', only 'paper'"),
         ("sizes = 3\n" + TEXT, "paper", "small.toml: sizes: expected a table for each size"),
         (SIZED + "hors = 2\n", "tiny", "small.toml: hors: unknown key (did you mean 'hours'?)"),

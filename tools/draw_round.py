@@ -37,19 +37,11 @@ def crowd() -> list[str]:
     while len(dots) < 74:
         x, y = rng.uniform(40, WIDTH - 40), rng.uniform(58, 372)
         clear = all(math.dist((x, y), spot) > 62 for spot in near)
-        on_a_line = any(
-            _near_line((x, y), end, to) for to in PARTICIPANTS for end in (AGGREGATOR, NEXT)
-        )
+        on_a_line = any(_near_line((x, y), end, to) for to in PARTICIPANTS for end in (AGGREGATOR, NEXT))
         in_words = any(
-            left - 8 < x < right + 8 and top - 8 < y < bottom + 8
-            for left, top, right, bottom in WORDS
+            left - 8 < x < right + 8 and top - 8 < y < bottom + 8 for left, top, right, bottom in WORDS
         )
-        if (
-            clear
-            and not on_a_line
-            and not in_words
-            and all(math.dist((x, y), spot) > 24 for spot in placed)
-        ):
+        if clear and not on_a_line and not in_words and all(math.dist((x, y), spot) > 24 for spot in placed):
             placed.append((x, y))
             look = f'fill="{PALE}"' if rng.random() < 0.35 else f'fill="none" stroke="{PALE}"'
             dots.append(f'<circle cx="{x:.0f}" cy="{y:.0f}" r="5" stroke-width="1.5" {look}/>')
@@ -101,9 +93,7 @@ def strip() -> list[str]:
     x, y = 40.0, 448
     parts = [text(40, y - 16, "One round over time", 15, INK, font_weight="600")]
     for name, width, colour, below in PHASES:
-        parts.append(
-            f'<rect x="{x:g}" y="{y}" width="{width - 4}" height="34" rx="5" fill="{colour}"/>'
-        )
+        parts.append(f'<rect x="{x:g}" y="{y}" width="{width - 4}" height="34" rx="5" fill="{colour}"/>')
         middle = x + (width - 4) / 2
         parts.append(text(middle, y + 22, name, 14, "#ffffff", text_anchor="middle"))
         parts.append(text(middle, y + 54, below, 12, QUIET, text_anchor="middle"))

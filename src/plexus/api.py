@@ -86,10 +86,7 @@ def load(directory: Path | str) -> Run:
 
 
 def as_spec(
-    spec: SpecLike,
-    changes: Mapping[str, Any] = {},
-    seed: int | None = None,
-    size: str | None = None,
+    spec: SpecLike, changes: Mapping[str, Any] = {}, seed: int | None = None, size: str | None = None
 ) -> ExperimentSpec:
     """Whatever describes an experiment, as an `ExperimentSpec`."""
     overrides = [f"{key}={toml.value_text(_plain(value, key))}" for key, value in changes.items()]
@@ -114,9 +111,7 @@ def _plain(value: Any, key: str) -> Any:
     """As TOML would have it. A function or class stands for its name, a path for its text."""
     match value:
         case Mapping():
-            return {
-                str(name): _plain(item, f"{key}.{name}".lstrip(".")) for name, item in value.items()
-            }
+            return {str(name): _plain(item, f"{key}.{name}".lstrip(".")) for name, item in value.items()}
         case list() | tuple():
             return [_plain(item, key) for item in value]
         case Path():

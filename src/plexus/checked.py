@@ -90,9 +90,7 @@ def convert(values: Any, kind: type[T], at: tuple[str, ...], source: Source) -> 
         raise source.error((*at, *path), message) from None
 
 
-def _unknown_keys(
-    value: Any, kind: inspect.Type, path: Path
-) -> Iterator[tuple[Path, Iterable[str]]]:
+def _unknown_keys(value: Any, kind: inspect.Type, path: Path) -> Iterator[tuple[Path, Iterable[str]]]:
     """Every key that no struct declares, with the keys declared beside it."""
     struct = _struct_for(value, kind)
     if struct is not None:

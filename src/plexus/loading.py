@@ -17,9 +17,7 @@ def load(reference: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
-        raise PlexusError(
-            f"this needs the Python module {error.name}, which is not installed"
-        ) from error
+        raise PlexusError(f"this needs the Python module {error.name}, which is not installed") from error
 
 
 def load_own(reference: str, base_dir: Path, key: str) -> Any:

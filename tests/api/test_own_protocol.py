@@ -42,9 +42,7 @@ def test_it_has_sixty_lines() -> None:
 def test_it_learns_and_does_so_again(tmp_path: Path) -> None:
     def run(name: str, **changes: Any) -> plexus.Run:
         return plexus.simulate(
-            ROOT / "examples" / "whisper.toml",
-            out=tmp_path / name,
-            changes={"nodes": 12, **changes},
+            ROOT / "examples" / "whisper.toml", out=tmp_path / name, changes={"nodes": 12, **changes}
         )
 
     first, again = run("first"), run("again")
@@ -74,24 +72,14 @@ def test_its_parameters_are_checked_when_it_is_found(tmp_path: Path) -> None:
     ("name", "keys", "complaint"),
     [
         ("no_such_module_x:p", {}, "protocol.name: module 'no_such_module_x' cannot be imported"),
-        (
-            "own_protocols:p",
-            {},
-            "module own_protocols has no 'p': make it with plexus.sim.own.prot",
-        ),
+        ("own_protocols:p", {}, "module own_protocols has no 'p': make it with plexus.sim.own.prot"),
         ("own_protocols:number", {}, "has a int, not a protocol, 'number'"),
-        (
-            "own_protocols:good",
-            {"fanuot": 3},
-            "protocol.fanuot: unknown key (did you mean 'fanout'?)",
-        ),
+        ("own_protocols:good", {"fanuot": 3}, "protocol.fanuot: unknown key (did you mean 'fanout'?)"),
         ("own_protocols:good", {"fanout": "3"}, "protocol.fanout: Expected int, got str"),
         ("own_protocols:plain", {"fanout": 3}, "protocol.fanout: unknown key; it has none"),
     ],
 )
-def test_what_is_wrong_is_one_line(
-    name: str, keys: dict[str, Any], complaint: str, tmp_path: Path
-) -> None:
+def test_what_is_wrong_is_one_line(name: str, keys: dict[str, Any], complaint: str, tmp_path: Path) -> None:
     with pytest.raises(plexus.PlexusError, match=re.escape(complaint)) as caught:
         own(tmp_path, name, **keys)
     assert "\n" not in str(caught.value)

@@ -161,9 +161,7 @@ def test_a_frame_reads_like_a_dictionary() -> None:
         frame()["loss"]
 
 
-@pytest.mark.parametrize(
-    ("rows", "shown"), [(30, [*range(5), *range(25, 30)]), (10, list(range(10)))]
-)
+@pytest.mark.parametrize(("rows", "shown"), [(30, [*range(5), *range(25, 30)]), (10, list(range(10)))])
 def test_a_notebook_shows_both_ends(rows: int, shown: list[int]) -> None:
     html = Frame({"<round>": np.arange(rows)})._repr_html_()
     assert "<th>&lt;round&gt;</th>" in html
@@ -171,9 +169,7 @@ def test_a_notebook_shows_both_ends(rows: int, shown: list[int]) -> None:
     assert cells == [str(row) for row in shown]
 
 
-def test_a_frame_becomes_a_data_frame_if_pandas_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_frame_becomes_a_data_frame_if_pandas_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     pandas = pytest.importorskip("pandas")
     found = frame().to_pandas()
     assert isinstance(found, pandas.DataFrame)

@@ -24,9 +24,7 @@ from plexus.protocol.messages import NeighbourModel
 from tests.baselines.kit import Handle, effects_of, only, reported, sent, timers
 
 
-def node(
-    topology: Topology, me: int = 1, duration_s: float | None = None, mixing: str = "uniform"
-) -> Handle:
+def node(topology: Topology, me: int = 1, duration_s: float | None = None, mixing: str = "uniform") -> Handle:
     return effects_of(DpsgdNode(me, topology, "m0", duration_s, mixing))
 
 
@@ -204,15 +202,10 @@ def test_a_merge_that_takes_longer_than_a_round_loses_that_round() -> None:
     [
         ({"round_duration_s": 0.0}, "round_duration_s is 0.0, but must be a number of seconds"),
         ({"topology": "file"}, "topology_file is None, but must be the name of a file"),
-        (
-            {"topology_file": "x"},
-            "topology_file is 'x', but must be left out, or topology set to \"file\"",
-        ),
+        ({"topology_file": "x"}, "topology_file is 'x', but must be left out, or topology set to \"file\""),
     ],
 )
-def test_parameters_that_make_no_sense_are_refused(
-    parameters: dict[str, object], complaint: str
-) -> None:
+def test_parameters_that_make_no_sense_are_refused(parameters: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError) as error:
         DpsgdParameters(**parameters)  # type: ignore[arg-type]
     assert str(error.value).startswith(complaint)

@@ -33,9 +33,7 @@ NOBODY = View.of(0).snapshot()
 def node(duration_s: float | None = None, durable: Durable | None = None) -> Handle:
     parameters = EpidemicParameters(fanout=FANOUT)
     view = everybody_online(NODES)
-    return effects_of(
-        EpidemicNode(2, parameters, DRAWS, view, 100, "m0", Random(1), duration_s, durable)
-    )
+    return effects_of(EpidemicNode(2, parameters, DRAWS, view, 100, "m0", Random(1), duration_s, durable))
 
 
 def model(k: int, src: int) -> Received:
@@ -66,14 +64,10 @@ def test_under_churn_it_sends_to_those_that_answer() -> None:
     assert len(asked) == FANOUT
     assert not {2, 5} & set(asked)
     for peer in asked[:2]:
-        assert (
-            sent(handle(Received(peer, Pong(ping.exchange, 0, 0, 0)), at=11.0), EpidemicModel) == []
-        )
+        assert sent(handle(Received(peer, Pong(ping.exchange, 0, 0, 0)), at=11.0), EpidemicModel) == []
     effects = handle(TimerFired(("ping", ping.exchange)), at=12.0)
     ((another, second),) = sent(effects, Ping)
-    ((to, body),) = sent(
-        handle(Received(another[0], Pong(second.exchange, 0, 0, 0)), at=12.1), EpidemicModel
-    )
+    ((to, body),) = sent(handle(Received(another[0], Pong(second.exchange, 0, 0, 0)), at=12.1), EpidemicModel)
     assert (set(to), body.model) == ({*asked[:2], *another}, "t1")
 
 

@@ -103,23 +103,17 @@ def test_a_share_of_the_nodes_is_drawn_by_seed(tmp_path: Path) -> None:
 def test_only_nodes_online_are_measured(tmp_path: Path) -> None:
     found = run(tmp_path / "a", "dpsgd", *CHURN)
     online = dict(
-        zip(
-            *(found.tables["online"][name].tolist() for name in ("simulated_s", "online")),
-            strict=True,
-        )
+        zip(*(found.tables["online"][name].tolist() for name in ("simulated_s", "online")), strict=True)
     )
     for time_s, nodes in zip(
-        *(found.tables["evaluations"][name].tolist() for name in ("simulated_s", "nodes")),
-        strict=True,
+        *(found.tables["evaluations"][name].tolist() for name in ("simulated_s", "nodes")), strict=True
     ):
         if time_s in online:
             assert nodes == online[time_s] < 24
     assert outcome(found).metric.final is not None
 
 
-def test_tasks_may_ask_for_the_average_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_may_ask_for_the_average_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     each = run(tmp_path / "each", "dpsgd")
     build = plexus.experiment.learning.build_task
 
@@ -173,9 +167,7 @@ class Stop(Nobody):
 
 
 @pytest.mark.parametrize("protocol", ["gossip", "dpsgd"])
-def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(
-    tmp_path: Path, protocol: str
-) -> None:
+def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path, protocol: str) -> None:
     spec = parse_spec(SPEC, "small.toml", (f"protocol.name={protocol}",))
     whole = simulate(spec, Path(), tmp_path / "whole", Nobody())
     machinery = Machinery(checkpoint_every_s=0)

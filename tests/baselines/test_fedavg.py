@@ -57,13 +57,7 @@ def test_a_round_is_complete_with_the_success_fraction_of_the_sample() -> None:
     assert only(handle(model(1, sample[4])), Aggregate) == [], "too late"
     effects = handle(Aggregated(2, "m2"))
     (fact,) = reported(effects, AggregationCompleted)
-    assert (fact.round, fact.model, fact.models, fact.participants, fact.timed_out) == (
-        2,
-        "m2",
-        4,
-        5,
-        False,
-    )
+    assert (fact.round, fact.model, fact.models, fact.participants, fact.timed_out) == (2, "m2", 4, 5, False)
     assert sent(effects, GlobalModel)[0][1] == GlobalModel(2, "m2")
 
 
@@ -107,9 +101,7 @@ def test_clients_that_let_a_round_time_out_are_not_asked_until_they_are_heard_of
 def test_a_slow_client_of_a_round_given_up_still_counts() -> None:
     handle, slow = started(sample_size=9)
     assert sent(handle(ROUND), GlobalModel) == [], "all have been silent: there is nobody to ask"
-    assert only(handle(model(1, slow[0])), Aggregate) == [
-        Aggregate(2, (f"m1 of {slow[0]}",), (10,))
-    ]
+    assert only(handle(model(1, slow[0])), Aggregate) == [Aggregate(2, (f"m1 of {slow[0]}",), (10,))]
     assert sent(handle(Aggregated(2, "m2")), GlobalModel) == [((slow[0],), GlobalModel(2, "m2"))]
 
 
@@ -143,9 +135,7 @@ def test_a_client_trains_what_it_is_sent_and_returns_the_result() -> None:
     assert sent(again(WentOnline()), Joined) == [((SERVER,), Joined(3, 700))]
 
 
-@pytest.mark.parametrize(
-    "field", ["sample_size", "aggregation_timeout_s", "start_delay_s", "server_mbps"]
-)
+@pytest.mark.parametrize("field", ["sample_size", "aggregation_timeout_s", "start_delay_s", "server_mbps"])
 def test_parameters_that_make_no_sense_are_refused(field: str) -> None:
     with pytest.raises(ValueError, match=f"{field} is 0, but must be"):
         FedavgParameters(**{field: 0})  # type: ignore[arg-type]

@@ -123,9 +123,7 @@ def test_models_are_merged_by_age_then_trained(
     assert (body.age, body.model) == (age + 1, "better")
 
 
-def test_models_that_arrive_during_merge_and_training_wait_and_the_newest_is_taken(
-    handle: Handle,
-) -> None:
+def test_models_that_arrive_during_merge_and_training_wait_and_the_newest_is_taken(handle: Handle) -> None:
     handle(model(1, "first"))
     assert only(handle(model(2, "second")), Merge) == []
     handle(Aggregated(1, "both"))

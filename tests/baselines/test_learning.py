@@ -47,9 +47,7 @@ def accuracy(out: Path, seed: int, *overrides: str) -> float:
 @pytest.mark.parametrize("seed", [2, 4])
 def test_churn_hurts_dpsgd_and_hardly_hurts_plexus(tmp_path: Path, seed: int) -> None:
     found = {
-        (name, churn): accuracy(
-            tmp_path / f"{name}-{churn}", seed, *protocol, f"traces.availability={churn}"
-        )
+        (name, churn): accuracy(tmp_path / f"{name}-{churn}", seed, *protocol, f"traces.availability={churn}")
         for name, protocol in (("plexus", PLEXUS), ("dpsgd", DPSGD))
         for churn in ("none", "fedscale")
     }

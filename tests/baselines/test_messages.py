@@ -39,17 +39,13 @@ ours: st.SearchStrategy[Message] = st.one_of(
 
 
 @given(ours, numbers)
-def test_a_message_comes_back_as_it_went_and_its_size_is_known_before(
-    body: Any, model_bytes: int
-) -> None:
+def test_a_message_comes_back_as_it_went_and_its_size_is_known_before(body: Any, model_bytes: int) -> None:
     frame = encode(body, ROSTER, model_bytes)
     assert len(frame) == frame_bytes(body, model_bytes)
     assert decode(frame[LENGTH_BYTES:], ROSTER) == (body, model_bytes)
 
 
-@pytest.mark.parametrize(
-    "kind", [GossipModel, NeighbourModel, EpidemicModel, GlobalModel, ClientModel]
-)
+@pytest.mark.parametrize("kind", [GossipModel, NeighbourModel, EpidemicModel, GlobalModel, ClientModel])
 def test_models_are_accounted_as_models(kind: type[Message]) -> None:
     assert kind in ModelMessage
     assert NAMES[kind] == "model"

@@ -40,9 +40,7 @@ def test_models_are_made_without_churn(protocol: str, nodes: int) -> None:
 @pytest.mark.parametrize("protocol", BASELINES)
 @pytest.mark.parametrize("graceful_share", [1.0, 0.0])
 def test_models_are_made_under_churn(protocol: str, graceful_share: float) -> None:
-    session = Session(
-        20, coming_and_going(20), protocol=protocol, graceful_share=graceful_share
-    ).run(6000)
+    session = Session(20, coming_and_going(20), protocol=protocol, graceful_share=graceful_share).run(6000)
     late = [fact for now, _, fact in progress(session) if now > 5000]
     assert late
     counts = Counter(fact.models if protocol == "fedavg" else fact.merged for fact in late)
@@ -84,9 +82,7 @@ def test_the_digest_does_not_depend_on_hash_randomisation(protocol: str) -> None
 @pytest.mark.parametrize("protocol", BASELINES)
 @pytest.mark.parametrize("sharing", ["shared", "fair", "fifo"])
 def test_byte_accounts_balance(protocol: str, sharing: str) -> None:
-    session = Session(
-        12, coming_and_going(12), protocol=protocol, sharing=sharing, graceful_share=0.5
-    )
+    session = Session(12, coming_and_going(12), protocol=protocol, sharing=sharing, graceful_share=0.5)
     now_s = 1000.0
     session.run(now_s)
     while session.runtime.network.in_flight_bytes() == 0:
@@ -145,9 +141,7 @@ def test_under_churn_all_nodes_keep_the_clock() -> None:
 def test_pending_transfers_end_with_the_round() -> None:
     """A round that leaves a quarter of the time a transfer takes."""
     transfer_s = MODEL_BYTES / 500_000  # the slowest device's
-    session = Session(
-        8, protocol="dpsgd", topology="full", round_duration_s=TRAINING_S + transfer_s / 4
-    )
+    session = Session(8, protocol="dpsgd", topology="full", round_duration_s=TRAINING_S + transfer_s / 4)
     now_s = TRAINING_S + transfer_s / 5
     session.run(now_s)
     assert session.runtime.network.in_flight_bytes() > 0
@@ -163,9 +157,7 @@ def test_pending_transfers_end_with_the_round() -> None:
 
 def test_who_is_offline_is_missed_by_its_neighbours_alone() -> None:
     gone = [[(0.0, 9000.0)]] * 7 + [[(0.0, 1.0)]]
-    session = Session(
-        8, sessions(*gone), protocol="dpsgd", topology="ring", round_duration_s=30.0
-    ).run(300)
+    session = Session(8, sessions(*gone), protocol="dpsgd", topology="ring", round_duration_s=30.0).run(300)
     merged: dict[int, set[int]] = {}
     for _, node, fact in session.of(ModelUpdated):
         merged.setdefault(node, set()).add(fact.merged)

@@ -65,9 +65,7 @@ regular_sizes = st.tuples(st.integers(2, 60), st.integers(1, 12)).filter(
 
 
 @given(regular_sizes, st.integers(0, 5))
-def test_a_regular_graph_has_its_degree_is_symmetric_and_connected(
-    size: tuple[int, int], seed: int
-) -> None:
+def test_a_regular_graph_has_its_degree_is_symmetric_and_connected(size: tuple[int, int], seed: int) -> None:
     nodes, degree = size
     graph = random_regular(nodes, degree, Random(seed))
     check_directions(graph, nodes, 1)

@@ -68,10 +68,7 @@ NODES: dict[str, tuple[Callable[[], Machine], list[st.SearchStrategy[Message]]]]
         lambda: GossipNode(0, GossipParameters(), everybody_online(N), 9, "m", Random(1)),
         [*membership, st.builds(GossipModel, few, snapshots, st.just("g"))],
     ),
-    "dpsgd": (
-        lambda: DpsgdNode(0, ring(N), "m"),
-        [st.builds(NeighbourModel, few, st.just("n"))],
-    ),
+    "dpsgd": (lambda: DpsgdNode(0, ring(N), "m"), [st.builds(NeighbourModel, few, st.just("n"))]),
     "dpsgd under churn": (
         lambda: DpsgdNode(0, ring(N), "m", 10.0),
         [st.builds(NeighbourModel, few, st.just("n"))],
@@ -85,15 +82,10 @@ NODES: dict[str, tuple[Callable[[], Machine], list[st.SearchStrategy[Message]]]]
         [*membership, st.builds(EpidemicModel, few, snapshots, st.just("e"))],
     ),
     "server": (
-        lambda: FedavgServer(
-            N, FedavgParameters(sample_size=3), everybody_online(N), "m", Random(1)
-        ),
+        lambda: FedavgServer(N, FedavgParameters(sample_size=3), everybody_online(N), "m", Random(1)),
         [*membership[2:], st.builds(ClientModel, few, few, st.just("c"))],
     ),
-    "client": (
-        lambda: FedavgClient(0, N, 9),
-        [st.builds(GlobalModel, few, st.just("s"))],
-    ),
+    "client": (lambda: FedavgClient(0, N, 9), [st.builds(GlobalModel, few, st.just("s"))]),
 }
 
 

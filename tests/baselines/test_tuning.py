@@ -21,9 +21,7 @@ LATENCY_S = 0.25
 MODEL_BYTES = 2_000_000
 
 
-def setting(
-    nodes: int, slow: int = 0, training_s: float = TRAINING_S, churn: bool = True
-) -> Setting:
+def setting(nodes: int, slow: int = 0, training_s: float = TRAINING_S, churn: bool = True) -> Setting:
     """Equal devices, `slow` of which take a minute longer to train."""
     gone = sessions(*[[(0.0, 50.0)]] * nodes)
     world = World(
@@ -50,9 +48,7 @@ def tuned_s(setting: Setting, **parameters: object) -> float:
 def test_equal_devices_need_the_time_to_train_and_to_send() -> None:
     """A model takes 2 s alone; in the ring each link carries two, so 4 s. Frames add some bytes."""
     assert tuned_s(setting(8)) == pytest.approx(TRAINING_S + 2 + LATENCY_S, abs=0.11)
-    assert tuned_s(setting(8), topology="ring") == pytest.approx(
-        TRAINING_S + 4 + LATENCY_S, abs=0.11
-    )
+    assert tuned_s(setting(8), topology="ring") == pytest.approx(TRAINING_S + 4 + LATENCY_S, abs=0.11)
 
 
 def test_the_duration_is_rounded_up_to_a_tenth_of_a_second() -> None:
@@ -66,9 +62,7 @@ def test_a_hundredth_of_slow_transfers_is_not_waited_for_but_more_are() -> None:
     assert tuned_s(setting(100, slow=1)) == pytest.approx(quick_s, abs=0.11)
     assert tuned_s(setting(100, slow=2)) == pytest.approx(slow_s, abs=0.11)
     assert tuned_s(setting(100, slow=1), transfers_complete=1.0) == pytest.approx(slow_s, abs=0.11)
-    assert tuned_s(setting(100, slow=40), transfers_complete=0.6) == pytest.approx(
-        quick_s, abs=0.11
-    )
+    assert tuned_s(setting(100, slow=40), transfers_complete=0.6) == pytest.approx(quick_s, abs=0.11)
 
 
 def test_what_was_measured_is_reported() -> None:
@@ -95,9 +89,7 @@ def test_a_node_alone_needs_the_time_to_train() -> None:
 
 
 def test_rounds_that_would_take_days_are_refused() -> None:
-    with pytest.raises(
-        PlexusError, match="round_duration_s cannot be tuned: one training takes 25 h"
-    ):
+    with pytest.raises(PlexusError, match="round_duration_s cannot be tuned: one training takes 25 h"):
         tuned_s(setting(8, training_s=90_000.0))
     large = replace(setting(8), models=SymbolicModels(10**12))
     with pytest.raises(PlexusError, match="after 24 hours only 0 of 24 transfers are complete"):

@@ -65,9 +65,7 @@ class Session(ModuleType):
             directory.finish(result)
             return result
 
-    def _step(
-        self, spec: spec.ExperimentSpec, directory: RunDirectory, observe: Progress, step: int
-    ) -> None:
+    def _step(self, spec: spec.ExperimentSpec, directory: RunDirectory, observe: Progress, step: int) -> None:
         if step == self.stop_at:
             raise KeyboardInterrupt
         now_s = step * spec.hours * 360

@@ -52,9 +52,7 @@ def test_help_lists_every_command_with_what_it_does(plexus: Plexus) -> None:
     assert "run Simulate the experiment in SPEC." in lines
 
 
-def test_a_command_that_is_not_installed_is_unknown(
-    plexus: Plexus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_is_not_installed_is_unknown(plexus: Plexus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.cli, "elsewhere", {"gone": ("plexus.no_such:gone", "Not there.")})
     assert "gone" not in plexus("--help").out
     outcome = plexus("gone")
@@ -75,8 +73,7 @@ def test_a_command_that_needs_a_missing_package_says_which(
 
 
 @pytest.mark.parametrize(
-    "reference",
-    [ref for group in (cli.cli, cli.bench) for ref, _ in group.elsewhere.values()],
+    "reference", [ref for group in (cli.cli, cli.bench) for ref, _ in group.elsewhere.values()]
 )
 def test_every_command_that_is_listed_exists(reference: str) -> None:
     pytest.importorskip(reference.partition(":")[0])
@@ -165,8 +162,7 @@ def test_bench_protocol_measures_any_protocol(plexus: Plexus) -> None:
     [
         (
             ("--protocol", "gosip"),
-            "--protocol gosip: not one of plexus, gossip, dpsgd, epidemic, fedavg"
-            " (did you mean 'gossip'?)",
+            "--protocol gosip: not one of plexus, gossip, dpsgd, epidemic, fedavg (did you mean 'gossip'?)",
         ),
         (
             ("--protocol", "gossip", "--set", "perod_s=3"),
@@ -174,8 +170,6 @@ def test_bench_protocol_measures_any_protocol(plexus: Plexus) -> None:
         ),
     ],
 )
-def test_bench_protocol_names_what_is_wrong(
-    plexus: Plexus, options: tuple[str, ...], complaint: str
-) -> None:
+def test_bench_protocol_names_what_is_wrong(plexus: Plexus, options: tuple[str, ...], complaint: str) -> None:
     outcome = plexus("bench", "protocol", *options)
     assert (outcome.status, outcome.err) == (2, f"plexus: {complaint}\n")

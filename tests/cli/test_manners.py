@@ -195,6 +195,4 @@ def test_json_is_one_object(plexus: Plexus, arguments: tuple[str, ...]) -> None:
     printed = json.loads(plexus(*arguments, "--json").out)
     datasets = printed.get("datasets", [printed])
     assert "cifar10" in [each["name"] for each in datasets]
-    assert all(
-        each["state"] in ("here", "fetch", "import", "in part", "differs") for each in datasets
-    )
+    assert all(each["state"] in ("here", "fetch", "import", "in part", "differs") for each in datasets)

@@ -22,12 +22,7 @@ def test_a_run_prints_a_summary_and_leaves_a_directory_named_by_its_spec(
     outcome = plexus("run", SMALL)
     assert outcome.status == 0
     out = Path("runs") / f"small-{load_spec(SMALL).digest()}"
-    for fact in (
-        "small: plexus on digits, 10 nodes, seed 1",
-        "97.0 % at best",
-        "digest-of-1",
-        str(out),
-    ):
+    for fact in ("small: plexus on digits, 10 nodes, seed 1", "97.0 % at best", "digest-of-1", str(out)):
         assert fact in outcome.out
     assert load_run(out).result is not None
     assert (out / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
@@ -38,14 +33,7 @@ def test_json_is_one_object_and_all_that_stdout_gets(plexus: Plexus) -> None:
     outcome = plexus("run", SMALL, "--json", "--out", "here")
     printed = json.loads(outcome.out)
     assert printed == json.loads(Path("here/result.json").read_text())
-    assert {
-        "digest",
-        "weights_hash",
-        "rounds",
-        "simulated_s",
-        "cpu_s",
-        "training_s",
-    } < printed.keys()
+    assert {"digest", "weights_hash", "rounds", "simulated_s", "cpu_s", "training_s"} < printed.keys()
     assert printed["metric"] == {
         "name": "accuracy",
         "best": 0.97,
@@ -94,10 +82,7 @@ def test_a_run_of_another_spec_is_replaced_only_by_force(plexus: Plexus) -> None
     ("arguments", "line"),
     [
         (["nope.toml"], "nope.toml: no such file"),
-        (
-            ["exp/small.toml"],
-            "exp/small.toml: no such file (did you mean 'experiments/small.toml'?)",
-        ),
+        (["exp/small.toml"], "exp/small.toml: no such file (did you mean 'experiments/small.toml'?)"),
         (["small.toml"], "small.toml: no such file (did you mean 'experiments/small.toml'?)"),
         (["--resume", "runs/nosuch"], "runs/nosuch: is not a run directory"),
         ([SMALL, "--set", "nodez=3"], "--set nodez=3: unknown key (did you mean 'nodes'?)"),
@@ -109,9 +94,7 @@ def test_a_run_of_another_spec_is_replaced_only_by_force(plexus: Plexus) -> None
         ),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(
-    plexus: Plexus, arguments: list[str], line: str
-) -> None:
+def test_bad_input_is_one_line_and_status_2(plexus: Plexus, arguments: list[str], line: str) -> None:
     outcome = plexus("run", *arguments)
     assert (outcome.status, outcome.out, outcome.err) == (2, "", f"plexus: {line}\n")
 
@@ -123,9 +106,7 @@ def test_an_error_from_within_the_session_is_one_line_too(plexus: Plexus, sessio
     assert outcome.err == "plexus: traces.file: data/x.csv: no such file (second line)\n"
 
 
-def test_ctrl_c_keeps_what_there_is_and_says_how_far_it_came(
-    plexus: Plexus, session: Session
-) -> None:
+def test_ctrl_c_keeps_what_there_is_and_says_how_far_it_came(plexus: Plexus, session: Session) -> None:
     session.stop_at = 5
     outcome = plexus("run", SMALL, "--out", "here", "--json")
     assert outcome.status == 130

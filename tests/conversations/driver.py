@@ -184,9 +184,7 @@ Match = Callable[[NodeId, NodeId, Message], bool]
 
 
 def matcher(kind: str, src: str, dst: str) -> Match:
-    return lambda s, d, body: (
-        NAMES[type(body)] == kind and src in ("*", str(s)) and dst in ("*", str(d))
-    )
+    return lambda s, d, body: NAMES[type(body)] == kind and src in ("*", str(s)) and dst in ("*", str(d))
 
 
 class Talkative(Exchange):

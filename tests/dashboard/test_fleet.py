@@ -115,10 +115,7 @@ def test_models_on_their_way_are_those_that_their_senders_see() -> None:
     now_s = fleet.summary()["reached_s"]
     found = fleet.window(0, now_s + 1)
     transfers = found["transfers"]
-    assert sorted(zip(transfers["source"], transfers["destination"], strict=True)) == [
-        (0, 1),
-        (1, 0),
-    ]
+    assert sorted(zip(transfers["source"], transfers["destination"], strict=True)) == [(0, 1), (1, 0)]
     assert transfers["progress"] == [0.25, 0.25] and transfers["kind"] == ["train", "train"]
     assert sorted(found["trainings"]["node"]) == [0, 1]
     assert found["online"] == [0, 1]

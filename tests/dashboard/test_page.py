@@ -104,11 +104,7 @@ def test_the_slider_moves_the_moment(browser: Browser, server: str) -> None:
         slider.value = 3000; slider.dispatchEvent(new Event("input"));"""
     )
     until(browser, "return document.querySelector('.when').textContent.startsWith('0:50:00')")
-    until(
-        browser,
-        "return document.querySelector('.map-box canvas').toDataURL() !== arguments[0]",
-        before,
-    )
+    until(browser, "return document.querySelector('.map-box canvas').toDataURL() !== arguments[0]", before)
     assert words(browser) != round_before
     value = "return document.querySelector('input[type=range]').getAttribute('aria-valuetext')"
     assert browser.run(value) == "0:50:00"
@@ -124,15 +120,9 @@ def test_the_keyboard_is_enough(browser: Browser, server: str) -> None:
     slider.send_keys(Keys.ARROW_RIGHT, Keys.PAGE_UP)
     assert browser.run("return document.querySelector('.when').textContent") != when
     browser.find("body")[0].send_keys(Keys.SPACE)
-    until(
-        browser,
-        "return document.querySelector('button.play').getAttribute('aria-label') === 'Pause'",
-    )
+    until(browser, "return document.querySelector('button.play').getAttribute('aria-label') === 'Pause'")
     browser.find("body")[0].send_keys(Keys.SPACE)
-    until(
-        browser,
-        "return document.querySelector('button.play').getAttribute('aria-label') === 'Play'",
-    )
+    until(browser, "return document.querySelector('button.play').getAttribute('aria-label') === 'Play'")
     unnamed = browser.run(
         """return [...document.querySelectorAll("button, a, input, select")].filter((each) =>
         !each.textContent.trim() && !each.getAttribute("aria-label")).map((each) => each.outerHTML)"""
@@ -147,9 +137,7 @@ def test_play_lets_time_pass_on_the_map(browser: Browser, server: str) -> None:
     began = browser.run("return Number(document.querySelector('input[type=range]').value)")
     browser.find("button.play")[0].click()
     until(
-        browser,
-        "return Number(document.querySelector('input[type=range]').value) > arguments[0] + 60",
-        began,
+        browser, "return Number(document.querySelector('input[type=range]').value) > arguments[0] + 60", began
     )
     browser.find("button.play")[0].click()
     assert picture(browser) != before
@@ -208,9 +196,7 @@ def test_a_node_can_be_clicked_on_the_map(browser: Browser, server: str) -> None
     assert browser.complaints() == []
 
 
-def test_a_finished_run_counts_all_of_its_messages(
-    browser: Browser, server: str, runs: Path
-) -> None:
+def test_a_finished_run_counts_all_of_its_messages(browser: Browser, server: str, runs: Path) -> None:
     show(browser, server, "#/run/first")
     models = json.loads((runs / "first" / "result.json").read_text())["messages"]["model"]["count"]
     script = "return [...document.querySelectorAll('td')].find((td) => td.textContent === 'model')"
@@ -218,9 +204,7 @@ def test_a_finished_run_counts_all_of_its_messages(
     assert found == f"{models:,}"
 
 
-def test_runs_of_one_name_are_compared_by_what_sets_them_apart(
-    browser: Browser, server: str
-) -> None:
+def test_runs_of_one_name_are_compared_by_what_sets_them_apart(browser: Browser, server: str) -> None:
     show(browser, server, "#/compare?run=first&run=folder%2Fsecond")
     assert browser.run("return document.querySelector('th a').textContent") == "first"
     names = browser.run(
@@ -237,9 +221,7 @@ def test_two_runs_are_compared(browser: Browser, server: str) -> None:
     show(browser, server, "")
     until(browser, "return document.querySelectorAll('.runs input').length === 3")
     for name in ("first", "folder/second"):
-        browser.run(
-            "document.querySelector(`input[aria-label='Compare ${arguments[0]}']`).click()", name
-        )
+        browser.run("document.querySelector(`input[aria-label='Compare ${arguments[0]}']`).click()", name)
     browser.find("a.primary")[0].click()
     until(browser, "return document.querySelector('main h1')?.textContent === '2 runs compared'")
     text = words(browser)
@@ -260,9 +242,7 @@ def test_a_run_that_goes_on_grows_on_the_page(
     browser: Browser, server: str, under_way: Path, tmp_path: Path
 ) -> None:
     browser.open(f"{server}#/run/under-way")
-    until(
-        browser, "return document.querySelector('main').innerText.includes('Waiting for the run')"
-    )
+    until(browser, "return document.querySelector('main').innerText.includes('Waiting for the run')")
     write_run(under_way, until_s=600, finish=False)
     until(browser, "return document.querySelector('.pill.running')")
     until(browser, "return document.querySelector('.map-box canvas[aria-label]')")
@@ -275,11 +255,7 @@ def test_a_run_that_goes_on_grows_on_the_page(
         old = (under_way / table.name).stat().st_size if (under_way / table.name).exists() else 0
         with (under_way / table.name).open("ab") as file:
             file.write(table.read_bytes()[old:])
-    until(
-        browser,
-        "return Number(document.querySelector('input[type=range]').max) > arguments[0] + 600",
-        end,
-    )
+    until(browser, "return Number(document.querySelector('input[type=range]').max) > arguments[0] + 600", end)
     assert browser.complaints() == []
 
 

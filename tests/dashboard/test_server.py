@@ -39,9 +39,7 @@ class Client:
         connection = http.client.HTTPConnection(str(self._url.hostname), self._url.port)
         query = more.get("params")
         connection.request(
-            method,
-            path + (f"?{urlencode(query)}" if query else ""),
-            headers=more.get("headers", {}),
+            method, path + (f"?{urlencode(query)}" if query else ""), headers=more.get("headers", {})
         )
         answer = connection.getresponse()
         headers = {name.lower(): value for name, value in answer.getheaders()}
@@ -132,8 +130,7 @@ def test_only_what_is_in_the_list_can_be_asked_for(client: Client, id: str) -> N
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["/../pyproject.toml", "/js/../../app.py", "/%2e%2e/app.py", "/js/..%2f..%2fapp.py", "/js/"],
+    "path", ["/../pyproject.toml", "/js/../../app.py", "/%2e%2e/app.py", "/js/..%2f..%2fapp.py", "/js/"]
 )
 def test_no_path_leads_out_of_the_page(client: Client, path: str) -> None:
     assert client.get(path).status == 404
@@ -200,9 +197,7 @@ def test_it_only_shows_things(client: Client, method: str) -> None:
         ("", 421),
     ],
 )
-def test_a_strangers_name_for_this_machine_is_refused(
-    client: Client, host: str, status: int
-) -> None:
+def test_a_strangers_name_for_this_machine_is_refused(client: Client, host: str, status: int) -> None:
     assert client.get("/api/runs", headers={"Host": host}).status == status
 
 

@@ -50,9 +50,7 @@ def test_a_cut_connection_goes_on_where_it_ended(site, plain, data_home):
 
 def test_a_later_call_goes_on_where_an_earlier_one_gave_up(site, plain, data_home):
     site.cut_after = [100_000] + [0] * download_module.ATTEMPTS
-    with pytest.raises(
-        PlexusError, match=r"100,000 bytes are kept: run it again to go on from there"
-    ):
+    with pytest.raises(PlexusError, match=r"100,000 bytes are kept: run it again to go on from there"):
         get(plain)
     assert not path_of(plain.files[0]).exists()
     site.ranges.clear()
@@ -115,9 +113,7 @@ def test_an_existing_file_that_is_something_else_is_left_alone(site, plain):
     path = path_of(plain.files[0])
     path.parent.mkdir(parents=True)
     path.write_bytes(b"precious")
-    with pytest.raises(
-        PlexusError, match=r"is not plain: its checksum differs; move it away, or replace"
-    ):
+    with pytest.raises(PlexusError, match=r"is not plain: its checksum differs; move it away, or replace"):
         get(plain)
     assert path.read_bytes() == b"precious"
     get(plain, force=True)
@@ -168,9 +164,7 @@ def test_without_a_network_it_says_what_to_do(plain, data_home):
 
 def test_what_has_no_address_says_so_and_takes_a_mirror(site, plain):
     orphan = replace(plain, files=(replace(plain.files[0], url=None),))
-    with pytest.raises(
-        PlexusError, match=r"plain cannot be fetched, no address is known: it derives from"
-    ):
+    with pytest.raises(PlexusError, match=r"plain cannot be fetched, no address is known: it derives from"):
         get(orphan)
     get(orphan, mirror=site.url)
     assert path_of(plain.files[0]).read_bytes() == CONTENT

@@ -12,23 +12,14 @@ TINY = [
     ),
     (r"for seed in 1 2( 3)?;", "for seed in 1;"),
     (r"--set nodes=500", "--set nodes=20"),
-    (
-        r"plexus bench protocol --nodes \d+ --hours 1",
-        "plexus bench protocol --nodes 40 --hours 0.1",
-    ),
+    (r"plexus bench protocol --nodes \d+ --hours 1", "plexus bench protocol --nodes 40 --hours 0.1"),
     (r"--clients \d+", "--clients 2 --repeats 1"),
     (r"(plexus traces \w+ .*?)--nodes \d+", r"\1--nodes 50"),
     (r"plexus traces bench --nodes \d+", "plexus traces bench --nodes 50"),
     (r"plexus bench transport --megabytes \d+", "plexus bench transport --megabytes 1"),
-    (
-        r"(plexus fleet run \S+) --nodes \d+( --rounds \d+| --seconds \d+)?$",
-        r"\1 --nodes 3 --rounds 2",
-    ),
+    (r"(plexus fleet run \S+) --nodes \d+( --rounds \d+| --seconds \d+)?$", r"\1 --nodes 3 --rounds 2"),
     # Not a time, but what one waits for.
-    (
-        r"^sleep \d+$",
-        "until plexus export first.safetensors --home peer0 2> waiting.log; do sleep 0.5; done",
-    ),
+    (r"^sleep \d+$", "until plexus export first.safetensors --home peer0 2> waiting.log; do sleep 0.5; done"),
 ]
 
 UNFIT = {

@@ -25,9 +25,7 @@ def test_the_tour_runs(tmp_path: Path) -> None:
             notebook, timeout=200, resources={"metadata": {"path": str(tmp_path)}}
         )
         client.execute()
-    printed = "".join(
-        output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])
-    )
+    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
     assert "best accuracy" in printed
     assert "whisper:whisper" in printed
 

@@ -43,11 +43,7 @@ def test_what_is_valid_is_read(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", READERS)
 def test_damage_and_noise_are_read_or_refused_by_name(name: str) -> None:
     @settings(max_examples=EXAMPLES)
-    @given(
-        data=damaged(READERS[name].valid)
-        | st.binary(max_size=200)
-        | st.text(max_size=60).map(str.encode)
-    )
+    @given(data=damaged(READERS[name].valid) | st.binary(max_size=200) | st.text(max_size=60).map(str.encode))
     def fuzz(data: bytes) -> None:
         with tempfile.TemporaryDirectory() as folder:
             check(name, data, Path(folder))

@@ -35,9 +35,7 @@ Averaging = Callable[..., Expression]
 def averaging() -> Averaging:
     """Rounds of plain sampled averaging, from the initial model or from `start`."""
 
-    def run(
-        models: LazyModels, nodes: int, rounds: int, sample: int = 10, seed: int = 1
-    ) -> Expression:
+    def run(models: LazyModels, nodes: int, rounds: int, sample: int = 10, seed: int = 1) -> Expression:
         model = models.initial()
         for round in range(1, rounds + 1):
             chosen = stream(seed, "sample", round).sample(range(nodes), sample)

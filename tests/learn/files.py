@@ -28,11 +28,7 @@ def write_cifar10(folder: Path, per_batch: int) -> tuple[NDArray[np.uint8], NDAr
 def write_idx(path: Path, array: NDArray[Any]) -> None:
     code = CODES[array.dtype.str[1:]]
     sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
-    content = (
-        bytes([0, 0, code, array.ndim])
-        + sizes
-        + array.astype(array.dtype.newbyteorder(">")).tobytes()
-    )
+    content = bytes([0, 0, code, array.ndim]) + sizes + array.astype(array.dtype.newbyteorder(">")).tobytes()
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
@@ -49,9 +45,7 @@ def write_leaf(path: Path, people: dict[str, tuple[list[Any], list[int]]]) -> No
 def write_femnist(folder: Path, users: int, each: int) -> NDArray[np.uint8]:
     """LEAF's train/ and test/; returns the training pixels as bytes."""
     rng = np.random.default_rng(3)
-    pixels = {
-        part: rng.integers(0, 256, (users, each, 784), dtype=np.uint8) for part in ("train", "test")
-    }
+    pixels = {part: rng.integers(0, 256, (users, each, 784), dtype=np.uint8) for part in ("train", "test")}
     for part, own in pixels.items():
         people = {
             f"w{user}": ((own[user] / 255).tolist(), rng.integers(0, 62, each).tolist())

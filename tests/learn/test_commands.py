@@ -62,15 +62,11 @@ def test_a_name_that_is_no_package_is_refused(name: str, tmp_path: Path) -> None
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     result = CliRunner().invoke(new, ["mine", "--into", str(tmp_path)])
-    assert (
-        str(result.exception)
-        == f"{tmp_path / 'mine'} is already there: choose another name or remove it"
-    )
+    assert str(result.exception) == f"{tmp_path / 'mine'} is already there: choose another name or remove it"
 
 
 GRAPES = "name,sugar,soil,grower,price\n" + "".join(
-    f"cask {n},{n % 7},{'clay' if n % 3 else 'sand'},grower {n % 4},{n % 7 + n % 3 / 3}\n"
-    for n in range(80)
+    f"cask {n},{n % 7},{'clay' if n % 3 else 'sand'},grower {n % 4},{n % 7 + n % 3 / 3}\n" for n in range(80)
 )
 
 
@@ -83,9 +79,7 @@ GRAPES = "name,sugar,soil,grower,price\n" + "".join(
         ((), "left out, as its words are nearly all different: 'name'"),
     ],
 )
-def test_a_table_of_ones_own_becomes_a_task(
-    tmp_path: Path, options: tuple[str, ...], expected: str
-) -> None:
+def test_a_table_of_ones_own_becomes_a_task(tmp_path: Path, options: tuple[str, ...], expected: str) -> None:
     (tmp_path / "grapes.csv").write_text(GRAPES)
     arguments = ["grapes", "--into", str(tmp_path), "--csv", str(tmp_path / "grapes.csv")]
     result = CliRunner().invoke(new, [*arguments, *options], catch_exceptions=False)
@@ -93,9 +87,7 @@ def test_a_table_of_ones_own_becomes_a_task(
     session = tomllib.loads((tmp_path / "grapes" / "session.toml").read_text())
     sys.modules.pop("grapes", None)
     sys.modules.pop("grapes.task", None)
-    task = build_task(
-        parse_task(session["task"]), session["nodes"], 1, base_dir=tmp_path / "grapes"
-    )
+    task = build_task(parse_task(session["task"]), session["nodes"], 1, base_dir=tmp_path / "grapes")
     sys.path.remove(str(tmp_path / "grapes"))
     assert len(task.train) + len(task.test) == 80
     assert task.nodes == (4 if "--owner" in options else 12)
@@ -127,17 +119,7 @@ def test_a_table_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_bench_training_prints_one_json_object() -> None:
-    arguments = [
-        "--engine",
-        "stacked",
-        "--clients",
-        "4",
-        "--repeats",
-        "1",
-        "--device",
-        "cpu",
-        "--json",
-    ]
+    arguments = ["--engine", "stacked", "--clients", "4", "--repeats", "1", "--device", "cpu", "--json"]
     result = CliRunner().invoke(bench_training, arguments, catch_exceptions=False)
     found = json.loads(result.output)
     assert found["ms_per_client"] > 0

@@ -128,9 +128,7 @@ def test_work_that_cannot_be_done_is_one_error(
 
 def test_a_task_that_cannot_be_pickled_says_so(digits: Task) -> None:
     task = replace(digits, build_model=lambda: nn.Linear(64, 10))
-    with pytest.raises(
-        PlexusError, match="cannot be sent to worker processes, use the engine inline"
-    ):
+    with pytest.raises(PlexusError, match="cannot be sent to worker processes, use the engine inline"):
         ProcessesEngine(task, workers=1)
 
 
@@ -206,7 +204,5 @@ def test_a_wrong_engine_is_named(digits: Task, arguments: dict[str, object], mes
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there_is_named(digits: Task) -> None:
-    with pytest.raises(
-        PlexusError, match="device cuda was asked for, but this machine has no CUDA"
-    ):
+    with pytest.raises(PlexusError, match="device cuda was asked for, but this machine has no CUDA"):
         create_engine("stacked", digits, device="cuda")

@@ -42,7 +42,5 @@ def test_worker_processes_that_die_are_told_of(
     status, said = run(write_project(tmp_path, "death"), "processes", capsys)
     assert status == 1
     [line] = said
-    assert line.startswith(
-        "plexus: task faulty: 3 worker processes died on the same work, training"
-    )
+    assert line.startswith("plexus: task faulty: 3 worker processes died on the same work, training")
     assert "(exit code 7)" in line

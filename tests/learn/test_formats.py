@@ -36,9 +36,7 @@ def test_cifar10_binary_batches(tmp_path: Path) -> None:
 def test_a_damaged_cifar10_batch_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     write_cifar10(tmp_path, per_batch=1)
     (tmp_path / "data_batch_3.bin").write_bytes(content)
-    with pytest.raises(
-        PlexusError, match=rf"data_batch_3.bin is not a CIFAR-10 batch: .*{message}"
-    ):
+    with pytest.raises(PlexusError, match=rf"data_batch_3.bin is not a CIFAR-10 batch: .*{message}"):
         read_cifar10(tmp_path)
 
 
@@ -205,9 +203,7 @@ def test_an_npz_with_a_pickle_inside_is_refused(tmp_path: Path) -> None:
 def test_where_data_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PLEXUS_DATA", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-    with pytest.raises(
-        PlexusError, match=r"task\.data is not set, and .*home.* has no folder some"
-    ):
+    with pytest.raises(PlexusError, match=r"task\.data is not set, and .*home.* has no folder some"):
         data_folder(None, "some", what="things")
     monkeypatch.setenv("PLEXUS_DATA", str(tmp_path))
     with pytest.raises(PlexusError, match=r"has no folder some with things: .*plexus data list"):
@@ -221,8 +217,4 @@ def test_where_data_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_leaf_files_are_json(tmp_path: Path) -> None:
     write_leaf(tmp_path / "a.json", {"u": ([[0.5] * 784], [1])})
-    assert set(json.loads((tmp_path / "a.json").read_text())) == {
-        "users",
-        "num_samples",
-        "user_data",
-    }
+    assert set(json.loads((tmp_path / "a.json").read_text())) == {"users", "num_samples", "user_data"}

@@ -30,9 +30,7 @@ def rounds(models: LazyModels, model: Expression, first: int, last: int) -> Expr
 
 
 @pytest.mark.parametrize("stop", [0, 1, 3, 4, 6, 7])
-def test_a_resumed_run_ends_with_the_same_weights_and_counts(
-    digits: Task, tmp_path: Path, stop: int
-) -> None:
+def test_a_resumed_run_ends_with_the_same_weights_and_counts(digits: Task, tmp_path: Path, stop: int) -> None:
     whole = fresh(digits)
     end = rounds(whole, whole.initial(), 1, 8)
     expected = (whole.weights_hash(end), whole.asked, whole.computed)
@@ -66,9 +64,7 @@ def test_metrics_need_not_be_measured_again(digits: Task, tmp_path: Path) -> Non
     assert again.metrics == models.evaluate(model)
 
 
-def test_many_models_take_many_files(
-    digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_models_take_many_files(digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "FILE_BYTES", 3 * 4 * 4810)
     models = fresh(digits)
     held = [models.train(models.initial(), node, 1) for node in range(8)]

@@ -192,9 +192,7 @@ def test_weights_that_are_not_finite_name_node_and_round(digits: Task) -> None:
     task = replace(digits, sgd=Sgd(1e30))
     lazy = LazyModels(task, InlineEngine(task))
     model = lazy.train(lazy.train(lazy.initial(), 4, 17), 4, 18)
-    with pytest.raises(
-        PlexusError, match=r"digits: the model of node 4 after round 1[78] has weights"
-    ):
+    with pytest.raises(PlexusError, match=r"digits: the model of node 4 after round 1[78] has weights"):
         lazy.evaluate(model)
 
 

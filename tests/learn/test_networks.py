@@ -9,13 +9,7 @@ import torch
 from torch import nn
 
 from plexus.learn.layout import Layout, model_bytes
-from plexus.learn.networks import (
-    BiasedFactorisation,
-    MatrixFactorisation,
-    celeba_cnn,
-    femnist_cnn,
-    gn_lenet,
-)
+from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation, celeba_cnn, femnist_cnn, gn_lenet
 
 IMAGES = {"cifar10": (3, 32, 32), "celeba": (3, 84, 84), "femnist": (1, 28, 28)}
 
@@ -46,11 +40,7 @@ def test_parameters_and_size_are_the_papers(
 
 @pytest.mark.parametrize(
     ("build", "task", "classes"),
-    [
-        (gn_lenet, "cifar10", 10),
-        (celeba_cnn, "celeba", 2),
-        (lambda: femnist_cnn(62), "femnist", 62),
-    ],
+    [(gn_lenet, "cifar10", 10), (celeba_cnn, "celeba", 2), (lambda: femnist_cnn(62), "femnist", 62)],
 )
 def test_images_in_classes_out(build: Callable[[], nn.Module], task: str, classes: int) -> None:
     assert build()(torch.rand(2, *IMAGES[task])).shape == (2, classes)

@@ -83,9 +83,7 @@ def test_what_is_wrong_with_a_factory_is_one_line(
 def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken_task.py").write_text("import not_to_be_found_anywhere\n")
     for name in ("broken_task:f", "missing_module_x.y:f", ":f"):
-        with pytest.raises(
-            PlexusError, match=rf"task\.name: module '{name[:-2]}' cannot be imported"
-        ):
+        with pytest.raises(PlexusError, match=rf"task\.name: module '{name[:-2]}' cannot be imported"):
             build_task(OwnTaskSpec(name), 5, 1, tmp_path)
 
 

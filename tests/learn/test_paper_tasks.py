@@ -151,9 +151,7 @@ def test_real_movielens(real_data: Path) -> None:
 def test_real_digits_by_writer(real_data: Path) -> None:
     task = create_task("digits-by-writer", nodes=355, seed=1)
     assert (len(task.train), len(task.test), task.nodes) == (60_000, 10_000, 355)
-    assert (
-        19 <= min(len(part) for part in task.parts) <= max(len(part) for part in task.parts) <= 131
-    )
+    assert 19 <= min(len(part) for part in task.parts) <= max(len(part) for part in task.parts) <= 131
 
 
 def test_real_cifar10(real_data: Path) -> None:

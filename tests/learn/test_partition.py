@@ -53,11 +53,7 @@ def test_smaller_alpha_gives_fewer_classes_a_node() -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    nodes=st.integers(1, 60),
-    alpha=st.sampled_from([1e-9, 0.01, 0.3, 10.0]),
-    seed=st.integers(0, 99),
-)
+@given(nodes=st.integers(1, 60), alpha=st.sampled_from([1e-9, 0.01, 0.3, 10.0]), seed=st.integers(0, 99))
 def test_dirichlet_leaves_nobody_empty(nodes: int, alpha: float, seed: int) -> None:
     labels = np.arange(60) % 3
     parts = partition.dirichlet(labels, nodes, alpha, array_stream(seed, "p"))
@@ -75,8 +71,7 @@ def test_by_user_gives_each_node_all_of_one_user() -> None:
 def test_by_user_chooses_users_by_seed() -> None:
     users = np.arange(100)
     chosen = {
-        tuple(int(p[0]) for p in partition.by_user(users, 5, array_stream(seed, "p")))
-        for seed in range(4)
+        tuple(int(p[0]) for p in partition.by_user(users, 5, array_stream(seed, "p"))) for seed in range(4)
     }
     assert len(chosen) == 4
 

@@ -15,13 +15,7 @@ from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.engines.stacked import StackedEngine, cannot_stack, stack_size
 from plexus.learn.engines.stacked_layers import forward_of
 from plexus.learn.engines.stacking import Stack
-from plexus.learn.networks import (
-    BiasedFactorisation,
-    MatrixFactorisation,
-    celeba_cnn,
-    femnist_cnn,
-    gn_lenet,
-)
+from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation, celeba_cnn, femnist_cnn, gn_lenet
 from plexus.learn.task import Sgd, Task
 from plexus.learn.trainer import Trainer, batched
 
@@ -76,11 +70,7 @@ def images(digits: Task, shape: tuple[int, int, int], classes: int) -> Task:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "shape", "classes"),
-    [
-        (gn_lenet, (3, 32, 32), 10),
-        (celeba_cnn, (3, 84, 84), 2),
-        (lambda: femnist_cnn(10), (1, 28, 28), 10),
-    ],
+    [(gn_lenet, (3, 32, 32), 10), (celeba_cnn, (3, 84, 84), 2), (lambda: femnist_cnn(10), (1, 28, 28), 10)],
 )
 def test_the_papers_networks(digits: Task, build, shape, classes) -> None:  # type: ignore[no-untyped-def]
     task = replace(images(digits, shape, classes), build_model=build)
@@ -133,9 +123,7 @@ def test_any_module_through_vmap(digits: Task) -> None:
 
 def test_any_loss(digits: Task) -> None:
     assert_close(
-        replace(
-            digits, loss=lambda outputs, targets: outputs[range(20), targets].neg().exp().mean()
-        )
+        replace(digits, loss=lambda outputs, targets: outputs[range(20), targets].neg().exp().mean())
     )
 
 
@@ -220,9 +208,7 @@ class AsDataKept(Layers):
 
 
 @pytest.mark.parametrize("model", [InAList, InAClosure, InAView, AsData, AsDataKept])
-def test_parameters_that_are_reached_otherwise_are_not_stacked(
-    digits: Task, model: type[nn.Module]
-) -> None:
+def test_parameters_that_are_reached_otherwise_are_not_stacked(digits: Task, model: type[nn.Module]) -> None:
     task = replace(digits, build_model=model)
     with pytest.raises(PlexusError, match=r"stacked cannot run this model.*(attributes|`data`)"):
         create_engine("stacked", task, device="cpu")

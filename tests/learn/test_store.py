@@ -42,9 +42,7 @@ def test_within_the_budget_nothing_touches_the_disk(tmp_path: Path) -> None:
     assert (store.spilled, len(kept), list(tmp_path.iterdir())) == (0, 10, [])
 
 
-def test_a_session_on_a_tight_budget_ends_with_the_same_weights(
-    digits: Task, tmp_path: Path
-) -> None:
+def test_a_session_on_a_tight_budget_ends_with_the_same_weights(digits: Task, tmp_path: Path) -> None:
     hashes = set()
     for budget in (1 << 30, 3 * 4 * 4810):
         models = LazyModels(digits, InlineEngine(digits), budget_bytes=budget, spill_to=tmp_path)

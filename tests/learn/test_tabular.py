@@ -40,9 +40,7 @@ def test_numbers_words_gaps_and_owners(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_other_separators_line_ends_and_a_byte_order_mark(
-    delimiter: str, end: str, tmp_path: Path
-) -> None:
+def test_other_separators_line_ends_and_a_byte_order_mark(delimiter: str, end: str, tmp_path: Path) -> None:
     text = "\ufeff" + TABLE.replace(",", delimiter).replace("\n", end)
     plain = read_csv(written(tmp_path, TABLE), "kind", ignore=["site"])
     other = read_csv(written(tmp_path, text, "other.csv"), "kind", ignore=["site"])
@@ -63,9 +61,7 @@ def test_a_target_is_a_class_or_a_quantity(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nothing", ["", "NaN", "nan", "inf", "-inf"])
 @pytest.mark.parametrize("kinds", [("apple", "pear"), ("0", "1"), ("1.25", "2.5")])
-def test_rows_without_a_target_are_left_out(
-    nothing: str, kinds: tuple[str, str], tmp_path: Path
-) -> None:
+def test_rows_without_a_target_are_left_out(nothing: str, kinds: tuple[str, str], tmp_path: Path) -> None:
     rows = "".join(f"{n},{kinds[n % 2]},{'ab'[n % 2]}\n" for n in range(6))
     plain = read_csv(written(tmp_path, f"n,kind,who\n{rows}"), "kind", owner="who")
     more = written(tmp_path, f"n,kind,who\n7,{nothing},c\n{rows}8,{nothing},c\n", "more.csv")
@@ -82,9 +78,7 @@ def test_gaps_among_numbers_are_told(nothing: str, tmp_path: Path) -> None:
     table = read_csv(written(tmp_path, f"a,b,y\n1,5,u\n{nothing},6,v\n3,{nothing},u\n"), "y")
     assert table.columns == ("a", "b")
     assert table.inputs[1, 0] == table.inputs[2, 1] == 0
-    assert table.notes == tuple(
-        f"1 gaps in '{name}' (empty, NaN or infinite) are its mean" for name in "ab"
-    )
+    assert table.notes == tuple(f"1 gaps in '{name}' (empty, NaN or infinite) are its mean" for name in "ab")
 
 
 def test_a_column_without_anything_is_left_out_and_told(tmp_path: Path) -> None:
@@ -106,11 +100,7 @@ def test_a_column_that_never_changes_is_zero(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "complaint"),
     [
-        (
-            TABLE,
-            {"target": "sort"},
-            "has no column 'sort'; it has size, colour, weight, site, kind",
-        ),
+        (TABLE, {"target": "sort"}, "has no column 'sort'; it has size, colour, weight, site, kind"),
         (TABLE, {"target": "kind", "owner": "who"}, "has no column 'who'"),
         ("a,b\n1,\n2,x\n3,NaN\n", {"target": "b"}, "1 rows have something in 'b', the column to"),
         (TABLE, {"target": "kind", "kind": "number"}, "'kind' has words in it"),

@@ -35,9 +35,7 @@ def test_what_is_wrong_is_named(parameters: dict[str, object], message: str) -> 
 def test_nodes_must_be_positive_and_not_more_than_examples() -> None:
     with pytest.raises(PlexusError, match="nodes is 0"):
         create_task("digits", nodes=0, seed=1)
-    with pytest.raises(
-        PlexusError, match="1438 training examples cannot be shared among 2000 nodes"
-    ):
+    with pytest.raises(PlexusError, match="1438 training examples cannot be shared among 2000 nodes"):
         create_task("digits", nodes=2000, seed=1)
 
 

@@ -53,8 +53,7 @@ def test_a_foreign_session_is_refused(party: Party, tmp_path: Path) -> None:
     _, server, reasons = meet(stranger.client_context, party.admission("a"))
     assert not server.ready
     assert reasons == {
-        "client": "its certificate was not accepted: it is signed by another authority than this"
-        " session's",
+        "client": "its certificate was not accepted: it is signed by another authority than this session's",
         "server": "it does not know the authority that signed our certificate",
     }
 
@@ -122,9 +121,7 @@ def test_a_revocation_takes_effect_on_those_already_linked(party: Party) -> None
     assert meet(party.admission("c").client_context, b)[2] == {}, "others are still welcome"
 
 
-def test_only_the_authority_revokes_and_only_newer_lists_count(
-    party: Party, tmp_path: Path
-) -> None:
+def test_only_the_authority_revokes_and_only_newer_lists_count(party: Party, tmp_path: Path) -> None:
     a = party.admission("a")
     old = party.revocations()
     party.authority.revoke(party.admission("b").key)

@@ -92,9 +92,7 @@ class Peers:
             )
 
     def status(self, number: int) -> dict[str, Any] | None:
-        done = plexus(
-            *("node", "status", "--json", "--home", f"n{number}"), cwd=self.place, check=False
-        )
+        done = plexus(*("node", "status", "--json", "--home", f"n{number}"), cwd=self.place, check=False)
         found: dict[str, Any] | None = json.loads(done.stdout) if done.returncode == 0 else None
         return found
 
@@ -137,15 +135,11 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     place = peers.place
     assert (place / "authority" / "authority.key").stat().st_mode & 0o777 == 0o600
     peers.start(1)
-    peers.until(
-        1, lambda status: status["phase"] == "joining" and status["waiting_for"][0]["reason"]
-    )
+    peers.until(1, lambda status: status["phase"] == "joining" and status["waiting_for"][0]["reason"])
     told = plexus("node", "status", "--home", "n1", cwd=place).stdout
     nobody = f"{peers.host}:{peers.ports[0]}: cannot be reached"
     assert "of session two: joining for" in told
-    assert re.search(
-        rf"waits for a member of the session since [\d.]+ s: {re.escape(nobody)}", told
-    )
+    assert re.search(rf"waits for a member of the session since [\d.]+ s: {re.escape(nobody)}", told)
     peers.start(0)
     peers.until_round(0, 45)
     peers.until_round(1, 45)
@@ -158,9 +152,7 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     assert "progress of the session" in [each["what"] for each in timers]
     page = f"http://127.0.0.1:{peers.metrics_port}/metrics"
     with urllib.request.urlopen(page, timeout=10) as answer:
-        metrics = dict(
-            line.split() for line in answer.read().decode().splitlines() if line[0] != "#"
-        )
+        metrics = dict(line.split() for line in answer.read().decode().splitlines() if line[0] != "#")
     assert metrics["plexus_online"] == "1"
     assert float(metrics["plexus_round"]) >= 5
     assert metrics["plexus_peers_linked"] == "1"
@@ -216,10 +208,7 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
 def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(SPEC)
     plexus("session", "init", "authority", "--from", "two.toml", cwd=tmp_path)
-    done = plexus(
-        *("run", "authority/session.toml", "--json", "--quiet", "--out", "rehearsal"),
-        cwd=tmp_path,
-    )
+    done = plexus(*("run", "authority/session.toml", "--json", "--quiet", "--out", "rehearsal"), cwd=tmp_path)
     assert json.loads(done.stdout)["rounds"] > 5
 
 
@@ -246,10 +235,7 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
             ["session", "revoke", "authority", "0123456789AB"],
             "authority: no certificate was issued to a node 0123456789ab",
         ),
-        (
-            ["session", "revoke", "authority", "5"],
-            " ids begin (5",
-        ),
+        (["session", "revoke", "authority", "5"], " ids begin (5"),
         (["session", "invite", "authority", "nonsense"], "is not a public key"),
         (
             ["node", "start", "plain.toml", "--data", "0"],
@@ -264,11 +250,7 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
             "plexus-node: no such folder; make one with: plexus node key --home plexus-node",
         ),
         (
-            [
-                *("node", "start", "authority/session.toml", "--data", "0"),
-                "--bandwidth",
-                "4294967296",
-            ],
+            [*("node", "start", "authority/session.toml", "--data", "0"), "--bandwidth", "4294967296"],
             "--bandwidth 4294967296: at most 4294967295 bytes per second",
         ),
         (

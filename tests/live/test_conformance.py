@@ -110,9 +110,7 @@ def run_simulated(spec: ExperimentSpec, session: bytes, keys: list[bytes]) -> Lo
 
 
 @pytest.mark.slow
-def test_a_quiet_session_has_the_same_samples_and_aggregators_live_and_simulated(
-    tmp_path: Path,
-) -> None:
+def test_a_quiet_session_has_the_same_samples_and_aggregators_live_and_simulated(tmp_path: Path) -> None:
     spec = parse_spec(SPEC, "conformance.toml")
     live, session, keys = asyncio.run(run_live(spec, tmp_path))
     simulated = run_simulated(spec, session, keys)
@@ -150,9 +148,7 @@ def simulated_weights(spec: ExperimentSpec, rule: str, round: int) -> dict[str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", AGGREGATIONS)
-def test_every_aggregation_gives_the_same_weights_live_and_simulated(
-    rule: str, tmp_path: Path
-) -> None:
+def test_every_aggregation_gives_the_same_weights_live_and_simulated(rule: str, tmp_path: Path) -> None:
     spec = parse_spec(WEIGHTED.format(rule=rule), "weights.toml")
     fleet = asyncio.run(run_fleet(spec, tmp_path, rounds=3))
     round, file = max(newest_model(member.home) for member in fleet.members)

@@ -23,9 +23,7 @@ async def until_alone() -> None:
 
 
 @pytest.mark.parametrize("request_", [b"", b"GET /status HTTP/1.1\r\n\r\n", b"x" * 10_000])
-def test_a_client_that_does_not_read_is_let_go(
-    monkeypatch: pytest.MonkeyPatch, request_: bytes
-) -> None:
+def test_a_client_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch, request_: bytes) -> None:
     monkeypatch.setattr(control, "REQUEST_TIMEOUT_S", 0.3)
 
     async def story() -> None:

@@ -83,10 +83,7 @@ def test_who_just_came_is_not_sent_away_for_somebody_who_has_as_many(party: Part
 def test_the_oldest_makes_way_when_it_has_had_its_time(party: Party) -> None:
     async def story() -> None:
         limits = Limits(max_handshakes=FULL, handshake_grace_s=0)
-        async with (
-            besieged(party, limits) as (a, b),
-            half_open(a.address, OUTSIDERS[:FULL]) as they,
-        ):
+        async with besieged(party, limits) as (a, b), half_open(a.address, OUTSIDERS[:FULL]) as they:
             await a.until(lambda: a.hub.handshakes == FULL)
             assert await b.hub.dialler.introduce(a.address) is None
             assert await hears(they[0]) == b"", "the first who came was closed"

@@ -93,10 +93,7 @@ class Session:
         words += ["--log-level", "debug"]
         if number:
             words += ["--join", f"127.0.0.1:{self.ports[0]}"]
-        with (
-            (self.place / f"err{number}").open("ab") as err,
-            (self.place / f"out{number}").open("ab") as out,
-        ):
+        with (self.place / f"err{number}").open("ab") as err, (self.place / f"out{number}").open("ab") as out:
             self.processes[number] = subprocess.Popen(
                 [sys.executable, *program, *map(str, words)], stdout=out, stderr=err
             )
@@ -169,9 +166,7 @@ def test_a_slow_disk_costs_no_link_and_nobody_hears_what_is_not_on_it(tmp_path: 
         peers.start(1, ("-c", SLOW_DISK, str(slow_s)))
         disk = "its state to be on the disk"
         peers.until(lambda: disk in [w["what"] for w in peers.status(1).get("waiting_for", [])])
-        peers.until(
-            lambda: any(peers.ids[1] in e["sample"] for e in peers.events(0, "SampleDerived"))
-        )
+        peers.until(lambda: any(peers.ids[1] in e["sample"] for e in peers.events(0, "SampleDerived")))
         [written_s, *_] = [
             float(line.split()[0])
             for line in (tmp_path / "out1").read_text().splitlines()
@@ -191,9 +186,7 @@ def test_a_slow_disk_costs_no_link_and_nobody_hears_what_is_not_on_it(tmp_path: 
 @pytest.mark.slow
 def test_a_peer_can_be_stopped_while_its_worker_starts(tmp_path: Path) -> None:
     (tmp_path / "sleepy.py").write_text("import time\n\ndef build(**_):\n    time.sleep(1000)\n")
-    spec = SPEC.replace(
-        'task = { name = "digits", hidden = 8 }', 'task = { name = "sleepy:build" }'
-    )
+    spec = SPEC.replace('task = { name = "digits", hidden = 8 }', 'task = { name = "sleepy:build" }')
     with session(tmp_path, spec) as peers:
         peers.admit(0)
         peers.start(0)

@@ -47,15 +47,11 @@ def test_a_fleet_whose_code_fails_later_says_so_in_the_end(
     spec = str(write_project(tmp_path, "later"))
     assert status_of("fleet", "run", spec, "--out", "fleet", "--seconds", "12") == 1
     said = capfd.readouterr().out.splitlines()[-1]
-    assert said.startswith(
-        "node 0 and 2 more could not train or evaluate: task faulty: training node"
-    )
+    assert said.startswith("node 0 and 2 more could not train or evaluate: task faulty: training node")
     assert said.endswith(complaint("later"))
 
 
-def test_a_peer_tries_its_task_before_it_joins(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_peer_tries_its_task_before_it_joins(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     spec = str(write_project(tmp_path, "loss"))
     assert status_of("session", "init", "authority", "--from", spec) == 0
     assert status_of("node", "key", "--home", "home") == 0

@@ -63,10 +63,7 @@ def test_a_fleet_that_cannot_start_says_why_and_leaves_an_earlier_one_alone(tmp_
 
     def run(*words: str) -> None:
         done = subprocess.run(
-            [sys.executable, "-m", "plexus", *command, *words],
-            capture_output=True,
-            text=True,
-            timeout=120,
+            [sys.executable, "-m", "plexus", *command, *words], capture_output=True, text=True, timeout=120
         )
         assert done.returncode == 2
         reason = "task.name: untrained has nothing to learn; only `plexus run` can use it"
@@ -95,9 +92,7 @@ def test_a_reason_that_many_nodes_share_is_said_once(capsys: pytest.CaptureFixtu
 
     nodes = [node(0, 0, ""), node(1, 2, "no [data]"), node(2, 2, "no [data]"), node(3, -9, "")]
     values = {"metric_name": "accuracy", "metric": 0.5, "best_metric": 0.6}
-    fleet_table(
-        FleetResult(name="x", seconds=1, rounds=1, nodes=nodes, failed=True, out="f", **values)
-    )
+    fleet_table(FleetResult(name="x", seconds=1, rounds=1, nodes=nodes, failed=True, out="f", **values))
     assert capsys.readouterr().out.splitlines()[-3:] == [
         "node 0 could not train or evaluate: no memory",
         "node 1 and 1 more ended with 2: no [data]",
@@ -156,9 +151,7 @@ def _log(home: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_fleet_with_churn_from_traces(tmp_path: Path) -> None:
-    spec = load_spec(
-        EXAMPLE, ["traces.availability=strict", "traces.graceful_share=0.5", "nodes=40"]
-    )
+    spec = load_spec(EXAMPLE, ["traces.availability=strict", "traces.graceful_share=0.5", "nodes=40"])
     config = FleetConfig(seconds=25.0, out=tmp_path / "fleet", churn=60.0)
     result = asyncio.run(run_fleet(spec, tmp_path, config))
     assert not result.failed

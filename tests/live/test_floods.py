@@ -20,9 +20,7 @@ from plexus.live.transport.limits import Limits
 from tests.live.ends import End
 from tests.live.party import Party, greeted
 
-needs_openssl = pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="openssl is not installed"
-)
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
 
 @pytest.fixture
@@ -31,9 +29,7 @@ def party(tmp_path: Path) -> Party:
 
 
 @pytest.mark.parametrize("payload", [b"", b"x"])
-def test_a_flood_of_small_messages_does_not_keep_the_loop_from_turning(
-    party: Party, payload: bytes
-) -> None:
+def test_a_flood_of_small_messages_does_not_keep_the_loop_from_turning(party: Party, payload: bytes) -> None:
     count = 2000
 
     class Slow(End):

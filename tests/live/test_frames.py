@@ -116,9 +116,7 @@ def test_what_no_peer_sends_is_an_error_at_once(stream: bytes, complaint: str) -
         read(stream, [], Sinks())
 
 
-@pytest.mark.parametrize(
-    "payload", [b"", b"\xc1", b"\x90", b"\x91" * 2000, b"\x95\xa0\x00\x00\x00\x00"]
-)
+@pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x90", b"\x91" * 2000, b"\x95\xa0\x00\x00\x00\x00"])
 def test_a_malformed_greeting_is_an_error(payload: bytes) -> None:
     with pytest.raises(FrameError, match="not a Hello"):
         parse(payload, Hello)
@@ -135,9 +133,7 @@ wrong_frames = st.one_of(
     st.builds(
         lambda kind, values: frame(kind, msgspec.msgpack.encode(values)),
         st.sampled_from([Kind.MESSAGE, Kind.HELLO, Kind.WELCOME, Kind.REFUSED]),
-        st.lists(
-            st.integers() | st.binary(max_size=20) | st.none() | st.floats(), max_size=8
-        ).filter(
+        st.lists(st.integers() | st.binary(max_size=20) | st.none() | st.floats(), max_size=8).filter(
             lambda values: all(not isinstance(v, int) or -(2**63) <= v < 2**64 for v in values)
         ),
     ),
@@ -152,11 +148,7 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubOwner:
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=MALFORMED // PER_EXAMPLE,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=MALFORMED // PER_EXAMPLE, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(wrong_frames, min_size=PER_EXAMPLE, max_size=PER_EXAMPLE), st.booleans())
 def test_malformed_frames_end_their_link_and_nothing_else(
     owner: StubOwner, pieces: list[bytes], greeted: bool

@@ -114,9 +114,7 @@ class Fortress:
         return bytes.fromhex(text.partition('digest = "')[2][:32])
 
     def dial(self, source: str = "127.0.0.1") -> socket.socket:
-        sock = socket.create_connection(
-            ("127.0.0.1", self.port), timeout=15, source_address=(source, 0)
-        )
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=15, source_address=(source, 0))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 
@@ -224,8 +222,7 @@ def test_nobody_gets_in_without_a_good_certificate_and_both_sides_say_why(
         "other digest": unharmed.home(tmp_path / "other", digest=b"another session!"),
     }
     heard = {
-        name: hear(lax_context(home), unharmed.dial(), greeting(unharmed))
-        for name, home in intruders.items()
+        name: hear(lax_context(home), unharmed.dial(), greeting(unharmed)) for name, home in intruders.items()
     }
     assert heard == {
         "none": "TLSV13_ALERT_CERTIFICATE_REQUIRED",
@@ -242,8 +239,7 @@ def test_nobody_gets_in_without_a_good_certificate_and_both_sides_say_why(
         "its certificate was not accepted: it is signed by another authority than this session's",
         "its certificate was not accepted: certificate has expired",
         "its certificate was not accepted: certificate revoked",
-        "the certificate is for session 616e6f746865722073657373696f6e21,"
-        f" this is {unharmed.digest.hex()}",
+        f"the certificate is for session 616e6f746865722073657373696f6e21, this is {unharmed.digest.hex()}",
     ):
         unharmed.until_said(lambda said: reason in said)  # noqa: B023
 
@@ -305,9 +301,7 @@ def test_noise_before_tls_is_refused(unharmed: Fortress) -> None:
 
 
 @pytest.mark.slow
-def test_slow_handshakes_neither_pile_up_nor_keep_others_out(
-    unharmed: Fortress, tmp_path: Path
-) -> None:
+def test_slow_handshakes_neither_pile_up_nor_keep_others_out(unharmed: Fortress, tmp_path: Path) -> None:
     member = lax_context(unharmed.home(tmp_path / "member"))
     with ExitStack() as stack:
         for _ in range(300):
@@ -460,9 +454,7 @@ def malformed(rng: Random) -> bytes:
     """A good frame with some of its bytes changed, cut off or added, that is not good any more."""
     body = rng.choice(MESSAGES)
     model_bytes = 1000 if hasattr(body, "model") else 0
-    payload = bytearray(
-        wire.encode(body, Roster.simulated(b"session", 3), model_bytes)[wire.LENGTH_BYTES :]
-    )
+    payload = bytearray(wire.encode(body, Roster.simulated(b"session", 3), model_bytes)[wire.LENGTH_BYTES :])
     for _ in range(rng.randint(1, 4)):
         match rng.randrange(3):
             case 0:

@@ -367,9 +367,7 @@ def test_bandwidth_is_measured_both_ways(party: Party) -> None:
 
 
 @pytest.mark.parametrize(("model_bytes", "most"), [(1400, 1), (600_000, 2), (5_000_000, 3)])
-def test_a_measurement_takes_little_beside_a_model(
-    party: Party, model_bytes: int, most: int
-) -> None:
+def test_a_measurement_takes_little_beside_a_model(party: Party, model_bytes: int, most: int) -> None:
     """A large probe is sent only if a model is as large, and the small one took no time."""
 
     async def story() -> None:

@@ -47,10 +47,7 @@ def test_when_the_time_is_over_warnings_are_written_again(monkeypatch: pytest.Mo
     assert len(lines(stream)) == ALIKE, "too early for a summary"
     monkeypatch.setattr(logs, "PERIOD_S", 0.0)
     log.warning("no_link", reason="noise")
-    assert [line.get("more") for line in lines(stream)[ALIKE:]] == [
-        "1 more like this in 0 s",
-        None,
-    ]
+    assert [line.get("more") for line in lines(stream)[ALIKE:]] == ["1 more like this in 0 s", None]
 
 
 def test_reasons_that_others_think_up_are_of_one_kind_when_they_are_many() -> None:

@@ -76,9 +76,7 @@ class Member:
         self._socket.close()
 
 
-def test_a_granted_model_that_does_not_come_makes_room_and_its_sender_is_named(
-    party: Party,
-) -> None:
+def test_a_granted_model_that_does_not_come_makes_room_and_its_sender_is_named(party: Party) -> None:
     async def story() -> None:
         homes = [party.home(name) for name in "xy"]
         async with receiver(party, Limits(transfer_grace_s=2.0)) as a:

@@ -109,9 +109,7 @@ def test_halves_go_on_by_themselves_and_become_one_session_again(tmp_path: Path)
     together = [
         k
         for k in sorted(held)
-        if k > healed
-        and len(set(held[k].values())) == 1
-        and all(half & set(held[k]) for half in halves)
+        if k > healed and len(set(held[k].values())) == 1 and all(half & set(held[k]) for half in halves)
     ]
     print(f"\ncut at {at_cut}, healed at {at_healing}, one model again in round {together[0]}")
     assert together[0] <= healed + 3

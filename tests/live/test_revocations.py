@@ -90,9 +90,7 @@ def test_who_passes_on_something_else_loses_its_link(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_disk_that_does_not_take_the_list_does_not_keep_it_from_taking_effect(
-    tmp_path: Path,
-) -> None:
+def test_a_disk_that_does_not_take_the_list_does_not_keep_it_from_taking_effect(tmp_path: Path) -> None:
     async def story() -> None:
         party = Party(tmp_path)
         async with members(party, "abx") as (a, b, x):

@@ -240,14 +240,9 @@ def test_what_is_no_longer_wanted_is_declined_before_it_is_sent(tmp_path: Path) 
     async def story(bench: Bench) -> None:
         view = View.of(1).snapshot()
         bench.runtime.message(PEERS[0], bench.frame(Ping(1, 9)))  # so round 8 is complete
-        assert (
-            bench.runtime.wants(PEERS[0], bench.frame(AggregateRequest(8, 3, 1, view, None)))
-            is None
-        )
+        assert bench.runtime.wants(PEERS[0], bench.frame(AggregateRequest(8, 3, 1, view, None))) is None
         assert bench.runtime.wants(PEERS[0], bench.frame(TrainRequest(7, 3, view, None))) is None
-        assert (
-            bench.runtime.wants(PEERS[0], bench.frame(TrainRequest(8, 3, view, None))) is not None
-        )
+        assert bench.runtime.wants(PEERS[0], bench.frame(TrainRequest(8, 3, view, None))) is not None
 
     with_bench(tmp_path, story)
 

@@ -26,27 +26,14 @@ from plexus.live.identity.keys import (
     raw_public,
     short,
 )
-from plexus.live.identity.session_file import (
-    SESSION_FILE,
-    found_session,
-    read_session,
-    session_digest,
-)
+from plexus.live.identity.session_file import SESSION_FILE, found_session, read_session, session_digest
 from plexus.live.obsolete import Progress
 from plexus.live.operator.control import lock_home, socket_path
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.limits import KEPT, Meter
 from plexus.live.transport.sending import INITIAL_BYTES, MIN_BYTES, Window
-from plexus.protocol.messages import (
-    NO_ADDRESS,
-    Ack,
-    AggregateRequest,
-    Joined,
-    Ping,
-    Pong,
-    TrainRequest,
-)
+from plexus.protocol.messages import NO_ADDRESS, Ack, AggregateRequest, Joined, Ping, Pong, TrainRequest
 from plexus.protocol.view import View
 from plexus.protocol.wire import WireError
 
@@ -300,9 +287,7 @@ def test_only_who_was_invited_can_be_revoked(tmp_path: Path) -> None:
         Authority.load(tmp_path).revoke(bytes(16))
 
 
-def test_a_node_to_be_revoked_is_found_by_the_digits_that_a_status_shows(
-    tmp_path: Path,
-) -> None:
+def test_a_node_to_be_revoked_is_found_by_the_digits_that_a_status_shows(tmp_path: Path) -> None:
     session = found_session(tmp_path, SPEC)
     authority = Authority.load(tmp_path)
     keys = [bytes([n]) * 32 for n in range(40)]
@@ -326,8 +311,7 @@ def test_homes_are_for_their_owner_alone(tmp_path: Path) -> None:
     (tmp_path / "new").chmod(0o755)
     make_home(tmp_path / "new")
     assert exposure(tmp_path / "new") == (
-        f"{tmp_path / 'new'}: its mode is 755, so others can look into it;"
-        f" run chmod 700 {tmp_path / 'new'}"
+        f"{tmp_path / 'new'}: its mode is 755, so others can look into it; run chmod 700 {tmp_path / 'new'}"
     )
 
 
@@ -359,10 +343,7 @@ def test_a_status_leaves_out_what_is_old() -> None:
         "training": None, "waiting_for": [], "timers": [{"what": "progress", "since_s": 1}],
         "transfers": [], "metric": None, "certificate_days_left": 7,
     }  # fmt: skip
-    assert describe(picture).splitlines()[2:-1] == [
-        "aggregator of round 126: 77",
-        "waits to be sampled",
-    ]
+    assert describe(picture).splitlines()[2:-1] == ["aggregator of round 126: 77", "waits to be sampled"]
     picture["sample"]["round"] = 128
     assert "sample of round 128: 0a1b" in describe(picture)
     wait = {"what": "answers to pings", "since_s": 0.5, "at_most_s": 1.5}

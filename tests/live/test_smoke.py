@@ -183,9 +183,7 @@ async def _until_linked_to(smoke: Smoke, member: Member, most: int, when: str) -
     until_s = time.monotonic() + STEP_S
     while (linked := (await smoke.status(member, when))["peers"]["linked"]) > most:
         if time.monotonic() > until_s:
-            pytest.fail(
-                f"{when}: after {STEP_S:g} s node {member.number} has {linked} links, not {most}"
-            )
+            pytest.fail(f"{when}: after {STEP_S:g} s node {member.number} has {linked} links, not {most}")
         await asyncio.sleep(0.1)
     print(f"         {when}: node {member.number} has {linked} links", flush=True)
 

@@ -105,9 +105,7 @@ def test_another_sessions_state_is_not_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [STATE_FILE, MODEL_FILE])
-def test_every_flipped_bit_and_every_cut_is_one_line_that_says_what_to_do(
-    name: str, tmp_path: Path
-) -> None:
+def test_every_flipped_bit_and_every_cut_is_one_line_that_says_what_to_do(name: str, tmp_path: Path) -> None:
     written(tmp_path)
     path = tmp_path / name
     readers: list[Callable[[], object]] = [

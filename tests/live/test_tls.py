@@ -53,9 +53,7 @@ def test_a_close_is_the_end_after_everything_said_before_it(pair: tuple[Client, 
             mine.read_into(space)
 
 
-def test_a_close_in_the_middle_of_a_frame_gives_out_what_came_of_it(
-    pair: tuple[Client, Tls],
-) -> None:
+def test_a_close_in_the_middle_of_a_frame_gives_out_what_came_of_it(pair: tuple[Client, Tls]) -> None:
     client, mine = pair
     for piece in (b"a fra", b"me th"):
         client.side.write(piece)

@@ -43,9 +43,7 @@ FEW, MANY = 5, 4000
 
 
 @contextmanager
-def worker(
-    data: str, steps: int = FEW, spec: str = SPEC, folder: str = ""
-) -> Iterator[socket.socket]:
+def worker(data: str, steps: int = FEW, spec: str = SPEC, folder: str = "") -> Iterator[socket.socket]:
     """A worker that has been told what to do."""
     mine, theirs = socket.socketpair()
     with theirs:
@@ -124,9 +122,7 @@ def test_a_node_can_learn_from_its_own_file(tmp_path: Path) -> None:
         ("pickle", "not an .npz of inputs and targets"),
     ],
 )
-def test_data_that_does_not_fit_is_refused_in_words(
-    tmp_path: Path, content: str, complaint: str
-) -> None:
+def test_data_that_does_not_fit_is_refused_in_words(tmp_path: Path, content: str, complaint: str) -> None:
     path = tmp_path / "own.npz"
     if content == "shape":
         np.savez(path, inputs=np.ones((30, 63)), targets=np.zeros(30))

@@ -184,9 +184,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         RunDirectory(tmp_path / "file" / "run", SPEC, "abc")
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "result.json"
     files.write_json(path, {"a": 1})
 

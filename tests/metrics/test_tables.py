@@ -19,9 +19,7 @@ from plexus.runs.tables import line, read
 def test_columns_come_back_with_their_types(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     common = {"aggregator": 7, "models": 10, "participants": 13}
-    recorder.record(
-        "rounds", simulated_s=0.1, round=1, **common, timed_out=False, waited_s=None, note="a,b"
-    )
+    recorder.record("rounds", simulated_s=0.1, round=1, **common, timed_out=False, waited_s=None, note="a,b")
     recorder.record(
         "rounds",
         simulated_s=np.float64(1 / 3),

@@ -15,15 +15,7 @@ from plexus.protocol.api import (
     Trained,
 )
 from plexus.protocol.facts import AggregationCompleted, TrainingStarted
-from plexus.protocol.messages import (
-    Ack,
-    AggregateRequest,
-    Message,
-    NodeId,
-    Ping,
-    Pong,
-    TrainRequest,
-)
+from plexus.protocol.messages import Ack, AggregateRequest, Message, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import PlexusNode
 from tests.protocol.kit import NOTHING, Exchange, hash_order, online_node, sent
 
@@ -50,9 +42,7 @@ def node_with_a_model() -> tuple[PlexusNode, list[NodeId], AggregateRequest]:
     node.handle(1.0, train())
     node.handle(9.0, Trained(K, "trained"))
     effects = [
-        e
-        for c in sample
-        for e in node.handle(9.1, Received(c, Pong(1, 0, 0, node.membership.counter)))
+        e for c in sample for e in node.handle(9.1, Received(c, Pong(1, 0, 0, node.membership.counter)))
     ]
     [(_, request)] = sent(effects, AggregateRequest)
     return node, sample, request
@@ -236,9 +226,7 @@ def test_c19_some_of_the_models_suffice(gone: int) -> None:
 @pytest.mark.parametrize(
     ("success_fraction", "s", "needed"), [(0.8, 13, 10), (1.0, 13, 13), (0.5, 5, 2), (0.1, 5, 1)]
 )
-def test_c20_the_success_fraction_says_how_many(
-    success_fraction: float, s: int, needed: int
-) -> None:
+def test_c20_the_success_fraction_says_how_many(success_fraction: float, s: int, needed: int) -> None:
     """III-C: the aggregator waits for ⌊sf · s⌋ models before it completes."""
     node = online_node(0, 20, sample_size=s, success_fraction=success_fraction)
     for count in range(1, needed + 1):

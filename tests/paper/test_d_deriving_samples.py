@@ -12,15 +12,7 @@ from plexus.protocol.messages import AggregateRequest, NodeId, Ping, Pong, Train
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster, key_of
 from plexus.protocol.view import View, event_number
-from tests.protocol.kit import (
-    NOTHING,
-    Exchange,
-    facts,
-    hash_order,
-    online_node,
-    sent,
-    view_of,
-)
+from tests.protocol.kit import NOTHING, Exchange, facts, hash_order, online_node, sent, view_of
 
 N, S, K = 8, 3, 4
 ORDER = hash_order(N, K)
@@ -207,9 +199,7 @@ def test_d17_an_aggregator_receives_and_sends_at_most_s_models() -> None:
     received = Counter(
         (dst, b.round) for _, _, dst, b in exchange.messages if isinstance(b, AggregateRequest)
     )
-    pushed = Counter(
-        (src, b.round) for _, src, _, b in exchange.messages if isinstance(b, TrainRequest)
-    )
+    pushed = Counter((src, b.round) for _, src, _, b in exchange.messages if isinstance(b, TrainRequest))
     assert max(received.values()) == max(pushed.values()) == S
 
 
@@ -235,13 +225,9 @@ def test_d19_bandwidths_are_part_of_the_view_and_travel_with_the_models() -> Non
 def test_d20_nodes_are_sampled_uniformly() -> None:
     """III-D: the sampling of nodes is uniform at random: every place of the order is as likely."""
     n, rounds = 10, 4000
-    places = Counter(
-        (node, at) for k in range(rounds) for at, node in enumerate(hash_order_of(n, k))
-    )
+    places = Counter((node, at) for k in range(rounds) for at, node in enumerate(hash_order_of(n, k)))
     expected = rounds / n
-    chi_squared = sum(
-        (places[node, at] - expected) ** 2 / expected for node in range(n) for at in range(n)
-    )
+    chi_squared = sum((places[node, at] - expected) ** 2 / expected for node in range(n) for at in range(n))
     assert chi_squared < 130, "the 99.9 % point of 81 degrees of freedom is 126"
 
 

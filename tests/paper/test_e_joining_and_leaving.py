@@ -4,25 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from plexus.protocol.api import (
-    Durable,
-    Effect,
-    Received,
-    Save,
-    Trained,
-    WentOffline,
-    WentOnline,
-)
+from plexus.protocol.api import Durable, Effect, Received, Save, Trained, WentOffline, WentOnline
 from plexus.protocol.facts import AggregationCompleted, SampleDerived
-from plexus.protocol.messages import (
-    AggregateRequest,
-    Joined,
-    Left,
-    Message,
-    NodeId,
-    Pong,
-    TrainRequest,
-)
+from plexus.protocol.messages import AggregateRequest, Joined, Left, Message, NodeId, Pong, TrainRequest
 from plexus.protocol.view import View, event_number
 from tests.protocol.kit import (
     INITIAL,
@@ -150,9 +134,7 @@ def test_e09_this_bandwidth_decides_who_aggregates() -> None:
         node.handle(1.0, Received(fast, TrainRequest(4, 2, NOTHING, "m")))
         node.handle(2.0, Trained(4, "t"))
         effects = [
-            e
-            for c in first
-            for e in node.handle(2.1, Received(c, Pong(1, 0, 0, node.membership.counter)))
+            e for c in first for e in node.handle(2.1, Received(c, Pong(1, 0, 0, node.membership.counter)))
         ]
         assert [to for to, _ in sent(effects, AggregateRequest)] == [fast]
 
@@ -244,11 +226,7 @@ def test_e17_a_received_view_is_merged_by_adopting_what_is_more_recent(kind: typ
         message = Joined(counter, 100) if online else Left(counter)
         node.handle(0.5, Received(src, message))
     view = snapshot_of(N, (1, 8, False), (2, 4, True), (3, 6, False), (4, 1, True))
-    message = (
-        TrainRequest(3, 2, view, "m")
-        if kind is TrainRequest
-        else AggregateRequest(3, 2, 1, view, "t")
-    )
+    message = TrainRequest(3, 2, view, "m") if kind is TrainRequest else AggregateRequest(3, 2, 1, view, "t")
     node.handle(1.0, Received(5, message))
     known = [node.membership.view.event_of(other) for other in range(1, 5)]
     assert known == [left(8), left(5), left(6), joined(1)]
@@ -298,9 +276,7 @@ def test_e20_because_the_participants_view_reaches_the_next_sample() -> None:
     k = exchange.nodes[0].training.k_train
     exchange.run_until(exchange.has_aggregated(k + 1))
     exchange.run(exchange.now + 3.0)
-    pushes = [
-        b for _, _, _, b in exchange.messages if isinstance(b, TrainRequest) and b.round == k + 1
-    ]
+    pushes = [b for _, _, _, b in exchange.messages if isinstance(b, TrainRequest) and b.round == k + 1]
     assert pushes
     assert all(push.view.events[newcomer] & 1 for push in pushes)
 

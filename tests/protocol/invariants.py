@@ -55,9 +55,7 @@ def check_models(effects: list[Effect]) -> None:
             assert work.round > 1 or made_in == 0, "all start from the common initial model"
 
 
-def check_acknowledgements(
-    node: PlexusNode, effects: list[Effect], finished: set[tuple[int, int]]
-) -> None:
+def check_acknowledgements(node: PlexusNode, effects: list[Effect], finished: set[tuple[int, int]]) -> None:
     """Who is told to stop looking for an aggregator can rely on it: the round is done or overtaken."""
     for effect in effects:
         if isinstance(effect, Send) and isinstance(effect.body, Ack):

@@ -108,12 +108,7 @@ def test_a_session_survives_a_storm_and_then_makes_progress(
     exchange.run_until(exchange.has_aggregated(newest + 5), limit_s=exchange.now + 5000)
 
 
-@given(
-    n=st.integers(4, 12),
-    s=st.integers(1, 4),
-    cut=st.integers(1, 11),
-    seed=st.integers(0, 2**32),
-)
+@given(n=st.integers(4, 12), s=st.integers(1, 4), cut=st.integers(1, 11), seed=st.integers(0, 2**32))
 @settings(max_examples=6)
 def test_the_halves_of_a_partition_go_on_and_become_one_session_again(
     n: int, s: int, cut: int, seed: int

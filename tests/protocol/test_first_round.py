@@ -30,10 +30,7 @@ START = TimerFired(("start", 0))
 def test_a_member_of_the_first_sample_pings_the_others_and_trains_the_initial_model() -> None:
     me, other = FIRST[:2]
     node = online_node(me, N)
-    assert node.handle(5.0, START) == [
-        Send((other,), Ping(1, 1)),
-        SetTimer(("ping", 1), 2.0),
-    ]
+    assert node.handle(5.0, START) == [Send((other,), Ping(1, 1)), SetTimer(("ping", 1), 2.0)]
     assert node.handle(5.1, Received(other, Pong(1, 0, 0, 2))) == [
         CancelTimer(("ping", 1)),
         Report(SampleDerived(1, FIRST_SAMPLE, (me, other), 0)),

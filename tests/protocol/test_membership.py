@@ -18,25 +18,9 @@ from plexus.protocol.api import (
     WentOnline,
 )
 from plexus.protocol.facts import Readvertised, SampleDerived
-from plexus.protocol.messages import (
-    AggregateRequest,
-    Joined,
-    Left,
-    Ping,
-    Pong,
-    TrainRequest,
-)
+from plexus.protocol.messages import AggregateRequest, Joined, Left, Ping, Pong, TrainRequest
 from plexus.protocol.view import MAX_COUNTER, Snapshot, event_number
-from tests.protocol.kit import (
-    INITIAL,
-    NOTHING,
-    Exchange,
-    make_node,
-    online_node,
-    sent,
-    snapshot_of,
-    without,
-)
+from tests.protocol.kit import INITIAL, NOTHING, Exchange, make_node, online_node, sent, snapshot_of, without
 
 READVERTISE_S = 600.0
 
@@ -91,11 +75,7 @@ def test_a_node_that_lost_its_disk_gets_above_every_number_known_of_it(kind: typ
     node = online_node(0, 3, known=[1, 2])
     assert node.membership.counter == 1
     view = snapshot_of(3, (0, 40, True))
-    request = (
-        TrainRequest(5, 2, view, "m")
-        if kind is TrainRequest
-        else AggregateRequest(5, 2, 1, view, "t")
-    )
+    request = TrainRequest(5, 2, view, "m") if kind is TrainRequest else AggregateRequest(5, 2, 1, view, "t")
     effects = node.handle(3.0, Received(1, request))
     assert effects[0] == Save(Durable(41, 0, INITIAL))
     assert dict(sent(effects, Joined)) == dict.fromkeys([1, 2], Joined(41, 100))
@@ -219,12 +199,7 @@ def test_attempts_are_counted_from_the_last_join() -> None:
 
 @pytest.mark.parametrize(
     "contact",
-    [
-        Ping(7, 3),
-        Pong(0, 3, 2, 2),
-        TrainRequest(5, 2, NOTHING, "m"),
-        AggregateRequest(5, 2, 1, NOTHING, "t"),
-    ],
+    [Ping(7, 3), Pong(0, 3, 2, 2), TrainRequest(5, 2, NOTHING, "m"), AggregateRequest(5, 2, 1, NOTHING, "t")],
     ids=lambda contact: type(contact).__name__,
 )
 def test_who_was_contacted_or_answered_does_not_advertise_again(contact: object) -> None:
@@ -249,9 +224,7 @@ def test_who_answers_with_an_older_event_is_told_the_newest() -> None:
 
 @pytest.mark.parametrize("kind", [TrainRequest, AggregateRequest])
 @pytest.mark.parametrize(("known", "told"), [(1, True), (2, False)])
-def test_who_sends_a_view_with_an_older_event_is_told_the_newest(
-    kind: type, known: int, told: bool
-) -> None:
+def test_who_sends_a_view_with_an_older_event_is_told_the_newest(kind: type, known: int, told: bool) -> None:
     node = online_node(0, 4)
     effects = node.handle(1.0, Received(1, model_message(kind, snapshot_of(4, (0, known, True)))))
     assert sent(effects, Joined) == ([(1, Joined(2, 100))] if told else [])

@@ -35,10 +35,7 @@ def test_the_defaults_are_those_of_the_paper_where_it_has_any() -> None:
         ({"ack_timeout_s": 0}, "ack_timeout_s is 0, but must be a number of seconds above 0"),
         ({"readvertise_s": 0.0}, "readvertise_s is 0.0, but must be"),
         ({"watchdog_s": -5.0}, "watchdog_s is -5.0, but must be"),
-        (
-            {"start_delay_s": -0.1},
-            "start_delay_s is -0.1, but must be a number of seconds, 0 or more",
-        ),
+        ({"start_delay_s": -0.1}, "start_delay_s is -0.1, but must be a number of seconds, 0 or more"),
         ({"start_delay_s": math.inf}, "start_delay_s is inf, but must be"),
         (
             {"ack_timeout_s": 300.0},
@@ -48,16 +45,11 @@ def test_the_defaults_are_those_of_the_paper_where_it_has_any() -> None:
             {"aggregation_timeout_s": 600.0},
             r"ack_timeout_s is 450.0, but must be greater than aggregation_timeout_s \(600\)",
         ),
-        (
-            {"watchdog_s": 450.0},
-            r"watchdog_s is 450.0, but must be greater than ack_timeout_s \(450\)",
-        ),
+        ({"watchdog_s": 450.0}, r"watchdog_s is 450.0, but must be greater than ack_timeout_s \(450\)"),
         ({"advertise_size": 0}, "advertise_size is 0, but must be at least 1"),
     ],
 )
-def test_a_value_no_session_could_work_with_is_refused(
-    wrong: dict[str, float], complaint: str
-) -> None:
+def test_a_value_no_session_could_work_with_is_refused(wrong: dict[str, float], complaint: str) -> None:
     with pytest.raises(ValueError, match=f"^{complaint}") as refusal:
         PlexusParameters(**wrong)  # type: ignore[arg-type]
     assert "\n" not in str(refusal.value)

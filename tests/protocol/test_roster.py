@@ -64,9 +64,7 @@ def test_an_order_asked_for_again_or_after_new_keys_is_the_one_of_a_fresh_roster
 
 def test_rounds_and_sessions_are_ordered_differently() -> None:
     orders = {
-        tuple(Roster.simulated(session, 30).order(k).tolist())
-        for session in (b"a", b"b")
-        for k in range(50)
+        tuple(Roster.simulated(session, 30).order(k).tolist()) for session in (b"a", b"b") for k in range(50)
     }
     assert len(orders) == 100
 
@@ -79,9 +77,7 @@ def test_the_order_is_fixed_for_ever() -> None:
 
 
 @given(keys, rounds)
-def test_the_order_is_that_of_a_hash_computed_with_plain_integers(
-    known: list[bytes], k: int
-) -> None:
+def test_the_order_is_that_of_a_hash_computed_with_plain_integers(known: list[bytes], k: int) -> None:
     roster = Roster(SESSION, known)
     assert order_of_keys(roster, k) == sorted(known, key=lambda key: plain_hash(key, k))
 

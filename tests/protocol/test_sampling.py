@@ -116,10 +116,7 @@ def pong(node: PlexusNode, src: NodeId, exchange: int, now: float = 1.1) -> list
 
 def test_the_first_s_are_pinged_in_parallel_under_one_number() -> None:
     first = hash_order(N, K)[:3]
-    assert begin(aggregator())[-2:] == [
-        Send(tuple(first), Ping(1, K)),
-        SetTimer(("ping", 1), PING_TIMEOUT_S),
-    ]
+    assert begin(aggregator())[-2:] == [Send(tuple(first), Ping(1, K)), SetTimer(("ping", 1), PING_TIMEOUT_S)]
 
 
 def test_when_all_answer_the_sample_is_found_at_once_and_in_hash_order() -> None:
@@ -149,9 +146,7 @@ def test_the_silent_are_replaced_one_by_one_each_exchange_with_a_number_of_its_o
     ]
     # The last candidate is the node itself, which needs no ping.
     effects = pong(node, order[4], 3, 5.1)
-    assert facts(effects) == [
-        SampleDerived(K, PARTICIPANTS, (order[1], order[4], order[5]), silent=3)
-    ]
+    assert facts(effects) == [SampleDerived(K, PARTICIPANTS, (order[1], order[4], order[5]), silent=3)]
 
 
 def test_a_pong_after_the_timeout_or_under_another_number_does_not_count() -> None:
@@ -163,9 +158,7 @@ def test_a_pong_after_the_timeout_or_under_another_number_does_not_count() -> No
     assert pong(node, order[0], 1, 3.1) == [], "too late"
     assert pong(node, order[3], 1, 3.1) == [], "the right node, the wrong exchange"
     effects = pong(node, order[3], 2, 3.2)
-    assert facts(effects) == [
-        SampleDerived(K, PARTICIPANTS, (order[1], order[2], order[3]), silent=1)
-    ]
+    assert facts(effects) == [SampleDerived(K, PARTICIPANTS, (order[1], order[2], order[3]), silent=1)]
 
 
 def test_a_search_does_not_survive_a_crash() -> None:

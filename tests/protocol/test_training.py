@@ -16,12 +16,7 @@ from plexus.protocol.api import (
     Trained,
     WentOnline,
 )
-from plexus.protocol.facts import (
-    AggregatorChosen,
-    SampleDerived,
-    TrainingInterrupted,
-    TrainingStarted,
-)
+from plexus.protocol.facts import AggregatorChosen, SampleDerived, TrainingInterrupted, TrainingStarted
 from plexus.protocol.messages import Ack, AggregateRequest, Left, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import AGGREGATOR, PlexusNode
 from tests.protocol.kit import NOTHING, facts, hash_order, online_node, sent, snapshot_of
@@ -112,11 +107,7 @@ def test_nothing_of_an_interrupted_training_is_ever_sent() -> None:
 def test_a_newer_round_interrupts_the_search_for_an_aggregator() -> None:
     node = trained_node()
     effects = node.handle(11.05, Received(1, train_request(K + 1, "m6")))
-    assert effects[:3] == [
-        Report(TrainingInterrupted(K)),
-        Train(K + 1, "m6"),
-        Report(TrainingStarted(K + 1)),
-    ]
+    assert effects[:3] == [Report(TrainingInterrupted(K)), Train(K + 1, "m6"), Report(TrainingStarted(K + 1))]
     assert CancelTimer(("ping", 1)) in effects
     assert answer(node, 11.1, 1, *hash_order(N, K + 1)[:2]) == []
 
@@ -229,9 +220,7 @@ def test_a_view_that_says_the_awaited_aggregator_left_is_as_good_as_its_goodbye(
     for request in (train_request(K), AggregateRequest(3, 2, 1, NOTHING, "t")):
         node, aggregator = sending_node()
         view = snapshot_of(N, (aggregator, 3, False))
-        news = type(request)(
-            **{f: getattr(request, f) for f in request.__struct_fields__} | {"view": view}
-        )
+        news = type(request)(**{f: getattr(request, f) for f in request.__struct_fields__} | {"view": view})
         effects = node.handle(12.0, Received(1, news))
         assert CancelTimer(("ack", 0)) in effects
         assert sent(effects, Ping)

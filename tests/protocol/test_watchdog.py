@@ -18,21 +18,8 @@ from plexus.protocol.api import (
     TimerFired,
     WentOnline,
 )
-from plexus.protocol.facts import (
-    AggregationCompleted,
-    RoundRestarted,
-    SampleDerived,
-    TrainingStarted,
-)
-from plexus.protocol.messages import (
-    Ack,
-    AggregateRequest,
-    Joined,
-    NodeId,
-    Ping,
-    Pong,
-    TrainRequest,
-)
+from plexus.protocol.facts import AggregationCompleted, RoundRestarted, SampleDerived, TrainingStarted
+from plexus.protocol.messages import Ack, AggregateRequest, Joined, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import RESTART, PlexusNode
 from tests.protocol.kit import NOTHING, Exchange, hash_order, make_node, online_node, sent
 
@@ -59,16 +46,12 @@ def holding(me: NodeId, k: int = 7, **options: Any) -> PlexusNode:
 def timer(effects: list[Effect]) -> float:
     """How long the watchdog will wait."""
     [delay_s] = [
-        effect.delay_s
-        for effect in effects
-        if isinstance(effect, SetTimer) and effect.key == ("watchdog", 0)
+        effect.delay_s for effect in effects if isinstance(effect, SetTimer) and effect.key == ("watchdog", 0)
     ]
     return delay_s
 
 
-def pong(
-    node: PlexusNode, src: NodeId, exchange: int, k: int, held: int, now: float = LATE
-) -> list[Effect]:
+def pong(node: PlexusNode, src: NodeId, exchange: int, k: int, held: int, now: float = LATE) -> list[Effect]:
     return node.handle(now, Received(src, Pong(exchange, k, held, node.membership.counter)))
 
 
@@ -80,11 +63,7 @@ def test_a_node_asks_the_candidates_of_the_next_round_one_by_one_and_claims_no_p
     effects = node.handle(LATE, FIRED)
     assert effects[1:] == [Send((ORDER[0],), Ping(1, 7)), SetTimer(("ping", 1), 2.0)]
     effects = pong(node, ORDER[0], 1, k=7, held=7)
-    assert effects == [
-        CancelTimer(("ping", 1)),
-        Send((ORDER[1],), Ping(2, 7)),
-        SetTimer(("ping", 2), 2.0),
-    ]
+    assert effects == [CancelTimer(("ping", 1)), Send((ORDER[1],), Ping(2, 7)), SetTimer(("ping", 2), 2.0)]
 
 
 def test_if_nobody_knows_better_it_announces_the_round_and_starts_it_from_its_model() -> None:
@@ -143,9 +122,7 @@ def test_it_stops_at_the_first_that_knows_a_newer_round(k: int) -> None:
 
 
 @pytest.mark.parametrize("worked", [False, True])
-def test_who_had_no_work_yet_and_finds_others_ahead_tells_some_that_it_is_there(
-    worked: bool,
-) -> None:
+def test_who_had_no_work_yet_and_finds_others_ahead_tells_some_that_it_is_there(worked: bool) -> None:
     """Two that each believe the other gone may have nobody in common who gets to send a model."""
     node = holding(ORDER[-1])
     if worked:
@@ -200,10 +177,7 @@ def test_progress_that_comes_while_it_asks_makes_the_restart_unnecessary() -> No
     pong(node, ORDER[0], 1, k=7, held=7)
     node.handle(LATE, Received(ORDER[2], Ping(4, 8)))
     effects = pong(node, ORDER[1], 2, k=7, held=7)
-    assert effects == [
-        CancelTimer(("ping", 2)),
-        Report(SampleDerived(8, RESTART, tuple(ORDER[:2]), 0)),
-    ]
+    assert effects == [CancelTimer(("ping", 2)), Report(SampleDerived(8, RESTART, tuple(ORDER[:2]), 0))]
 
 
 @pytest.mark.parametrize(

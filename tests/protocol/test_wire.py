@@ -92,9 +92,7 @@ def test_what_is_encoded_is_decoded(body: Message, model_bytes: int) -> None:
 
 
 @given(messages, numbers)
-def test_the_frame_is_as_long_as_its_prefix_and_frame_bytes_say(
-    body: Message, model_bytes: int
-) -> None:
+def test_the_frame_is_as_long_as_its_prefix_and_frame_bytes_say(body: Message, model_bytes: int) -> None:
     frame = encode(body, roster(), model_bytes)
     assert int.from_bytes(frame[:LENGTH_BYTES], "big") == len(frame) - LENGTH_BYTES
     assert frame_bytes(body, model_bytes) == len(frame)
@@ -240,15 +238,10 @@ NOWHERE = 2 * NO_ADDRESS
         (encoded(6, 1, 2, KEYS, NOWHERE, bytes(8), bytes(4), 0), "columns of a view"),
         (encoded(6, 1, 2, KEYS, NOWHERE[1:], bytes(8), bytes(8), 0), "columns of a view"),
         (encoded(6, 1, 2, KEYS[:-1], NOWHERE, bytes(8), bytes(8), 0), "columns of a view"),
-        (
-            encoded(6, 1, 2, KEYS[:KEY_BYTES] * 2, NOWHERE, bytes(8), bytes(8), 0),
-            "names a node twice",
-        ),
+        (encoded(6, 1, 2, KEYS[:KEY_BYTES] * 2, NOWHERE, bytes(8), bytes(8), 0), "names a node twice"),
     ],
 )
-def test_what_is_wrong_is_said_and_the_roster_stays_as_it_was(
-    payload: bytes, complaint: str
-) -> None:
+def test_what_is_wrong_is_said_and_the_roster_stays_as_it_was(payload: bytes, complaint: str) -> None:
     receiver = roster(2)
     with pytest.raises(WireError, match=complaint):
         decode(payload, receiver)

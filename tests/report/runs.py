@@ -23,11 +23,7 @@ def result(**changes: Any) -> Result:
         "cpu_s": 1.25,
         "wall_s": 2.5,
         "metric": Metric("accuracy", best=0.9, final=0.85, higher_is_better=True),
-        "messages": {
-            "ping": Traffic(1000, 20_000),
-            "model": Traffic(10, 979_000),
-            "ack": Traffic(9, 1000),
-        },
+        "messages": {"ping": Traffic(1000, 20_000), "model": Traffic(10, 979_000), "ack": Traffic(9, 1000)},
         "training_s": 5400.0,
         "trainings": Trainings(asked=20, computed=15),
         "interrupted": False,

@@ -46,9 +46,7 @@ def test_of_one_protocol_only_what_differs_is_said() -> None:
 
 def test_churn_sizes_and_keys_that_only_some_specs_have_tell_arms_apart() -> None:
     still = {"availability": "none"}
-    assert labels(
-        arm_run(), arm_run(traces=still), arm_run("gossip"), arm_run("gossip", traces=still)
-    ) == [
+    assert labels(arm_run(), arm_run(traces=still), arm_run("gossip"), arm_run("gossip", traces=still)) == [
         "Plexus, churn",
         "Plexus, no churn",
         "Gossip Learning, churn",

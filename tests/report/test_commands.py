@@ -55,11 +55,7 @@ def test_compare_as_json(runs: Path, plexus: Any) -> None:
     (found,) = json.loads(out)
     assert (status, found["setting"]) == (0, "Digits, 100 nodes, churn")
     comparison = found["comparison"]
-    assert (comparison["metric"], comparison["target"], comparison["target_is"]) == (
-        "accuracy",
-        0.7,
-        "given",
-    )
+    assert (comparison["metric"], comparison["target"], comparison["target_is"]) == ("accuracy", 0.7, "given")
     ours, gossip = comparison["arms"]
     assert ours["seeds"] == [1, 2]
     assert ours["costs"] == [
@@ -105,19 +101,12 @@ def test_report_writes_the_page_where_it_is_wanted(runs: Path, plexus: Any) -> N
     [
         (["compare", "nowhere"], "plexus: nowhere: no such directory\n"),
         (["report", "nowhere"], "plexus: nowhere: no such directory\n"),
-        (
-            ["report", ".", "-o", "x.pdf"],
-            "plexus: x.pdf: a report is a page, and its name ends in .html\n",
-        ),
+        (["report", ".", "-o", "x.pdf"], "plexus: x.pdf: a report is a page, and its name ends in .html\n"),
         (["compare", "."], "plexus: .: neither a run directory nor a folder with some\n"),
     ],
 )
 def test_bad_input_is_one_line(
-    arguments: list[str],
-    complaint: str,
-    plexus: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], complaint: str, plexus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert plexus(*arguments) == (2, "", complaint)
@@ -135,17 +124,9 @@ DAMAGE = {
     "no spec": ("versions.json", "{}", "does not say which spec was run"),
     "half a spec": ("spec.toml", "seed = 1", "Object missing required field `name`"),
     "no TOML": ("spec.toml", "nodes = ", "Invalid value (at end of document)"),
-    "a short row": (
-        "evaluations.csv",
-        "simulated_s,round\n1\n",
-        "line 2 has 1 cells, the header 2",
-    ),
+    "a short row": ("evaluations.csv", "simulated_s,round\n1\n", "line 2 has 1 cells, the header 2"),
     "no costs": ("evaluations.csv", "simulated_s,round,accuracy\n1,1,1\n", "no column sent_bytes"),
-    "text": (
-        "evaluations.csv",
-        f"{HEADER}\n1,1,good,1,1\n",
-        "accuracy is not a number in every row",
-    ),
+    "text": ("evaluations.csv", f"{HEADER}\n1,1,good,1,1\n", "accuracy is not a number in every row"),
     "no metrics": ("evaluations.csv", "simulated_s,round\n1,1\n", "no column accuracy"),
     "no round": ("rounds.csv", "simulated_s,online\n1,1\n", "no column round"),
 }
@@ -153,19 +134,14 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_run_is_one_line_and_the_others_are_compared(
-    damage: str, runs: Path, plexus: Any
-) -> None:
+def test_a_damaged_run_is_one_line_and_the_others_are_compared(damage: str, runs: Path, plexus: Any) -> None:
     name, content, complaint = DAMAGE[damage]
     file = runs / "gossip" / name
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     status, out, err = plexus("compare", str(runs), "--json")
     assert (status, err) == (0, f"plexus: left out a damaged run: {file}: {complaint}\n")
     arms = json.loads(out)[0]["comparison"]["arms"]
-    assert [arm["label"] for arm in arms] == [
-        "Plexus",
-        "Gossip Learning, seed 2, unfinished (1.0 h)",
-    ]
+    assert [arm["label"] for arm in arms] == ["Plexus", "Gossip Learning, seed 2, unfinished (1.0 h)"]
 
 
 def test_a_folder_in_the_place_of_a_file_is_damage_too(runs: Path, plexus: Any) -> None:
@@ -176,9 +152,7 @@ def test_a_folder_in_the_place_of_a_file_is_damage_too(runs: Path, plexus: Any) 
     assert (status, err) == (0, f"plexus: left out a damaged run: {file}: Is a directory\n")
 
 
-def test_a_run_without_a_result_or_a_table_is_unfinished_not_damaged(
-    runs: Path, plexus: Any
-) -> None:
+def test_a_run_without_a_result_or_a_table_is_unfinished_not_damaged(runs: Path, plexus: Any) -> None:
     for name in ("result.json", "evaluations.csv"):
         (runs / "gossip" / name).unlink()
     status, out, err = plexus("compare", str(runs), "--json")
@@ -222,9 +196,7 @@ main(["compare", {str(runs)!r}])
 
 
 @pytest.mark.slow
-def test_what_the_documentation_shows_works(
-    runs: Path, plexus: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_documentation_shows_works(runs: Path, plexus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (runs / "runs").mkdir()
@@ -233,7 +205,5 @@ def test_what_the_documentation_shows_works(
     exec(compile(code, "docs/report.md", "exec"), {})
     assert "Accuracy over bytes" in Path("mine.html").read_text()
     options = set(re.findall(r"--[a-z]+", text))
-    known = (
-        plexus("report", "--help")[1] + plexus("compare", "--help")[1] + plexus("run", "--help")[1]
-    )
+    known = plexus("report", "--help")[1] + plexus("compare", "--help")[1] + plexus("run", "--help")[1]
     assert options <= set(re.findall(r"--[a-z]+", known))

@@ -20,9 +20,7 @@ def cells(table: Table) -> list[list[str]]:
 
 
 def test_the_target_is_the_best_that_the_best_baseline_became() -> None:
-    found = compare(
-        group([arm_run(values=OURS), arm_run("gossip", GOSSIP), arm_run("dpsgd", [0.5])])
-    )
+    found = compare(group([arm_run(values=OURS), arm_run("gossip", GOSSIP), arm_run("dpsgd", [0.5])]))
     assert (found.target, found.best_baseline) == (0.6, "Gossip Learning")
     ours, gossip, dpsgd = found.arms
     assert ours.costs == (Cost(2.0, 2.0, 20.0),)
@@ -59,11 +57,7 @@ def test_with_several_seeds_the_target_is_what_every_seed_of_the_baseline_reache
 
 
 def test_an_arm_that_came_there_with_some_seeds_only_has_no_mean_and_saves_nothing() -> None:
-    runs = [
-        arm_run(values=OURS, seed=1),
-        arm_run(values=[0.3, 0.4], seed=2),
-        arm_run("gossip", GOSSIP),
-    ]
+    runs = [arm_run(values=OURS, seed=1), arm_run(values=[0.3, 0.4], seed=2), arm_run("gossip", GOSSIP)]
     table = summary_table(group(runs))
     assert table.columns == ("Method", "Best accuracy", "TTA [h]", "CTA [GB]", "RTA [h]", "Seeds")
     assert cells(table)[0] == [
@@ -140,14 +134,7 @@ def test_runs_without_evaluations_reach_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (0.0, "0"),
-        (0.00321, "0.00321"),
-        (1.0, "1.00"),
-        (39.94, "39.9"),
-        (370.2, "370"),
-        (13302, "13,302"),
-    ],
+    [(0.0, "0"), (0.00321, "0.00321"), (1.0, "1.00"), (39.94, "39.9"), (370.2, "370"), (13302, "13,302")],
 )
 def test_numbers_have_three_digits_that_matter(value: float, text: str) -> None:
     assert number(value) == text
@@ -174,9 +161,6 @@ def test_where_an_arm_was_seldom_evaluated_its_costs_are_called_coarse() -> None
         ]
     )
     note = summary_table(arms).note
-    assert (
-        "Gossip Learning was evaluated only once: its costs are coarse; see evaluation.every_h"
-        in note
-    )
+    assert "Gossip Learning was evaluated only once: its costs are coarse; see evaluation.every_h" in note
     assert "FedAvg was evaluated only 3 times: its costs are coarse; see evaluation.every_r" in note
     assert note.count("coarse") == 2

@@ -71,15 +71,10 @@ def test_the_file_is_a_png_of_a_sensible_size(tmp_path: Path) -> None:
     accuracy_over_time(run(result()), tmp_path / "figure.png")
     header = (tmp_path / "figure.png").read_bytes()[:24]
     assert header.startswith(b"\x89PNG\r\n\x1a\n")
-    assert (int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")) == (
-        1280,
-        800,
-    )
+    assert (int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")) == (1280, 800)
 
 
-def test_what_prevents_a_figure_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_prevents_a_figure_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = replace(run(result()), tables={"evaluations": {}, "rounds": {}, "online": {}})
     with pytest.raises(PlexusError, match="nothing was evaluated"):
         learning_curve(nothing)

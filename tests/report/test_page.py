@@ -124,9 +124,7 @@ def test_an_unfinished_run_is_named_so(page: Path) -> None:
 
 def test_the_same_runs_give_the_same_page_and_files(page: Path, tmp_path: Path) -> None:
     again = tmp_path / "my report.html"
-    write_report(
-        again, "A <b>title</b>", standard_sections(group(RUNS)), RUNS, "plexus report some"
-    )
+    write_report(again, "A <b>title</b>", standard_sections(group(RUNS)), RUNS, "plexus report some")
     assert again.read_bytes() == page.read_bytes()
     for file in page.with_name("my report-files").rglob("*.*"):
         other = tmp_path / file.relative_to(page.parent)
@@ -139,17 +137,13 @@ def test_settings_that_cannot_be_compared_have_sections_of_their_own() -> None:
     slow = arm_run("gossip", task={"name": "digits", "learning_rate": 0.01})
     groups = by_setting(group([digits, still, cifar, slow]))
     assert sorted(len(each) for each in groups) == [1, 1, 2]
-    labels = [
-        arm.label for arms in by_setting(group([digits, arm_run("gossip"), cifar])) for arm in arms
-    ]
+    labels = [arm.label for arms in by_setting(group([digits, arm_run("gossip"), cifar])) for arm in arms]
     assert sorted(labels) == ["Gossip Learning", "Plexus", "Plexus"]
     titles = [section.title for section in standard_sections(group([digits, cifar]))]
     assert titles == ["CIFAR-10, 100 nodes, churn", "Digits, 100 nodes, churn"]
 
 
-def test_settings_of_one_title_are_told_apart_by_their_keys_and_those_with_baselines_come_first() -> (
-    None
-):
+def test_settings_of_one_title_are_told_apart_by_their_keys_and_those_with_baselines_come_first() -> None:
     def of(**task: object) -> dict[str, object]:
         return {"name": "loans.task:build", "learning_rate": 0.1, **task}
 
@@ -194,20 +188,14 @@ def test_titles_begin_with_a_capital_but_not_symbols(tmp_path: Path) -> None:
 def test_what_the_paper_reports_stands_beside_ours(tmp_path: Path) -> None:
     figure = plots.curves(group([arm_run()]))
     picture = Picture("mine", "Mine", "Caption.", figure, paper="75.8 % after `12.9` h")
-    write_report(
-        tmp_path / "x.html", "X", [Section("one", "One", "Text.", [picture])], [arm_run()], None
-    )
+    write_report(tmp_path / "x.html", "X", [Section("one", "One", "Text.", [picture])], [arm_run()], None)
     text = (tmp_path / "x.html").read_text()
     assert "<b>The paper:</b> 75.8 % after <code>12.9</code> h" in text
 
 
 @pytest.mark.parametrize(
     ("ids", "complaint"),
-    [
-        (["a", "a"], "two things have the id 'a'"),
-        (["A b"], "the id 'A b' must be"),
-        (["runs"], "'runs'"),
-    ],
+    [(["a", "a"], "two things have the id 'a'"), (["A b"], "the id 'A b' must be"), (["runs"], "'runs'")],
 )
 def test_ids_are_places_on_the_page(ids: list[str], complaint: str, tmp_path: Path) -> None:
     with pytest.raises(PlexusError, match=complaint):
@@ -215,10 +203,7 @@ def test_ids_are_places_on_the_page(ids: list[str], complaint: str, tmp_path: Pa
 
 
 def test_a_table_as_csv_and_latex() -> None:
-    rows = (
-        ("a_b, c", Quantity("50 ± 1.0 %", 0.5, 0.01), 3),
-        ("d", Quantity("not reached", None), None),
-    )
+    rows = (("a_b, c", Quantity("50 ± 1.0 %", 0.5, 0.01), 3), ("d", Quantity("not reached", None), None))
     table = Table("t", "100 %", ("Name", "Best", "N"), rows, "Note & more.")
     assert as_csv(table).splitlines() == [
         "Name,Best,Best (std over seeds),N",

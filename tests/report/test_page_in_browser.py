@@ -97,8 +97,7 @@ def test_the_contents_lead_to_what_they_name(page: Path, browser: Browser) -> No
     for link in browser.find("nav a"):
         target = str(link.get_attribute("href")).rpartition("#")[2]
         heading = browser.run(
-            "return document.getElementById(arguments[0]).querySelector('h2, h3').textContent",
-            target,
+            "return document.getElementById(arguments[0]).querySelector('h2, h3').textContent", target
         )
         assert heading == link.get_property("textContent")
 

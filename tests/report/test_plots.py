@@ -88,11 +88,7 @@ def test_colours_stay_with_the_protocol_and_dashes_mean_no_churn() -> None:
     runs = [arm_run(), arm_run("gossip"), arm_run(traces=still), arm_run("gossip", traces=still)]
     found = strokes(group(runs))
     alone = strokes(group([arm_run("gossip")]))
-    assert (
-        found["Gossip Learning, churn"].colour
-        == alone["Gossip Learning"].colour
-        == PALETTE["orange"]
-    )
+    assert found["Gossip Learning, churn"].colour == alone["Gossip Learning"].colour == PALETTE["orange"]
     assert found["Plexus, no churn"].colour == found["Plexus, churn"].colour == PALETTE["blue"]
     assert found["Plexus, churn"].line == "-" != found["Plexus, no churn"].line
     names = ["Plexus", "Gossip Learning", "with churn", "without"]

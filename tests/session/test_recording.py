@@ -100,9 +100,7 @@ def test_states_and_traffic_are_taken_now_and_then(run: Run) -> None:
     assert states["sent_bytes"].max() > 0
 
 
-def test_watching_changes_nothing(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_watching_changes_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.result is not None
     whole = Runtime.__init__
 
@@ -149,9 +147,7 @@ def test_the_path_is_that_of_the_last_model_to_arrive() -> None:
     paths = CriticalPaths()
 
     def done(k: int) -> AggregationCompleted:
-        return AggregationCompleted(
-            round=k, model=None, models=2, participants=2, timed_out=True, waited_s=0
-        )
+        return AggregationCompleted(round=k, model=None, models=2, participants=2, timed_out=True, waited_s=0)
 
     assert paths.on_fact(100.0, 9, done(1)) is None
     paths.arrived("train", 1, 9, 1, began_s=101.0, arrival_s=103.0)

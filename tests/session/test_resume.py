@@ -47,9 +47,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def finished(*arguments: str) -> dict[str, Any]:
-    done = subprocess.run(
-        command(*arguments, "--json", "-q"), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command(*arguments, "--json", "-q"), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -60,9 +58,7 @@ def start_and_kill(at_simulated_s: float, out: Path, *arguments: str) -> None:
     process = subprocess.Popen(command(*arguments, "-q"))
     deadline_s = time.monotonic() + 120
     checkpoint = out / "checkpoint.json"
-    while not checkpoint.exists() or (
-        json.loads(checkpoint.read_bytes())["simulated_s"] < at_simulated_s
-    ):
+    while not checkpoint.exists() or (json.loads(checkpoint.read_bytes())["simulated_s"] < at_simulated_s):
         assert process.poll() is None, "the run ended before it could be killed"
         assert time.monotonic() < deadline_s
         time.sleep(0.005)
@@ -94,15 +90,7 @@ def test_killed_at_five_random_moments_a_run_ends_with_the_same_digest_and_weigh
     for moment_s in moments_s[1:]:
         start_and_kill(moment_s, out, *go_on, "--checkpoint-every", "0")
     resumed = finished("--resume", str(out))
-    for key in (
-        "digest",
-        "weights_hash",
-        "rounds",
-        "metric",
-        "messages",
-        "training_s",
-        "trainings",
-    ):
+    for key in ("digest", "weights_hash", "rounds", "metric", "messages", "training_s", "trainings"):
         assert without_time(resumed[key]) == without_time(whole[key]), key
     killed, expected = (load_run(tmp_path / name) for name in ("killed", "whole"))
     for table in TABLES:
@@ -118,9 +106,7 @@ def test_a_damaged_checkpoint_is_one_clear_line(spec: Path, tmp_path: Path) -> N
     start_and_kill(0.0, out, str(spec), "--out", str(out), "--checkpoint-every", "0.01")
     graph = out / json.loads((out / "checkpoint.json").read_text())["folder"] / "models.json"
     graph.write_bytes(graph.read_bytes()[:-9])
-    done = subprocess.run(
-        command("--resume", str(out)), capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command("--resume", str(out)), capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.strip().splitlines()[-1].startswith(f"plexus: {graph} cannot be read")
 
@@ -226,9 +212,7 @@ def cut(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("at_s", [60.0, 300.0, 590.0])
-def test_stopped_during_its_replay_a_run_keeps_its_tables(
-    cut: Path, whole: Result, at_s: float
-) -> None:
+def test_stopped_during_its_replay_a_run_keeps_its_tables(cut: Path, whole: Result, at_s: float) -> None:
     before = tables(cut)
     result = (cut / "result.json").read_bytes()
     assert interrupted(cut, at_s, resume=True) is None
@@ -241,9 +225,7 @@ def test_stopped_during_its_replay_a_run_keeps_its_tables(
 
 
 @pytest.mark.parametrize("moves", [0, 1, 5])
-def test_killed_while_its_tables_change_places_a_run_keeps_them(
-    cut: Path, whole: Result, moves: int
-) -> None:
+def test_killed_while_its_tables_change_places_a_run_keeps_them(cut: Path, whole: Result, moves: int) -> None:
     before = tables(cut)
     resume_and_kill(cut, 10_000.0, moves)
     for name, content in tables(cut).items():
@@ -314,6 +296,5 @@ def test_what_is_no_run_directory_is_one_line_with_a_near_name(tmp_path: Path) -
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr == (
-        f"plexus: {tmp_path}/quikstart: is not a run directory"
-        f" (did you mean '{tmp_path}/quickstart'?)\n"
+        f"plexus: {tmp_path}/quikstart: is not a run directory (did you mean '{tmp_path}/quickstart'?)\n"
     )

@@ -15,9 +15,7 @@ def recording_kernel() -> tuple[Kernel, list[tuple[float, int, str]]]:
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, 1.5, 2.0])))
-def test_events_come_in_order_of_time_and_equal_times_first_in_first_out(
-    times: list[float],
-) -> None:
+def test_events_come_in_order_of_time_and_equal_times_first_in_first_out(times: list[float]) -> None:
     kernel, log = recording_kernel()
     for number, time_s in enumerate(times):
         kernel.at(time_s, number, "event")
@@ -77,9 +75,5 @@ def test_the_digest_depends_on_time_target_and_order_but_not_on_when_it_is_asked
 
     base = digest([(1.0, 0), (2.0, 1)])
     assert base == digest([(1.0, 0), (2.0, 1)], asked_between=True)
-    others = [
-        digest([(1.0, 0), (2.5, 1)]),
-        digest([(1.0, 1), (2.0, 0)]),
-        digest([(2.0, 1), (1.0, 0)]),
-    ]
+    others = [digest([(1.0, 0), (2.5, 1)]), digest([(1.0, 1), (2.0, 0)]), digest([(2.0, 1), (1.0, 0)])]
     assert len({base, *others}) == 4

@@ -37,9 +37,7 @@ def test_the_first_round_is_begun_by_the_first_sample_alone() -> None:
 
 
 @pytest.mark.parametrize("moment_s", [7.0, 12.0, 100.0, 333.0])
-def test_a_session_recovers_when_everybody_working_on_a_round_crashes_at_once(
-    moment_s: float,
-) -> None:
+def test_a_session_recovers_when_everybody_working_on_a_round_crashes_at_once(moment_s: float) -> None:
     session = Session(40, sample_size=5).run(moment_s)
     before = max(session.rounds, default=1)
     newest = max(fact.round for _, _, fact in session.of(TrainingStarted))
@@ -101,9 +99,9 @@ def test_interrupted_training_counts_the_time_it_took() -> None:
 @pytest.mark.parametrize("graceful_share", [1.0, 0.5])
 def test_byte_accounts_balance(sharing: str, graceful_share: float) -> None:
     rows = [[(0.0 + n % 3 * 40, 100 + 60.0 * n), (150 + 61.0 * n, 3000.0)] for n in range(12)]
-    session = Session(
-        12, sessions(*rows), sample_size=4, sharing=sharing, graceful_share=graceful_share
-    ).run(1000)
+    session = Session(12, sessions(*rows), sample_size=4, sharing=sharing, graceful_share=graceful_share).run(
+        1000
+    )
     accounts = session.runtime.accounts
     now_s = 1000.0
     while session.runtime.network.in_flight_bytes() == 0:

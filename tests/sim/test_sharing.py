@@ -221,8 +221,7 @@ def test_capacity_must_be_positive_and_finite(capacity):
     with pytest.raises(PlexusError) as error:
         Shared([1.0, 1.0], [1.0, capacity])
     assert str(error.value) == (
-        "the down link of node 1 needs a positive, finite number of bytes per second, "
-        f"not {capacity}"
+        f"the down link of node 1 needs a positive, finite number of bytes per second, not {capacity}"
     )
 
 

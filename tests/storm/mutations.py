@@ -70,9 +70,7 @@ def never_due(self: Watchdog, held: int) -> bool:
 
 
 def finishes_first(begin: Any) -> Any:
-    return lambda self, k, model, participants: (
-        not self.busy and begin(self, k, model, participants)
-    )
+    return lambda self, k, model, participants: not self.busy and begin(self, k, model, participants)
 
 
 def trains_again(self: TrainingTask, k: int, model: Any, participants: int) -> bool:
@@ -201,10 +199,7 @@ MUTATIONS = [
     Mutation("views compare counters when told (planted bug)", View, "learn", learns_anything),
     Mutation("views compare counters when merged (planted bug)", View, "merge", merges_anything),
     Mutation(
-        "aggregators keep one model a sender (planted bug)",
-        AggregationTask,
-        "_collect",
-        counts_duplicates,
+        "aggregators keep one model a sender (planted bug)", AggregationTask, "_collect", counts_duplicates
     ),
     Mutation("ack timeout", PlexusNode, "_on_ack_timeout", nothing),
     Mutation("aggregation timeout", AggregationTask, "on_timeout", nothing),
@@ -216,16 +211,10 @@ MUTATIONS = [
     Mutation("ack of stale models", AggregationTask, "on_request", keeps_silent_about_stale),
     Mutation("ack when a round is left behind", AggregationTask, "_abandon", abandons_silently),
     Mutation("ack only of complete rounds", AggregationTask, "_collect", acknowledges_early),
-    Mutation(
-        "only models of the round are collected", AggregationTask, "on_request", collects_any_round
-    ),
+    Mutation("only models of the round are collected", AggregationTask, "on_request", collects_any_round),
     Mutation("counter on disk before it is told", PlexusNode, "_save", nothing),
-    Mutation(
-        "refutation after a lost disk", Membership, "is_misrepresented", property(lambda _: False)
-    ),
-    Mutation(
-        "peers that know an old event are told", Membership, "on_counter_known", only_when_equal
-    ),
+    Mutation("refutation after a lost disk", Membership, "is_misrepresented", property(lambda _: False)),
+    Mutation("peers that know an old event are told", Membership, "on_counter_known", only_when_equal),
     Mutation("overtaken aggregators advertise themselves", Membership, "advertise_again", nothing),
     Mutation("who is left out tells others", PlexusNode, "_tell_if_left_out", nothing),
     Mutation("training forgotten when back online", TrainingTask, "reset", nothing),
@@ -263,9 +252,7 @@ def first_seed(mutation: Mutation) -> tuple[int, str]:
 def table() -> dict[str, tuple[int, str]]:
     """What docs/guarantees.md states: safeguard → (seed, checker)."""
     stated = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
-    rows = [
-        [cell.strip() for cell in row.split("|")[1:-1]] for row in stated.strip().splitlines()[2:]
-    ]
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in stated.strip().splitlines()[2:]]
     return {safeguard: (int(seed), checker.strip("`")) for safeguard, seed, checker in rows}
 
 

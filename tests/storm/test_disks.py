@@ -178,9 +178,7 @@ def computed(models: LazyModels) -> Expression:
     return trained
 
 
-def test_a_full_disk_stops_a_run_with_a_clear_line_and_keeps_the_rows_before(
-    tmp_path: Path,
-) -> None:
+def test_a_full_disk_stops_a_run_with_a_clear_line_and_keeps_the_rows_before(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     recorder.record("online", simulated_s=1.0, online=5)
     recorder.flush()

@@ -21,20 +21,14 @@ NODES, STORM_S, ROUNDS = 20, 900.0, 80
 MARGIN = 0.03
 """Quiet sessions of different seeds differ by as much."""
 PARAMETERS = PlexusParameters(
-    sample_size=6,
-    aggregation_timeout_s=20,
-    ack_timeout_s=30,
-    watchdog_s=60,
-    readvertise_s=40,
+    sample_size=6, aggregation_timeout_s=20, ack_timeout_s=30, watchdog_s=60, readvertise_s=40
 )
 FAULTS = (
     kinds.Loss(share=0.2, until_s=STORM_S),
     kinds.Duplication(share=0.2, until_s=STORM_S),
     kinds.Delay(share=0.3, longest_s=20.0, until_s=STORM_S),
     kinds.Partition(kind="full", side=frozenset(range(8)), from_s=200.0, until_s=500.0),
-    kinds.Churn(
-        mean_s=100.0, leave_share=0.5, restart_share=0.5, disk_lost_share=0.2, until_s=STORM_S
-    ),
+    kinds.Churn(mean_s=100.0, leave_share=0.5, restart_share=0.5, disk_lost_share=0.2, until_s=STORM_S),
     kinds.PowerCut(mean_s=60.0, until_s=STORM_S),
     kinds.Slow(nodes=frozenset(range(5)), factor=10.0, lag_s=1.0, until_s=STORM_S),
 )

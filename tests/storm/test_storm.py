@@ -54,11 +54,7 @@ def weather(*faults: kinds.Fault) -> Weather:
 
 @pytest.mark.parametrize(
     ("kind", "into", "out_of", "even_pair"),
-    [
-        ("full", False, False, False),
-        ("one-way", False, True, False),
-        ("partial", False, False, True),
-    ],
+    [("full", False, False, False), ("one-way", False, True, False), ("partial", False, False, True)],
 )
 def test_partitions(kind: str, into: bool, out_of: bool, even_pair: bool) -> None:
     parted = weather(kinds.Partition(kind=kind, side=frozenset({1, 3}), **ALWAYS))  # type: ignore[arg-type]
@@ -89,9 +85,7 @@ def test_damage_to_any_byte_is_survived_by_the_codec() -> None:
 
 def quiet(*faults: kinds.Fault) -> Plan:
     """A small session of Plexus with these faults and no others."""
-    plan = next(
-        p for p in map(draw, range(1, 500)) if p.protocol == "plexus" and 6 <= p.nodes <= 15
-    )
+    plan = next(p for p in map(draw, range(1, 500)) if p.protocol == "plexus" and 6 <= p.nodes <= 15)
     return replace(plan, faults=faults, at_start=plan.nodes, gone=0)
 
 
@@ -133,6 +127,4 @@ def test_a_power_cut_stops_a_node_between_two_effects() -> None:
     storm.runtime.run(0.0)
     assert not storm.runtime.online[0]
     assert storm.runtime.disks[0].newest is not None, "its counter was saved"
-    assert not any(
-        line.nodes[0] == 0 and "joined" in str(line) for line in storm.conversation.lines
-    )
+    assert not any(line.nodes[0] == 0 and "joined" in str(line) for line in storm.conversation.lines)

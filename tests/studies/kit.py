@@ -60,18 +60,12 @@ def cut_down(folder: Path) -> Path:
     for name in STUDIES:
         tables = _read(name)
         tables["seeds"] = [1]
-        tables["sizes"] = (
-            {"tiny": {"tasks": tables["sizes"]["tiny"]["tasks"]}} if "sizes" in tables else {}
-        )
+        tables["sizes"] = {"tiny": {"tasks": tables["sizes"]["tiny"]["tasks"]}} if "sizes" in tables else {}
         _write(folder, name, tables)
     for name, hours in (("digits", 0.4), ("traffic", 0.4)):
         tables = _read(name)
         tables["sizes"] = {
-            "tiny": {
-                "nodes": 16,
-                "hours": hours,
-                "evaluation": {"every_rounds": 3, "every_hours": 0.2},
-            }
+            "tiny": {"nodes": 16, "hours": hours, "evaluation": {"every_rounds": 3, "every_hours": 0.2}}
         }
         _write(folder, name, tables)
     return folder

@@ -110,10 +110,7 @@ def test_a_run_that_fails_is_named(tmp_path: Path) -> None:
 
 
 def test_a_task_without_data_is_skipped_and_said(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PLEXUS_DATA", str(tmp_path / "nothing"))
     study = STUDY.replace('tasks = ["base"]', 'tasks = ["pictures", "base"]')

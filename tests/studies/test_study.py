@@ -39,9 +39,7 @@ def test_a_size_may_be_said_by_the_study_alone_but_must_be_said(tmp_path: Path) 
 def test_runs_are_named_by_what_they_are_and_shared(tmp_path: Path) -> None:
     other = STUDY.replace("arms.plexus", "arms.ours").replace("[1, 2]", "[2, 3]")
     folder = folder_with(tmp_path, study=STUDY, other=other, base=BASE)
-    both = [
-        load_study(str(folder / f"{name}.toml"), "paper", folder) for name in ("study", "other")
-    ]
+    both = [load_study(str(folder / f"{name}.toml"), "paper", folder) for name in ("study", "other")]
     plan = make_plan(both, tmp_path / "out")
     assert len(plan.all_runs) == 6, "seeds 1, 2, 3 of two arms"
     first, second = plan.runs["study", "base", "plexus"], plan.runs["other", "base", "ours"]
@@ -90,11 +88,7 @@ def test_the_papers_cifar_session_is_the_plain_spec(tmp_path: Path) -> None:
         ("seeds = [1, 2]", "seed = 3", "s.toml: seed: unknown key (did you mean 'seeds'?)"),
         ('kind = "curves"', 'kind = "curve"', "s.toml: draw[0].kind: 'curve' is not one of"),
         ("[sizes.small]", "[sizes.smal]", "s.toml: sizes.smal: is not a size; known are tiny"),
-        (
-            'kind = "curves"',
-            'kind = "curves"\narms = ["gosip"]',
-            "no arm 'gosip'; known are plexus",
-        ),
+        ('kind = "curves"', 'kind = "curves"\narms = ["gosip"]', "no arm 'gosip'; known are plexus"),
         ('label = "Plexus"', "label = 3", "s.toml: arms.plexus.label: expected a string"),
         ("[[draw]]", "[draw]", "s.toml: draw: expected a list, got a table"),
         ("title", "title title", "s.toml: not valid TOML"),

@@ -19,9 +19,7 @@ def describe():
     """Run the command; give back what it printed."""
 
     def _describe(*arguments):
-        result = CliRunner().invoke(
-            traces, ["describe", *map(str, arguments)], catch_exceptions=False
-        )
+        result = CliRunner().invoke(traces, ["describe", *map(str, arguments)], catch_exceptions=False)
         assert result.exit_code == 0, result.output
         return result.output
 
@@ -29,16 +27,10 @@ def describe():
 
 
 FILES = {
-    "devices.csv": (
-        "compute_ms_per_sample,up_kbps,down_kbps\n20,800,8000\n30,80,80\n40,1,1\n",
-        "devices",
-    ),
+    "devices.csv": ("compute_ms_per_sample,up_kbps,down_kbps\n20,800,8000\n30,80,80\n40,1,1\n", "devices"),
     "devices.json": ('{"1": {"computation": 20, "communication": 10}}', "devices"),
     "online.csv": ("device,start_s,end_s\na,0,4000\nb,,\n", "availability"),
-    "online.json": (
-        '{"1": {"active": [1], "inactive": [5], "finish_time": 86400}}',
-        "availability",
-    ),
+    "online.json": ('{"1": {"active": [1], "inactive": [5], "finish_time": 86400}}', "availability"),
     "events.json": ('{"1": [[0, "on"], [50, "off"]]}', "availability"),
     "matrix.csv": ("0,10,20\n10,0,30\n20,30,0\n", "latency"),
     "named.csv": ("a,b,c\n0,10,20\n10,0,30\n20,30,0\n", "latency"),

@@ -69,18 +69,11 @@ def test_facts_of_those_who_never_leave():
     facts = availability_facts(always_online(4))
     assert facts.online == 1
     assert facts.online_by_hour == pytest.approx([1.0] * 24)
-    assert (facts.sessions, facts.session_s, facts.gap_s, facts.period_days) == (
-        0,
-        None,
-        None,
-        None,
-    )
+    assert (facts.sessions, facts.session_s, facts.gap_s, facts.period_days) == (0, None, None, None)
 
 
 def test_facts_of_devices():
-    facts = device_facts(
-        np.array([10.0, 30.0]), np.array([125.0, 375.0]), np.array([1250.0, 1250.0])
-    )
+    facts = device_facts(np.array([10.0, 30.0]), np.array([125.0, 375.0]), np.array([1250.0, 1250.0]))
     assert facts.compute_ms_per_sample.p50 == 20
     assert facts.up_kbps.mean == 2
     assert facts.down_kbps.max == 10
@@ -97,14 +90,7 @@ def test_facts_of_latency():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (0.5, "0.5 s"),
-        (59, "59 s"),
-        (60, "1 min"),
-        (7000, "117 min"),
-        (7300, "2.03 h"),
-        (172800, "2 d"),
-    ],
+    [(0.5, "0.5 s"), (59, "59 s"), (60, "1 min"), (7000, "117 min"), (7300, "2.03 h"), (172800, "2 d")],
 )
 def test_durations_in_the_unit_people_use(value, text):
     assert seconds(value) == text

@@ -76,10 +76,7 @@ def test_up_and_down_rates_are_kept_apart(write):
             {"1": {"computation": 1, "communication": 5}, "2": {"computation": 1}},
             "client 2: communication: missing",
         ),
-        (
-            "compute_ms_per_sample,kbps\n20,abc\n",
-            "line 2: kbps: must be a positive number, is ",
-        ),
+        ("compute_ms_per_sample,kbps\n20,abc\n", "line 2: kbps: must be a positive number, is "),
         ("compute_ms_per_sample,kbps\n20\n", "line 2: has 1 values, the header names 2"),
         ("compute_ms_per_sample,up_kbps\n20,1\n", "line 2: down_kbps: missing"),
         ("compute_ms_per_sample,kbps\n", "there are no records in it"),
@@ -276,9 +273,7 @@ def test_half_hours_not_recorded_are_taken_from_the_nearest_day(write):
     starts = [5 * 1800, DAY + 5 * 1800, 2 * DAY + 5 * 1800]
     assert trace.sessions[0].tolist() == [[s, s + 1800] for s in starts]
     assert trace.sessions[1].tolist() == []
-    assert trace.notes[1].endswith(
-        "2 are taken from the same time of the nearest day, 3 count as offline"
-    )
+    assert trace.notes[1].endswith("2 are taken from the same time of the nearest day, 3 count as offline")
 
 
 def test_nothing_recorded_is_said(write):
@@ -309,8 +304,7 @@ def milliseconds(trace):
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["0,10\n20,0\n", "Rome,Oslo\n0,10\n20,0\n", "city,Rome,Oslo\nRome,0,10\nOslo,20,0\n"],
+    "content", ["0,10\n20,0\n", "Rome,Oslo\n0,10\n20,0\n", "city,Rome,Oslo\nRome,0,10\nOslo,20,0\n"]
 )
 def test_a_square_matrix_with_and_without_names(write, content):
     trace = read_latency(write(content))

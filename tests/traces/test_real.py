@@ -63,9 +63,7 @@ def test_what_import_reads_describe_reports(real, tmp_path, monkeypatch):
     assert round(paper["one_way_ms"]["max"]) == 812
     assert paper["notes"][0].startswith("51 latencies missing")
 
-    named = described("latency/wondernetwork-2020-07-19-pings-grouped.csv", "--round-trip")[
-        "latency"
-    ]
+    named = described("latency/wondernetwork-2020-07-19-pings-grouped.csv", "--round-trip")["latency"]
     assert 2 * named["one_way_ms"]["p50"] == pytest.approx(138.5, rel=0.01)
 
 
@@ -106,14 +104,7 @@ def test_nodes_join_the_nearest_of_the_real_cities(real, tmp_path):
 @pytest.mark.slow
 def test_100_000_generated_devices_fit_into_500_megabytes():
     """Time is not asserted here: `plexus traces bench` tells it."""
-    command = [
-        sys.executable,
-        "-c",
-        "from plexus.cli import main; main()",
-        "traces",
-        "bench",
-        "--json",
-    ]
+    command = [sys.executable, "-c", "from plexus.cli import main; main()", "traces", "bench", "--json"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     result = json.loads(printed)
     assert result["nodes"] == 100_000

@@ -11,8 +11,7 @@ from plexus.traces.world import Availability, always_online
 PERIOD = 20
 
 intervals = st.lists(
-    st.tuples(st.integers(0, PERIOD), st.integers(0, PERIOD)).map(lambda p: (min(p), max(p))),
-    max_size=6,
+    st.tuples(st.integers(0, PERIOD), st.integers(0, PERIOD)).map(lambda p: (min(p), max(p))), max_size=6
 )
 fleets = st.lists(intervals, min_size=1, max_size=4)
 

@@ -78,11 +78,7 @@ def test_a_world_from_files(files):
     assert sorted(world.devices, key=lambda d: d.compute_ms_per_sample) == wanted
     assert rows(world) == [[], [[0, 10]], [[20, 30]]]
     assert sorted(world.availability.periods_s) == [86400, 86400, 172800]
-    assert (world.latency.matrix_s * 1000).round(6).tolist() == [
-        [0, 10, 20],
-        [10, 0, 30],
-        [20, 30, 0],
-    ]
+    assert (world.latency.matrix_s * 1000).round(6).tolist() == [[0, 10, 20], [10, 0, 30], [20, 30, 0]]
     assert sorted(world.latency.city_of.tolist()) == [0, 1, 2]
 
 

@@ -114,12 +114,8 @@ def _parameters(protocol: str, overrides: Sequence[str]) -> Struct:
         options[("protocol", *path)] = f"--set {override}"
     if protocol not in PROTOCOLS:
         known = ", ".join(PROTOCOLS)
-        raise PlexusError(
-            f"--protocol {protocol}: not one of {known}{suggest(protocol, PROTOCOLS)}"
-        )
-    return convert(
-        values, PROTOCOLS[protocol].parameters, ("protocol",), Source("--protocol", options)
-    )
+        raise PlexusError(f"--protocol {protocol}: not one of {known}{suggest(protocol, PROTOCOLS)}")
+    return convert(values, PROTOCOLS[protocol].parameters, ("protocol",), Source("--protocol", options))
 
 
 def exponential_churn(nodes: int, seed: int) -> Availability:

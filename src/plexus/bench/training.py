@@ -71,9 +71,7 @@ def bench_training(
     )
 
 
-def _in_turn(
-    task: Task, engine: Engine, clients: int, repeats: int
-) -> tuple[list[float], list[float]]:
+def _in_turn(task: Task, engine: Engine, clients: int, repeats: int) -> tuple[list[float], list[float]]:
     loop = BareLoop(task, engine.device)
     loop_s: list[float] = []
     engine_s: list[float] = []

@@ -104,14 +104,7 @@ class Homes:
         session = self.session
         arguments = [kind, str(self.new()), session.authority.hex(), session.digest.hex()]
         process = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-m",
-                "plexus.bench.transport_peer",
-                *arguments,
-                str(size),
-                str(MODELS),
-            ),
+            *(sys.executable, "-m", "plexus.bench.transport_peer", *arguments, str(size), str(MODELS)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

@@ -40,10 +40,7 @@ NO_COLOR=1 turns colours off; without a terminal there are none. `plexus COMMAND
     cls=LazyGroup,
     elsewhere={
         "completion": ("plexus.cli.groups:completion", "Let your shell complete commands."),
-        "dashboard": (
-            "plexus.cli.dashboard:dashboard",
-            "Look at runs and live fleets in a browser.",
-        ),
+        "dashboard": ("plexus.cli.dashboard:dashboard", "Look at runs and live fleets in a browser."),
         "data": ("plexus.cli.data:data", "Fetch and check data sets."),
         "doctor": ("plexus.cli.doctor:doctor", "Check this machine."),
         "export": ("plexus.cli.live:export", "Write a peer's newest model to a file."),
@@ -54,10 +51,7 @@ NO_COLOR=1 turns colours off; without a terminal there are none. `plexus COMMAND
             "plexus.cli.report:report",
             "Write a page about runs: figures, tables, how to repeat them.",
         ),
-        "reproduce": (
-            "plexus.cli.reproduce:reproduce",
-            "Figures and tables of the paper, on one page.",
-        ),
+        "reproduce": ("plexus.cli.reproduce:reproduce", "Figures and tables of the paper, on one page."),
         "session": ("plexus.cli.live:session", "Found a session and admit nodes to it."),
         "new": ("plexus.cli.new:new", "Write the beginnings of a task of your own."),
         "storm": ("plexus.cli.storm:storm", "Find ways in which a session fails."),
@@ -104,9 +98,7 @@ def cli(context: click.Context) -> None:
     help="What trains: auto, inline, processes, stacked or ray.",
 )
 @click.option("--device", metavar="NAME", help="Where it trains: cpu, cuda or cuda:N.")
-@click.option(
-    "--workers", type=click.IntRange(min=1), metavar="N", help="How many processes train."
-)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="How many processes train.")
 @click.option("--address", metavar="ADDRESS", help="The Ray cluster that the engine ray uses.")
 @click.option(
     "--model-memory",
@@ -208,9 +200,7 @@ def _watching(out: Path, watch: bool, quiet: bool) -> AbstractContextManager[Pag
     """The dashboard beside the run, if somebody wants it."""
     if not watch:
         return nullcontext()
-    beside: AbstractContextManager[Page] = loading.load("plexus.cli.dashboard:watching")(
-        out, quiet=quiet
-    )
+    beside: AbstractContextManager[Page] = loading.load("plexus.cli.dashboard:watching")(out, quiet=quiet)
     return beside
 
 
@@ -255,10 +245,7 @@ def _show(spec: ExperimentSpec, result: Result, as_json: bool, quiet: bool) -> N
 
         from plexus.cli.run import print_summary
 
-        title = (
-            f"{spec.name}: {spec.protocol.name} on {spec.task.name},"
-            f" {spec.nodes} nodes, seed {spec.seed}"
-        )
+        title = f"{spec.name}: {spec.protocol.name} on {spec.task.name}, {spec.nodes} nodes, seed {spec.seed}"
         print_summary(title, result, Console(stderr=as_json, highlight=False))
     if as_json:
         _print_json(result)
@@ -278,10 +265,7 @@ def _note(text: str, quiet: bool) -> None:
 @cli.group(
     cls=LazyGroup,
     elsewhere={
-        "training": (
-            "plexus.cli.new:bench_training",
-            "Local trainings a second, by engine.",
-        ),
+        "training": ("plexus.cli.new:bench_training", "Local trainings a second, by engine."),
         "transport": ("plexus.cli.live:bench_transport", "Live peers' network on loopback."),
     },
 )
@@ -311,13 +295,7 @@ def bench() -> None:
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", default=1, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def protocol(
-    nodes: int,
-    hours: float,
-    churn: bool,
-    name: str,
-    overrides: tuple[str, ...],
-    seed: int,
-    as_json: bool,
+    nodes: int, hours: float, churn: bool, name: str, overrides: tuple[str, ...], seed: int, as_json: bool
 ) -> None:
     """A protocol alone: messages, views, timers and transfers, without training."""
     result: ProtocolBench = loading.load("plexus.bench.protocol:bench_protocol")(

@@ -16,13 +16,7 @@ def bar(title: str, total: int, stream: TextIO) -> Iterator[Progress]:
         yield lambda have: None
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (
         "{task.description}",

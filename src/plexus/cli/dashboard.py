@@ -97,9 +97,7 @@ def serve(app: Starlette, listener: socket.socket) -> None:
     """Answer until somebody presses Ctrl-C."""
     import uvicorn
 
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, loop="asyncio"
-    )
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, loop="asyncio")
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])
 
@@ -154,9 +152,7 @@ def watching(out: Path, *, quiet: bool = False) -> Iterator[Page]:
         fd = listener.fileno()
         command = [sys.executable, "-m", "plexus", "dashboard", str(out), "--fd", str(fd)]
         # A session of its own: Ctrl-C is for the run. It ends when its input does, so also with us.
-        child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, pass_fds=[fd], start_new_session=True
-        )
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[fd], start_new_session=True)
     try:
         if not quiet:
             click.echo(f"plexus: watch it at {url}", err=True)

@@ -58,9 +58,7 @@ def _print_json(value: object) -> None:
 
 @data.command()
 @click.argument("name")
-@click.option(
-    "--from", "mirror", metavar="URL", help="Fetch from here instead; checksums still hold."
-)
+@click.option("--from", "mirror", metavar="URL", help="Fetch from here instead; checksums still hold.")
 @click.option("--force", is_flag=True, help="Replace a file of that name that is something else.")
 def fetch(name: str, mirror: str | None, force: bool) -> None:
     """Download a data set, check it and put it in place. A download that was cut off goes on."""

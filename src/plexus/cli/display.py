@@ -55,9 +55,7 @@ class Display:
     @property
     def share(self) -> float:
         """How much is done, by a guess at what runs cost."""
-        partly = sum(
-            run.cost * at / 3600 / run.spec.hours for run, at, _ in self.under_way.values()
-        )
+        partly = sum(run.cost * at / 3600 / run.spec.hours for run, at, _ in self.under_way.values())
         return (self._finished + partly) / self._cost if self._cost else 1.0
 
     def headline(self) -> str:
@@ -75,10 +73,7 @@ class Display:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop showing."""
 
@@ -122,10 +117,7 @@ class Bars(Display):
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
             self._live.stop()

@@ -112,9 +112,7 @@ def _memory() -> Finding:
         return Finding("memory", "ok", "not known on this platform")
     if free >= ROOM_GB:
         return Finding("memory", "ok", f"{free:.1f} of {total:.1f} GB free")
-    return Finding(
-        "memory", "problem", f"{free:.1f} of {total:.1f} GB free", "close other programs"
-    )
+    return Finding("memory", "problem", f"{free:.1f} of {total:.1f} GB free", "close other programs")
 
 
 def _room(folder: Path) -> Finding:
@@ -133,9 +131,7 @@ def _data() -> Iterator[Finding]:
         yield Finding("data", "ok", f"{', '.join(here)} in {folder}")
     else:
         detail = f"no data set in {folder}; the quick start needs none"
-        yield Finding(
-            "data", "optional", detail, f"plexus data list; {ENVIRONMENT} names the folder"
-        )
+        yield Finding("data", "optional", detail, f"plexus data list; {ENVIRONMENT} names the folder")
 
 
 def _optional() -> Iterator[Finding]:

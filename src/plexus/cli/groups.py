@@ -38,9 +38,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "session revoke": ("plexus session revoke authority 5f0c1b22a9d4",),
     "node": ("plexus node status --home peer7",),
     "node key": ("plexus node key --home peer7",),
-    "node start": (
-        "plexus node start session.toml --home peer7 --data 7 --join peer1.example.org:7000",
-    ),
+    "node start": ("plexus node start session.toml --home peer7 --data 7 --join peer1.example.org:7000",),
     "node status": ("plexus node status --home peer7 --json",),
     "node stop": ("plexus node stop --home peer7",),
     "export": ("plexus export model.safetensors --home peer7",),
@@ -57,11 +55,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "compare": ("plexus compare runs/quickstart runs/other",),
     "dashboard": ("plexus dashboard runs",),
     "reproduce": ("plexus reproduce table2 --size tiny",),
-    "storm": (
-        "plexus storm --seeds 1..200",
-        "plexus storm --minutes 10",
-        "plexus storm --seed 7 --trace",
-    ),
+    "storm": ("plexus storm --seeds 1..200", "plexus storm --minutes 10", "plexus storm --seed 7 --trace"),
     "doctor": ("plexus doctor", "plexus doctor --json"),
     "completion": ("source <(plexus completion bash)",),
 }

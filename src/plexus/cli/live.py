@@ -48,9 +48,7 @@ def session() -> None:
     help="Change a key of the spec, e.g. nodes=3. May be given several times.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print name, digest and file as JSON.")
-def session_init(
-    directory: Path, spec_file: Path, overrides: tuple[str, ...], as_json: bool
-) -> None:
+def session_init(directory: Path, spec_file: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """Make DIR the home of a session that trains what SPEC.toml describes.
 
     Writes session.toml, which all peers get, and authority.key, which nobody gets.
@@ -124,13 +122,7 @@ def node() -> None:
 def node_key_command(home: Path) -> None:
     """Print this node's public key; makes the key if there is none."""
     from plexus.live.identity.admission import KEY_FILE
-    from plexus.live.identity.keys import (
-        exposure,
-        load_or_create_key,
-        make_home,
-        public_text,
-        raw_public,
-    )
+    from plexus.live.identity.keys import exposure, load_or_create_key, make_home, public_text, raw_public
 
     make_home(home)
     if exposed := exposure(home):
@@ -179,10 +171,7 @@ def node_key_command(home: Path) -> None:
 @click.option("--memory", type=click.IntRange(min=1), metavar="MB", help="For arriving models.")
 @click.option("--nursery", type=PATH, hidden=True)
 @click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning"]),
-    default="info",
-    show_default=True,
+    "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True
 )
 def node_start(session_file: Path, home: Path, log_level: str, **options: Any) -> None:
     """Run a peer of the session until it is told to stop (Ctrl-C, SIGTERM, `plexus node stop`).
@@ -223,9 +212,7 @@ def peer_config(
     from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
 
     if bandwidth is not None and bandwidth > MAX_BANDWIDTH_BYTES_PER_S:
-        raise PlexusError(
-            f"--bandwidth {bandwidth}: at most {MAX_BANDWIDTH_BYTES_PER_S} bytes per second"
-        )
+        raise PlexusError(f"--bandwidth {bandwidth}: at most {MAX_BANDWIDTH_BYTES_PER_S} bytes per second")
     agreed, spec = read_session_file(session_file)
     dial_only = advertise == "none"
 

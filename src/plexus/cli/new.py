@@ -348,6 +348,4 @@ def bench_training(
     click.echo(f"training   {found.ms_per_client:.3f} ms per client")
     click.echo(f"bare loop  {found.bare_loop_ms_per_client:.3f} ms per client")
     faster = 1 / found.ratio_to_bare_loop
-    click.echo(
-        f"ratio      {found.ratio_to_bare_loop:.3f} ({faster:.2f} times as fast as the loop)"
-    )
+    click.echo(f"ratio      {found.ratio_to_bare_loop:.3f} ({faster:.2f} times as fast as the loop)")

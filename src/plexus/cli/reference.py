@@ -75,9 +75,7 @@ def _prose(command: click.Command) -> str:
 
 
 def _options(command: click.Command) -> Iterator[str]:
-    options = [
-        each for each in command.params if isinstance(each, click.Option) and not each.hidden
-    ]
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
     if not options:
         return
     yield "| option | meaning |\n|---|---|"

@@ -80,9 +80,7 @@ def _width(texts: Sequence[str]) -> int:
     return max((len(line) for text in texts for line in text.splitlines()), default=0)
 
 
-def _print_part(
-    table: Table, columns: Columns, part: Sequence[int], gap: int, console: Console
-) -> None:
+def _print_part(table: Table, columns: Columns, part: Sequence[int], gap: int, console: Console) -> None:
     from rich.markup import escape
     from rich.table import Table as Grid
 
@@ -99,9 +97,7 @@ def _print_part(
     console.print(grid)
 
 
-_RUNS = click.argument(
-    "paths", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+_RUNS = click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 _TARGET = click.option(
     "--target",
     type=float,
@@ -159,8 +155,7 @@ def compare(paths: tuple[Path, ...], target: float | None, judge: Judge, as_json
     """
     groups = by_setting(group(_load(paths)))
     found = [
-        (title, compare_arms(arms, target, judge))
-        for title, arms in zip(titles(groups), groups, strict=True)
+        (title, compare_arms(arms, target, judge)) for title, arms in zip(titles(groups), groups, strict=True)
     ]
     if as_json:
         document = [{"setting": title, "comparison": each} for title, each in found]

@@ -143,11 +143,7 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
         ("simulated", f"{quantities.hours(result.simulated_s)} hours{cut}"),
         ("rounds", quantities.whole(result.rounds)),
         *_tuned(result.tuning),
-        *(
-            []
-            if metric.name == "none"
-            else [(quantities.metric_name(metric.name), _quality(metric))]
-        ),
+        *([] if metric.name == "none" else [(quantities.metric_name(metric.name), _quality(metric))]),
         (
             "training",
             f"{quantities.hours(result.training_s)} device hours;"
@@ -180,11 +176,7 @@ def _where(result: Result) -> list[tuple[str, str]]:
 
     files = ", ".join(sorted(file.name for file in Path(result.out).glob("[!.]*")))
     where = [f"[bold]{escape(result.out)}[/]", *([f"[dim]{escape(files)}[/]"] if files else [])]
-    return [
-        ("digest", result.digest),
-        ("weights", result.weights_hash),
-        ("files", "\n".join(where)),
-    ]
+    return [("digest", result.digest), ("weights", result.weights_hash), ("files", "\n".join(where))]
 
 
 def _facts(rows: Sequence[tuple[str, str]]) -> Table:
@@ -210,18 +202,14 @@ def _traffic(messages: Mapping[str, Traffic]) -> Table:
     by_weight = sorted(messages.items(), key=lambda item: (-item[1].bytes, item[0]))
     for name, traffic in by_weight:
         share = f"{100 * traffic.bytes / total:.1f} %" if total else "–"
-        table.add_row(
-            f"  {name}", quantities.whole(traffic.count), quantities.size(traffic.bytes), share
-        )
+        table.add_row(f"  {name}", quantities.whole(traffic.count), quantities.size(traffic.bytes), share)
     return table
 
 
 def print_bench(bench: ProtocolBench, console: Console) -> None:
     """What simulating the protocol alone costs."""
     churn = "with churn" if bench.churn else "without churn"
-    title = (
-        f"{bench.protocol} alone, {quantities.whole(bench.nodes)} nodes, {bench.hours:g} h, {churn}"
-    )
+    title = f"{bench.protocol} alone, {quantities.whole(bench.nodes)} nodes, {bench.hours:g} h, {churn}"
     sent = sum(traffic.count for traffic in bench.messages.values())
     toggles = f"{bench.joins_and_leaves_per_hour:.0f} joins and leaves an hour"
     console.print(f"\n[bold]{title}[/]")
@@ -229,15 +217,9 @@ def print_bench(bench: ProtocolBench, console: Console) -> None:
         _facts(
             [
                 ("cpu", f"[bold]{bench.cpu_s_per_simulated_hour:.3g} s[/] per simulated hour"),
-                (
-                    "speed",
-                    f"{quantities.whole(round(bench.messages_per_s))} messages per cpu second",
-                ),
+                ("speed", f"{quantities.whole(round(bench.messages_per_s))} messages per cpu second"),
                 ("memory", f"{bench.peak_mb:.0f} MB at most"),
-                (
-                    "simulated",
-                    f"{quantities.whole(sent)} messages, {quantities.whole(bench.rounds)} rounds",
-                ),
+                ("simulated", f"{quantities.whole(sent)} messages, {quantities.whole(bench.rounds)} rounds"),
                 ("online", f"{bench.mean_online:.0f} nodes on average, {toggles}"),
                 *_tuned(bench.tuning),
                 ("set-up", f"{bench.setup_cpu_s:.2f} s of cpu, not counted"),

@@ -56,9 +56,7 @@ class Report(Struct):
 )
 @click.option("--trace", is_flag=True, help="Print the storm of --seed as a conversation.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON object.")
-@click.option(
-    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: all cores]"
-)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: all cores]")
 def storm(
     seeds: str | None,
     seed: int | None,
@@ -194,9 +192,7 @@ def _tell(seed: int) -> int:
     for line in played.conversation.lines:
         click.echo(str(line))
     if outcome.finding is None:
-        click.echo(
-            f"no violation; {outcome.rounds} rounds after the storm, digest {outcome.digest}"
-        )
+        click.echo(f"no violation; {outcome.rounds} rounds after the storm, digest {outcome.digest}")
         return 0
     click.echo(_in_words(outcome.finding))
     return 1

@@ -23,20 +23,11 @@ def traces() -> None:
 @click.argument("source", metavar="SPEC.toml|FILE")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="OUT.png", help="Draw a picture.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON object.")
-@click.option(
-    "--nodes", type=click.IntRange(min=1), metavar="N", help="Of a spec: as many nodes instead."
-)
+@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Of a spec: as many nodes instead.")
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Of a spec: another seed.")
-@click.option(
-    "--round-trip", is_flag=True, help="Of a latency file: its values are there and back."
-)
+@click.option("--round-trip", is_flag=True, help="Of a latency file: its values are there and back.")
 def describe(
-    source: str,
-    plot: Path | None,
-    as_json: bool,
-    nodes: int | None,
-    seed: int | None,
-    round_trip: bool,
+    source: str, plot: Path | None, as_json: bool, nodes: int | None, seed: int | None, round_trip: bool
 ) -> None:
     """What a trace says: quantiles of compute, bandwidth, latency, of sessions and gaps, and the
     share of devices online by hour.
@@ -78,14 +69,9 @@ def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -
 
 
 @traces.command()
+@click.option("--nodes", type=click.IntRange(min=1), default=100_000, show_default=True, metavar="N")
 @click.option(
-    "--nodes", type=click.IntRange(min=1), default=100_000, show_default=True, metavar="N"
-)
-@click.option(
-    "--availability",
-    type=click.Choice(["none", "strict", "fedscale"]),
-    default="fedscale",
-    show_default=True,
+    "--availability", type=click.Choice(["none", "strict", "fedscale"]), default="fedscale", show_default=True
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def bench(nodes: int, availability: str, as_json: bool) -> None:

@@ -64,9 +64,7 @@ def _wait(wait: dict[str, Any]) -> str:
 def _transfer(transfer: dict[str, Any]) -> str:
     way = "to" if transfer["way"] == "out" else "from"
     share = 100 * transfer["bytes"] / max(1, transfer["of_bytes"])
-    return (
-        f"{transfer['kind']} of round {transfer['round']} {way} {transfer['peer']}: {share:.0f} %"
-    )
+    return f"{transfer['kind']} of round {transfer['round']} {way} {transfer['peer']}: {share:.0f} %"
 
 
 def fleet_table(result: FleetResult) -> None:

@@ -119,9 +119,7 @@ class LiveFleet:
 
     kind = "fleet"
 
-    def __init__(
-        self, id: str, name: str, members: Sequence[Member], directory: Path | None = None
-    ) -> None:
+    def __init__(self, id: str, name: str, members: Sequence[Member], directory: Path | None = None) -> None:
         self.id = id
         self._name = name
         self._members = members
@@ -292,15 +290,14 @@ class LiveFleet:
         picture = self._pictures[number]
         if picture is None:
             return None
-        return {
-            key: picture[key] for key in ("phase", "round", "training", "waiting_for", "peers")
-        } | {"counts": picture["counts"]}
+        return {key: picture[key] for key in ("phase", "round", "training", "waiting_for", "peers")} | {
+            "counts": picture["counts"]
+        }
 
     def _transfers(self) -> dict[str, list[Any]]:
         """The models on their way now, as their senders see them."""
         columns: dict[str, list[Any]] = {
-            name: []
-            for name in ("simulated_s", "began_s", "source", "destination", "round", "kind", "cut")
+            name: [] for name in ("simulated_s", "began_s", "source", "destination", "round", "kind", "cut")
         } | {"progress": []}
         now_s = self._now_s()
         for number, picture in enumerate(self._pictures):
@@ -323,9 +320,7 @@ class LiveFleet:
             if picture and picture["training"]
         ]
         names = ("simulated_s", "began_s", "node", "round", "completed")
-        return (
-            dict(zip(names, map(np.array, zip(*found, strict=True)), strict=True)) if found else {}
-        )
+        return dict(zip(names, map(np.array, zip(*found, strict=True)), strict=True)) if found else {}
 
 
 def _online(presence: Columns, until_s: float) -> Columns:
@@ -337,10 +332,7 @@ def _online(presence: Columns, until_s: float) -> Columns:
     before = np.concatenate(([0], count[:-1]))
     steps_s = np.column_stack((at_s - 0.001, at_s)).ravel()
     times_s = np.append(steps_s, max(until_s, float(at_s[-1]) + 0.001))
-    return {
-        "simulated_s": times_s,
-        "online": np.append(np.column_stack((before, count)).ravel(), count[-1]),
-    }
+    return {"simulated_s": times_s, "online": np.append(np.column_stack((before, count)).ravel(), count[-1])}
 
 
 def _with(table: dict[str, list[Any]], more: Columns) -> dict[str, list[Any]]:

@@ -43,9 +43,7 @@ class SimulatedRun:
     def stamp(self) -> str:
         files = [self.path / f"{name}.csv" for name in self._tables]
         sizes = (
-            [_stat(each)[0] for each in files]
-            if not self._is_finished
-            else [_stat(self.path / RESULT)[1]]
+            [_stat(each)[0] for each in files] if not self._is_finished else [_stat(self.path / RESULT)[1]]
         )
         return "-".join(map(str, [*sizes, self.status()]))
 
@@ -153,12 +151,7 @@ class SimulatedRun:
             return {"name": None, "best": None, "final": None, "higher_is_better": True}
         values, higher = evaluations[name], name == "accuracy"
         best = values.max() if higher else values.min()
-        return {
-            "name": name,
-            "best": float(best),
-            "final": float(values[-1]),
-            "higher_is_better": higher,
-        }
+        return {"name": name, "best": float(best), "final": float(values[-1]), "higher_is_better": higher}
 
     def _reached_s(self, result: Json | None) -> float:
         if result is not None:

@@ -13,15 +13,7 @@ from urllib.parse import urlsplit
 from plexus import __version__
 from plexus.data.importing import extract
 from plexus.data.registry import Dataset, File
-from plexus.data.store import (
-    WrongContentError,
-    matches,
-    path_of,
-    room_for,
-    state_of,
-    verify,
-    writing_to,
-)
+from plexus.data.store import WrongContentError, matches, path_of, room_for, state_of, verify, writing_to
 from plexus.errors import PlexusError
 from plexus.traces.readers.datadir import data_directory
 
@@ -45,9 +37,7 @@ class UnreachableError(PlexusError):
     """No answer from the server at all."""
 
 
-def download(
-    url: str, part: Path, size: int | None, progress: Progress, pause_s: float = 1.0
-) -> None:
+def download(url: str, part: Path, size: int | None, progress: Progress, pause_s: float = 1.0) -> None:
     """Complete `part`, which may hold the beginning already, with what is behind `url`.
 
     `size` is how many bytes that must be; None takes the server's word. What was received stays in
@@ -149,9 +139,7 @@ def fetch(
     if _all_here(dataset, force):
         return False
     if not dataset.fetchable and mirror is None:
-        raise PlexusError(
-            f"{dataset.name} cannot be fetched, no address is known: {by_hand(dataset)}"
-        )
+        raise PlexusError(f"{dataset.name} cannot be fetched, no address is known: {by_hand(dataset)}")
     try:
         if dataset.archive is not None:
             _fetch_archive(dataset, mirror or dataset.archive.url, progress, pause_s)

@@ -12,28 +12,14 @@ from pathlib import Path
 from typing import IO
 
 from plexus.data.registry import Dataset, File
-from plexus.data.store import (
-    WrongContentError,
-    all_or_nothing,
-    copy_into,
-    path_of,
-    room_for,
-    verify,
-)
+from plexus.data.store import WrongContentError, all_or_nothing, copy_into, path_of, room_for, verify
 from plexus.errors import PlexusError
 from plexus.traces.describe.text import facts_of, lines, open_file
 from plexus.traces.readers.latency import LatencyKind, read_places
 
 # Take the files of a data set out of a tar or zip archive, and nothing else.
 
-DAMAGED = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    EOFError,
-    zlib.error,
-    NotImplementedError,
-    RuntimeError,
-)
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError)
 """What the modules raise; the last two for flags that say how a member of a zip is packed or locked."""
 
 
@@ -122,11 +108,7 @@ def _read(file: File, path: Path) -> None:
         read_places(path)
     elif file.kind != "task":
         opened = open_file(path)
-        read = {
-            "devices": opened.devices,
-            "availability": opened.availability,
-            "latency": opened.matrix_s,
-        }
+        read = {"devices": opened.devices, "availability": opened.availability, "latency": opened.matrix_s}
         if read[file.kind] is None:
             raise PlexusError(f"{path}: is a trace, but not of {file.kind}")
 

@@ -61,7 +61,9 @@ class Dataset(Struct, frozen=True):
         return self.archive is not None or all(file.url is not None for file in self.files)
 
 
-_FEDSCALE = "https://raw.githubusercontent.com/SymbioticLab/FedScale/master/benchmark/dataset/data/device_info"
+_FEDSCALE = (
+    "https://raw.githubusercontent.com/SymbioticLab/FedScale/master/benchmark/dataset/data/device_info"
+)
 _FEDSCALE_PAGE = "https://github.com/SymbioticLab/FedScale"
 _FLASH_PAGE = "https://github.com/PKU-Chengxu/FLASH"
 _WONDER_PAGE = "https://wonderproxy.com/blog/a-day-in-the-life-of-the-internet/"
@@ -245,16 +247,8 @@ DATASETS: tuple[Dataset, ...] = (
         "non-commercial research",
         "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
         (
-            File(
-                "celeba/raw/identity_CelebA.txt",
-                3_424_458,
-                ("md5:32bd1bd63d3c78cd57e08160ec5ed1e2",),
-            ),
-            File(
-                "celeba/raw/list_eval_partition.txt",
-                2_836_386,
-                ("md5:d32c9cbf5e040fd4025c592c306e6668",),
-            ),
+            File("celeba/raw/identity_CelebA.txt", 3_424_458, ("md5:32bd1bd63d3c78cd57e08160ec5ed1e2",)),
+            File("celeba/raw/list_eval_partition.txt", 2_836_386, ("md5:d32c9cbf5e040fd4025c592c306e6668",)),
         ),
     ),
     Dataset(

@@ -70,9 +70,7 @@ def writing_to(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise PlexusError(
-                f"{path}: the disk is full; free some space and run it again"
-            ) from None
+            raise PlexusError(f"{path}: the disk is full; free some space and run it again") from None
         raise PlexusError(f"{error.filename or path}: {error.strerror or error}") from None
 
 

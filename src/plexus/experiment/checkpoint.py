@@ -25,13 +25,7 @@ from plexus.errors import PlexusError
 from plexus.files import named, sync, write_json
 from plexus.learn.graph import Expression, LazyModels, Mean, Trained, in_order
 from plexus.learn.task import Metrics
-from plexus.runs.directory import (
-    CHECKPOINT,
-    CHECKPOINT_FOLDER,
-    VERSIONS,
-    remove_checkpoints,
-    result_of,
-)
+from plexus.runs.directory import CHECKPOINT, CHECKPOINT_FOLDER, VERSIONS, remove_checkpoints, result_of
 from plexus.runs.result import Result
 from plexus.sim.kernel import Kernel
 
@@ -128,9 +122,7 @@ def read_frontier(models: LazyModels, folder: Path) -> list[Expression]:
             expressions.append(_restored(models, saved, expressions, vectors))
         wanted = [expressions[number] for number in graph.wanted]
     except (IndexError, StopIteration):
-        raise PlexusError(
-            f"{folder / GRAPH} is damaged: it refers to what it does not have"
-        ) from None
+        raise PlexusError(f"{folder / GRAPH} is damaged: it refers to what it does not have") from None
     models.costs.asked, models.costs.computed = graph.asked, graph.computed
     return wanted
 
@@ -151,9 +143,7 @@ def _with_values(wanted: Sequence[Expression]) -> list[Expression]:
     return [*dict.fromkeys(settled), *unsettled]
 
 
-def _saved(
-    expression: Expression, place: dict[Expression, int], row: dict[Expression, int]
-) -> Saved:
+def _saved(expression: Expression, place: dict[Expression, int], row: dict[Expression, int]) -> Saved:
     if expression in row:
         return Saved(tensor=row[expression], metrics=expression.metrics)
     parents = tuple(place[parent] for parent in expression.parents)

@@ -63,13 +63,7 @@ class CriticalPaths:
         self._trained[node] = (began_s, ended_s)
 
     def arrived(
-        self,
-        kind: str,
-        round: int,
-        source: int,
-        destination: int,
-        began_s: float,
-        arrival_s: float,
+        self, kind: str, round: int, source: int, destination: int, began_s: float, arrival_s: float
     ) -> None:
         leg = _Leg(source, began_s, arrival_s, round)
         if kind == "train":
@@ -91,9 +85,7 @@ class CriticalPaths:
         return path
 
     def _path(self, now_s: float, aggregator: int, round: int) -> Path | None:
-        legs = [
-            leg for leg in self._delivered.get(aggregator, []) if leg.arrival_s <= now_s + _SAME_S
-        ]
+        legs = [leg for leg in self._delivered.get(aggregator, []) if leg.arrival_s <= now_s + _SAME_S]
         # A participant of Plexus names the round that its model makes, a client of a server its own.
         delivered = [leg for leg in legs if leg.round == round]
         delivered = delivered or [leg for leg in legs if leg.round == round - 1]

@@ -27,12 +27,7 @@ class Evaluation(ABC):
     """Follows a session, measures models and keeps the outcome."""
 
     def __init__(
-        self,
-        spec: EvaluationSpec,
-        task: Task,
-        models: LazyModels,
-        runtime: Runtime,
-        recorder: Recorder,
+        self, spec: EvaluationSpec, task: Task, models: LazyModels, runtime: Runtime, recorder: Recorder
     ) -> None:
         self._spec = spec
         self._task = task
@@ -75,9 +70,7 @@ class Evaluation(ABC):
         """How good models became."""
         measure = self._task.measure
         best = self._best.value if self._best else None
-        return Metric(
-            measure.name, best, self.newest, measure.higher_is_better, self.measures_nodes
-        )
+        return Metric(measure.name, best, self.newest, measure.higher_is_better, self.measures_nodes)
 
     def _keep_best(self, found: Sequence[Metrics]) -> None:
         for metrics in found:

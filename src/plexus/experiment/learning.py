@@ -117,16 +117,9 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery) -> Learni
         return Learning(models, nothing, parameters.local_steps, parameters.batch, None)
     task: Task = build_task(parameters, spec.nodes, spec.seed, base_dir)
     engine, chosen = create_engine(
-        machinery.engine,
-        task,
-        workers=machinery.workers,
-        device=machinery.device,
-        address=machinery.address,
+        machinery.engine, task, workers=machinery.workers, device=machinery.device, address=machinery.address
     )
     lazy = LazyModels(
-        task,
-        engine,
-        aggregation_named(spec.aggregation),
-        budget_bytes=round(machinery.model_memory_gb * 1e9),
+        task, engine, aggregation_named(spec.aggregation), budget_bytes=round(machinery.model_memory_gb * 1e9)
     )
     return Learning(lazy, chosen, task.local_steps, task.batch, task)

@@ -54,9 +54,7 @@ class Recording:
             row = int(latency.city_of[node])
             city = latency.cities[row] if latency.cities else None
             is_device = node < len(cast.world) - cast.servers
-            place = (
-                (city.lat, city.lon) if city is not None and city.lat == city.lat else (None,) * 2
-            )
+            place = (city.lat, city.lon) if city is not None and city.lat == city.lat else (None,) * 2
             self._recorder.record(
                 "nodes",
                 node=node,

@@ -46,12 +46,7 @@ def simulate(
     machinery = machinery or Machinery()
     checkpoint = read_checkpoint(out) if resume else None
     with RunDirectory(
-        out,
-        spec.to_toml(),
-        spec.digest(),
-        base_dir=base_dir,
-        resume=resume,
-        replay=checkpoint is not None,
+        out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume, replay=checkpoint is not None
     ) as directory:
         if listen is not None:
             directory.recorder.listen = listen
@@ -118,9 +113,7 @@ class Session:
                 if self._resumed is not None:
                     raise  # nothing is learned anew yet: the checkpoint it began from says more
                 interrupted = True
-            return self._result(
-                interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s
-            )
+            return self._result(interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s)
         finally:
             self._models.close()
 

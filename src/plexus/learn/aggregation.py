@@ -38,10 +38,7 @@ def weighted_mean(vectors: Sequence[Tensor], weights: Sequence[float]) -> Tensor
     return total.div_(sum(weights))
 
 
-AGGREGATIONS: dict[str, Aggregation] = {
-    "mean": mean,
-    "sample-weighted-mean": sample_weighted_mean,
-}
+AGGREGATIONS: dict[str, Aggregation] = {"mean": mean, "sample-weighted-mean": sample_weighted_mean}
 
 
 def aggregation_named(name: str) -> Aggregation:
@@ -49,7 +46,5 @@ def aggregation_named(name: str) -> Aggregation:
     if name not in AGGREGATIONS:
         close = difflib.get_close_matches(name, AGGREGATIONS, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise PlexusError(
-            f"unknown aggregation {name!r}: known are {', '.join(AGGREGATIONS)}{hint}"
-        )
+        raise PlexusError(f"unknown aggregation {name!r}: known are {', '.join(AGGREGATIONS)}{hint}")
     return AGGREGATIONS[name]

@@ -80,9 +80,7 @@ class Mean(Expression):
 
     __slots__ = ("merged", "weights")
 
-    def __init__(
-        self, parts: tuple[Expression, ...], weights: tuple[Any, ...], merged: bool = False
-    ) -> None:
+    def __init__(self, parts: tuple[Expression, ...], weights: tuple[Any, ...], merged: bool = False) -> None:
         super().__init__(parts)
         self.weights = weights
         self.merged = merged
@@ -188,9 +186,7 @@ class LazyModels:
         self._initial.number = -1
         self._initial.settle(self.store.keep(engine.initial))
         if not torch.isfinite(engine.initial).all():
-            raise PlexusError(
-                f"task {task.name}: the initial model has weights that are not finite"
-            )
+            raise PlexusError(f"task {task.name}: the initial model has weights that are not finite")
         self.model_bytes = models.model_bytes(engine.layout, engine.initial)
 
     @property

@@ -58,10 +58,7 @@ class CropFlipCutout:
         image = torch.arange(len(inputs), device=inputs.device)[:, None, None, None]
         channel = torch.arange(inputs.shape[1], device=inputs.device)[None, :, None, None]
         moved = padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
-        blank = (
-            self._covers(pixel, centre_row)[:, :, None]
-            & self._covers(pixel, centre_column)[:, None]
-        )
+        blank = self._covers(pixel, centre_row)[:, :, None] & self._covers(pixel, centre_column)[:, None]
         return moved.masked_fill(blank.unsqueeze(1), 0.0)
 
     def _covers(self, pixel: Tensor, centre: Tensor) -> Tensor:

@@ -45,9 +45,7 @@ class Layout:
         start = 0
         for name, tensor in _tensors(module).items():
             if tensor.is_complex():
-                raise PlexusError(
-                    f"the model's tensor {name} is complex: only real ones can be averaged"
-                )
+                raise PlexusError(f"the model's tensor {name} is complex: only real ones can be averaged")
             stop = start + tensor.numel()
             shape = tuple(tensor.shape)
             entries.append(Entry(name, shape, tensor.dtype, start, stop, tensor.requires_grad))

@@ -57,9 +57,7 @@ class MatrixFactorisation(nn.Module):
     rows of its batch: twice as fast, and possible without momentum and weight decay.
     """
 
-    def __init__(
-        self, users: int, movies: int, dimension: int, spread: float, sparse: bool = False
-    ) -> None:
+    def __init__(self, users: int, movies: int, dimension: int, spread: float, sparse: bool = False) -> None:
         super().__init__()
         self.users = nn.Embedding(users, dimension, sparse=sparse)
         self.movies = nn.Embedding(movies, dimension, sparse=sparse)
@@ -74,9 +72,7 @@ class MatrixFactorisation(nn.Module):
 class BiasedFactorisation(nn.Module):
     """Adds a global mean and a bias per user and per movie to the factors."""
 
-    def __init__(
-        self, users: int, movies: int, dimension: int, spread: float, sparse: bool = False
-    ) -> None:
+    def __init__(self, users: int, movies: int, dimension: int, spread: float, sparse: bool = False) -> None:
         super().__init__()
         self.factors = MatrixFactorisation(users, movies, dimension, spread, sparse)
         self.user_bias = nn.Embedding(users, 1, sparse=sparse)

@@ -52,9 +52,7 @@ def by_user(users: NDArray[Any], nodes: int, rng: np.random.Generator) -> tuple[
     return tuple(rows_of[user] for user in np.sort(rng.permutation(len(names))[:nodes]))
 
 
-def dirichlet(
-    labels: Labels, nodes: int, alpha: float, rng: np.random.Generator
-) -> tuple[Rows, ...]:
+def dirichlet(labels: Labels, nodes: int, alpha: float, rng: np.random.Generator) -> tuple[Rows, ...]:
     """Each class is divided among the nodes by proportions drawn from Dirichlet(alpha).
 
     The smaller `alpha`, the fewer nodes share a class. A node left with nothing gets one example
@@ -74,9 +72,7 @@ def dirichlet(
     return _fill_empty([np.concatenate(own) for own in pieces])
 
 
-def shards(
-    labels: Labels, nodes: int, shards_per_node: int, rng: np.random.Generator
-) -> tuple[Rows, ...]:
+def shards(labels: Labels, nodes: int, shards_per_node: int, rng: np.random.Generator) -> tuple[Rows, ...]:
     """Sort by class, cut into equal shards, give each node `shards_per_node` of them at random."""
     if shards_per_node < 1:
         raise PlexusError(f"shards_per_node is {shards_per_node}: at least 1 is needed")
@@ -96,9 +92,7 @@ def split(examples: int, test_share: float, rng: np.random.Generator) -> tuple[R
     """The one split into (training, test) rows; both are sorted and neither is empty."""
     test = round(examples * test_share)
     if not 0 < test < examples:
-        raise PlexusError(
-            f"a test share of {test_share} of {examples} examples leaves one set empty"
-        )
+        raise PlexusError(f"a test share of {test_share} of {examples} examples leaves one set empty")
     rows = rng.permutation(examples)
     return np.sort(rows[test:]), np.sort(rows[:test])
 

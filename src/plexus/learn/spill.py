@@ -21,9 +21,7 @@ DEFAULT_BUDGET_BYTES = 2 << 30
 class Store:
     """The vectors of one run."""
 
-    def __init__(
-        self, budget_bytes: int = DEFAULT_BUDGET_BYTES, spill_to: Path | None = None
-    ) -> None:
+    def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES, spill_to: Path | None = None) -> None:
         self.budget_bytes = budget_bytes
         self.held_bytes = 0
         """In memory now. Above the budget only while a single vector is."""

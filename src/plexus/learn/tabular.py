@@ -57,9 +57,7 @@ class Table:
 
     def examples(self, rows: NDArray[np.int64]) -> Examples:
         """These rows as tensors; an example's id is its row."""
-        return Examples(
-            torch.from_numpy(self.inputs[rows]), torch.from_numpy(self.targets[rows]), rows
-        )
+        return Examples(torch.from_numpy(self.inputs[rows]), torch.from_numpy(self.targets[rows]), rows)
 
 
 def read_csv(
@@ -132,19 +130,13 @@ def read_columns(path: Path) -> dict[str, list[str]]:
         raise PlexusError(f"{path}: {reason}") from None
     first = text.split("\n", 1)[0]
     delimiter = max(",;\t|", key=first.count)
-    header, *rows = [row for row in csv.reader(text.splitlines(), delimiter=delimiter) if row] or [
-        []
-    ]
+    header, *rows = [row for row in csv.reader(text.splitlines(), delimiter=delimiter) if row] or [[]]
     header = [name.strip() for name in header]
     if len(rows) < 2 or len(set(header)) != len(header) or "" in header:
-        raise PlexusError(
-            f"{path}: expected a header of different names and at least two rows below it"
-        )
+        raise PlexusError(f"{path}: expected a header of different names and at least two rows below it")
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
-            raise PlexusError(
-                f"{path}: row {number} has {len(row)} cells, the header {len(header)}"
-            )
+            raise PlexusError(f"{path}: row {number} has {len(row)} cells, the header {len(header)}")
     return {name: [row[at].strip() for row in rows] for at, name in enumerate(header)}
 
 
@@ -194,9 +186,7 @@ def _standard(values: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.asarray(scaled, np.float32)
 
 
-def _targets(
-    path: Path, name: str, cells: list[str], kind: Target
-) -> tuple[NDArray[Any], tuple[str, ...]]:
+def _targets(path: Path, name: str, cells: list[str], kind: Target) -> tuple[NDArray[Any], tuple[str, ...]]:
     if kind == "classes" or (kind == "auto" and is_class(cells)):
         classes = sorted(set(cells))
         if all(numbers([each]) is not None for each in classes):

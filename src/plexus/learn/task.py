@@ -143,9 +143,7 @@ class Task:
     def __post_init__(self) -> None:
         for name in ("local_steps", "batch"):
             if getattr(self, name) < 1:
-                raise PlexusError(
-                    f"task {self.name}: {name} is {getattr(self, name)}: at least 1 is needed"
-                )
+                raise PlexusError(f"task {self.name}: {name} is {getattr(self, name)}: at least 1 is needed")
         if not self.parts:
             raise PlexusError(f"task {self.name}: no node has data: at least one node is needed")
         for node, part in enumerate(self.parts):
@@ -154,9 +152,7 @@ class Task:
         if len(self.test) == 0:
             raise PlexusError(f"task {self.name}: the test set is empty")
         if np.isin(self.test.ids, self.train.ids).any():
-            raise PlexusError(
-                f"task {self.name}: examples of the test set are also in the training set"
-            )
+            raise PlexusError(f"task {self.name}: examples of the test set are also in the training set")
 
     @property
     def nodes(self) -> int:

@@ -68,18 +68,14 @@ class DeviceData:
         return (inputs if self._task.prepare is None else self._task.prepare(inputs)), targets
 
     def _examples(
-        self,
-        examples: NDArray[np.int64],
-        augmentation: NDArray[np.int64] | None,
+        self, examples: NDArray[np.int64], augmentation: NDArray[np.int64] | None
     ) -> tuple[Tensor, Tensor]:
         rows = torch.from_numpy(examples).to(self._device)
         inputs, targets = self._train.inputs[rows], self._train.targets[rows]
         if self._task.prepare is not None:
             inputs = self._task.prepare(inputs)
         if self._task.augment is not None and augmentation is not None:
-            inputs = self._task.augment.apply(
-                inputs, torch.from_numpy(augmentation).to(self._device)
-            )
+            inputs = self._task.augment.apply(inputs, torch.from_numpy(augmentation).to(self._device))
         return inputs, targets
 
 
@@ -145,9 +141,7 @@ def batched(inputs: Tensor, targets: Tensor, size: int) -> Iterator[tuple[Tensor
 
 
 @torch.no_grad()
-def sgd_step(
-    sgd: Sgd, parameters: list[Tensor], gradients: list[Tensor], momenta: list[Tensor]
-) -> None:
+def sgd_step(sgd: Sgd, parameters: list[Tensor], gradients: list[Tensor], momenta: list[Tensor]) -> None:
     """One step of `torch.optim.SGD`; `momenta` is empty before the first and filled by it."""
     if sgd.weight_decay:
         torch._foreach_add_(gradients, parameters, alpha=sgd.weight_decay)

@@ -97,9 +97,7 @@ class Joining:
 
     async def _try(self, targets: list[Address]) -> None:
         linked = {addresses.unpack(link.hello.address) for link in self._hub.links.values()}
-        attempts = [
-            self._hub.dialler.introduce(address) for address in targets if address not in linked
-        ]
+        attempts = [self._hub.dialler.introduce(address) for address in targets if address not in linked]
         reasons = [reason for reason in await asyncio.gather(*attempts) if reason]
         self._reason = reasons[0] if reasons else ""
 

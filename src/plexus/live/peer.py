@@ -96,9 +96,7 @@ class Peer:
         socket_path(config.home)  # too long a path is better found out now
         self._admission = Admission(config.home, config.session)
         self._store = Store(config.home, config.session.digest, self._on_store_error)
-        self._roster = LiveRoster(
-            config.session.digest, self._admission.key, config.limits.max_nodes
-        )
+        self._roster = LiveRoster(config.session.digest, self._admission.key, config.limits.max_nodes)
         self._rng = Random(int.from_bytes(os.urandom(8), "big"))
         self._view = self._saved_view()
         self._held = self._store.model()
@@ -125,9 +123,7 @@ class Peer:
         folder, is_alone = str(self._config.folder), self._config.nursery is None
         # A fleet has tried the task before it started any peer.
         setup = SetUp(self._config.spec, self._config.data, folder, try_out=is_alone)
-        self._trainer = Trainer(
-            setup, self._log, self._on_trained, self._on_evaluated, self._config.nursery
-        )
+        self._trainer = Trainer(setup, self._log, self._on_trained, self._on_evaluated, self._config.nursery)
         control = await serve_control(self._config.home, self._picture, self._stop.set)
         try:
             initial = await unless(self._stop, self._trainer.start())
@@ -151,13 +147,7 @@ class Peer:
         layout = ModelLayout(initial.data)
         buffers = Buffers(layout.size_bytes, config.limits.memory_bytes)
         self._runtime = Runtime(
-            self._roster,
-            layout,
-            buffers,
-            self._store,
-            self._log,
-            self._on_fact,
-            config.aggregation,
+            self._roster, layout, buffers, self._store, self._log, self._on_fact, config.aggregation
         )
         self._runtime.trainer = self._trainer
         self._runtime.on_unsaved = lambda reason: self._end(
@@ -175,9 +165,7 @@ class Peer:
         self._port = listening[1]
         self._advertise(config.advertise or listening)
         self._log.info("listening", address=addresses.show(listening), node=self._admission.key)
-        self._joining = Joining(
-            self._hub, self._runtime, self._view, list(config.join), self._rng, self._log
-        )
+        self._joining = Joining(self._hub, self._runtime, self._view, list(config.join), self._rng, self._log)
         metrics = await serve_metrics(config.metrics, self._picture) if config.metrics else None
         self._status = status
         keeping = asyncio.create_task(self._keep_house())

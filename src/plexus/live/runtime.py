@@ -45,15 +45,7 @@ from plexus.protocol.api import (
     Trained,
     WentOffline,
 )
-from plexus.protocol.messages import (
-    Ack,
-    AggregateRequest,
-    Message,
-    NodeId,
-    Ping,
-    TrainRequest,
-    ViewReply,
-)
+from plexus.protocol.messages import Ack, AggregateRequest, Message, NodeId, Ping, TrainRequest, ViewReply
 from plexus.protocol.plexus import FIRST_ROUND, START
 from plexus.protocol.training import ACK
 from plexus.protocol.view import Snapshot
@@ -265,9 +257,7 @@ class Runtime:
     def _save(self, effect: Save) -> None:
         state, on_disk = effect.state, self.store.state
         if state.counter != on_disk.counter:
-            written = self.store.save_counter(
-                state.counter, self.view_frame(), self.meter.bytes_per_s
-            )
+            written = self.store.save_counter(state.counter, self.view_frame(), self.meter.bytes_per_s)
             self.writing = asyncio.wrap_future(written)
             self.writing_since = self._loop.time()
             self.writing.add_done_callback(self._on_written)
@@ -313,9 +303,7 @@ class Runtime:
         if not isinstance(body, MODEL_MESSAGES):
             raise WireError(f"a model with a {type(body).__name__}")
         if model_bytes != self._layout.size_bytes:
-            raise WireError(
-                f"a model of {model_bytes} bytes: this session's has {self._layout.size_bytes}"
-            )
+            raise WireError(f"a model of {model_bytes} bytes: this session's has {self._layout.size_bytes}")
         tag: Tag = (type(body), body.round)
         return None if self.progress.is_obsolete(*tag) else tag
 
@@ -339,9 +327,7 @@ class Runtime:
             size_bytes = wire.LENGTH_BYTES + len(payload) + len(model.data)
             self._receive(number, msgspec.structs.replace(body, model=model), size_bytes)
 
-    def _deliver_contribution(
-        self, src: NodeId, body: AggregateRequest, contribution: Contribution
-    ) -> None:
+    def _deliver_contribution(self, src: NodeId, body: AggregateRequest, contribution: Contribution) -> None:
         """Give the node a model for aggregation, and add it to the sum if the node keeps it.
 
         The node alone decides what counts. What it keeps is still referred to after it handled the

@@ -29,8 +29,7 @@ MODEL_SUFFIX = ".safetensors"
 HEAD = b"plexus state 2\n"
 DIGEST_BYTES = 16
 REMEDY = (
-    f"move {STATE_FILE} away and start again: the node joins anew and gets counter and model from"
-    " the others"
+    f"move {STATE_FILE} away and start again: the node joins anew and gets counter and model from the others"
 )
 
 
@@ -51,9 +50,7 @@ class State(Struct, frozen=True, kw_only=True):
 class Store:
     """One node's state on disk."""
 
-    def __init__(
-        self, home: Path, session: bytes, on_error: Callable[[BaseException], None]
-    ) -> None:
+    def __init__(self, home: Path, session: bytes, on_error: Callable[[BaseException], None]) -> None:
         self._home = home
         self._on_error = on_error
         self.state = self._read(session)

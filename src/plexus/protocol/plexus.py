@@ -48,12 +48,7 @@ START = ("start", 0)
 FIRST_ROUND = 1
 
 # What a search is for.
-FIRST_SAMPLE, PARTICIPANTS, AGGREGATOR, RESTART = (
-    "first sample",
-    "participants",
-    "aggregator",
-    "restart",
-)
+FIRST_SAMPLE, PARTICIPANTS, AGGREGATOR, RESTART = ("first sample", "participants", "aggregator", "restart")
 
 
 class PlexusNode(Machine):
@@ -225,8 +220,7 @@ class PlexusNode(Machine):
         if search.purpose == FIRST_SAMPLE:
             return pong.round > FIRST_ROUND
         return search.purpose == RESTART and (
-            pong.round >= search.round
-            or (pong.held > self.held_round and not self.watchdog.has_deferred)
+            pong.round >= search.round or (pong.held > self.held_round and not self.watchdog.has_deferred)
         )
 
     def _tell_if_left_out(self, search: Search) -> None:

@@ -20,20 +20,9 @@ class SampleSearch:
     `parallel=1` all go one by one. The searching node answers itself, without a message.
     """
 
-    __slots__ = (
-        "_answered",
-        "_candidates",
-        "_me",
-        "_next",
-        "_size",
-        "_waiting",
-        "_window",
-        "silent",
-    )
+    __slots__ = ("_answered", "_candidates", "_me", "_next", "_size", "_waiting", "_window", "silent")
 
-    def __init__(
-        self, me: NodeId, candidates: list[NodeId], size: int, parallel: int | None = None
-    ) -> None:
+    def __init__(self, me: NodeId, candidates: list[NodeId], size: int, parallel: int | None = None) -> None:
         self._me = me
         self._candidates = candidates
         self._size = size
@@ -101,9 +90,7 @@ class Search:
 class Sampler:
     """The node's searches: at most one per purpose, each with its own ping-pong exchanges."""
 
-    def __init__(
-        self, node: Machine, ping_timeout_s: float, found: Callable[[Search], None]
-    ) -> None:
+    def __init__(self, node: Machine, ping_timeout_s: float, found: Callable[[Search], None]) -> None:
         self._node = node
         self._ping_timeout_s = ping_timeout_s
         self._found = found

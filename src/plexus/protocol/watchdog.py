@@ -37,9 +37,7 @@ A_LITTLE = 3
 class Watchdog:
     """When the node last noticed progress, and how long it waits for more."""
 
-    def __init__(
-        self, node: Machine, parameters: PlexusParameters, rng: Random, k_seen: int
-    ) -> None:
+    def __init__(self, node: Machine, parameters: PlexusParameters, rng: Random, k_seen: int) -> None:
         self._node = node
         self._watchdog_s = parameters.watchdog_s
         self._rng = rng

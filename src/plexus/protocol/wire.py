@@ -30,9 +30,7 @@ class WireError(ValueError):
     """Bytes that are no message of this protocol."""
 
 
-MESSAGE_TYPES: dict[int, type[Message]] = {
-    kind.__struct_config__.tag: kind for kind in get_args(Body)
-}
+MESSAGE_TYPES: dict[int, type[Message]] = {kind.__struct_config__.tag: kind for kind in get_args(Body)}
 _TAGS = {kind: tag for tag, kind in MESSAGE_TYPES.items()}
 
 

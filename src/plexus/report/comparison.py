@@ -92,9 +92,7 @@ def values_of(run: Run, metric: str, judge: Judge) -> np.ndarray:
     if not evaluations:
         return np.array([])
     best = f"{metric}_best"
-    return np.asarray(
-        evaluations[best if judge == "best" and best in evaluations else metric], float
-    )
+    return np.asarray(evaluations[best if judge == "best" and best in evaluations else metric], float)
 
 
 def compare(arms: Sequence[Arm], target: float | None = None, judge: Judge = "mean") -> Comparison:
@@ -199,9 +197,7 @@ def _coarse(outcome: Outcome) -> str:
         return ""
     often = {1: "once", 2: "twice"}.get(times, f"{times} times")
     key = "every_hours" if outcome.has_own_models else "every_rounds"
-    return (
-        f"{outcome.label} was evaluated only {often}: its costs are coarse; see evaluation.{key}."
-    )
+    return f"{outcome.label} was evaluated only {often}: its costs are coarse; see evaluation.{key}."
 
 
 def _bests(arm: Arm, metric: str, higher: bool, judge: Judge) -> tuple[float, ...]:
@@ -210,9 +206,7 @@ def _bests(arm: Arm, metric: str, higher: bool, judge: Judge) -> tuple[float, ..
     return tuple(float(v.max() if higher else v.min()) for v in kept if len(v))
 
 
-def _best_baseline(
-    arms: Sequence[Arm], bests: dict[str, tuple[float, ...]], higher: bool
-) -> Arm | None:
+def _best_baseline(arms: Sequence[Arm], bests: dict[str, tuple[float, ...]], higher: bool) -> Arm | None:
     others = [arm for arm in arms if not arm.is_ours and arm.is_complete and bests[arm.label]]
     candidates = [arm for arm in others if arm.protocol not in REFERENCES] or others
     if not candidates or not any(arm.is_ours for arm in arms):
@@ -234,12 +228,7 @@ def _target(
 
 
 def _outcome(
-    arm: Arm,
-    best: tuple[float, ...],
-    metric: str,
-    higher: bool,
-    judge: Judge,
-    target: float | None,
+    arm: Arm, best: tuple[float, ...], metric: str, higher: bool, judge: Judge, target: float | None
 ) -> Outcome:
     costs = tuple(_cost(run, metric, higher, judge, target) for run in arm.runs)
     tables = [run.tables["evaluations"] for run in arm.runs]
@@ -267,18 +256,14 @@ def _cost(run: Run, metric: str, higher: bool, judge: Judge, target: float | Non
         sent, trained = evaluations["sent_bytes"][first], evaluations["training_s"][first]
     except KeyError as missing:
         raise PlexusError(f"{run.path}/evaluations.csv: no column {missing.args[0]}") from None
-    return Cost(
-        float(evaluations["simulated_s"][first]) / 3600, float(sent) / 1e9, float(trained) / 3600
-    )
+    return Cost(float(evaluations["simulated_s"][first]) / 3600, float(sent) / 1e9, float(trained) / 3600)
 
 
 def _with_savings(outcome: Outcome, against: Outcome | None) -> Outcome:
     ours, theirs = outcome.mean_cost, against.mean_cost if against else None
     if not (outcome.is_ours and outcome.is_complete and ours and theirs):
         return outcome
-    ratios = [
-        b / a if a else float("inf") for a, b in zip(_three(ours), _three(theirs), strict=True)
-    ]
+    ratios = [b / a if a else float("inf") for a, b in zip(_three(ours), _three(theirs), strict=True)]
     return replace(outcome, savings=Cost(*ratios))
 
 

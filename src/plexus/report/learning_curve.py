@@ -38,9 +38,7 @@ def learning_curve(run: Run) -> Figure:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ModuleNotFoundError:
-        raise PlexusError(
-            "matplotlib is not installed: pip install 'plexus-learning[report]'"
-        ) from None
+        raise PlexusError("matplotlib is not installed: pip install 'plexus-learning[report]'") from None
     with rc_context(STYLE):
         layout = ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.1)
         figure = Figure(figsize=(8, 5), layout=layout)

@@ -26,11 +26,7 @@ TASKS = {
     "femnist": "FEMNIST",
     "movielens": "MovieLens",
 }
-_TOPOLOGIES = {
-    "one-peer-exponential": "one-peer exponential",
-    "full": "fully connected",
-    "ring": "ring",
-}
+_TOPOLOGIES = {"one-peer-exponential": "one-peer exponential", "full": "fully connected", "ring": "ring"}
 _SHORT = {
     "protocol.sample_size": "s = {}",
     "protocol.success_fraction": "sf = {}",

@@ -95,16 +95,10 @@ def write_report(
 def _require_ids(sections: Sequence[Section]) -> None:
     seen: set[str] = set()
     for section in sections:
-        things: tuple[Section | Picture | Table, ...] = (
-            section,
-            *section.pictures,
-            *section.tables,
-        )
+        things: tuple[Section | Picture | Table, ...] = (section, *section.pictures, *section.tables)
         for thing in things:
             if not _ID.fullmatch(thing.id):
-                raise PlexusError(
-                    f"report: the id {thing.id!r} must be small letters, digits and '-'"
-                )
+                raise PlexusError(f"report: the id {thing.id!r} must be small letters, digits and '-'")
             if thing.id in seen:
                 raise PlexusError(f"report: two things have the id {thing.id!r}")
             seen.add(thing.id)
@@ -155,9 +149,7 @@ def _contents(sections: Sequence[Section]) -> str:
             f'<li><a href="#{thing.id}">{escape(heading(thing.title))}</a></li>' for thing in things
         )
         nested = f"<ul>{inner}</ul>" if inner else ""
-        items.append(
-            f'<li><a href="#{section.id}">{escape(heading(section.title))}</a>{nested}</li>'
-        )
+        items.append(f'<li><a href="#{section.id}">{escape(heading(section.title))}</a>{nested}</li>')
     return f"<ol>{''.join(items)}</ol>"
 
 
@@ -185,9 +177,7 @@ def _picture(picture: Picture, folder: Path) -> str:
     picture.figure.set_layout_engine("none")
     links = _links(folder, write_picture(folder, picture))
     wide = ' class="wide"' if picture.figure.get_figwidth() > 7 else ""
-    paper = (
-        f'<p class="paper"><b>The paper:</b> {_prose(picture.paper)}</p>' if picture.paper else ""
-    )
+    paper = f'<p class="paper"><b>The paper:</b> {_prose(picture.paper)}</p>' if picture.paper else ""
     return f"""<figure id="{picture.id}"{wide}>
 <h3 id="{picture.id}-title">{escape(heading(picture.title))}</h3>
 <div class="drawing">{inline(picture)}</div>
@@ -199,8 +189,7 @@ def _table(table: Table, folder: Path) -> str:
     links = _links(folder, write_table(folder, table))
     kinds = ['class="number"' if is_numeric(table, at) else "" for at in range(len(table.columns))]
     head = "".join(
-        f'<th scope="col" {kind}>{escape(name)}</th>'
-        for name, kind in zip(table.columns, kinds, strict=True)
+        f'<th scope="col" {kind}>{escape(name)}</th>' for name, kind in zip(table.columns, kinds, strict=True)
     )
     rows = "\n".join(
         "<tr>"
@@ -210,9 +199,7 @@ def _table(table: Table, folder: Path) -> str:
     )
     note = f'<p class="note">{_prose(table.note)}</p>' if table.note else ""
     title = f"<h3>{escape(heading(table.title))}</h3>"
-    opening, closing = (
-        (f"<details><summary>{title}</summary>", "</details>") if table.folded else (title, "")
-    )
+    opening, closing = (f"<details><summary>{title}</summary>", "</details>") if table.folded else (title, "")
     return f"""<div class="table" id="{table.id}">
 {opening}
 <div class="scroll" tabindex="0" role="region" aria-label="{escape(heading(table.title))}"><table>
@@ -232,7 +219,6 @@ def _cell(cell: Cell) -> str:
 
 def _links(folder: Path, names: Sequence[str]) -> str:
     links = " ".join(
-        f'<a href="{escape(folder.name)}/{name}">{name.rpartition(".")[2].upper()}</a>'
-        for name in names
+        f'<a href="{escape(folder.name)}/{name}">{name.rpartition(".")[2].upper()}</a>' for name in names
     )
     return f'<p class="files">{links}</p>'

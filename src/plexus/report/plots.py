@@ -207,9 +207,7 @@ def online_and_views(arms: Sequence[Arm]) -> Figure:
             name = f"{arm.label}: " if len(arms) > 1 else ""
             views = arm.runs[0].tables.get("views")
             if views:
-                _draw_views(
-                    axes, views, found[arm.label].colour, f"{name}in the mean of their views"
-                )
+                _draw_views(axes, views, found[arm.label].colour, f"{name}in the mean of their views")
         _draw_online(axes, arms)
         if not axes.lines:
             raise PlexusError("neither online nodes nor views were recorded")

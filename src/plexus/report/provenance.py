@@ -49,12 +49,7 @@ def section(arms: Sequence[Arm]) -> Section:
             f"\n\n{len(unfinished)} of the {len(runs)} runs did not come to the end: each is shown as"
             " an arm of its own, named unfinished, and sets no target and counts in no mean."
         )
-    return Section(
-        "provenance",
-        "How this was made",
-        text,
-        tables=[_runs_table(arms), _settings_table(arms)],
-    )
+    return Section("provenance", "How this was made", text, tables=[_runs_table(arms), _settings_table(arms)])
 
 
 def ending(arms: Sequence[Arm], folder: Path, command: str | None) -> str:

@@ -55,9 +55,7 @@ def titles(groups: Sequence[Sequence[Arm]]) -> list[str]:
     ]
 
 
-def _alike(
-    title: str, short: Sequence[str], flat: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _alike(title: str, short: Sequence[str], flat: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for other, each in zip(short, flat, strict=True) if other == title]
 
 
@@ -71,10 +69,7 @@ def _short_title(arm: Arm) -> str:
 def _circumstances(arm: Arm) -> dict[str, Any]:
     spec = arm.spec
     task = {key: value for key, value in spec["task"].items() if key not in _OF_TRAINING}
-    return {
-        "task": task,
-        **{key: spec.get(key) for key in ("nodes", "traces", "network", "aggregation")},
-    }
+    return {"task": task, **{key: spec.get(key) for key in ("nodes", "traces", "network", "aggregation")}}
 
 
 def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str) -> Section:
@@ -129,16 +124,10 @@ def _curves(arms: Sequence[Arm], comparison: Comparison, suffix: str) -> list[Pi
         return []
     name = quantities.metric_name(comparison.metric)
     several = f" {_BAND}" if any(len(arm.runs) > 1 for arm in arms) else ""
-    own = (
-        " Where every node has its own model, the mean over nodes." if _has_own_models(arms) else ""
-    )
+    own = " Where every node has its own model, the mean over nodes." if _has_own_models(arms) else ""
     titles = {
         "simulated_h": ("time", "Test {} over simulated time.", False),
-        "sent_gb": (
-            "communication",
-            "Test {} over what all nodes have sent, on a log scale.",
-            True,
-        ),
+        "sent_gb": ("communication", "Test {} over what all nodes have sent, on a log scale.", True),
         "training_h": ("resources", "Test {} over training time, on a log scale.", True),
     }
     goal = quantities.metric(comparison.metric, comparison.target)

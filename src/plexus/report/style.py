@@ -32,13 +32,9 @@ PALETTE = {
 }
 ON_COLOUR, CARD = "#fffffe", "#fffffd"
 """Text on a coloured surface, and what figures lie on."""
-COLOUR_VARIABLES = {
-    ON_COLOUR: "on-colour",
-    CARD: "card",
-    INK: "ink",
-    SOFT: "soft",
-    FAINT: "line",
-} | {value: name for name, value in PALETTE.items()}
+COLOUR_VARIABLES = {ON_COLOUR: "on-colour", CARD: "card", INK: "ink", SOFT: "soft", FAINT: "line"} | {
+    value: name for name, value in PALETTE.items()
+}
 """The name of the CSS variable that stands for each colour on the page."""
 
 _PROTOCOL_COLOURS = {
@@ -164,9 +160,7 @@ def styled() -> Iterator[None]:
     try:
         from matplotlib import rc_context
     except ModuleNotFoundError:
-        raise PlexusError(
-            "matplotlib is not installed: pip install 'plexus-learning[report]'"
-        ) from None
+        raise PlexusError("matplotlib is not installed: pip install 'plexus-learning[report]'") from None
     with rc_context(STYLE):
         yield
 

@@ -34,16 +34,7 @@ SPEC, VERSIONS, RESULT, FIGURE = "spec.toml", "versions.json", "result.json", "l
 CHECKPOINT, CHECKPOINT_FOLDER = "checkpoint.json", "checkpoint-"
 REPLAY = f"{CHECKPOINT_FOLDER}replay"
 """Tables of a resumed run until it has come to its checkpoint."""
-_PACKAGES = (
-    "click",
-    "matplotlib",
-    "msgspec",
-    "numpy",
-    "rich",
-    "safetensors",
-    "scikit-learn",
-    "torch",
-)
+_PACKAGES = ("click", "matplotlib", "msgspec", "numpy", "rich", "safetensors", "scikit-learn", "torch")
 
 
 class RunDirectory:
@@ -114,10 +105,7 @@ class RunDirectory:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Keep what was recorded, however the run ended; a run that failed to begin leaves nothing."""
         try:
@@ -147,9 +135,7 @@ def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
         if not path.exists() or (path.is_dir() and not any(path.iterdir())):
             return None
         if not (path / VERSIONS).exists():
-            raise PlexusError(
-                f"{path}: exists and is not a run directory; choose another with --out"
-            )
+            raise PlexusError(f"{path}: exists and is not a run directory; choose another with --out")
         os.close(lock_directory(path))
         if not force and spec_digest_of(path) != spec_digest:
             raise PlexusError(

@@ -151,6 +151,4 @@ def _joined(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
 
 def _text(column: NDArray[Any]) -> NDArray[Any]:
     words = {True: "true", False: "false"} if column.dtype.kind == "b" else {}
-    return np.array(
-        ["" if value != value else words.get(value, str(value)) for value in column.tolist()]
-    )
+    return np.array(["" if value != value else words.get(value, str(value)) for value in column.tolist()])

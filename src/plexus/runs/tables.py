@@ -163,10 +163,7 @@ TABLES: dict[str, Table] = {
     ),
     "online": Table(
         "How many nodes were online, whenever it was looked at.",
-        {
-            "simulated_s": "simulated time, in seconds",
-            "online": "number of nodes online",
-        },
+        {"simulated_s": "simulated time, in seconds", "online": "number of nodes online"},
     ),
     "views": Table(
         "What nodes believe, every five simulated minutes, for protocols whose nodes have views: how many "
@@ -231,9 +228,7 @@ def read(path: Path) -> Columns:
     header, body = rows[0], rows[1:]
     for number, row in enumerate(body, start=2):
         if len(row) != len(header):
-            raise PlexusError(
-                f"{path}: line {number} has {len(row)} cells, the header {len(header)}"
-            )
+            raise PlexusError(f"{path}: line {number} has {len(row)} cells, the header {len(header)}")
     cells = zip(*body, strict=True)
     return {name: column(list(cells_of)) for name, cells_of in zip(header, cells, strict=True)}
 

@@ -70,8 +70,7 @@ def _record(event: bytes) -> bytes:
 
 def _summary(scalars: Iterable[tuple[str, float]]) -> bytes:
     values = (
-        _bytes(1, name.encode()) + bytes([2 << 3 | 5]) + struct.pack("<f", value)
-        for name, value in scalars
+        _bytes(1, name.encode()) + bytes([2 << 3 | 5]) + struct.pack("<f", value) for name, value in scalars
     )
     return b"".join(_bytes(1, value) for value in values)
 

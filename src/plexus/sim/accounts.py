@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from plexus.protocol.messages import (
-    Ack,
-    Joined,
-    Left,
-    Message,
-    ModelMessage,
-    Ping,
-    Pong,
-)
+from plexus.protocol.messages import Ack, Joined, Left, Message, ModelMessage, Ping, Pong
 
 # The paper's names. A model message is accounted as a `model` and the `view` that rides on it.
 NAMES: dict[type[Message], str] = {

@@ -88,8 +88,7 @@ def find(name: str, parameters: Any, base_dir: Path) -> tuple[Entry, Any]:
         module, _, attribute = name.partition(":")
         is_what = "has no" if found is None else f"has a {type(found).__name__}, not a protocol,"
         raise PlexusError(
-            f"protocol.name: module {module} {is_what} {attribute!r}: make it with"
-            " plexus.sim.own.protocol"
+            f"protocol.name: module {module} {is_what} {attribute!r}: make it with plexus.sim.own.protocol"
         )
     return found, _checked(parameters.parameters, found.parameters)
 

@@ -74,13 +74,7 @@ class Runtime:
         self.online: list[bool] = [False] * len(nodes)
         self.online_count = 0
         self.network = self.network_type(
-            self.kernel,
-            world.latency,
-            sharing,
-            models.model_bytes,
-            self.online,
-            self.accounts,
-            watch,
+            self.kernel, world.latency, sharing, models.model_bytes, self.online, self.accounts, watch
         )
         self.nodes = nodes
         self._models = models

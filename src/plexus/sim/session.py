@@ -46,9 +46,7 @@ class Cast:
     """How the duration of rounds was found, if it was."""
 
 
-def assemble(
-    setting: Setting, cast: Cast, observe: Observer, watch: Watch | None = None
-) -> Runtime:
+def assemble(setting: Setting, cast: Cast, observe: Observer, watch: Watch | None = None) -> Runtime:
     """The runtime in which `cast` plays."""
     return Runtime(
         world=cast.world,

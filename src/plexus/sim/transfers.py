@@ -22,10 +22,7 @@ class Transfers:
     """All transfers under way, with a kernel entry for each node that sends."""
 
     def __init__(
-        self,
-        sharing: Sharing,
-        at: Callable[[float, Flow], Token],
-        cancel: Callable[[Token], None],
+        self, sharing: Sharing, at: Callable[[float, Flow], Token], cancel: Callable[[Token], None]
     ) -> None:
         """`at(time_s, flow)` leads to a call of `completed(flow, time_s)` unless cancelled."""
         self.sharing = sharing

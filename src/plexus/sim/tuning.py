@@ -37,10 +37,7 @@ class Watched:
 
 
 def tune_rounds(
-    setting: Setting,
-    nodes: Callable[[Setting, float], Sequence[Node]],
-    rounds: int,
-    share: float,
+    setting: Setting, nodes: Callable[[Setting, float], Sequence[Node]], rounds: int, share: float
 ) -> RoundTuning:
     """The duration by which `share` of the transfers of `rounds` rounds is complete.
 

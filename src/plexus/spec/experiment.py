@@ -142,10 +142,7 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def load_spec(
-    path: Path | str,
-    overrides: Sequence[str] = (),
-    seed: int | None = None,
-    size: str | None = None,
+    path: Path | str, overrides: Sequence[str] = (), seed: int | None = None, size: str | None = None
 ) -> ExperimentSpec:
     """The spec in the file at `path`, in one of its sizes, changed by `section.key=value` overrides,
     then by `seed`. The name of one that comes with Plexus will do, as `quickstart`."""
@@ -161,11 +158,7 @@ def located(path: Path) -> Path:
 
 
 def parse_spec(
-    text: str,
-    file: str,
-    overrides: Sequence[str] = (),
-    seed: int | None = None,
-    size: str | None = None,
+    text: str, file: str, overrides: Sequence[str] = (), seed: int | None = None, size: str | None = None
 ) -> ExperimentSpec:
     """As `load_spec`, from text; errors name `file`."""
     return build_spec(read_toml(text, file), file, overrides, seed, size)

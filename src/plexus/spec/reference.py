@@ -43,9 +43,7 @@ def page() -> str:
         if section in ("protocol", "task"):
             parts.append(f"{docs[section]}\n")
         # A key that several tasks have means the same in all of them and is explained in one.
-        shared = {
-            key: doc for struct in structs.values() for key, doc in field_docs(struct).items()
-        }
+        shared = {key: doc for struct in structs.values() for key, doc in field_docs(struct).items()}
         for name, struct in structs.items():
             if name:
                 parts.append(f'### name = "{name}"\n')
@@ -75,9 +73,7 @@ def field_docs(struct: type[Struct]) -> dict[str, str]:
         body = tree.body[0].body
         for field, doc in pairwise(body):
             match field, doc:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
-                    value=ast.Constant(value=str(text))
-                ):
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     docs[name] = " ".join(text.split())
     return docs
 
@@ -99,9 +95,7 @@ def _described(key: str, struct: type[Struct], shared: Mapping[str, str]) -> Ite
     yield from _nested(key, struct)
 
 
-def _table(
-    section: str, struct: type[Struct], fields: list[inspect.Field], docs: Mapping[str, str]
-) -> str:
+def _table(section: str, struct: type[Struct], fields: list[inspect.Field], docs: Mapping[str, str]) -> str:
     if not fields:
         return "No further keys.\n"
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]

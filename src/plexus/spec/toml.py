@@ -63,9 +63,7 @@ def _string(text: str) -> str:
     def escape(character: str) -> str:
         if character in _ESCAPES:
             return _ESCAPES[character]
-        return (
-            f"\\u{ord(character):04x}" if ord(character) < 32 or character == "\x7f" else character
-        )
+        return f"\\u{ord(character):04x}" if ord(character) < 32 or character == "\x7f" else character
 
     return f'"{"".join(map(escape, text))}"'
 

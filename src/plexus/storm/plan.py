@@ -136,9 +136,7 @@ def _faults(rng: Random, protocol: str, nodes: int, storm_s: float) -> tuple[kin
         lambda: kinds.Duplication(share=strength(), **when()),
         lambda: kinds.Delay(share=strength(), longest_s=rng.choice([1.0, 5.0, 60.0]), **when()),
         lambda: kinds.Damage(share=strength(), **when()),
-        lambda: kinds.Partition(
-            kind=rng.choice(["full", "one-way", "partial"]), side=some(), **when()
-        ),
+        lambda: kinds.Partition(kind=rng.choice(["full", "one-way", "partial"]), side=some(), **when()),
         lambda: kinds.Partition(kind="full", side=some(), **when()),
         lambda: kinds.Slow(
             nodes=some(), factor=rng.uniform(1, 20), lag_s=rng.choice([0.0, 1.0, 5.0]), **when()
@@ -151,9 +149,7 @@ def _faults(rng: Random, protocol: str, nodes: int, storm_s: float) -> tuple[kin
             disk_lost_share=rng.choice([0.0, 0.2, 0.5]),
             **when(),
         ),
-        lambda: kinds.Churn(
-            mean_s=60.0, leave_share=1.0, restart_share=0.0, disk_lost_share=0.0, **when()
-        ),
+        lambda: kinds.Churn(mean_s=60.0, leave_share=1.0, restart_share=0.0, disk_lost_share=0.0, **when()),
         lambda: kinds.Flapping(
             nodes=some(),
             up_s=rng.uniform(2, 20),

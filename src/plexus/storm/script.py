@@ -22,9 +22,7 @@ Note = Callable[[NodeId, str], None]
 class Script:
     """Everything that happens to nodes and network in one storm."""
 
-    def __init__(
-        self, plan: Plan, runtime: StormRuntime, make: Make, weather: Weather, rng: Random
-    ) -> None:
+    def __init__(self, plan: Plan, runtime: StormRuntime, make: Make, weather: Weather, rng: Random) -> None:
         self._plan = plan
         self._runtime = runtime
         self._make = make

@@ -60,9 +60,7 @@ def run_storm(plan: Plan, kept_lines: int | None = KEPT_LINES, shown_lines: int 
 class Storm(Witness):
     """A session in a storm."""
 
-    def __init__(
-        self, plan: Plan, kept_lines: int | None = None, learning: Learning = None
-    ) -> None:
+    def __init__(self, plan: Plan, kept_lines: int | None = None, learning: Learning = None) -> None:
         self.plan = plan
         self.weather = Weather(stream(plan.seed, "storm", "weather"))
         setting = setting_of(plan, self._training_s, learning)
@@ -76,8 +74,7 @@ class Storm(Witness):
             nodes=[Watched(make(node, 0, None, None), node, self) for node in range(plan.nodes)],
             models=setting.models,
             sharing=RULES[plan.sharing](
-                [device.up_bytes_per_s for device in devices],
-                [device.down_bytes_per_s for device in devices],
+                [device.up_bytes_per_s for device in devices], [device.down_bytes_per_s for device in devices]
             ),
             training_s=self._training_s,
             observe=self._observe,
@@ -86,9 +83,7 @@ class Storm(Witness):
         self.conversation = Conversation(lambda: self.runtime.kernel.now, kept_lines)
         self.scene = Scene(plan, self.runtime, initial_view(setting.world))
         self._safety: list[Checker] = [
-            checker(self.scene)
-            for checker in SAFETY
-            if learning is None or not checker.reads_labels
+            checker(self.scene) for checker in SAFETY if learning is None or not checker.reads_labels
         ]
         self.rounds = RoundsComplete(self.scene)
         self.views = ViewsAgree(self.scene, self.rounds)
@@ -112,9 +107,7 @@ class Storm(Witness):
         try:
             self.play()
         except Violation as violation:
-            finding = self._finding(
-                violation.invariant, violation.node, violation.text, shown_lines
-            )
+            finding = self._finding(violation.invariant, violation.node, violation.text, shown_lines)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             text = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"

@@ -5,15 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from plexus.protocol.messages import NodeId
-from plexus.storm.kinds import (
-    Damage,
-    Delay,
-    Duplication,
-    Fault,
-    Loss,
-    Partition,
-    Slow,
-)
+from plexus.storm.kinds import Damage, Delay, Duplication, Fault, Loss, Partition, Slow
 
 OF_THE_NETWORK = (Loss, Duplication, Delay, Damage, Partition, Slow)
 LONGEST_BETWEEN_COPIES_S = 3.0
@@ -34,18 +26,14 @@ class Weather:
 
     def passes(self, src: NodeId, dst: NodeId) -> bool:
         """No partition is between them in this direction."""
-        return not any(
-            isinstance(fault, Partition) and _blocks(fault, src, dst) for fault in self.active
-        )
+        return not any(isinstance(fault, Partition) and _blocks(fault, src, dst) for fault in self.active)
 
     def connected(self, src: NodeId, dst: NodeId) -> bool:
         """A transfer needs both directions: one for the data, one for its receipt."""
         return self.passes(src, dst) and self.passes(dst, src)
 
     def is_damaged(self) -> bool:
-        return any(
-            isinstance(fault, Damage) and self._rng.random() < fault.share for fault in self.active
-        )
+        return any(isinstance(fault, Damage) and self._rng.random() < fault.share for fault in self.active)
 
     def copies_s(self, src: NodeId, dst: NodeId) -> list[float]:
         """By how much each copy of a message is late; no copy is a loss."""

@@ -103,13 +103,7 @@ def _share(result: Result, kind: str, of: str) -> float:
 
 def views(arms: Sequence[Arm], id: str, title: str, note: str) -> Table:
     """How far the views of nodes are from the truth."""
-    columns = (
-        "Setting",
-        "Online, mean",
-        "In a view, mean",
-        "Mean difference",
-        "Largest difference",
-    )
+    columns = ("Setting", "Online, mean", "In a view, mean", "Mean difference", "Largest difference")
     return Table(id, title, columns, tuple(map(_views_of, arms)), note)
 
 
@@ -119,9 +113,7 @@ def _views_of(arm: Arm) -> tuple[Cell, ...]:
     return (
         arm.label,
         over_seeds([float(each["online"].mean()) for each in found], lambda value: f"{value:.1f}"),
-        over_seeds(
-            [float(each["mean_view"].mean()) for each in found], lambda value: f"{value:.1f}"
-        ),
+        over_seeds([float(each["mean_view"].mean()) for each in found], lambda value: f"{value:.1f}"),
         over_seeds([float(each.mean()) for each in differences], _percent),
         over_seeds([float(each.max()) for each in differences], _percent),
     )
@@ -198,9 +190,7 @@ class Album:
         ]
         return "\n\n".join([study.study.about.strip(), *notes])
 
-    def _draw(
-        self, study: Sized, task: str, drawing: Drawing, number: int, several: bool
-    ) -> Picture | Table:
+    def _draw(self, study: Sized, task: str, drawing: Drawing, number: int, several: bool) -> Picture | Table:
         arms = [self._arm(study, task, arm) for arm in study.study.shown(drawing)]
         id = f"{study.name}-{task}-{number}"
         title = f"{naming.task(task)}: {drawing.title}" if several else drawing.title

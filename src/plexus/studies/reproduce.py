@@ -53,9 +53,7 @@ def default_out(size: str) -> Path:
     return Path("runs") / f"reproduce-{size}"
 
 
-def load_studies(
-    names: Sequence[str], size: str, experiments: Path | str | None = None
-) -> list[Sized]:
+def load_studies(names: Sequence[str], size: str, experiments: Path | str | None = None) -> list[Sized]:
     """The studies with these names; `all` stands for those of the paper."""
     if size not in SIZES:
         raise PlexusError(f"--size {size}: is not one of {', '.join(SIZES)}{suggest(size, SIZES)}")
@@ -96,9 +94,7 @@ def carry_out(plan: Plan, device: str | None, jobs: int, *, quiet: bool) -> None
         ) from None
     if pool.failures:
         path, why = next(iter(pool.failures.items()))
-        raise PlexusError(
-            f"{len(pool.failures)} of {len(todo)} runs failed; the first, {path}: {why}"
-        )
+        raise PlexusError(f"{len(pool.failures)} of {len(todo)} runs failed; the first, {path}: {why}")
 
 
 def write_page(plan: Plan, out: Path, studies: Sequence[str], tasks: Sequence[str]) -> Path:

@@ -131,15 +131,12 @@ def parse_study(text: str, file: str) -> Study:
             raise PlexusError(f"{file}: arms.{name}.label: expected a string")
     for number, drawing in enumerate(study.draw):
         for name in drawing.arms:
-            _known(
-                name, tuple(study.arms), f"{file}: draw[{number}].arms: there is no arm {name!r}"
-            )
+            _known(name, tuple(study.arms), f"{file}: draw[{number}].arms: there is no arm {name!r}")
     table = study.paper_table
     for number, row in enumerate(table.rows if table else ()):
         if table and len(row) != len(table.columns):
             raise PlexusError(
-                f"{file}: paper_table.rows[{number}]: {len(row)} cells for"
-                f" {len(table.columns)} columns"
+                f"{file}: paper_table.rows[{number}]: {len(row)} cells for {len(table.columns)} columns"
             )
     return study
 

@@ -19,12 +19,7 @@ from plexus.traces.readers.devices import KBPS_TO_BYTES_PER_S, choose_devices, r
 from plexus.traces.readers.latency import LatencyKind, nearest_cities, read_latency, read_places
 from plexus.traces.readers.paths import resolve
 from plexus.traces.sessions import Sessions, choose, drop_before, shift
-from plexus.traces.synthetic import (
-    deal_cities,
-    generate_availability,
-    generate_devices,
-    generate_latency,
-)
+from plexus.traces.synthetic import deal_cities, generate_availability, generate_devices, generate_latency
 from plexus.traces.world import Availability, Device, Latency, World, always_online
 
 # The `[traces]` table of a spec: where devices, availability and latency of a run come from.
@@ -126,9 +121,7 @@ def _availability(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Av
     return Availability(_offset(spec, sessions, periods_s, seed), periods_s)
 
 
-def _offset(
-    spec: TracesSpec, sessions: Sessions, periods_s: NDArray[np.float64], seed: int
-) -> Sessions:
+def _offset(spec: TracesSpec, sessions: Sessions, periods_s: NDArray[np.float64], seed: int) -> Sessions:
     """Begin where the spec says, each device elsewhere if it says so."""
     by_s = np.full(len(sessions), spec.start_s)
     if spec.offsets != "none":

@@ -65,12 +65,7 @@ class Calibration(Struct, frozen=True):
         if not 0 < mean < 1:
             highest = self.peak_online * total / self.share_alpha
             raise PlexusError(f"traces.peak_online = {peak_online}: must be below {highest:.2f}")
-        return replace(
-            self,
-            share_alpha=total * mean,
-            share_beta=total * (1 - mean),
-            peak_online=peak_online,
-        )
+        return replace(self, share_alpha=total * mean, share_beta=total * (1 - mean), peak_online=peak_online)
 
 
 FEDSCALE = Calibration(

@@ -45,7 +45,5 @@ def nearest_city(places: list[City], cities: list[City]) -> NDArray[np.intp]:
     """For each place the index of the city closest to it."""
     here = _on_sphere([c.lat for c in places], [c.lon for c in places])
     there = _on_sphere([c.lat for c in cities], [c.lon for c in cities])
-    closeness = np.nan_to_num(
-        here @ there.T, nan=-2.0
-    )  # a city of unknown place is no one's nearest
+    closeness = np.nan_to_num(here @ there.T, nan=-2.0)  # a city of unknown place is no one's nearest
     return np.asarray(np.argmax(closeness, axis=1), np.intp)

@@ -117,9 +117,7 @@ def generate_latency(cities: list[City], seed: int) -> Floats:
     """One-way seconds between cities: great circle, speed of light in fibre, detours, last mile."""
     count = len(cities)
     distance_km = np.maximum(great_circle_km(cities), 1.0)
-    inflation = fitted.PATH_INFLATION_AT_1000_KM * (distance_km / 1000) ** (
-        fitted.PATH_INFLATION_EXPONENT
-    )
+    inflation = fitted.PATH_INFLATION_AT_1000_KM * (distance_km / 1000) ** (fitted.PATH_INFLATION_EXPONENT)
     spread = array_stream(seed, "traces", "latency").standard_normal((count, count))
     spread = np.triu(spread, 1) + np.triu(spread, 1).T  # a detour is one both ways
     fibre_ms = distance_km / fitted.FIBRE_KM_PER_MS * inflation
@@ -143,11 +141,7 @@ def generate_availability(nodes: int, calibration: Calibration, seed: int) -> Av
     If all began at the same moment, many would come and go at once whenever the week repeats.
     """
     weeks = [
-        _weeks(
-            min(BATCH, nodes - first),
-            calibration,
-            array_stream(seed, "traces", "availability", first),
-        )
+        _weeks(min(BATCH, nodes - first), calibration, array_stream(seed, "traces", "availability", first))
         for first in range(0, nodes, BATCH)
     ]
     return Availability(concatenate(weeks), PERIOD_S)
@@ -173,9 +167,7 @@ class _Step(NamedTuple):
     end_s: Floats
 
 
-def _renewal(
-    shares: Floats, seam_s: Floats, calibration: Calibration, rng: np.random.Generator
-) -> Sessions:
+def _renewal(shares: Floats, seam_s: Floats, calibration: Calibration, rng: np.random.Generator) -> Sessions:
     """Sessions over one period from `seam_s` on, all devices one session further in each step."""
     clock = _DayClock(calibration.start_rate_by_hour)
     sessions, gaps = DurationTable(calibration.sessions), DurationTable(calibration.gaps)
@@ -220,9 +212,7 @@ def _wrap(sessions: Sessions) -> Sessions:
     rows, bounds = sessions.rows, sessions.bounds
     late = rows[:, 0] >= PERIOD_S
     counts = np.diff(bounds)
-    late_counts = np.diff(
-        np.concatenate((np.zeros(1, np.int64), np.cumsum(late, dtype=np.int64)))[bounds]
-    )
+    late_counts = np.diff(np.concatenate((np.zeros(1, np.int64), np.cumsum(late, dtype=np.int64)))[bounds])
     early_counts = counts - late_counts
     left_s = np.zeros(len(counts))
     some = early_counts > 0

@@ -54,9 +54,7 @@ class Availability:
     def toggles(self, device: int) -> Iterator[tuple[float, bool]]:
         """The changes of one device from time 0 on, in order: (time_s, online). Offline before."""
         sessions, period_s = self.sessions[device].tolist(), float(self.periods_s[device])
-        if sessions == [
-            [0.0, period_s]
-        ]:  # never offline: the loop below would find nothing to yield
+        if sessions == [[0.0, period_s]]:  # never offline: the loop below would find nothing to yield
             yield 0.0, True
             return
         offset_s, online_until_s = 0.0, -1.0

@@ -107,9 +107,7 @@ def choose(task: Task, workers: int | None = None, device: str | None = None) ->
         unfit = cannot_stack(task)
         if unfit is None:
             return Chosen("stacked", device or "cuda", "a GPU trains all clients of a wave at once")
-        return Chosen(
-            "inline", device or "cuda", f"a GPU, but the model cannot be stacked: {unfit}"
-        )
+        return Chosen("inline", device or "cuda", f"a GPU, but the model cannot be stacked: {unfit}")
     module = task.initial_model()
     parameters = sum(parameter.numel() for parameter in module.parameters())
     convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())

@@ -225,8 +225,7 @@ class ProcessesEngine:
         # By base, so that a worker rarely needs new weights.
         order = sorted(range(len(jobs)), key=lambda place: id(jobs[place].base))
         requests = [
-            Request(place, "train", jobs[place].base, jobs[place].node, jobs[place].round)
-            for place in order
+            Request(place, "train", jobs[place].base, jobs[place].node, jobs[place].round) for place in order
         ]
         return [torch.from_numpy(answer) for answer in self._answers(requests)]
 
@@ -239,8 +238,7 @@ class ProcessesEngine:
         ]
         sums = self._answers(requests)
         return [
-            metrics_of(self._task, sums[start : start + batches])
-            for start in range(0, len(sums), batches)
+            metrics_of(self._task, sums[start : start + batches]) for start in range(0, len(sums), batches)
         ]
 
     def close(self) -> None:

@@ -83,14 +83,10 @@ class RayEngine:
             self._ray.init(address=address, log_to_driver=False, logging_level="error", **local)
         except (ConnectionError, RuntimeError, ValueError) as error:
             first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise PlexusError(
-                f"no Ray cluster at {address or 'this machine'}: {first_line}"
-            ) from error
+            raise PlexusError(f"no Ray cluster at {address or 'this machine'}: {first_line}") from error
 
     def train(self, jobs: Sequence[Job]) -> list[Tensor]:
-        requests = [
-            Request(place, "train", job.base, job.node, job.round) for place, job in enumerate(jobs)
-        ]
+        requests = [Request(place, "train", job.base, job.node, job.round) for place, job in enumerate(jobs)]
         return [torch.tensor(answer) for answer in self._answers(requests)]
 
     def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
@@ -102,8 +98,7 @@ class RayEngine:
         ]
         sums = self._answers(requests)
         return [
-            metrics_of(self._task, sums[start : start + batches])
-            for start in range(0, len(sums), batches)
+            metrics_of(self._task, sums[start : start + batches]) for start in range(0, len(sums), batches)
         ]
 
     def close(self) -> None:
@@ -144,7 +139,6 @@ class RayEngine:
         request.losses += 1
         if request.losses >= MOST_LOSSES:
             raise TaskError(
-                f"task {self._task.name}: {MOST_LOSSES} Ray workers died on the same work,"
-                f" {request.what}"
+                f"task {self._task.name}: {MOST_LOSSES} Ray workers died on the same work, {request.what}"
             ) from error
         self._workers[place] = self._actor.remote(self._shipped)

@@ -67,9 +67,7 @@ class StackedEngine:
     def _shrink(self) -> None:
         """The stack did not fit into the GPU's memory: smaller ones from now on."""
         if self._most == 1:
-            raise PlexusError(
-                f"task {self._task.name}: not even one client fits into the GPU's memory"
-            )
+            raise PlexusError(f"task {self._task.name}: not even one client fits into the GPU's memory")
         self._most //= 2
         self._stacks.clear()
         torch.cuda.empty_cache()
@@ -87,9 +85,7 @@ class StackedEngine:
 
     def _stack(self, clients: int) -> Stack | RecordedStack:
         on_gpu = self.device.type == "cuda"
-        compiled = (
-            on_gpu and clients >= COMPILED_CLIENTS and self._used[clients] >= self.compile_after
-        )
+        compiled = on_gpu and clients >= COMPILED_CLIENTS and self._used[clients] >= self.compile_after
         self._used[clients] += 1
         if (clients, compiled) not in self._stacks:
             self._stacks.pop((clients, False), None)

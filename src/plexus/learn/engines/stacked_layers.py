@@ -39,9 +39,7 @@ def _known(layer: nn.Module) -> bool:
         side, padding = layer.kernel_size[0], layer.padding
         plain = (layer.stride, layer.dilation, layer.groups) == ((1, 1), (1, 1), 1)
         keeps_size = layer.kernel_size == (side, side) and padding == (side // 2,) * 2 and side % 2
-        return bool(
-            plain and keeps_size and layer.padding_mode == "zeros" and layer.bias is not None
-        )
+        return bool(plain and keeps_size and layer.padding_mode == "zeros" and layer.bias is not None)
     if type(layer) is nn.GroupNorm:
         return layer.affine
     if type(layer) is nn.Flatten:
@@ -58,12 +56,7 @@ def _apply(layer: nn.Module, x: Tensor, weight: Tensor | None, bias: Tensor | No
         return torch.relu(x)
     if isinstance(layer, nn.MaxPool2d):
         pooled = functional.max_pool2d(
-            x.flatten(0, 1),
-            layer.kernel_size,
-            layer.stride,
-            layer.padding,
-            layer.dilation,
-            layer.ceil_mode,
+            x.flatten(0, 1), layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode
         )
         return pooled.view(*x.shape[:2], *pooled.shape[1:])
     if isinstance(layer, nn.Flatten):

@@ -139,18 +139,13 @@ class RecordedStack:
 def build_step(task: Task, layout: Layout, module: nn.Module, by_hand: bool) -> Step:
     """One step of SGD for all clients. Changes none of its arguments but the fixed tensors."""
     names = {
-        kind: [entry.name for entry in layout.entries if entry.trainable is kind]
-        for kind in (True, False)
+        kind: [entry.name for entry in layout.entries if entry.trainable is kind] for kind in (True, False)
     }
     forward = (forward_of(module) if by_hand else None) or _vmapped(module)
     sgd = task.sgd
 
     def step(
-        trainable: list[Tensor],
-        momenta: list[Tensor],
-        fixed: list[Tensor],
-        inputs: Tensor,
-        targets: Tensor,
+        trainable: list[Tensor], momenta: list[Tensor], fixed: list[Tensor], inputs: Tensor, targets: Tensor
     ) -> State:
         with torch.enable_grad():
             leaves = [tensor.detach().requires_grad_() for tensor in trainable]

@@ -45,9 +45,7 @@ def parse_task(table: Mapping[str, Any] | str) -> TaskSpec | OwnTaskSpec:
     if isinstance(table, str):
         table = {"name": table}
     if not isinstance(table.get("name"), str):
-        raise PlexusError(
-            f"task.name is missing: one of {', '.join(TASKS)}, or package.module:factory"
-        )
+        raise PlexusError(f"task.name is missing: one of {', '.join(TASKS)}, or package.module:factory")
     name = table["name"]
     if ":" in name:
         return OwnTaskSpec(name, {key: value for key, value in table.items() if key != "name"})
@@ -65,10 +63,7 @@ def parse_task(table: Mapping[str, Any] | str) -> TaskSpec | OwnTaskSpec:
 
 
 def build_task(
-    spec: TaskSpec | OwnTaskSpec | UntrainedSpec,
-    nodes: int,
-    seed: int,
-    base_dir: Path | None = None,
+    spec: TaskSpec | OwnTaskSpec | UntrainedSpec, nodes: int, seed: int, base_dir: Path | None = None
 ) -> Task:
     """The task that `spec` describes, divided among `nodes` nodes.
 

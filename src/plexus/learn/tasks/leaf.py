@@ -105,9 +105,7 @@ def read_leaf(folder: Path) -> LeafExamples:
     """All JSON files of `folder` (LEAF's data/train or data/test)."""
     paths = sorted(folder.glob("*.json"))
     if not paths:
-        raise PlexusError(
-            f"{folder} has no JSON file: LEAF's preprocessing writes train/ and test/"
-        )
+        raise PlexusError(f"{folder} has no JSON file: LEAF's preprocessing writes train/ and test/")
     people: dict[str, UserData] = {}
     for path in paths:
         for name, data in _read_file(path).items():
@@ -144,9 +142,7 @@ def femnist_images(examples: LeafExamples, folder: Path) -> NDArray[np.uint8]:
     try:
         pixels = np.array(examples.x, np.float32) * 255
     except (TypeError, ValueError):
-        raise PlexusError(
-            f"{folder}: an example of FEMNIST has a pixel that is no number"
-        ) from None
+        raise PlexusError(f"{folder}: an example of FEMNIST has a pixel that is no number") from None
     if pixels.min() < 0 or pixels.max() > 255:
         raise PlexusError(f"{folder}: an example of FEMNIST has a pixel outside 0 to 1")
     return np.rint(pixels).astype(np.uint8).reshape(-1, 1, 28, 28)

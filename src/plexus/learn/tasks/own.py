@@ -28,12 +28,8 @@ def examples_from(dataset: Dataset[Any], first_id: int = 0) -> Examples:
         raise PlexusError("a data set is empty: it needs at least one (input, target) pair")
     pairs = [dataset[row] for row in range(count)]
     try:
-        inputs, targets = zip(
-            *((torch.as_tensor(x), torch.as_tensor(y)) for x, y in pairs), strict=True
-        )
-        return Examples(
-            torch.stack(inputs), torch.stack(targets), np.arange(first_id, first_id + count)
-        )
+        inputs, targets = zip(*((torch.as_tensor(x), torch.as_tensor(y)) for x, y in pairs), strict=True)
+        return Examples(torch.stack(inputs), torch.stack(targets), np.arange(first_id, first_id + count))
     except (TypeError, ValueError, RuntimeError) as error:
         first_line = str(error).splitlines()[0]
         raise PlexusError(

@@ -128,9 +128,7 @@ class BiasedMovielensSpec(MovielensSpec, frozen=True, tag="movielens-biased"):
     """Of SGD: the L2 penalty on weights."""
 
 
-class UntrainedSpec(
-    Struct, frozen=True, forbid_unknown_fields=True, tag_field="name", tag="untrained"
-):
+class UntrainedSpec(Struct, frozen=True, forbid_unknown_fields=True, tag_field="name", tag="untrained"):
     """Models of a given size that nobody computes: only time and traffic are simulated."""
 
     model_bytes: Count = 346_000

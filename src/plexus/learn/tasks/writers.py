@@ -51,9 +51,7 @@ def read_idx(path: Path) -> NDArray[Any]:
     if len(content) != expected:
         raise PlexusError(f"{path} is damaged: {len(content)} bytes where {expected} were expected")
     header = 4 + 4 * len(shape)
-    return (
-        np.frombuffer(content, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
-    )
+    return np.frombuffer(content, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
 
 
 def _parse(path: Path, head: bytes) -> tuple[np.dtype[Any], list[int], int]:
@@ -127,9 +125,7 @@ def _read_npz(path: Path) -> tuple[Written, Written]:
 def _read_idx(folder: Path, part: str) -> Written:
     what = f"a folder of written digits has {NPZ} or QMNIST's IDX files"
     stem = f"qmnist-{part}"
-    images = needed_file(
-        folder, f"{stem}-images-idx3-ubyte", f"{stem}-images-idx3-ubyte.gz", what=what
-    )
+    images = needed_file(folder, f"{stem}-images-idx3-ubyte", f"{stem}-images-idx3-ubyte.gz", what=what)
     labels = needed_file(folder, f"{stem}-labels-idx2-int", f"{stem}-labels-idx2-int.gz", what=what)
     columns = read_idx(labels)
     if columns.ndim != 2 or columns.shape[1] < 3:

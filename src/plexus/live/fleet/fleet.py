@@ -209,9 +209,7 @@ class Fleet:
             command = self._command(number, home, ports[number], fronts, joins)
             self.members.append(Member(number, home, short(node_key(public)), command))
 
-    def _command(
-        self, number: int, home: Path, port: int, fronts: list[Any], joins: list[Any]
-    ) -> list[str]:
+    def _command(self, number: int, home: Path, port: int, fronts: list[Any], joins: list[Any]) -> list[str]:
         options = {
             "--home": home,
             "--data": number,
@@ -275,10 +273,7 @@ class Fleet:
 
 
 async def run_fleet(
-    spec: ExperimentSpec,
-    base_dir: Path,
-    config: FleetConfig,
-    tell: Callable[[Ready], None] = lambda _: None,
+    spec: ExperimentSpec, base_dir: Path, config: FleetConfig, tell: Callable[[Ready], None] = lambda _: None
 ) -> FleetResult:
     """Run a fleet from start to stop; `tell` hears of the task before the first peer starts."""
     from plexus.traces.build import build_world

@@ -202,18 +202,9 @@ class History:
         if path is None or sampled is None or before is None:
             return
         participant, started_s, chosen_s = path
-        parts = (
-            sampled[1] - before[1],
-            started_s - sampled[1],
-            chosen_s - started_s,
-            at_s - chosen_s,
-        )
-        if (
-            min(parts) >= -0.05
-        ):  # clocks of processes; a negative part is a path that was not this one
-            self._add(
-                "phases", at_s, k, node, participant, before[1], *(max(0.0, p) for p in parts)
-            )
+        parts = (sampled[1] - before[1], started_s - sampled[1], chosen_s - started_s, at_s - chosen_s)
+        if min(parts) >= -0.05:  # clocks of processes; a negative part is a path that was not this one
+            self._add("phases", at_s, k, node, participant, before[1], *(max(0.0, p) for p in parts))
 
     def _started_s(self, node: int, at_s: float) -> float:
         rows = [row for row in self._rows["trainings"][-200:] if row[2] == node]

@@ -24,12 +24,7 @@ from plexus.live.identity.authority import ANEW, pem
 from plexus.live.identity.keys import load_key, node_key, raw_public
 from plexus.live.identity.session_file import Session
 
-KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, TRUST_FILE = (
-    "node.key",
-    "node.crt",
-    "revoked.crl",
-    "trust.pem",
-)
+KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, TRUST_FILE = ("node.key", "node.crt", "revoked.crl", "trust.pem")
 MAX_REVOCATIONS_BYTES = 2**20
 
 
@@ -85,9 +80,7 @@ class Admission:
             raise RefusedError(
                 f"the certificate is for session {digest.hex()}, this is {self.session.digest.hex()}"
             )
-        admitted = Admitted(
-            key, certificate.not_valid_after_utc.timestamp(), certificate.serial_number
-        )
+        admitted = Admitted(key, certificate.not_valid_after_utc.timestamp(), certificate.serial_number)
         self.check_still(admitted)
         if key == self.key:
             raise RefusedError("the certificate is this node's own")
@@ -103,9 +96,7 @@ class Admission:
     def adopt(self, revocations_der: bytes) -> bool:
         """Put a list of revocations in force if it is the authority's and newer; say whether it was."""
         try:
-            offered = authority.signed_revocations(
-                x509.load_der_x509_crl(revocations_der), self._authority
-            )
+            offered = authority.signed_revocations(x509.load_der_x509_crl(revocations_der), self._authority)
             return self._adopt(offered)
         except (ValueError, x509.ExtensionNotFound, x509.InvalidVersion) as error:
             raise RefusedError(f"not a list of revocations by this authority: {error}") from None
@@ -134,9 +125,7 @@ class Admission:
     def _check_own(self, chain: list[x509.Certificate], public: bytes) -> None:
         path = self._home / CERTIFICATE_FILE
         if len(chain) != 2:
-            raise PlexusError(
-                f"{path}: expected two certificates, the node's and the authority's; {ANEW}"
-            )
+            raise PlexusError(f"{path}: expected two certificates, the node's and the authority's; {ANEW}")
         own, anchor = chain
         authority.check_signature(anchor, anchor, path)
         authority.check_signature(own, anchor, path)
@@ -195,8 +184,7 @@ class Admission:
             context.load_cert_chain(self._home / CERTIFICATE_FILE, self._home / KEY_FILE)
         except ssl.SSLError as error:
             raise PlexusError(
-                f"{self._home}: {CERTIFICATE_FILE} or {KEY_FILE} is damaged: {error.reason or error};"
-                f" {ANEW}"
+                f"{self._home}: {CERTIFICATE_FILE} or {KEY_FILE} is damaged: {error.reason or error}; {ANEW}"
             ) from None
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
         if side == ssl.PROTOCOL_TLS_SERVER:

@@ -31,20 +31,13 @@ _OCTET_STRING = b"\x04\x10"
 
 ANEW = "get the file anew from the authority"
 
-KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = (
-    "authority.key",
-    "authority.crt",
-    "revoked.crl",
-    "issued",
-)
+KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = ("authority.key", "authority.crt", "revoked.crl", "issued")
 
 
 class Authority:
     """The holder of the authority key, in the session's directory."""
 
-    def __init__(
-        self, directory: Path, key: Ed25519PrivateKey, certificate: x509.Certificate
-    ) -> None:
+    def __init__(self, directory: Path, key: Ed25519PrivateKey, certificate: x509.Certificate) -> None:
         self.directory = directory
         self._key = key
         self._certificate = certificate
@@ -173,9 +166,7 @@ def load_certificates(path: Path) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(text)
     except (ValueError, x509.InvalidVersion):
-        raise PlexusError(
-            f"{path}: holds no certificate in PEM, or a damaged one; {ANEW}"
-        ) from None
+        raise PlexusError(f"{path}: holds no certificate in PEM, or a damaged one; {ANEW}") from None
 
 
 def check_signature(certificate: x509.Certificate, signer: x509.Certificate, path: Path) -> None:
@@ -195,9 +186,7 @@ def load_revocations(path: Path, signer: Ed25519PublicKey) -> x509.CertificateRe
     try:
         return signed_revocations(x509.load_pem_x509_crl(text), signer)
     except (ValueError, x509.InvalidVersion) as error:
-        raise PlexusError(
-            f"{path}: no list of revocations by the authority: {error}; {ANEW}"
-        ) from None
+        raise PlexusError(f"{path}: no list of revocations by the authority: {error}; {ANEW}") from None
 
 
 def signed_revocations(

@@ -40,9 +40,7 @@ def create_key(path: Path) -> Ed25519PrivateKey:
     """Make a new key and keep it at `path`, readable by its owner alone. An existing file is not touched."""
     key = Ed25519PrivateKey.generate()
     text = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     with named(path):
         # Created with its final mode: at no moment can another user open it.

@@ -19,9 +19,7 @@ from plexus.live.transport.hub import Hub
 class Revocations:
     """Takes lists in, and sees to it that those they name are gone."""
 
-    def __init__(
-        self, admission: Admission, hub: Hub, log: Log, expel: Callable[[bytes], None]
-    ) -> None:
+    def __init__(self, admission: Admission, hub: Hub, log: Log, expel: Callable[[bytes], None]) -> None:
         self._admission = admission
         self._hub = hub
         self._log = log

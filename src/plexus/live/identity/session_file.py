@@ -53,9 +53,7 @@ def found_session(directory: Path, spec: Mapping[str, Any]) -> Session:
     """Make `directory` the home of a new session: its file, its authority and nothing yet revoked."""
     make_home(directory)
     if (directory / SESSION_FILE).exists():
-        raise PlexusError(
-            f"{directory / SESSION_FILE}: there is a session in this directory already"
-        )
+        raise PlexusError(f"{directory / SESSION_FILE}: there is a session in this directory already")
     key = create_authority_key(directory)
     public = raw_public(key.public_key())
     digest = session_digest(spec, public)

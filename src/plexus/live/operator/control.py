@@ -79,9 +79,7 @@ def lock_home(home: Path) -> int:
     try:
         descriptor = os.open(home, os.O_RDONLY)
     except FileNotFoundError:
-        raise PlexusError(
-            f"{home}: no such folder; make one with: plexus node key --home {home}"
-        ) from None
+        raise PlexusError(f"{home}: no such folder; make one with: plexus node key --home {home}") from None
     except OSError as error:
         raise PlexusError(f"{home}: {error.strerror}") from None
     try:

@@ -29,10 +29,7 @@ AWAITED = {
     "start": "others to show up before the first round",
 }
 """What a node cannot go on without, by the timer that ends the wait."""
-ALARMS = {
-    "readvertise": "a sign that somebody knows this node",
-    "watchdog": "progress of the session",
-}
+ALARMS = {"readvertise": "a sign that somebody knows this node", "watchdog": "progress of the session"}
 """What the other timers watch over while the node goes on; they always run."""
 
 
@@ -112,8 +109,7 @@ class Status:
             "certificate_days_left": round((hub.admission.expires_s - time.time()) / 86400, 1),
             "round": facts.round,
             "sample": facts.sample and {"round": facts.sample[0], "nodes": facts.sample[1]},
-            "aggregator": facts.aggregator
-            and {"round": facts.aggregator[0], "node": facts.aggregator[1]},
+            "aggregator": facts.aggregator and {"round": facts.aggregator[0], "node": facts.aggregator[1]},
             "training": self._training(),
             "waiting_for": self._waits(),
             "timers": self._timers(ALARMS),
@@ -135,8 +131,7 @@ class Status:
             "messages_lost": self._runtime.lost,
             "log_lines_lost": self._runtime.log.lost,
             "link_sent_bytes": self._hub.past_sent_bytes + sum(each.sent_bytes for each in links),
-            "link_received_bytes": self._hub.past_received_bytes
-            + sum(each.received_bytes for each in links),
+            "link_received_bytes": self._hub.past_received_bytes + sum(each.received_bytes for each in links),
             **self._hub.traffic.counts,
         }
 

@@ -19,16 +19,7 @@ import msgspec
 from plexus.live.identity.admission import Admission, Admitted, RefusedError
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
-from plexus.live.transport.frames import (
-    Frame,
-    FrameError,
-    FrameReader,
-    Hello,
-    Kind,
-    Refused,
-    frame,
-    parse,
-)
+from plexus.live.transport.frames import Frame, FrameError, FrameReader, Hello, Kind, Refused, frame, parse
 from plexus.live.transport.limits import Limits
 from plexus.live.transport.tls import Tls
 from plexus.protocol.wire import WireError
@@ -145,9 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close("the other side closed the connection", tell=False)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.close(
-            f"connection lost: {error}" if error else "the connection was closed", tell=False
-        )
+        self.close(f"connection lost: {error}" if error else "the connection was closed", tell=False)
 
     def pause_writing(self) -> None:
         self._paused = True

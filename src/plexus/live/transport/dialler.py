@@ -51,9 +51,7 @@ class Dialler:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(
-        self, address: Address, key: bytes | None, name: bytes | Address
-    ) -> asyncio.Task[str | None]:
+    def _begin(self, address: Address, key: bytes | None, name: bytes | Address) -> asyncio.Task[str | None]:
         task = asyncio.get_running_loop().create_task(self._attempt(address, key))
         self._attempts[name] = task
         task.add_done_callback(lambda done: self._ended(name, key, done))
@@ -77,17 +75,14 @@ class Dialler:
             return None
         return connection.reason and f"{addresses.show(address)}: {connection.reason}"
 
-    def _ended(
-        self, name: bytes | Address, key: bytes | None, task: asyncio.Task[str | None]
-    ) -> None:
+    def _ended(self, name: bytes | Address, key: bytes | None, task: asyncio.Task[str | None]) -> None:
         del self._attempts[name]
         if task.cancelled():
             return
         if task.exception() is not None or task.result() is not None:
             loop = asyncio.get_running_loop()
             pause_s = min(
-                2 * self._pauses.get(name, (0, self._limits.redial_s / 2))[1],
-                self._limits.max_redial_s,
+                2 * self._pauses.get(name, (0, self._limits.redial_s / 2))[1], self._limits.max_redial_s
             )
             self._pauses[name] = (loop.time() + pause_s, pause_s)
             if key is not None and key not in self._hub.links:

@@ -229,9 +229,7 @@ class Hub:
     def begin_handshake(self, connection: Connection, host: str) -> bool:
         """Whether a connection from `host` may try to be admitted."""
         origin, now = addresses.origin(host), asyncio.get_running_loop().time()
-        return not self.closing and self._handshakes.begin(
-            connection, origin, self._peers.is_at(origin), now
-        )
+        return not self.closing and self._handshakes.begin(connection, origin, self._peers.is_at(origin), now)
 
     def _begin(self, link: Link) -> None:
         if not link.connection.is_up:
@@ -283,10 +281,7 @@ def _listening_socket(address: Address) -> socket.socket:
     both = address[0] == "::" and socket.has_dualstack_ipv6()
     try:
         return socket.create_server(
-            address,
-            family=socket.AF_INET6 if is_v6 else socket.AF_INET,
-            backlog=BACKLOG,
-            dualstack_ipv6=both,
+            address, family=socket.AF_INET6 if is_v6 else socket.AF_INET, backlog=BACKLOG, dualstack_ipv6=both
         )
     except OSError as error:
         shown = addresses.show(address)

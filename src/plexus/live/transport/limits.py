@@ -109,9 +109,7 @@ class Traffic:
 
     def __init__(self) -> None:
         self.counts = {
-            f"{what}_{way}_bytes": 0
-            for what in (MESSAGE, MODEL, PROBE)
-            for way in ("sent", "received")
+            f"{what}_{way}_bytes": 0 for what in (MESSAGE, MODEL, PROBE) for way in ("sent", "received")
         }
 
     def note(self, what: str, size_bytes: int, sent: bool) -> None:

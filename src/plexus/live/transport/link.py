@@ -11,15 +11,7 @@ from plexus.live.identity.keys import short
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
 from plexus.live.transport.connection import Connection
-from plexus.live.transport.frames import (
-    HEAD_BYTES,
-    Frame,
-    FrameError,
-    Hello,
-    Kind,
-    frame,
-    number_of,
-)
+from plexus.live.transport.frames import HEAD_BYTES, Frame, FrameError, Hello, Kind, frame, number_of
 from plexus.live.transport.limits import MESSAGE, Limits, Traffic
 from plexus.live.transport.receiving import Buffers, Incoming, Receiving, Ticket
 from plexus.live.transport.sending import Sending
@@ -49,13 +41,7 @@ class Link:
     """One per pair of nodes."""
 
     def __init__(
-        self,
-        connection: Connection,
-        hello: Hello,
-        inbox: Inbox,
-        limits: Limits,
-        log: Log,
-        traffic: Traffic,
+        self, connection: Connection, hello: Hello, inbox: Inbox, limits: Limits, log: Log, traffic: Traffic
     ) -> None:
         assert connection.peer is not None
         self.key = connection.peer.key

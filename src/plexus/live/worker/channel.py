@@ -128,9 +128,7 @@ def _exactly(sock: socket.socket, count: int) -> memoryview:
     return space
 
 
-async def send_async(
-    writer: asyncio.StreamWriter, header: Header, body: bytes | memoryview = b""
-) -> None:
+async def send_async(writer: asyncio.StreamWriter, header: Header, body: bytes | memoryview = b"") -> None:
     """For the peer."""
     text = _encode(header)
     writer.write(_HEAD.pack(len(text), len(body)) + text)

@@ -214,9 +214,7 @@ class Trainer:
         mine, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", WORKER_MODULE, "--fd", str(theirs.fileno())]
-            self._process = await asyncio.create_subprocess_exec(
-                *command, pass_fds=[theirs.fileno()]
-            )
+            self._process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
         return await asyncio.open_unix_connection(sock=mine, limit=limit)
 
     async def _disconnect(self) -> None:

@@ -33,13 +33,7 @@ class Nursery:
         """Start it, unless it runs; returns when workers can be asked for."""
         if self._process is not None:
             return
-        command = [
-            sys.executable,
-            "-m",
-            "plexus.live.worker.process",
-            "--nursery",
-            str(self.socket),
-        ]
+        command = [sys.executable, "-m", "plexus.live.worker.process", "--nursery", str(self.socket)]
         self.socket.unlink(missing_ok=True)
         with (self._directory / LOG_FILE).open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -64,9 +58,7 @@ class Nursery:
             await channel.send_async(writer, setup)
             answer, _ = await channel.receive_async(reader)
         except (OSError, EOFError):
-            raise TaskError(
-                f"the training worker died as it tried its task: {self._said}"
-            ) from None
+            raise TaskError(f"the training worker died as it tried its task: {self._said}") from None
         finally:
             writer.close()
         if isinstance(answer, Stopped):

@@ -180,13 +180,7 @@ def serve(sock: socket.socket) -> None:
         channel.send(sock, Stopped(0, str(error), type(error).__name__))
         return
     measure = worker.measure
-    ready = Ready(
-        measure.name,
-        measure.higher_is_better,
-        worker.samples,
-        worker.shared_out,
-        worker.examples,
-    )
+    ready = Ready(measure.name, measure.higher_is_better, worker.samples, worker.shared_out, worker.examples)
     channel.send(sock, ready, worker.initial)
     worker.serve()
 

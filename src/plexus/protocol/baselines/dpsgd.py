@@ -23,9 +23,7 @@ class DpsgdParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """D-PSGD: in every round each node trains, sends its model to its neighbours, and averages its own
     with theirs."""
 
-    topology: Literal["one-peer-exponential", "regular", "ring", "full", "file"] = (
-        "one-peer-exponential"
-    )
+    topology: Literal["one-peer-exponential", "regular", "ring", "full", "file"] = "one-peer-exponential"
     """Who sends to whom. `one-peer-exponential`: one node each round, 1, 2, 4, … places further.
     `regular`: a random graph with `degree` neighbours each. `ring`: the two next to it. `full`: everybody.
     `file`: the graph in `topology_file`."""

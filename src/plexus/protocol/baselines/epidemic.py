@@ -65,16 +65,9 @@ class EpidemicNode(PeerNode):
         self._fanout = parameters.fanout
         self._draws = draws
         self.rounds = Rounds(
-            self,
-            durable,
-            round_duration_s,
-            expected=lambda k: draws.senders(me, k),
-            share=self._share,
+            self, durable, round_duration_s, expected=lambda k: draws.senders(me, k), share=self._share
         )
-        self._on_event |= {
-            Trained: self.rounds.on_trained,
-            Aggregated: self.rounds.on_aggregated,
-        }
+        self._on_event |= {Trained: self.rounds.on_trained, Aggregated: self.rounds.on_aggregated}
         self._on_message |= {EpidemicModel: self._on_model}
         self._on_timeout |= {ROUND: self.rounds.on_boundary}
 

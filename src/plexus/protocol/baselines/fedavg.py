@@ -13,16 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from plexus.protocol.api import (
-    Aggregate,
-    Aggregated,
-    Durable,
-    Save,
-    Train,
-    Trained,
-    WentOffline,
-    WentOnline,
-)
+from plexus.protocol.api import Aggregate, Aggregated, Durable, Save, Train, Trained, WentOffline, WentOnline
 from plexus.protocol.facts import AggregationCompleted, TrainingStarted
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import ClientModel, GlobalModel, Joined, Left, Model, NodeId
@@ -63,12 +54,7 @@ class FedavgServer(Machine):
     """The server: a node that never trains and never leaves."""
 
     def __init__(
-        self,
-        me: NodeId,
-        parameters: FedavgParameters,
-        view: View,
-        initial_model: Model,
-        rng: Random,
+        self, me: NodeId, parameters: FedavgParameters, view: View, initial_model: Model, rng: Random
     ) -> None:
         super().__init__(me)
         self._parameters = parameters
@@ -86,11 +72,7 @@ class FedavgServer(Machine):
         self._first_at = 0.0
         self._timed_out = False
         self._on_event |= {WentOnline: self._on_online, Aggregated: self._on_aggregated}
-        self._on_message |= {
-            Joined: self._on_joined,
-            Left: self._on_left,
-            ClientModel: self._on_model,
-        }
+        self._on_message |= {Joined: self._on_joined, Left: self._on_left, ClientModel: self._on_model}
         self._on_timeout |= {"start": self._on_start, "round": self._on_round_timeout}
 
     # Clients come and go
@@ -177,11 +159,7 @@ class FedavgClient(Machine):
     """A client: trains what the server sends it."""
 
     def __init__(
-        self,
-        me: NodeId,
-        server: NodeId,
-        bandwidth_bytes_per_s: int,
-        durable: Durable | None = None,
+        self, me: NodeId, server: NodeId, bandwidth_bytes_per_s: int, durable: Durable | None = None
     ) -> None:
         super().__init__(me)
         self._server = server

@@ -78,10 +78,7 @@ class PeerNode(Machine, ABC):
             Joined: self.membership.on_joined,
             Left: self.membership.on_left,
         }
-        self._on_timeout |= {
-            "ping": self.sampler.on_timeout,
-            "readvertise": self.membership.on_readvertise,
-        }
+        self._on_timeout |= {"ping": self.sampler.on_timeout, "readvertise": self.membership.on_readvertise}
 
     # What a protocol adds
 

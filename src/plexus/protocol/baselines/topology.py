@@ -184,14 +184,11 @@ def _lattice(nodes: int, degree: int) -> list[set[NodeId]]:
     near = range(1, degree // 2 + 1)
     opposite = [nodes // 2] if degree % 2 else []
     return [
-        {(n + d) % nodes for d in near} | {(n - d) % nodes for d in (*near, *opposite)}
-        for n in range(nodes)
+        {(n + d) % nodes for d in near} | {(n - d) % nodes for d in (*near, *opposite)} for n in range(nodes)
     ]
 
 
-def _swap_ends(
-    edges: list[tuple[NodeId, NodeId]], neighbours: list[set[NodeId]], rng: Random
-) -> None:
+def _swap_ends(edges: list[tuple[NodeId, NodeId]], neighbours: list[set[NodeId]], rng: Random) -> None:
     """Turn two random edges a-b and c-d into a-d and c-b, unless that makes a loop or a double edge."""
     i, j = int(rng.random() * len(edges)), int(rng.random() * len(edges))
     (a, b), (c, d) = edges[i], edges[j]

@@ -58,9 +58,7 @@ def _serve(doubtful: Sequence[Flow], now: float) -> list[Flow]:
         up, down = flow.up, flow.down
         up_at, down_at = up.flows.index(flow), down.flows.index(flow)
         up_left = up.flows[up_at - 1].up_spare_bytes_per_s if up_at else up.capacity_bytes_per_s
-        down_left = (
-            down.flows[down_at - 1].down_spare_bytes_per_s if down_at else down.capacity_bytes_per_s
-        )
+        down_left = down.flows[down_at - 1].down_spare_bytes_per_s if down_at else down.capacity_bytes_per_s
         rate = min(up_left, down_left)
         if rate != flow.rate_bytes_per_s:
             flow.change_rate(rate, now)

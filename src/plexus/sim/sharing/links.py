@@ -109,8 +109,7 @@ class Sharing(ABC):
     def __init__(self, up_bytes_per_s: Sequence[float], down_bytes_per_s: Sequence[float]) -> None:
         if len(up_bytes_per_s) != len(down_bytes_per_s):
             raise PlexusError(
-                f"every node has two links, not {len(up_bytes_per_s)} up "
-                f"and {len(down_bytes_per_s)} down"
+                f"every node has two links, not {len(up_bytes_per_s)} up and {len(down_bytes_per_s)} down"
             )
         self._up = _links("up", up_bytes_per_s)
         self._down = _links("down", down_bytes_per_s)

@@ -148,8 +148,5 @@ class ViewsAgree(Liveness):
                 ours, theirs = self._events(node), self._events(other)
                 if not np.array_equal(ours, theirs):
                     of = int((ours != theirs).argmax())
-                    return (
-                        f"node {node} knows event {ours[of]} of node {of}, "
-                        f"node {other} {theirs[of]}"
-                    )
+                    return f"node {node} knows event {ours[of]} of node {of}, node {other} {theirs[of]}"
         return "an online node is believed offline by all"

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from plexus.protocol.api import (
-    BandwidthMeasured,
-    Effect,
-    Event,
-    TimerFired,
-    Trained,
-    WentOffline,
-    WentOnline,
-)
+from plexus.protocol.api import BandwidthMeasured, Effect, Event, TimerFired, Trained, WentOffline, WentOnline
 from plexus.protocol.baselines.dpsgd import DpsgdNode
 from plexus.protocol.messages import Joined, Left, Message, NodeId
 from plexus.protocol.view import Snapshot, event_number
@@ -41,10 +33,7 @@ class ViewsMoveForward(Checker):
         older = view.events[:size] < last.events
         if older.any():
             other = int(older.argmax())
-            self.fail(
-                node,
-                f"knew event {last.events[other]} of node {other}, now {view.events[other]}",
-            )
+            self.fail(node, f"knew event {last.events[other]} of node {other}, now {view.events[other]}")
         other_bandwidth = view.bandwidths[:size] != last.bandwidths
         changed = other_bandwidth & (view.events[:size] == last.events)
         if changed.any():

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from plexus.protocol.api import (
-    Aggregate,
-    Effect,
-    Event,
-    Merge,
-    Received,
-    Report,
-    Send,
-    Train,
-    Trained,
-)
+from plexus.protocol.api import Aggregate, Effect, Event, Merge, Received, Report, Send, Train, Trained
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.facts import RoundRestarted
 from plexus.protocol.messages import Ack, AggregateRequest, NodeId, TrainRequest
@@ -66,9 +56,7 @@ class NewestRoundWins(Checker):
         if isinstance(event, Received) and isinstance(event.body, TrainRequest):
             machine, k = self.scene.node(node), event.body.round
             if isinstance(machine, PlexusNode) and machine.training.k_train < k:
-                self.fail(
-                    node, f"was asked to train round {k}, but is at {machine.training.k_train}"
-                )
+                self.fail(node, f"was asked to train round {k}, but is at {machine.training.k_train}")
 
 
 class OneTrainingAtATime(Checker):
@@ -142,9 +130,7 @@ class AggregatesHoldTheirRound(Checker):
     def _check(self, node: NodeId, k: int, trained_in: int, models: tuple[Label, ...]) -> None:
         for model in models:
             if model.kind != "trained" or model.round != trained_in:
-                self.fail(
-                    node, f"the aggregate of round {k} holds a {model.kind} model of {model.round}"
-                )
+                self.fail(node, f"the aggregate of round {k} holds a {model.kind} model of {model.round}")
 
 
 class AcknowledgedIsAggregated(Checker):

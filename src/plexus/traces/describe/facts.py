@@ -83,14 +83,10 @@ class Facts(Struct, frozen=True):
 def spread(values: Floats) -> Spread:
     """The distribution of `values`."""
     p5, p25, p50, p75, p95 = np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)).tolist()
-    return Spread(
-        float(values.min()), p5, p25, p50, p75, p95, float(values.mean()), float(values.max())
-    )
+    return Spread(float(values.min()), p5, p25, p50, p75, p95, float(values.mean()), float(values.max()))
 
 
-def device_facts(
-    compute_ms: Floats, up_bytes_per_s: Floats, down_bytes_per_s: Floats
-) -> DeviceFacts:
+def device_facts(compute_ms: Floats, up_bytes_per_s: Floats, down_bytes_per_s: Floats) -> DeviceFacts:
     """Facts about devices, given one value per device."""
     one_ms = training_time_s(Device(1.0, 0.0, 0.0), steps=5, batch=20)
     return DeviceFacts(
@@ -102,9 +98,7 @@ def device_facts(
     )
 
 
-def availability_facts(
-    availability: Availability, notes: tuple[str, ...] = ()
-) -> AvailabilityFacts:
+def availability_facts(availability: Availability, notes: tuple[str, ...] = ()) -> AvailabilityFacts:
     """Facts about who is online when."""
     sessions, periods_s = first_week(availability.packed, availability.periods_s)
     share = device_shares(sessions, periods_s)
@@ -177,9 +171,7 @@ def _owners_of_gaps(sessions: Sessions, periods_s: Floats) -> NDArray[np.int64]:
 
 def online_by_hour(sessions: Sessions, periods_s: Floats) -> Floats:
     """The share of devices online in each of the 24 hours of the trace's day."""
-    weight = (
-        DAY_S / periods_s[sessions.owners()]
-    )  # a device counts once, however long it was recorded
+    weight = DAY_S / periods_s[sessions.owners()]  # a device counts once, however long it was recorded
     hours = int(np.ceil(periods_s.max(initial=DAY_S) / HOUR_S))
     online_s = _online_s(sessions.rows, weight, HOUR_S, hours)
     by_hour = np.bincount(np.arange(hours) % 24, online_s, minlength=24)

@@ -106,9 +106,7 @@ def bandwidths(axes: Any, up_mbps: Floats, down_mbps: Floats, facts: DeviceFacts
     """How fast the devices send and receive."""
     axes.set_xscale("log")
     same = facts.up_kbps == facts.down_kbps
-    axes.set_xlim(
-        min(1.0, facts.up_kbps.min / 1e3) * 0.9, max(100.0, facts.down_kbps.max / 1e3) * 1.2
-    )
+    axes.set_xlim(min(1.0, facts.up_kbps.min / 1e3) * 0.9, max(100.0, facts.down_kbps.max / 1e3) * 1.2)
     cumulative(axes, up_mbps, BLUE, "both ways" if same else "up")
     mark(axes, _scaled(facts.up_kbps, 1e-3), _mbps, BLUE)
     if not same:
@@ -280,9 +278,7 @@ def online_by_device(axes: Any, availability: Availability, facts: AvailabilityF
     axes.set_xlabel("devices, the most present first")
     axes.set_ylabel("share of the time online")
     top = float(share[: max(1, len(share) // 10)].sum() / max(share.sum(), 1e-12))
-    head(
-        axes, "How unequal devices are", f"a tenth of them has {top * 100:.0f} % of all time online"
-    )
+    head(axes, "How unequal devices are", f"a tenth of them has {top * 100:.0f} % of all time online")
 
 
 INK, FAINT = "#1F2933", "#E4E7EB"
@@ -328,9 +324,7 @@ def draw(opened: Opened) -> Figure:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ModuleNotFoundError:
-        raise PlexusError(
-            "matplotlib is not installed: pip install 'plexus-learning[report]'"
-        ) from None
+        raise PlexusError("matplotlib is not installed: pip install 'plexus-learning[report]'") from None
     panels = _panels(opened)
     rows = -(-len(panels) // COLUMNS)
     with rc_context(STYLE):

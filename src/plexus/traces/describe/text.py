@@ -69,10 +69,7 @@ def kind_of(content: Content) -> str | None:
     if isinstance(content, Table):
         if content.header is None or {"source", "destination"} <= set(content.header):
             return "latency"
-        square = len(content.header) - len(content.rows) in (
-            0,
-            1,
-        )  # with names, perhaps on both sides
+        square = len(content.header) - len(content.rows) in (0, 1)  # with names, perhaps on both sides
         return _kind_of_fields(content.header) or ("latency" if square else None)
     first = next(iter(content.values() if isinstance(content, dict) else content), None)
     if isinstance(first, dict):
@@ -90,9 +87,7 @@ def facts_of(opened: Opened) -> Facts:
     """All that can be said about it."""
     devices = availability = latency = None
     if opened.devices is not None:
-        rows = [
-            (d.compute_ms_per_sample, d.up_bytes_per_s, d.down_bytes_per_s) for d in opened.devices
-        ]
+        rows = [(d.compute_ms_per_sample, d.up_bytes_per_s, d.down_bytes_per_s) for d in opened.devices]
         devices = device_facts(*np.array(rows).T)
     if opened.availability is not None:
         availability = availability_facts(opened.availability, opened.notes)
@@ -140,9 +135,7 @@ def _availability_lines(facts: AvailabilityFacts) -> Iterator[str]:
         f"({best:02}h), worst {_percent(facts.online_by_hour[worst])} ({worst:02}h)",
     )
     for first in (0, 12):
-        hours = " ".join(
-            f"{share * 100:4.1f}" for share in facts.online_by_hour[first : first + 12]
-        )
+        hours = " ".join(f"{share * 100:4.1f}" for share in facts.online_by_hour[first : first + 12])
         yield _line(f"  {first:02}h to {first + 12:02}h, %", hours)
     yield _line(
         "a device is online",
@@ -168,9 +161,7 @@ def _availability_lines(facts: AvailabilityFacts) -> Iterator[str]:
 def _latency_lines(facts: LatencyFacts) -> Iterator[str]:
     yield f"Latency between {facts.cities:,} cities"
     yield _line("one-way latency", _quantiles(facts.one_way_ms, _plain) + " ms")
-    yield _line(
-        "detours that pay", f"{_percent(facts.detours)} of those via a third city are faster"
-    )
+    yield _line("detours that pay", f"{_percent(facts.detours)} of those via a third city are faster")
     yield from (_line("note", note) for note in facts.notes)
 
 

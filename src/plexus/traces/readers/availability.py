@@ -13,17 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
-from plexus.traces.readers.files import (
-    Content,
-    Record,
-    Table,
-    counted,
-    fault,
-    load,
-    number,
-    records,
-    short,
-)
+from plexus.traces.readers.files import Content, Record, Table, counted, fault, load, number, records, short
 from plexus.traces.sessions import Rows, Sessions, join
 from plexus.traces.world import Availability
 
@@ -112,9 +102,7 @@ STATES: dict[object, bool] = {
 """AVL_EVAL is a device that may evaluate but not train: offline to Plexus."""
 
 
-def from_events(
-    path: Path, devices: dict[str, object], period_s: float | None
-) -> AvailabilityTrace:
+def from_events(path: Path, devices: dict[str, object], period_s: float | None) -> AvailabilityTrace:
     """Devices with their events. Without a period, the last event tells how many whole days."""
     changes = [_changes(path, f"device {name}", events) for name, events in devices.items()]
     last_s = max((float(times_s[-1]) for times_s, _ in changes if len(times_s)), default=0.0)
@@ -127,9 +115,7 @@ def from_events(
     return fit_period(owners, rows, np.full(len(parts), until_s), crosses=False)
 
 
-def _changes(
-    path: Path, device: str, events: object
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _changes(path: Path, device: str, events: object) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     if not isinstance(events, list):
         raise fault(path, device, "", "must be a list of [second, state]")
     times_s, online = np.empty(len(events)), np.empty(len(events), np.bool_)
@@ -153,9 +139,7 @@ HALF_HOUR_S = 1800.0
 SLOTS_PER_DAY = round(DAY_S / HALF_HOUR_S)
 
 
-def from_half_hours(
-    path: Path, matrix: NDArray[np.float64], period_s: float | None
-) -> AvailabilityTrace:
+def from_half_hours(path: Path, matrix: NDArray[np.float64], period_s: float | None) -> AvailabilityTrace:
     """A matrix of half hours by devices. Without a period, it repeats after its last whole day."""
     _check(path, matrix)
     filled, notes = _fill(matrix)
@@ -190,9 +174,7 @@ def _fill(matrix: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
         later = np.minimum.accumulate(np.where(known, day, 2 * len(days))[::-1], axis=0)[::-1]
         nearest = np.where(later - day <= day - earlier, later, earlier)
         found = known.any(axis=0)
-        filled[begin::SLOTS_PER_DAY, found] = np.take_along_axis(
-            days[:, found], nearest[:, found], 0
-        )
+        filled[begin::SLOTS_PER_DAY, found] = np.take_along_axis(days[:, found], nearest[:, found], 0)
     unknown, left = int(np.isnan(matrix).sum()), int(np.isnan(filled).sum())
     if unknown == matrix.size:
         return filled == 1, ["nothing was recorded: all devices count as offline"]
@@ -210,9 +192,7 @@ def read_availability(path: Path, period_s: float | None = None) -> Availability
     return availability_from(path, load(path), period_s)
 
 
-def availability_from(
-    path: Path, content: Content, period_s: float | None = None
-) -> AvailabilityTrace:
+def availability_from(path: Path, content: Content, period_s: float | None = None) -> AvailabilityTrace:
     """The availability in a loaded file."""
     if isinstance(content, np.ndarray):
         return from_half_hours(path, content, period_s)
@@ -237,9 +217,7 @@ def _from_rows(path: Path, lines: list[Record], period_s: float | None) -> Avail
     for record in lines:
         device = index.setdefault(record[1]["device"], len(index))
         if record[1].get("period_s"):
-            periods[device] = number(
-                path, record[0], "period_s", record[1]["period_s"], positive=True
-            )
+            periods[device] = number(path, record[0], "period_s", record[1]["period_s"], positive=True)
         if record[1]["start_s"] == "" and record[1]["end_s"] == "":
             continue
         start_s, end_s = (number(path, record[0], f, record[1][f]) for f in ("start_s", "end_s"))

@@ -31,9 +31,7 @@ def from_behaviour(path: Path, clients: list[Record], period_s: float | None) ->
     return fit_period(owners, rows, periods_s, crosses=True)
 
 
-def _plain_sessions(
-    clients: list[Record],
-) -> tuple[NDArray[np.bool_], NDArray[np.int64], Rows]:
+def _plain_sessions(clients: list[Record]) -> tuple[NDArray[np.bool_], NDArray[np.int64], Rows]:
     """The sessions of all clients at once, for those with nothing special: as many ends as starts,
     each end after its start. Which clients these are comes first; the others need a closer look."""
     chosen, starts_of, ends_of = [], [], []

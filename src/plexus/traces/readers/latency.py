@@ -16,16 +16,7 @@ from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 from plexus.traces.cities import City, nearest_city
-from plexus.traces.readers.files import (
-    Content,
-    Record,
-    Table,
-    fault,
-    field_of,
-    load,
-    number,
-    records,
-)
+from plexus.traces.readers.files import Content, Record, Table, fault, field_of, load, number, records
 
 LatencyKind = Literal["one-way", "round-trip"]
 MILLISECONDS = ("ms", "avg", "latency_ms", "avg_ms")
@@ -138,9 +129,7 @@ def _repair(path: Path, matrix_ms: Matrix) -> list[str]:
 def read_places(path: Path) -> list[tuple[str, City]]:
     """A CSV of places with columns lat and lon (or latitude, longitude): (id, place) per row."""
     found = records(path, load(path))
-    lat, lon = (
-        field_of(path, found[0], names) for names in (("lat", "latitude"), ("lon", "longitude"))
-    )
+    lat, lon = (field_of(path, found[0], names) for names in (("lat", "latitude"), ("lon", "longitude")))
     return [_place(path, i, record, lat, lon) for i, record in enumerate(found)]
 
 

@@ -112,11 +112,7 @@ def _check(data: bytes) -> bool:
 def _variable(data: bytes, at: int, opcode: _Opcode) -> tuple[int, int]:
     """Where an argument begins, and its length."""
     begin = at if opcode.is_line else at + _LENGTH_BYTES[opcode.argument]
-    size = (
-        data.index(b"\n", at) + 1 - at
-        if opcode.is_line
-        else int.from_bytes(data[at:begin], "little")
-    )
+    size = data.index(b"\n", at) + 1 - at if opcode.is_line else int.from_bytes(data[at:begin], "little")
     if opcode.most is not None and size > opcode.most:
         raise PlexusError("this pickle has a number of more than 64 bits")
     if begin + size > len(data):
