@@ -38,7 +38,7 @@ def test_quantity(text: str, expected: str) -> None:
 @pytest.mark.slow
 def test_peak_memory_is_that_of_this_process_alone() -> None:
     """A child counts its own memory, not what its parent held when it was started."""
-    script = "from plexus.bench.protocol import peak_mb; {}; print(peak_mb())"
+    script = "from plexus.machine import peak_mb; {}; print(peak_mb())"
     peaks = [
         float(subprocess.check_output([sys.executable, "-c", script.format(held)]))
         for held in ("pass", "b'x' * 200_000_000")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ from msgspec import Struct
 
 from plexus.checked import Source, convert, suggest
 from plexus.errors import PlexusError
+from plexus.machine import peak_mb
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
 from plexus.rng import array_stream
 from plexus.runs.result import ProtocolBench, Traffic
@@ -22,28 +21,6 @@ from plexus.sim.session import Setting, SymbolicModels, assemble
 from plexus.spec import toml
 from plexus.traces.build import TracesSpec, build_world
 from plexus.traces.world import Availability, World, always_online, training_time_s
-
-# What this process has cost so far.
-
-_STATUS = Path("/proc/self/status")
-
-
-def cpu_s() -> float:
-    """The processor time that this process has taken, in seconds."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def peak_mb() -> float:
-    """The most memory this process ever held, in megabytes of 10⁶ bytes."""
-    if _STATUS.exists():
-        # On Linux ru_maxrss survives exec: a child of a large process would report its parent's size.
-        for line in _STATUS.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024 / 1e6
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
-
 
 MODEL_BYTES = 346_000
 LOCAL_STEPS, BATCH = 5, 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import socket
@@ -17,6 +16,7 @@ from msgspec import Struct
 
 from plexus import __version__, loading
 from plexus.errors import PlexusError
+from plexus.machine import usable_cores
 from plexus.traces.readers.datadir import ENVIRONMENT, data_directory
 
 LIVE_PORT = 7000
@@ -72,7 +72,7 @@ def examine() -> Iterator[Finding]:
     """Everything there is to look at."""
     yield _python()
     yield from _torch()
-    yield Finding("cores", "ok", f"{_cores()} for this process")
+    yield Finding("cores", "ok", f"{usable_cores()} for this process")
     yield _memory()
     yield _room(Path.cwd())
     yield from _data()
@@ -97,10 +97,6 @@ def _torch() -> Iterator[Finding]:
     yield Finding("torch", "ok", version)
     found = "; ".join(gpus) or "no GPU that torch can use: training runs on the processor"
     yield Finding("device", "ok" if gpus else "optional", found)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory() -> Finding:

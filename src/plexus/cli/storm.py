@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from plexus.errors import PlexusError
+from plexus.machine import usable_cores
 from plexus.storm.plan import Plan, draw
 from plexus.storm.seeds import shrink
 from plexus.storm.storm import Finding, Storm, run_storm
@@ -78,7 +79,7 @@ def storm(
             raise click.UsageError("--trace needs --seed N")
         return _tell(seed)
     first, last = _range(seeds, seed, minutes)
-    report = run_seeds(first, last, minutes, workers or _cores())
+    report = run_seeds(first, last, minutes, workers or usable_cores())
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:
@@ -149,10 +150,6 @@ def _range(seeds: str | None, seed: int | None, minutes: float | None) -> tuple[
     if not (dots and a.isdecimal() and b.isdecimal() and int(a) <= int(b)):
         raise PlexusError(f"--seeds {seeds}: give two numbers like 1..200, the lesser one first")
     return int(a), int(b)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _print(report: Report) -> None:

@@ -79,9 +79,9 @@ def bench(nodes: int, availability: str, as_json: bool) -> None:
     import json
     import time
 
+    from plexus.machine import peak_mb
     from plexus.traces.build import TracesSpec, build_world
 
-    peak_mb = loading.load("plexus.bench.protocol:peak_mb")
     before_mb, wall, processor = peak_mb(), time.perf_counter(), time.process_time()
     world = build_world(TracesSpec(availability=availability), nodes, 1, Path())
     result = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from plexus.checked import suggest
 from plexus.cli.display import display_for
 from plexus.errors import PlexusError
+from plexus.machine import usable_cores
 from plexus.report.page import write_report
 from plexus.spec.experiment import EXPERIMENTS
 from plexus.studies.page import Album
@@ -44,7 +44,7 @@ def reproduce(
         say(f"skipping the task {task}: {why}")
     if not plan.runs:
         raise PlexusError("nothing left to run: the data of every task is missing")
-    carry_out(plan, device, jobs or cores(), quiet=quiet)
+    carry_out(plan, device, jobs or usable_cores(), quiet=quiet)
     return write_page(plan, out, studies, tasks)
 
 
@@ -72,11 +72,6 @@ def experiments_folder() -> Path:
     """Where the studies are: in the working directory, or those that come with Plexus."""
     here = Path("experiments")
     return here if (here / f"{STUDIES[0]}.toml").is_file() else EXPERIMENTS
-
-
-def cores() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def carry_out(plan: Plan, device: str | None, jobs: int, *, quiet: bool) -> None:

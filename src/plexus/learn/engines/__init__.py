@@ -13,6 +13,7 @@ from torch import Tensor
 from plexus.errors import PlexusError
 from plexus.learn.layout import Layout
 from plexus.learn.task import Metrics
+from plexus.machine import usable_cores
 
 if TYPE_CHECKING:
     from plexus.learn.task import Task
@@ -100,7 +101,6 @@ def choose(task: Task, workers: int | None = None, device: str | None = None) ->
     import torch
     from torch import nn
 
-    from plexus.learn.engines.processes import available_cores
     from plexus.learn.engines.stacked import cannot_stack
 
     if device != "cpu" and (device is not None or torch.cuda.is_available()):
@@ -118,7 +118,7 @@ def choose(task: Task, workers: int | None = None, device: str | None = None) ->
             reason = f"no GPU; a small model ({parameters:,} parameters) is fastest stacked"
             return Chosen("stacked", "cpu", reason)
         kind = f"a model that cannot be stacked ({unfit})"
-    cores = workers or available_cores()
+    cores = workers or usable_cores()
     if cores > 1:
         return Chosen("processes", "cpu", f"no GPU; {kind} trains on {cores} cores in parallel")
     return Chosen("inline", "cpu", f"no GPU; {kind}, and one core only")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import multiprocessing
 import multiprocessing.context
-import os
 import pickle
 import signal
 import tempfile
@@ -24,11 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plexus.bench.protocol import cpu_s
 from plexus.errors import PlexusError, TaskError, described
 from plexus.learn.engines import Job
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, evaluation_batches, metrics_of
+from plexus.machine import cpu_s, usable_cores
 
 # Sends a task to another process: large arrays as files that all processes map, the rest pickled.
 #
@@ -204,7 +203,7 @@ class ProcessesEngine:
     def __init__(self, task: Task, workers: int | None = None) -> None:
         self.device = torch.device("cpu")
         self._task = task
-        count = workers or available_cores()
+        count = workers or usable_cores()
         if count < 1:
             raise PlexusError(f"workers is {workers}: the engine processes needs at least 1")
         trainer = Trainer(task, self.device)
@@ -321,8 +320,3 @@ def _context() -> multiprocessing.context.ForkServerContext | multiprocessing.co
     # Imports torch once, in the server; workers are forks of that.
     context.set_forkserver_preload(["plexus.learn.engines.processes"])
     return context
-
-
-def available_cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

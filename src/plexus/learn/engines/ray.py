@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plexus.bench.protocol import cpu_s
 from plexus.errors import PlexusError, TaskError
 from plexus.learn.engines import Job
 from plexus.learn.engines.processes import MOST_LOSSES, Request
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, evaluation_batches, metrics_of
+from plexus.machine import cpu_s
 
 
 def import_ray() -> Any:
