@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from filelock import lock_descriptor
 
 from plexus.errors import PlexusError
 
@@ -61,12 +61,15 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
-def lock_directory(path: Path) -> int:
-    """A descriptor that locks the directory until it is closed or the process ends."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+def lock_directory(path: Path, held_by: str = "another run is writing to this directory") -> int:
+    """A descriptor that locks the directory until it is closed or the process ends.
+
+    The lock is on the directory itself: no lock file is left behind, and it moves along when the
+    directory is renamed.
+    """
+    with named(path):
+        descriptor = os.open(path, os.O_RDONLY)
+    if not lock_descriptor(descriptor, blocking=False):
         os.close(descriptor)
-        raise PlexusError(f"{path}: another run is writing to this directory") from None
+        raise PlexusError(f"{path}: {held_by}")
     return descriptor

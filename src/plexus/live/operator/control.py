@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import socket
 import time
@@ -15,6 +14,7 @@ from typing import Any
 import msgspec
 
 from plexus.errors import PlexusError
+from plexus.files import lock_directory
 from plexus.live.operator.status import as_json, as_prometheus
 from plexus.live.transport.addresses import Address
 
@@ -76,18 +76,9 @@ def wait_until_gone(home: Path, at_most_s: float = 30.0) -> None:
 
 def lock_home(home: Path) -> int:
     """A descriptor that keeps other peers out of this home until it is closed or the process ends."""
-    try:
-        descriptor = os.open(home, os.O_RDONLY)
-    except FileNotFoundError:
-        raise PlexusError(f"{home}: no such folder; make one with: plexus node key --home {home}") from None
-    except OSError as error:
-        raise PlexusError(f"{home}: {error.strerror}") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise PlexusError(f"{home}: another peer is running here") from None
-    return descriptor
+    if not home.exists():
+        raise PlexusError(f"{home}: no such folder; make one with: plexus node key --home {home}")
+    return lock_directory(home, "another peer is running here")
 
 
 def socket_path(home: Path) -> Path:
