@@ -5,6 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
+from platformdirs.macos import MacOS
+from platformdirs.unix import Unix
 
 from plexus.cli.data import data
 from plexus.data import registry
@@ -160,12 +162,10 @@ def test_the_registry_is_complete_and_consistent():
 @pytest.mark.parametrize(
     ("platform", "variables", "wanted"),
     [
-        ("linux", {"PLEXUS_DATA": "/x"}, "/x"),
-        ("linux", {}, "/home/me/.local/share/plexus"),
-        ("linux", {"XDG_DATA_HOME": "/share"}, "/share/plexus"),
-        ("darwin", {}, "/home/me/Library/Application Support/plexus"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local/plexus"),
-        ("win32", {}, "/home/me/AppData/Local/plexus"),
+        (Unix, {"PLEXUS_DATA": "/x"}, "/x"),
+        (Unix, {}, "/home/me/.local/share/plexus"),
+        (Unix, {"XDG_DATA_HOME": "/share"}, "/share/plexus"),
+        (MacOS, {}, "/home/me/Library/Application Support/plexus"),
     ],
 )
 def test_the_data_directory_follows_the_platform(monkeypatch, platform, variables, wanted):
@@ -173,7 +173,7 @@ def test_the_data_directory_follows_the_platform(monkeypatch, platform, variable
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": "/home/me", **variables}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("sys.platform", platform)
+    monkeypatch.setattr("platformdirs.PlatformDirs", platform)
     assert str(data_directory()) == wanted
 
 
