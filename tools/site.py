@@ -13,9 +13,8 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from command_reference import page as commands_page  # beside this file
 from mkdocs.structure.files import File
-
-from plexus.cli.reference import page as commands_page
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)]*)?\))")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from plexus import loading
 from plexus.errors import PlexusError
 from plexus.runs.directory import Run, claim, load_run
-from plexus.spec import toml
 from plexus.spec.experiment import ExperimentSpec, build_spec, load_spec, located, parse_spec
 
 if TYPE_CHECKING:
@@ -89,16 +88,16 @@ def as_spec(
     spec: SpecLike, changes: Mapping[str, Any] = {}, seed: int | None = None, size: str | None = None
 ) -> ExperimentSpec:
     """Whatever describes an experiment, as an `ExperimentSpec`."""
-    overrides = [f"{key}={toml.value_text(_plain(value, key))}" for key, value in changes.items()]
+    changes = _plain(changes, "")
     match spec:
         case ExperimentSpec():
-            return build_spec(spec.plain(), f"spec {spec.name}", overrides, seed, size)
+            return build_spec(spec.plain(), f"spec {spec.name}", changes, seed, size)
         case Mapping():
-            return build_spec(_plain(spec, ""), "spec", overrides, seed, size)
+            return build_spec(_plain(spec, ""), "spec", changes, seed, size)
         case str() if "\n" in spec:
-            return parse_spec(spec, "spec", overrides, seed, size)
+            return parse_spec(spec, "spec", changes, seed, size)
         case str() | Path():
-            return load_spec(spec, overrides, seed, size)
+            return load_spec(spec, changes, seed, size)
     raise TypeError(f"a spec is a path, text, a dictionary or an ExperimentSpec, not {spec!r}")
 
 

@@ -1,7 +1,7 @@
-"""Turning the plain values of a spec file into typed structs, with errors a person can act on.
+"""Turning plain values into typed structs, with errors a person can act on; and what was probably meant.
 
 msgspec does the checking. What it cannot know is added here: which file or option a value came from,
-the key's full dotted name, what was found, what is allowed, and what was probably meant.
+the key's full dotted name, what was found, what is allowed, and the known word that is nearest.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import inspect
+from msgspec import Struct, inspect
 
 from plexus.errors import PlexusError
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T", bound=Struct)
 Path = tuple[str | int, ...]
 
 _AT = re.compile(r"^(?P<message>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
@@ -38,7 +38,8 @@ _WORDS = {
 class Source:
     """Where values came from: a file, and options that changed some of them."""
 
-    file: str
+    file: str = ""
+    """Empty where the key says enough."""
     options: dict[Path, str] = field(default_factory=dict)
     """The text of each option, by the path it sets."""
 
@@ -48,7 +49,8 @@ class Source:
         key = f"{dotted(path)} " if is_sentence else f"{dotted(path)}: " if path else ""
         if path in self.options and not is_sentence:
             key = ""  # The option itself says which key.
-        return PlexusError(f"{self._origin(path)}: {key}{message}")
+        origin = self._origin(path)
+        return PlexusError(f"{origin}: {key}{message}" if origin else f"{key}{message}")
 
     def _origin(self, path: Path) -> str:
         for assigned, option in self.options.items():
@@ -71,13 +73,35 @@ def suggest(word: str, known: Iterable[str], prefix: str = "", likeness: float =
     return f" (did you mean '{prefix}{near[0]}'?)" if near else ""
 
 
+def not_one_of(word: object, known: Iterable[str]) -> str:
+    """`'x' is not one of 'a', 'b'`, and which of them was probably meant."""
+    known = list(known)
+    return f"{_show(word)} is not one of {', '.join(map(repr, known))}{suggest(str(word), known)}"
+
+
+def choose(
+    values: Mapping[str, Any], registry: Mapping[str, type[Struct]], section: str, source: Source
+) -> Struct:
+    """`values` as the struct that their `name` chooses."""
+    name, at = values.get("name"), (section, "name")
+    if name is None:
+        raise source.error(at, f"missing; one of {', '.join(map(repr, registry))}")
+    if not isinstance(name, str) or name not in registry:
+        raise source.error(at, not_one_of(name, registry))
+    struct = registry[name]
+    if struct.__struct_config__.tag_field != "name":  # else the struct itself expects its name
+        values = {key: value for key, value in values.items() if key != "name"}
+    return convert(values, struct, (section,), source)
+
+
 def convert(values: Any, kind: type[T], at: tuple[str, ...], source: Source) -> T:
     """`values` as a `kind`; `at` is the path of the section they stand in."""
     info = inspect.type_info(kind)
     for path, known in _unknown_keys(values, info, ()):
         section = dotted((*at, *path[:-1]))
         hint = suggest(str(path[-1]), known, f"{section}." if section else "")
-        raise source.error((*at, *path), f"unknown key{hint}")
+        others = f"; known are {', '.join(known)}" if known else "; there are none here"
+        raise source.error((*at, *path), f"unknown key{hint or others}")
     for path in _not_numbers(values, ()):
         raise source.error((*at, *path), "is not a number (nan)")
     try:
@@ -145,13 +169,12 @@ def _explain(error: str, values: Any, info: inspect.Type) -> tuple[Path, str]:
         return (*path, missing[1]), "missing; this key has no default"
     if not message.startswith(("Expected", "Invalid")):
         return _own_rule(path, message)
-    if "..." in path:  # Inside a table of free keys: msgspec does not say which.
-        return path, message.replace("`", "")
+    wanted = re.sub(r"`(.+?)`", _in_words, message.removeprefix("Expected ").split(", got ")[0])
+    if "..." in path:  # inside a table of free keys: msgspec does not say which
+        return path[: path.index("...")], f"expected {wanted} for every key in it"
     found, allowed = _at(values, info, path)
     if allowed:
-        hint = suggest(str(found), allowed)
-        return path, f"{_show(found)} is not one of {', '.join(map(repr, allowed))}{hint}"
-    wanted = re.sub(r"`(.+?)`", _in_words, message.removeprefix("Expected ").split(", got ")[0])
+        return path, not_one_of(found, allowed)
     return path, f"expected {wanted}, got {_show(found)}"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import plexus
+from plexus.api import as_spec
 from plexus.protocol.messages import Message
 from plexus.protocol.wire import frame_bytes
 from plexus.sim.accounts import Accounts
@@ -59,7 +60,7 @@ def test_it_learns_and_does_so_again(tmp_path: Path) -> None:
 def own(tmp_path: Path, name: str, **keys: Any) -> Any:
     (tmp_path / "own_protocols.py").write_text(MODULE)
     spec = {"name": "x", "nodes": 3, "hours": 1, "task": "digits"}
-    chosen = plexus.api.as_spec({**spec, "protocol": {"name": name, **keys}})  # type: ignore[attr-defined]
+    chosen = as_spec({**spec, "protocol": {"name": name, **keys}})
     return find(chosen.protocol.name, chosen.protocol.parameters, tmp_path)[1]
 
 
@@ -74,9 +75,13 @@ def test_its_parameters_are_checked_when_it_is_found(tmp_path: Path) -> None:
         ("no_such_module_x:p", {}, "protocol.name: module 'no_such_module_x' cannot be imported"),
         ("own_protocols:p", {}, "module own_protocols has no 'p': make it with plexus.sim.own.prot"),
         ("own_protocols:number", {}, "has a int, not a protocol, 'number'"),
-        ("own_protocols:good", {"fanuot": 3}, "protocol.fanuot: unknown key (did you mean 'fanout'?)"),
-        ("own_protocols:good", {"fanout": "3"}, "protocol.fanout: Expected int, got str"),
-        ("own_protocols:plain", {"fanout": 3}, "protocol.fanout: unknown key; it has none"),
+        (
+            "own_protocols:good",
+            {"fanuot": 3},
+            "protocol.fanuot: unknown key (did you mean 'protocol.fanout'?)",
+        ),
+        ("own_protocols:good", {"fanout": "3"}, "protocol.fanout: expected an integer, got '3'"),
+        ("own_protocols:plain", {"fanout": 3}, "protocol.fanout: unknown key; there are none here"),
     ],
 )
 def test_what_is_wrong_is_one_line(name: str, keys: dict[str, Any], complaint: str, tmp_path: Path) -> None:

@@ -68,9 +68,9 @@ def test_help_is_grouped_by_what_one_wants_to_do(plexus: Plexus) -> None:
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
-        (["sesion", "init"], "No such command 'sesion'. Did you mean 'session'?"),
-        (["bench", "protocoll"], "No such command 'protocoll'. Did you mean 'protocol'?"),
+        (["rnu"], "No such command 'rnu' (did you mean 'run'?)."),
+        (["sesion", "init"], "No such command 'sesion' (did you mean 'session'?)."),
+        (["bench", "protocoll"], "No such command 'protocoll' (did you mean 'protocol'?)."),
         (["xyzzy"], "No such command 'xyzzy'."),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_misspelt_command_is_guessed(plexus: Plexus, arguments: list[str], hin
         (["run", "experiments/smal.toml"], "(did you mean 'experiments/small.toml'?)"),
         (["run", "experiments/small.toml", "--set", "nods=3"], "(did you mean 'nodes'?)"),
         (["run", "experiments/small.toml", "--set", "task.name=digit"], "(did you mean 'digits'?)"),
-        (["data", "info", "movielens-smal"], "did you mean movielens-small?"),
+        (["data", "info", "movielens-smal"], "(did you mean 'movielens-small'?)"),
     ],
 )
 def test_a_misspelt_word_is_guessed(plexus: Plexus, arguments: list[str], hint: str) -> None:

@@ -139,7 +139,7 @@ def test_info_of_a_trace_says_how_a_spec_names_it(run):
 
 
 def test_an_unknown_name_lists_the_known_ones(run):
-    with pytest.raises(PlexusError, match=r"there is no data set 'plian'; did you mean plain\?"):
+    with pytest.raises(PlexusError, match=r"data set 'plian' is not one of .*did you mean 'plain'\?"):
         run("fetch", "plian")
 
 

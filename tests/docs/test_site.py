@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from plexus.cli.reference import page
 from tests.cli.test_manners import COMMANDS
+from tools.command_reference import page
 
 ROOT = Path(__file__).parents[2]
 NAVIGATION = ("canonical", "next", "prev")

@@ -191,7 +191,7 @@ def test_auto_trains_convolutions_in_processes_on_a_cpu(digits: Task) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "inlien"}, "unknown engine 'inlien'.*did you mean inline"),
+        ({"name": "inlien"}, "^engine 'inlien' is not one of .*did you mean 'inline'"),
         ({"name": "inline", "device": "gpu"}, "unknown device 'gpu'"),
         ({"name": "processes", "device": "meta"}, "processes computes on the CPU"),
         ({"name": "processes", "workers": -1}, "workers is -1"),

@@ -17,14 +17,15 @@ from plexus.learn.tasks import create_task, parse_task
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"name": "digit"}, "task.name: unknown task 'digit'; did you mean digits"),
-        ({"name": "zzz"}, "unknown task 'zzz'; known are .*digits"),
-        ({}, "task.name is missing"),
-        ({"name": "digits", "alhpa": 1}, "task.alhpa: .*no such parameter; did you mean alpha"),
-        ({"name": "digits", "batch": 0}, "task.batch: expected int >= 1"),
-        ({"name": "digits", "batch": "x"}, "task.batch: expected int, got str"),
-        ({"name": "digits", "partition": "x"}, "task.partition: invalid enum value 'x'"),
-        ({"name": "digits", "learning_rate": 0}, "task.learning_rate: expected float > 0"),
+        ({"name": "digit"}, r"^task.name: 'digit' is not one of .*\(did you mean 'digits'\?\)"),
+        ({"name": "zzz"}, "^task.name: 'zzz' is not one of 'digits', .*'untrained'$"),
+        ({}, "^task.name: missing; one of 'digits', "),
+        ({"name": "digits", "alhpa": 1}, "^task.alhpa: unknown key .did you mean 'task.alpha'"),
+        ({"name": "digits", "zzz": 1}, "^task.zzz: unknown key; known are .*alpha"),
+        ({"name": "digits", "batch": 0}, "^task.batch: expected an integer >= 1, got 0$"),
+        ({"name": "digits", "batch": "x"}, "^task.batch: expected an integer, got 'x'$"),
+        ({"name": "digits", "partition": "x"}, "^task.partition: 'x' is not one of .*'iid'"),
+        ({"name": "digits", "learning_rate": 0}, "^task.learning_rate: expected a number > 0"),
     ],
 )
 def test_what_is_wrong_is_named(parameters: dict[str, object], message: str) -> None:

@@ -16,7 +16,7 @@ from plexus.errors import PlexusError
 from plexus.learn import partition
 from plexus.learn.engines import ENGINES
 from plexus.learn.tabular import Table, has_many_words, read_columns, read_csv
-from plexus.learn.tasks import TASKS
+from plexus.learn.tasks import BUILDERS
 from plexus.rng import array_stream
 
 # What `plexus new` writes: a project with a task of the user's own, which works as it is.
@@ -305,7 +305,7 @@ def new(name: str, into: Path, csv: Path | None, target: str | None, owner: str 
 
 
 @click.command("training")
-@click.option("--task", type=click.Choice(list(TASKS)), default="digits", show_default=True)
+@click.option("--task", type=click.Choice(list(BUILDERS)), default="digits", show_default=True)
 @click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True)
 @click.option("--clients", type=click.IntRange(min=1), default=16, show_default=True)
 @click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True)

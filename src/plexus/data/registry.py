@@ -6,11 +6,11 @@ data directory; a spec names a trace there as `data:PATH`.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Literal
 
 from msgspec import Struct
 
+from plexus.checked import not_one_of
 from plexus.errors import PlexusError
 
 Kind = Literal["devices", "availability", "latency", "places", "task"]
@@ -271,7 +271,5 @@ REGISTRY = {dataset.name: dataset for dataset in DATASETS}
 def dataset(name: str) -> Dataset:
     """The data set of that name."""
     if name not in REGISTRY:
-        near = get_close_matches(name, REGISTRY, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(REGISTRY)}"
-        raise PlexusError(f"there is no data set {name!r}; {hint}")
+        raise PlexusError(f"data set {not_one_of(name, REGISTRY)}")
     return REGISTRY[name]

@@ -6,11 +6,11 @@ on every device and with any number of threads.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from plexus.checked import not_one_of
 from plexus.errors import PlexusError
 
 Aggregation = Callable[[Sequence[Tensor], Sequence[int]], Tensor]
@@ -44,7 +44,5 @@ AGGREGATIONS: dict[str, Aggregation] = {"mean": mean, "sample-weighted-mean": sa
 def aggregation_named(name: str) -> Aggregation:
     """The aggregation rule called `name`."""
     if name not in AGGREGATIONS:
-        close = difflib.get_close_matches(name, AGGREGATIONS, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise PlexusError(f"unknown aggregation {name!r}: known are {', '.join(AGGREGATIONS)}{hint}")
+        raise PlexusError(f"aggregation {not_one_of(name, AGGREGATIONS)}")
     return AGGREGATIONS[name]

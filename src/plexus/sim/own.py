@@ -6,17 +6,16 @@ alike (a server, a tuned round).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from plexus import loading
+from plexus.checked import Source, convert
 from plexus.errors import PlexusError
 from plexus.protocol.api import Node
 from plexus.protocol.messages import Model, NodeId
@@ -90,20 +89,4 @@ def find(name: str, parameters: Any, base_dir: Path) -> tuple[Entry, Any]:
         raise PlexusError(
             f"protocol.name: module {module} {is_what} {attribute!r}: make it with plexus.sim.own.protocol"
         )
-    return found, _checked(parameters.parameters, found.parameters)
-
-
-def _checked(values: Mapping[str, Any], kind: type[Struct]) -> Any:
-    known = [field.encode_name for field in msgspec.structs.fields(kind)]
-    for key in values:
-        if key not in known:
-            near = get_close_matches(key, known, n=1)
-            others = f"; it has {', '.join(known) or 'none'}"
-            hint = f" (did you mean '{near[0]}'?)" if near else others
-            raise PlexusError(f"protocol.{key}: unknown key{hint}")
-    try:
-        return msgspec.convert(dict(values), kind)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        key = f"protocol{path.rstrip('`')}"
-        raise PlexusError(f"{key}: {message.replace('`', '')}") from None
+    return found, convert(parameters.parameters, found.parameters, ("protocol",), Source())

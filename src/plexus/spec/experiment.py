@@ -1,6 +1,6 @@
 """What an experiment is: one typed, documented, checked object, read from a TOML file.
 
-`python -m plexus.spec.experiment` rewrites the reference of all keys (docs/spec.md) from the docstrings of
+`python tools/spec_reference.py` rewrites the reference of all keys (docs/spec.md) from the docstrings of
 the fields below and of the structs that it names.
 """
 
@@ -10,9 +10,8 @@ import hashlib
 import json
 import math
 import re
-import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,22 +19,21 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from plexus.checked import Source, convert, suggest
+from plexus.checked import Source, choose, convert, suggest
 from plexus.errors import PlexusError
-from plexus.learn import tasks
-from plexus.learn.tasks.specs import OwnTaskSpec, UntrainedSpec
+from plexus.learn.tasks.specs import TASKS, OwnTaskSpec
 from plexus.protocol.registry import PARAMETERS, OwnProtocolSpec
 from plexus.spec import toml
+from plexus.spec.toml import Changes
 from plexus.traces.build import TracesSpec
 
 Registry = Mapping[str, type[Struct]]
-PROTOCOLS: Registry = PARAMETERS
-"""The parameters of each protocol, by the `name` in [protocol]."""
-TASKS: Registry = {
-    **{name: parameters for name, (parameters, _) in tasks.TASKS.items()},
-    "untrained": UntrainedSpec,
+CHOICES: dict[str, tuple[Registry, type[OwnProtocolSpec | OwnTaskSpec]]] = {
+    "protocol": (PARAMETERS, OwnProtocolSpec),
+    "task": (TASKS, OwnTaskSpec),
 }
-"""The parameters of each learning task, by the `name` in [task]."""
+"""The sections whose `name` decides which other keys they have: the struct by name, and that of names that
+refer to the user's own code."""
 
 FULL_SIZE = "paper"
 """What a spec file describes where it says nothing about sizes: the paper's, or its own."""
@@ -51,7 +49,7 @@ class Choice(Struct, frozen=True):
 
     name: str
     parameters: Any
-    """The struct that `PROTOCOLS` or `TASKS` has for this name."""
+    """The struct that `CHOICES` has for this name."""
 
 
 class NetworkSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,12 +140,14 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def load_spec(
-    path: Path | str, overrides: Sequence[str] = (), seed: int | None = None, size: str | None = None
+    path: Path | str, changes: Changes = (), seed: int | None = None, size: str | None = None
 ) -> ExperimentSpec:
-    """The spec in the file at `path`, in one of its sizes, changed by `section.key=value` overrides,
-    then by `seed`. The name of one that comes with Plexus will do, as `quickstart`."""
+    """The spec in the file at `path`, in one of its sizes, with `changes`, then with `seed`.
+
+    The name of one that comes with Plexus will do, as `quickstart`.
+    """
     path = located(Path(path))
-    return parse_spec(read_text(path), str(path), overrides, seed, size)
+    return parse_spec(read_text(path), str(path), changes, seed, size)
 
 
 def located(path: Path) -> Path:
@@ -158,28 +158,23 @@ def located(path: Path) -> Path:
 
 
 def parse_spec(
-    text: str, file: str, overrides: Sequence[str] = (), seed: int | None = None, size: str | None = None
+    text: str, file: str, changes: Changes = (), seed: int | None = None, size: str | None = None
 ) -> ExperimentSpec:
     """As `load_spec`, from text; errors name `file`."""
-    return build_spec(read_toml(text, file), file, overrides, seed, size)
+    return build_spec(read_toml(text, file), file, changes, seed, size)
 
 
 def build_spec(
-    tables: dict[str, Any],
-    file: str,
-    overrides: Sequence[str] = (),
-    seed: int | None = None,
-    size: str | None = None,
+    tables: dict[str, Any], file: str, changes: Changes = (), seed: int | None = None, size: str | None = None
 ) -> ExperimentSpec:
     """As `load_spec`, from the tables of a TOML file, which are taken over; errors name `file`."""
     tables = sized(tables, size or FULL_SIZE, file)
     # What makes it a session to deploy (see `live.session`) does not change the experiment.
     tables.pop("session", None)
     source = Source(file)
-    for override in overrides:
-        assigned, value = toml.parse_assignment(override)
-        _assign(tables, assigned, value, override)
-        source.options[assigned] = f"--set {override}"
+    for path, value, said in toml.assignments(changes):
+        _assign(tables, path, value, said)
+        source.options[path] = said
     if seed is not None:
         tables["seed"] = seed
         source.options["seed",] = f"--seed {seed}"
@@ -252,18 +247,18 @@ def _near(path: Path) -> str:
     return suggest(str(path), found, likeness=0)
 
 
-def _assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, override: str) -> None:
+def _assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, said: str) -> None:
     for depth, step in enumerate(path[:-1], start=1):
         tables = tables.setdefault(step, {})
         if not isinstance(tables, dict):
-            raise PlexusError(f"--set {override}: {'.'.join(path[:depth])} is not a section")
+            raise PlexusError(f"{said}: {'.'.join(path[:depth])} is not a section")
     tables[path[-1]] = value
 
 
 def typed_spec(tables: dict[str, Any], source: Source) -> ExperimentSpec:
     """Check what is declared above, then the sections that are looked up."""
     known = ExperimentSpec.__struct_fields__
-    for section in ("protocol", "task"):
+    for section in CHOICES:
         if isinstance(tables.get(section), str):  # a name alone: all else as it usually is
             tables = {**tables, section: {"name": tables[section]}}
         if not isinstance(tables.get(section, {}), dict):
@@ -273,61 +268,31 @@ def typed_spec(tables: dict[str, Any], source: Source) -> ExperimentSpec:
         if key not in known:
             hint = _elsewhere(key, tables) or suggest(key, known)
             raise source.error((key,), f"unknown key{hint}")
-    unchecked: dict[str, Any] = {
-        "protocol": {"name": "", "parameters": None},
-        "task": {"name": "", "parameters": None},
-    }
+    unchecked = {section: {"name": "", "parameters": None} for section in CHOICES}
     plain = convert({**tables, **unchecked}, ExperimentSpec, (), source)
-    return msgspec.structs.replace(
-        plain,
-        protocol=_chosen("protocol", PROTOCOLS, tables["protocol"], source),
-        task=_chosen("task", TASKS, tables.get("task", {}), source),
-    )
+    chosen = {section: _chosen(section, tables.get(section, {}), source) for section in CHOICES}
+    return msgspec.structs.replace(plain, **chosen)
 
 
-def _chosen(section: str, registry: Registry, values: dict[str, Any], source: Source) -> Choice:
-    at = (section, "name")
-    known = ", ".join(map(repr, registry))
+def _chosen(section: str, values: dict[str, Any], source: Source) -> Choice:
+    registry, own = CHOICES[section]
     name = values.get("name")
     if isinstance(name, str) and ":" in name:
         # Of the user's own, checked when it is built: reading a spec runs nobody's code.
-        if section == "task":
-            return Choice(name, tasks.parse_task(values))
-        return Choice(name, OwnProtocolSpec(name, {k: v for k, v in values.items() if k != "name"}))
-    if name is None:
-        raise source.error(at, f"missing; one of {known}")
-    if not isinstance(name, str) or name not in registry:
-        hint = suggest(str(name), registry)
-        raise source.error(at, f"{name!r} is not one of {known}{hint}")
-    struct = registry[name]
-    if struct.__struct_config__.tag_field != "name":  # Else the struct itself expects its name.
-        values = {key: value for key, value in values.items() if key != "name"}
-    return Choice(name, convert(values, struct, (section,), source))
+        return Choice(name, own(name, {key: value for key, value in values.items() if key != "name"}))
+    return Choice(str(name), choose(values, registry, section, source))
 
 
 def _elsewhere(key: str, tables: dict[str, Any]) -> str:
     """A hint for a key that belongs into a section."""
-    sections: dict[str, tuple[str, ...]] = {
-        "network": NetworkSpec.__struct_fields__,
-        "evaluation": EvaluationSpec.__struct_fields__,
-        "traces": TracesSpec.__struct_fields__,
+    sections: dict[str, type[Struct]] = {
+        "network": NetworkSpec,
+        "evaluation": EvaluationSpec,
+        "traces": TracesSpec,
     }
-    for section, registry in (("protocol", PROTOCOLS), ("task", TASKS)):
+    for section, (registry, _) in CHOICES.items():
         name = tables.get(section, {}).get("name")
         if isinstance(name, str) and name in registry:
-            sections[section] = registry[name].__struct_fields__
-    homes = [section for section, keys in sections.items() if key in keys]
+            sections[section] = registry[name]
+    homes = [section for section, struct in sections.items() if key in struct.__struct_fields__]
     return f" (did you mean '{homes[0]}.{key}'?)" if homes else ""
-
-
-def reference_markdown() -> str:
-    """The reference of all keys, as a page of Markdown."""
-    from plexus.spec.reference import page
-
-    return page()
-
-
-if __name__ == "__main__":
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/spec.md")
-    target.write_text(reference_markdown(), encoding="utf-8")
-    print(f"wrote {target}")

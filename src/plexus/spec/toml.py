@@ -1,71 +1,38 @@
-"""Writing TOML (the standard library only reads it), and the `key=value` form of the command line."""
+"""TOML as it is written, and the `key=value` form in which the command line changes a spec."""
 
 from __future__ import annotations
 
-import math
-import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import tomli_w
 
 from plexus.errors import PlexusError
 
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+Changes = Sequence[str] | Mapping[str, Any]
+"""Options of the form `section.key=value`, or values by dotted key."""
 
 
 def dumps(document: Mapping[str, Any]) -> str:
-    """`document` as TOML: plain keys first, then one `[section]` per table. None is left out."""
-    return "\n".join(_table(document, ())) + "\n"
+    """`document` as TOML, which has no word for None: such keys are left out."""
+    return tomli_w.dumps(_present(document))
 
 
-def _table(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    present = {key: value for key, value in table.items() if value is not None}
-    plain = {key: value for key, value in present.items() if not isinstance(value, Mapping)}
-    if path and (plain or len(plain) == len(present)):
-        yield ""
-        yield f"[{'.'.join(map(_key, path))}]"
-    for key, value in plain.items():
-        yield f"{_key(key)} = {value_text(value)}"
-    for key, value in present.items():
-        if isinstance(value, Mapping):
-            yield from _table(value, (*path, key))
+def _present(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _present(item) for key, item in value.items() if item is not None}
+    return [_present(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else _string(key)
-
-
-def value_text(value: Any) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value)
-        case float():
-            # repr is the shortest text that reads back as the same number, and valid TOML.
-            return repr(value) if math.isfinite(value) else _not_finite(value)
-        case str():
-            return _string(value)
-        case list() | tuple():
-            return f"[{', '.join(map(value_text, value))}]"
-        case Mapping():
-            items = (f"{_key(k)} = {value_text(v)}" for k, v in value.items() if v is not None)
-            return f"{{{', '.join(items)}}}"
-    raise TypeError(f"TOML has no way to write {value!r}")
-
-
-def _not_finite(value: float) -> str:
-    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-
-
-def _string(text: str) -> str:
-    def escape(character: str) -> str:
-        if character in _ESCAPES:
-            return _ESCAPES[character]
-        return f"\\u{ord(character):04x}" if ord(character) < 32 or character == "\x7f" else character
-
-    return f'"{"".join(map(escape, text))}"'
+def assignments(changes: Changes) -> Iterator[tuple[tuple[str, ...], Any, str]]:
+    """Of each change the path, the value, and what it is called in an error."""
+    if isinstance(changes, Mapping):
+        for key, value in changes.items():
+            yield tuple(key.split(".")), value, f"changes {key}={value!r}"
+    else:
+        for text in changes:
+            yield *parse_assignment(text), f"--set {text}"
 
 
 def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
@@ -76,15 +43,11 @@ def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
         raise PlexusError(f"--set {text}: expected section.key=value, e.g. protocol.sample_size=13")
     if not value:
         raise PlexusError(f"--set {text}: no value after '='; an empty string is written ''")
-    return path, _parse_value(text, value)
-
-
-def _parse_value(text: str, value: str) -> Any:
     try:
         parsed = tomllib.loads(f"value = {value}")
     except tomllib.TOMLDecodeError as error:
         # What begins like a string, list or table was meant as one; anything else is a bare word.
         if value[0] in "\"'[{":
             raise PlexusError(f"--set {text}: {value} is not a TOML value: {error}") from None
-        return value
-    return parsed["value"] if len(parsed) == 1 else value
+        return path, value
+    return path, parsed["value"] if len(parsed) == 1 else value

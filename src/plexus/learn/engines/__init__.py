@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from plexus.checked import not_one_of
 from plexus.errors import PlexusError
 from plexus.learn.layout import Layout
 from plexus.learn.task import Metrics
@@ -83,9 +83,7 @@ def create_engine(
 ) -> tuple[Engine, Chosen]:
     """The engine called `name`; `auto` chooses. `workers` for processes and ray, `address` for ray."""
     if name not in ENGINES:
-        close = difflib.get_close_matches(name, ENGINES, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise PlexusError(f"unknown engine {name!r}: known are {', '.join(ENGINES)}{hint}")
+        raise PlexusError(f"engine {not_one_of(name, ENGINES)}")
     if name == "auto":
         chosen = choose(task, workers, device)
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sized
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from plexus import loading
+from plexus.checked import suggest
 from plexus.errors import PlexusError, blaming
 from plexus.learn.task import Examples, Task
 from plexus.learn.tasks.specs import OwnTaskSpec
@@ -66,10 +66,8 @@ def _check_keys(factory: Callable[..., Any], spec: OwnTaskSpec) -> None:
     takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     for key in spec.parameters:
         if key not in own and not takes_any:
-            near = get_close_matches(key, own, n=1)
-            hint = f" (did you mean '{near[0]}'?)" if near else ""
             takes = ", ".join(own) or "no keys"
-            raise PlexusError(f"task.{key}: {spec.name} takes {takes}{hint}")
+            raise PlexusError(f"task.{key}: {spec.name} takes {takes}{suggest(key, own)}")
     for name, each in own.items():
         if each.default is inspect.Parameter.empty and name not in spec.parameters:
             raise PlexusError(f"task.{name}: missing; {spec.name} has no default for it")

@@ -153,3 +153,16 @@ class OwnTaskSpec(Struct, frozen=True):
     def table(self) -> dict[str, Any]:
         """The complete `[task]` table."""
         return {"name": self.name, **self.parameters}
+
+
+TASKS: dict[str, type[Struct]] = {
+    "digits": DigitsSpec,
+    "digits-by-writer": WritersSpec,
+    "cifar10": Cifar10Spec,
+    "celeba": CelebaSpec,
+    "femnist": FemnistSpec,
+    "movielens": MovielensSpec,
+    "movielens-biased": BiasedMovielensSpec,
+    "untrained": UntrainedSpec,
+}
+"""The parameters of each task, by the `name` in [task]."""

@@ -1,24 +1,29 @@
-"""The reference page of all keys of a spec, made from the docstrings under the fields themselves."""
+"""Writes docs/spec.md, the reference of all keys of a spec, from the docstrings under the fields themselves.
+
+Run it as `python tools/spec_reference.py`.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect as source_of
+import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct, inspect
 
 from plexus.spec import experiment as specs
-from plexus.spec import toml
 from plexus.traces.build import TracesSpec
 
+PAGE = Path(__file__).parents[1] / "docs" / "spec.md"
 _HEAD = """\
 # The experiment file
 
-<!-- Written by `python -m plexus.spec.experiment` from the docstrings of the fields. Do not edit by hand. -->
+<!-- Written by `python tools/spec_reference.py` from the docstrings of the fields. Do not edit by hand. -->
 
 An experiment is one TOML file: `plexus run FILE.toml`. Any key can be changed for one run with
 `--set section.key=value` (the value in TOML syntax; a bare word is a string), and the seed with
@@ -54,8 +59,7 @@ def page() -> str:
 def _sections() -> dict[str, specs.Registry]:
     """The structs of each section, by its `name` where it has one."""
     return {
-        "protocol": specs.PROTOCOLS,
-        "task": specs.TASKS,
+        **{section: registry for section, (registry, _) in specs.CHOICES.items()},
         "traces": {"": TracesSpec},
         "network": {"": specs.NetworkSpec},
         "evaluation": {"": specs.EvaluationSpec},
@@ -159,4 +163,9 @@ def _default(field: inspect.Field) -> str:
         return "see below" if isinstance(field.type, inspect.StructType) else "empty"
     if isinstance(field.default, Struct):
         return "see below"
-    return f"`{toml.value_text(field.default)}`"
+    return f"`{json.dumps(field.default)}`"  # of these values, JSON is TOML
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE}")

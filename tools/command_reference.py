@@ -1,4 +1,4 @@
-"""The reference page of all commands, made from the commands themselves."""
+"""The reference page of all commands, made from the commands themselves; used by tools/site.py."""
 
 from __future__ import annotations
 

@@ -34,4 +34,4 @@ def test_a_spec_that_comes_with_plexus_is_found_by_name(
 
 
 def test_there_is_one_copy() -> None:
-    assert (Path(__file__).parents[1] / "experiments").samefile(EXPERIMENTS)
+    assert (Path(__file__).parents[2] / "experiments").samefile(EXPERIMENTS)

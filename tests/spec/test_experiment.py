@@ -9,10 +9,12 @@ import pytest
 from msgspec import Meta, Struct
 
 from plexus.errors import PlexusError
+from plexus.learn.tasks.specs import OwnTaskSpec
 from plexus.spec import experiment as specs
 from plexus.spec.experiment import ExperimentSpec, load_spec, parse_spec
-from plexus.spec.reference import field_docs
 from plexus.traces.build import TracesSpec
+from tools import spec_reference
+from tools.spec_reference import field_docs
 
 TEXT = """\
 name = "small"
@@ -56,12 +58,9 @@ class ParitySpec(Struct, frozen=True, forbid_unknown_fields=True, tag_field="nam
             raise PlexusError(f"widths = {self.widths}: at least one is needed")
 
 
-PAGE = Path(__file__).parents[1] / "docs" / "spec.md"
-
-
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specs, "TASKS", {"parity": ParitySpec})
+    monkeypatch.setitem(specs.CHOICES, "task", ({"parity": ParitySpec}, OwnTaskSpec))
 
 
 def read(*overrides: str, text: str = TEXT, seed: int | None = None) -> ExperimentSpec:
@@ -132,7 +131,7 @@ def test_equal_specs_have_equal_digests_however_they_are_written() -> None:
         ("task.file=3", "expected a string, got 3"),
         ("task.widths=4", "expected a list, got 4"),
         ("task.name=1", "1 is not one of 'parity'"),
-        ("task.name=[]", "[] is not one of 'parity'"),
+        ("task.name=[]", "a list is not one of 'parity'"),
         ("task.name=pairty", "'pairty' is not one of 'parity' (did you mean 'parity'?)"),
         ("network.sharing=shard", "'shard' is not one of 'fair', 'fifo', 'shared' (did you mean 'shared'?)"),
         (
@@ -213,12 +212,12 @@ def test_the_meaning_of_a_key_is_the_docstring_under_it() -> None:
 
 def test_the_reference_page_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    page = specs.reference_markdown()
-    assert PAGE.read_text(encoding="utf-8") == page, "run: python -m plexus.spec.experiment"
+    written = spec_reference.PAGE.read_text(encoding="utf-8")
+    assert written == spec_reference.page(), "run: python tools/spec_reference.py"
 
 
 def test_the_reference_has_a_row_for_every_key() -> None:
-    page = specs.reference_markdown()
+    page = spec_reference.page()
     for row in (
         "| `nodes` | integer, at least 1 | required | How many devices take part; at any time only"
         " some of them are online. |",
@@ -239,9 +238,9 @@ def test_a_field_without_a_docstring_is_an_error(monkeypatch: pytest.MonkeyPatch
 
         size: int = 1
 
-    monkeypatch.setattr(specs, "TASKS", {"x": Undocumented})
+    monkeypatch.setitem(specs.CHOICES, "task", ({"x": Undocumented}, OwnTaskSpec))
     with pytest.raises(LookupError, match=r"Undocumented\.size has no docstring under it"):
-        specs.reference_markdown()
+        spec_reference.page()
 
 
 SIZED = TEXT + "[sizes.tiny]\nnodes = 3\nprotocol = { sample_size = 2 }\ntask = { learning_rate = 0.5 }\n"
