@@ -13,7 +13,7 @@ from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
 from plexus.live.worker import client
 from plexus.live.worker.channel import SetUp
-from plexus.live.worker.client import Trainer
+from plexus.live.worker.client import TrainingWorker
 from tests.faulty import FAULTS, complaint, write_project
 
 pytestmark = pytest.mark.slow
@@ -70,7 +70,7 @@ def test_a_training_that_takes_workers_down_is_given_up(
 
     async def story() -> None:
         setup = SetUp(write_project(tmp_path, "death").read_text(), "0", str(tmp_path))
-        ours = Trainer(setup, Log(stream), lambda *_: None, lambda *_: None)
+        ours = TrainingWorker(setup, Log(stream), lambda *_: None, lambda *_: None)
         try:
             initial = LiveModel(memoryview(await ours.start()), b"")
             ours.train(1, initial)

@@ -64,7 +64,7 @@ def _move_into(net: Network, fleet: Fleet) -> None:
     for member in fleet.members:
         words = member.command[: member.command.index("--home") + 4]
         host = member.number + 1
-        words += ["--nursery", str(fleet.out / "nursery.sock"), "--listen", f"0.0.0.0:{PORT}"]
+        words += ["--fork-server", str(fleet.out / "forkserver.sock"), "--listen", f"0.0.0.0:{PORT}"]
         for address in addresses:
             if address != addresses[member.number]:
                 words += ["--join", address]

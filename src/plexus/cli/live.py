@@ -169,7 +169,7 @@ def node_key_command(home: Path) -> None:
 @click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus here.")
 @click.option("--source", metavar="HOST", help="The local address to dial from.")
 @click.option("--memory", type=click.IntRange(min=1), metavar="MB", help="For arriving models.")
-@click.option("--nursery", type=PATH, hidden=True)
+@click.option("--fork-server", type=PATH, hidden=True)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True
 )
@@ -203,7 +203,7 @@ def peer_config(
     metrics: str | None = None,
     source: str | None = None,
     memory: int | None = None,
-    nursery: Path | None = None,
+    fork_server: Path | None = None,
 ) -> Any:
     """The options of `node start` as what a peer needs."""
     from plexus.live.peer import PeerConfig
@@ -236,7 +236,7 @@ def peer_config(
         evaluate_every=spec.evaluation.every_rounds,
         metrics=resolved(metrics),
         source=source,
-        nursery=nursery,
+        fork_server=fork_server,
         limits=Limits() if memory is None else Limits(memory_bytes=memory * 2**20),
     )
 

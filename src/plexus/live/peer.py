@@ -34,7 +34,7 @@ from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits
 from plexus.live.transport.receiving import Buffers
 from plexus.live.worker.channel import SetUp
-from plexus.live.worker.client import Trainer
+from plexus.live.worker.client import TrainingWorker
 from plexus.protocol import wire
 from plexus.protocol.api import BandwidthMeasured, Durable, Expelled, WentOnline
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingStarted
@@ -80,7 +80,7 @@ class PeerConfig(Struct, frozen=True, kw_only=True):
     metrics: Address | None = None
     source: str | None = None
     """The local address that this node dials from."""
-    nursery: Path | None = None
+    fork_server: Path | None = None
     limits: Limits = Limits()
 
 
@@ -120,10 +120,12 @@ class Peer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         self._observer = Observer(self._roster, self._log)
-        folder, is_alone = str(self._config.folder), self._config.nursery is None
+        folder, is_alone = str(self._config.folder), self._config.fork_server is None
         # A fleet has tried the task before it started any peer.
         setup = SetUp(self._config.spec, self._config.data, folder, try_out=is_alone)
-        self._trainer = Trainer(setup, self._log, self._on_trained, self._on_evaluated, self._config.nursery)
+        self._trainer = TrainingWorker(
+            setup, self._log, self._on_trained, self._on_evaluated, self._config.fork_server
+        )
         control = await serve_control(self._config.home, self._picture, self._stop.set)
         try:
             initial = await unless(self._stop, self._trainer.start())

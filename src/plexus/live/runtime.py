@@ -25,7 +25,7 @@ from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Meter
 from plexus.live.transport.receiving import Buffers, Ticket
-from plexus.live.worker.client import Trainer
+from plexus.live.worker.client import TrainingWorker
 from plexus.protocol import wire
 from plexus.protocol.api import (
     Aggregate,
@@ -82,7 +82,7 @@ class Runtime:
         self._asked: tuple[NodeId, int] | None = None
         """The aggregator that was sent a model last, and the round."""
         self.hub: Hub | None = None
-        self.trainer: Trainer | None = None
+        self.trainer: TrainingWorker | None = None
         self.on_view: Callable[[Snapshot], None] | None = None
         """Who wants to see views before the node is online."""
         self.view_frame: Callable[[], bytes] = bytes

@@ -40,7 +40,7 @@ from plexus.live.worker.channel import (
     receive_async,
     send_async,
 )
-from plexus.live.worker.forkserver import Nursery
+from plexus.live.worker.forkserver import ForkServer
 
 if TYPE_CHECKING:
     from plexus.spec.experiment import ExperimentSpec
@@ -180,7 +180,7 @@ class Fleet:
         out: Path,
         world: World | None,
         base_dir: Path = Path(),
-        nursery: Nursery | None = None,
+        fork_server: ForkServer | None = None,
     ) -> None:
         self.spec = spec
         self.base_dir = base_dir
@@ -188,13 +188,13 @@ class Fleet:
         self.nodes = spec.nodes
         self.neighbourhood = Neighbourhood(world) if world is not None else None
         self.members: list[Member] = []
-        self._nursery = nursery or Nursery(out)
+        self._fork_server = fork_server or ForkServer(out)
 
     async def prepare(self) -> None:
-        """Keys, certificates, ports and the nursery."""
+        """Keys, certificates, ports and the fork server."""
         session = found_session(self.out / "session", self.spec.plain())
         authority = Authority.load(self.out / "session")
-        await self._nursery.start()
+        await self._fork_server.start()
         ports = free_ports(self.nodes)
         fronts = [(LOOPBACK, port) for port in ports]
         if self.neighbourhood is not None:
@@ -216,7 +216,7 @@ class Fleet:
             "--task-dir": self.base_dir.resolve(),
             "--listen": f"{LOOPBACK}:{port}",
             "--advertise": f"{fronts[number][0]}:{fronts[number][1]}",
-            "--nursery": self._nursery.socket,
+            "--fork-server": self._fork_server.socket,
         }
         if self.neighbourhood is not None:
             options["--source"] = self.neighbourhood.source(number)
@@ -246,7 +246,7 @@ class Fleet:
             held = newest_model(member.home)
             if held is not None and held[0] > round:
                 round, model = held
-        reader, writer = await asyncio.open_unix_connection(self._nursery.socket)
+        reader, writer = await asyncio.open_unix_connection(self._fork_server.socket)
         try:
             await send_async(writer, _setup(self.spec, self.base_dir))
             _, initial = await receive_async(reader)
@@ -265,7 +265,7 @@ class Fleet:
         await self.end_members()
         if self.neighbourhood is not None:
             await self.neighbourhood.close()
-        await self._nursery.close()
+        await self._fork_server.close()
 
     @property
     def round(self) -> int:
@@ -285,8 +285,8 @@ async def run_fleet(
     world = None
     if config.shape or config.churn:
         world = build_world(spec.traces, nodes, spec.seed, base_dir)
-    nursery, told = await _try_out(spec, base_dir, out)
-    fleet = Fleet(spec, out, world if config.shape else None, base_dir, nursery)
+    fork_server, told = await _try_out(spec, base_dir, out)
+    fleet = Fleet(spec, out, world if config.shape else None, base_dir, fork_server)
     began = time.monotonic()
     try:
         tell(told)
@@ -336,27 +336,27 @@ def _result(fleet: Fleet, seconds: float, measure: Ready, metric: float) -> Flee
     )
 
 
-async def _try_out(spec: ExperimentSpec, base_dir: Path, out: Path) -> tuple[Nursery, Ready]:
+async def _try_out(spec: ExperimentSpec, base_dir: Path, out: Path) -> tuple[ForkServer, Ready]:
     """Set the task up once and try it. Only when that has worked is an earlier fleet in `out` removed."""
     is_new = not out.exists()
     with named(out):
         out.mkdir(parents=True, exist_ok=True)
-    nursery = Nursery(out)
+    fork_server = ForkServer(out)
     try:
-        await nursery.start()
-        told = await nursery.ask(_setup(spec, base_dir, try_out=True))
+        await fork_server.start()
+        told = await fork_server.ask(_setup(spec, base_dir, try_out=True))
     except BaseException:
-        await nursery.close()
-        nursery.tidy_up()
+        await fork_server.close()
+        fork_server.tidy_up()
         if is_new:
             out.rmdir()
         raise
     for each in out.iterdir():
         if each.is_dir():
             shutil.rmtree(each)
-        elif each.name not in nursery.files:
+        elif each.name not in fork_server.files:
             each.unlink()
-    return nursery, told
+    return fork_server, told
 
 
 def _setup(spec: ExperimentSpec, base_dir: Path, try_out: bool = False) -> SetUp:

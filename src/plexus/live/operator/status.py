@@ -17,7 +17,7 @@ from plexus.live.transport import addresses
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import Hub
 from plexus.live.worker.channel import Ready
-from plexus.live.worker.client import Trainer
+from plexus.live.worker.client import TrainingWorker
 from plexus.protocol.api import TimerKey
 from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, Fact, SampleDerived
 from plexus.protocol.messages import NodeId
@@ -83,7 +83,7 @@ class Status:
     """A picture of the peer at this moment."""
 
     def __init__(
-        self, name: str, phase: str, hub: Hub, runtime: Runtime, trainer: Trainer, facts: Observer
+        self, name: str, phase: str, hub: Hub, runtime: Runtime, trainer: TrainingWorker, facts: Observer
     ) -> None:
         self._name = name
         self.phase = phase

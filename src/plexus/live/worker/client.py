@@ -36,7 +36,7 @@ OnTrained = Callable[[int, LiveModel], None]
 OnEvaluated = Callable[[int, float, float], None]
 
 
-class Trainer:
+class TrainingWorker:
     """At most one training at a time; a newer one interrupts it. Evaluations wait until nothing trains."""
 
     def __init__(
@@ -45,13 +45,13 @@ class Trainer:
         log: Log,
         on_trained: OnTrained,
         on_evaluated: OnEvaluated,
-        nursery: Path | None = None,
+        fork_server: Path | None = None,
     ) -> None:
         self._setup = setup
         self._log = log
         self._on_trained = on_trained
         self._on_evaluated = on_evaluated
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._last_job = 0
         self._training: tuple[TrainJob, LiveModel] | None = None
         self._losses = 0
@@ -209,8 +209,8 @@ class Trainer:
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         limit = 2**20
-        if self._nursery is not None:
-            return await asyncio.open_unix_connection(self._nursery, limit=limit)
+        if self._fork_server is not None:
+            return await asyncio.open_unix_connection(self._fork_server, limit=limit)
         mine, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", WORKER_MODULE, "--fd", str(theirs.fileno())]

@@ -11,12 +11,12 @@ from plexus.errors import PlexusError, TaskError
 from plexus.live.worker import channel
 from plexus.live.worker.channel import Ready, SetUp, Stopped
 
-SOCKET_FILE = "nursery.sock"
-LOG_FILE = "nursery.log"
+SOCKET_FILE = "forkserver.sock"
+LOG_FILE = "forkserver.log"
 START_S = 60.0
 
 
-class Nursery:
+class ForkServer:
     """One process with torch imported; its socket and its log are in `directory`."""
 
     files = (SOCKET_FILE, LOG_FILE)
@@ -33,7 +33,7 @@ class Nursery:
         """Start it, unless it runs; returns when workers can be asked for."""
         if self._process is not None:
             return
-        command = [sys.executable, "-m", "plexus.live.worker.process", "--nursery", str(self.socket)]
+        command = [sys.executable, "-m", "plexus.live.worker.process", "--fork-server", str(self.socket)]
         self.socket.unlink(missing_ok=True)
         with (self._directory / LOG_FILE).open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(

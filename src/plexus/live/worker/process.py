@@ -3,7 +3,7 @@
 A peer answers pings and forwards models whatever its worker does, survives it if it is killed, and needs
 no torch itself. A training is interrupted between two steps, by a loss function that looks up first.
 
-`--nursery SOCKET` keeps one process with everything imported that forks a worker for each connection, so
+`--fork-server SOCKET` keeps one process with everything imported that forks a worker for each connection, so
 that a fleet on one machine starts quickly.
 """
 
@@ -185,7 +185,7 @@ def serve(sock: socket.socket) -> None:
     worker.serve()
 
 
-def nursery(path: Path) -> None:
+def fork_server(path: Path) -> None:
     """Fork a worker for every connection, until standard input ends."""
     import sklearn.datasets  # noqa: F401  what the default task needs, before the first fork
 
@@ -213,10 +213,10 @@ def main(arguments: list[str]) -> None:
     match arguments:
         case ["--fd", number]:
             serve(socket.socket(fileno=int(number)))
-        case ["--nursery", path]:
-            nursery(Path(path))
+        case ["--fork-server", path]:
+            fork_server(Path(path))
         case _:
-            sys.exit("usage: python -m plexus.live.worker.process --fd NUMBER | --nursery SOCKET")
+            sys.exit("usage: python -m plexus.live.worker.process --fd NUMBER | --fork-server SOCKET")
 
 
 if __name__ == "__main__":
