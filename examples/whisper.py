@@ -4,10 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from plexus.protocol import api
-from plexus.protocol.facts import ModelUpdated
-from plexus.protocol.messages import Message
-from plexus.sim.own import Place, protocol
+import plexus
 
 
 class WhisperParameters(Struct, frozen=True, forbid_unknown_fields=True):
@@ -15,12 +12,12 @@ class WhisperParameters(Struct, frozen=True, forbid_unknown_fields=True):
     pause_s: float = 30.0
 
 
-class Whisper(Message, frozen=True):
+class Whisper(plexus.Message, frozen=True):
     model: Any  # a field of this name travels over the devices' links, as large as the model is
 
 
 class WhisperNode:
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: plexus.Place) -> None:
         self.parameters, self.rng = place.parameters, place.rng
         self.others = [node for node in range(place.nodes) if node != place.me]
         self.round, self.model = 0, place.initial_model
@@ -29,28 +26,28 @@ class WhisperNode:
     def handle(self, now: float, event: Any) -> list[Any]:
         """One event in, a list of effects out: no clock, no socket, no thread."""
         match event:
-            case api.WentOnline():
+            case plexus.WentOnline():
                 self.heard = []  # what was under way when the device left is gone
                 return [self.wait()]
-            case api.Received(body=Whisper(model=model)):
+            case plexus.Received(body=Whisper(model=model)):
                 self.heard.append(model)
                 return []
-            case api.TimerFired(key=("pause", _)):
+            case plexus.TimerFired(key=("pause", _)):
                 models = (self.model, *self.heard)
                 self.heard = []
-                return [api.Merge(self.round, models, (1 / len(models),) * len(models))]
-            case api.Aggregated(model=model):
-                return [api.Train(self.round + 1, model)]
-            case api.Trained(round=round, model=model):
+                return [plexus.Merge(self.round, models, (1 / len(models),) * len(models))]
+            case plexus.Aggregated(model=model):
+                return [plexus.Train(self.round + 1, model)]
+            case plexus.Trained(round=round, model=model):
                 self.round, self.model = round, model
                 count = min(self.parameters.fanout, len(self.others))
                 told = tuple(self.rng.sample(self.others, count))
-                updated = api.Report(ModelUpdated(round, model, merged=1))
-                return [updated, api.Send(told, Whisper(model)), self.wait()]
+                updated = plexus.Report(plexus.ModelUpdated(round, model, merged=1))
+                return [updated, plexus.Send(told, Whisper(model)), self.wait()]
         return []
 
-    def wait(self) -> api.SetTimer:
-        return api.SetTimer(("pause", 0), self.parameters.pause_s * self.rng.uniform(0.5, 1.5))
+    def wait(self) -> plexus.SetTimer:
+        return plexus.SetTimer(("pause", 0), self.parameters.pause_s * self.rng.uniform(0.5, 1.5))
 
 
-whisper = protocol(WhisperNode, WhisperParameters, judged_by="models of nodes")
+whisper = plexus.own_protocol(WhisperNode, WhisperParameters, judged_by="models of nodes")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import click
 
-from plexus.cli import SECTIONS, cli
-from plexus.cli.groups import EXAMPLES
+from plexus.cli import COMMANDS, cli
+from plexus.cli.groups import examples
 
 _HEAD = """\
 # Commands
@@ -32,13 +32,10 @@ there.
 def page() -> str:
     """The whole page."""
     context = click.Context(cli, info_name="plexus")
-    listed = cli.list_commands(context)
     parts = [_HEAD]
-    for heading, names in SECTIONS.items():
-        here = [name for name in names if name in listed]
-        if here:
-            parts.append(f"## {heading}\n")
-            parts += [part for name in here for part in _command(cli, context, name)]
+    for heading, names in COMMANDS.items():
+        parts.append(f"## {heading}\n")
+        parts += [part for name in names for part in _command(cli, context, name)]
     return "\n".join(parts)
 
 
@@ -52,8 +49,8 @@ def _command(group: click.Group, parent: click.Context, name: str) -> Iterator[s
         yield _usage(command, context)
         yield f"{_prose(command)}\n"
         yield from _options(command)
-        examples = EXAMPLES.get(path.removeprefix("plexus "), ())
-        yield "\n".join(["```text", *examples, "```\n"]) if examples else ""
+        shown = examples().get(path.removeprefix("plexus "), ())
+        yield "\n".join(["```text", *shown, "```\n"]) if shown else ""
         return
     for below in command.list_commands(context):
         yield from _command(command, context, below)

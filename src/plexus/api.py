@@ -1,40 +1,21 @@
-"""The Python API: what `import plexus` offers. docs/python.md describes it for readers."""
+"""What `import plexus` offers to run and read experiments. docs/python.md describes it for readers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from plexus import loading
 from plexus.errors import PlexusError
 from plexus.runs.directory import Run, claim, load_run
 from plexus.spec.experiment import ExperimentSpec, build_spec, load_spec, located, parse_spec
 
 if TYPE_CHECKING:
-    from plexus.cli.progress import Tick
+    from plexus.experiment.progress import Progress
 
 Row = Mapping[str, Any]
 SpecLike = ExperimentSpec | Mapping[str, Any] | str | Path
-
-
-class Callbacks(NamedTuple):
-    """Whom a run tells what. Fulfils the observer's part in `plexus.experiment.simulation`."""
-
-    on_progress: Callable[[Tick], None] | None = None
-    on_row: Mapping[str, Callable[[Row], None] | None] = {}
-    """By table."""
-
-    def tick(self, at: Tick) -> None:
-        """A simulated minute has passed."""
-        if self.on_progress is not None:
-            self.on_progress(at)
-
-    def row(self, table: str, row: Row) -> None:
-        """A row was recorded."""
-        callback = self.on_row.get(table)
-        if callback is not None:
-            callback(row)
 
 
 def simulate(
@@ -46,7 +27,7 @@ def simulate(
     size: str | None = None,
     force: bool = False,
     base_dir: Path | str | None = None,
-    on_progress: Callable[[Tick], None] | None = None,
+    on_progress: Progress | None = None,
     on_evaluation: Callable[[Row], None] | None = None,
     on_round: Callable[[Row], None] | None = None,
     **machinery: Any,
@@ -67,21 +48,57 @@ def simulate(
     chosen = as_spec(spec, changes or {}, seed, size)
     directory = Path(out) if out is not None else Path("runs") / f"{chosen.name}-{chosen.digest()}"
     claim(directory, chosen.digest(), force=force)
-    callbacks = Callbacks(on_progress, {"evaluations": on_evaluation, "rounds": on_round})
-    run, options = (
-        loading.load(f"plexus.experiment.simulation:{name}") for name in ("simulate", "Machinery")
-    )
-    unknown = machinery.keys() - set(options.__struct_fields__)
+    from plexus.experiment import simulation  # torch comes with it
+
+    known = simulation.Machinery.__struct_fields__
+    unknown = machinery.keys() - set(known)
     if unknown:
-        known = ", ".join(options.__struct_fields__)
-        raise TypeError(f"simulate() takes no {', '.join(sorted(unknown))}; machinery is {known}")
-    run(chosen, folder, directory, callbacks, options(**machinery), listen=callbacks.row)
+        raise TypeError(f"simulate() takes no {', '.join(sorted(unknown))}; machinery is {', '.join(known)}")
+    callbacks = {"evaluations": on_evaluation, "rounds": on_round}
+
+    def listen(table: str, row: Row) -> None:
+        if callback := callbacks.get(table):
+            callback(row)
+
+    options = simulation.Machinery(**machinery)
+    simulation.simulate(chosen, folder, directory, on_progress, options, listen=listen)
     return load_run(directory)
 
 
 def load(directory: Path | str) -> Run:
     """A run directory: finished, stopped, or still growing."""
     return load_run(directory)
+
+
+def reproduce(
+    *studies: str,
+    size: str = "small",
+    out: Path | str | None = None,
+    tasks: Sequence[str] = (),
+    device: str | None = None,
+    jobs: int | None = None,
+    experiments: Path | str | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Carry out the runs that `studies` ("fig3", …, "all") need, and return the path of the page about them.
+
+    What `plexus reproduce` does: runs go to `out`/runs, and are not done again if they are there already.
+    """
+    from plexus.cli.progress import display_for, study_progress
+    from plexus.studies.reproduce import reproduce
+
+    with display_for(sys.stderr, quiet=quiet) as display:
+        return reproduce(
+            *studies,
+            size=size,
+            out=out,
+            tasks=tasks,
+            device=device,
+            jobs=jobs,
+            experiments=experiments,
+            progress=study_progress(display),
+            say=display.note,
+        )
 
 
 def as_spec(

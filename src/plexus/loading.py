@@ -1,4 +1,4 @@
-"""Importing what is needed only when it is needed: the command line starts without numpy or torch."""
+"""Importing what a spec names: a task or a protocol of the user's own, `package.module:name`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from plexus.errors import MissingModuleError, PlexusError, described
-
-
-def load(reference: str) -> Any:
-    """The object that `package.module:name` refers to."""
-    module, _, name = reference.partition(":")
-    try:
-        return getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise PlexusError(f"this needs the Python module {error.name}, which is not installed") from error
 
 
 def load_own(reference: str, base_dir: Path, key: str) -> Any:

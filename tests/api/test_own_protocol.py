@@ -19,11 +19,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "write-a-protocol.md"
 MODULE = """
 from msgspec import Struct
-from plexus.sim.own import protocol
+from plexus import own_protocol
 class Parameters(Struct, frozen=True):
     fanout: int = 2
-good = protocol(None, Parameters)
-plain = protocol(None)
+good = own_protocol(None, Parameters)
+plain = own_protocol(None)
 number = 3
 """
 
@@ -73,7 +73,7 @@ def test_its_parameters_are_checked_when_it_is_found(tmp_path: Path) -> None:
     ("name", "keys", "complaint"),
     [
         ("no_such_module_x:p", {}, "protocol.name: module 'no_such_module_x' cannot be imported"),
-        ("own_protocols:p", {}, "module own_protocols has no 'p': make it with plexus.sim.own.prot"),
+        ("own_protocols:p", {}, "module own_protocols has no 'p': make it with plexus.own_protocol"),
         ("own_protocols:number", {}, "has a int, not a protocol, 'number'"),
         (
             "own_protocols:good",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import plexus.experiment.learning
-from plexus.cli.progress import Tick
+from plexus.experiment.progress import Tick
 from plexus.experiment.simulation import Machinery, simulate
 from plexus.learn.task import Task
 from plexus.runs.directory import Run, load_run
@@ -35,16 +35,9 @@ every_hours = 0.1
 CHURN = ("traces.availability=fedscale", "nodes=24", "seed=2")
 
 
-class Nobody:
-    """Does not watch."""
-
-    def tick(self, *state: Any) -> None:
-        pass
-
-
 def run(out: Path, protocol: str, *overrides: str) -> Run:
     spec = parse_spec(SPEC, "small.toml", (f"protocol.name={protocol}", *overrides))
-    result = simulate(spec, Path(), out, Nobody())
+    result = simulate(spec, Path(), out)
     found = load_run(out)
     assert found.result == result
     return found
@@ -155,25 +148,20 @@ def test_the_end_is_measured_even_between_evaluations(tmp_path: Path) -> None:
     assert rows["simulated_s"].tolist() == [720.0, 1080.0]
 
 
-class Stop(Nobody):
-    """Presses Ctrl-C at a moment of simulated time."""
-
-    def __init__(self, at_s: float) -> None:
-        self._at_s = at_s
-
-    def tick(self, at: Tick) -> None:
-        if at.simulated_s >= self._at_s:
-            raise KeyboardInterrupt
+def stop_at_800_s(at: Tick) -> None:
+    """Somebody presses Ctrl-C at a moment of simulated time."""
+    if at.simulated_s >= 800.0:
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("protocol", ["gossip", "dpsgd"])
 def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path, protocol: str) -> None:
     spec = parse_spec(SPEC, "small.toml", (f"protocol.name={protocol}",))
-    whole = simulate(spec, Path(), tmp_path / "whole", Nobody())
+    whole = simulate(spec, Path(), tmp_path / "whole")
     machinery = Machinery(checkpoint_every_s=0)
-    cut = simulate(spec, Path(), tmp_path / "cut", Stop(800.0), machinery)
+    cut = simulate(spec, Path(), tmp_path / "cut", stop_at_800_s, machinery)
     assert cut.interrupted
-    resumed = simulate(spec, Path(), tmp_path / "cut", Nobody(), machinery, resume=True)
+    resumed = simulate(spec, Path(), tmp_path / "cut", machinery=machinery, resume=True)
     assert (resumed.digest, resumed.weights_hash) == (whole.digest, whole.weights_hash)
     for table in ("evaluations", "node_evaluations"):
         texts = [(tmp_path / name / f"{table}.csv").read_text() for name in ("whole", "cut")]

@@ -8,7 +8,6 @@ churn costs Plexus 2.0 to 3.1 points and D-PSGD 6.5 to 24.3; the tests take the 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,17 +27,10 @@ PLEXUS = ("protocol.name=plexus", "protocol.sample_size=6")
 DPSGD = ("protocol.name=dpsgd", "protocol.topology=one-peer-exponential")
 
 
-class Nobody:
-    """Does not watch."""
-
-    def tick(self, *state: Any) -> None:
-        pass
-
-
 def accuracy(out: Path, seed: int, *overrides: str) -> float:
     """At the end of a run: of the global model, or the mean over nodes."""
     spec = parse_spec(SPEC, "churn.toml", overrides, seed)
-    final = simulate(spec, Path(), out, Nobody()).metric.final
+    final = simulate(spec, Path(), out).metric.final
     assert final is not None
     return final
 

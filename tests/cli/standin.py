@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from plexus.cli.progress import Progress, Tick
+from plexus.experiment.progress import Progress, Tick
 from plexus.runs.directory import RunDirectory
 from plexus.runs.result import Metric, Result, Traffic, Trainings
 from plexus.spec import experiment as spec
@@ -32,9 +32,10 @@ class Session(ModuleType):
         spec: spec.ExperimentSpec,
         base_dir: Path,
         out: Path,
-        observe: Progress,
+        progress: Progress,
         machinery: dict[str, Any],
         resume: bool,
+        listen: Any,
     ) -> Result:
         """Ten steps, each with a row in every table."""
         self.base_dir = base_dir
@@ -45,7 +46,7 @@ class Session(ModuleType):
             interrupted, step = False, 0
             try:
                 for step in range(10):
-                    self._step(spec, directory, observe, step)
+                    self._step(spec, directory, progress, step)
             except KeyboardInterrupt:
                 interrupted = True
             result = Result(
@@ -65,11 +66,13 @@ class Session(ModuleType):
             directory.finish(result)
             return result
 
-    def _step(self, spec: spec.ExperimentSpec, directory: RunDirectory, observe: Progress, step: int) -> None:
+    def _step(
+        self, spec: spec.ExperimentSpec, directory: RunDirectory, progress: Progress, step: int
+    ) -> None:
         if step == self.stop_at:
             raise KeyboardInterrupt
         now_s = step * spec.hours * 360
-        observe.tick(Tick(now_s, step, 3, "accuracy", step / 10))
+        progress(Tick(now_s, step, 3, "accuracy", step / 10))
         directory.recorder.record("online", simulated_s=now_s, online=3)
         if self.evaluates:
             directory.recorder.record(

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from plexus import cli, loading
+from plexus import cli
 from plexus.runs.directory import load_run
 from tests.cli.standin import SPEC, Plexus
 
@@ -52,32 +52,23 @@ def test_help_lists_every_command_with_what_it_does(plexus: Plexus) -> None:
     assert "run Simulate the experiment in SPEC." in lines
 
 
-def test_a_command_that_is_not_installed_is_unknown(plexus: Plexus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli.cli, "elsewhere", {"gone": ("plexus.no_such:gone", "Not there.")})
-    assert "gone" not in plexus("--help").out
-    outcome = plexus("gone")
-    assert (outcome.status, outcome.err.splitlines()[-1]) == (2, "Error: No such command 'gone'.")
-
-
 def test_a_command_that_needs_a_missing_package_says_which(
-    plexus: Plexus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    plexus: Plexus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "heavy_commands.py").write_text("import heavy_package\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(cli.cli, "elsewhere", {"heavy": ("heavy_commands:heavy", "Needs more.")})
-    outcome = plexus("heavy")
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    outcome = plexus("new", "mytask")
     assert (outcome.status, outcome.err) == (
         2,
-        "plexus: this needs the Python module heavy_package, which is not installed\n",
+        "plexus: this needs the Python module jinja2, which is not installed\n",
     )
 
 
-@pytest.mark.parametrize(
-    "reference", [ref for group in (cli.cli, cli.bench) for ref, _ in group.elsewhere.values()]
-)
-def test_every_command_that_is_listed_exists(reference: str) -> None:
-    pytest.importorskip(reference.partition(":")[0])
-    assert isinstance(loading.load(reference), click.Command)
+def test_every_command_is_a_file_and_every_file_of_a_command_is_listed() -> None:
+    context = click.Context(cli.cli, info_name="plexus")
+    listed = cli.cli.list_commands(context)
+    assert all(cli.cli.get_command(context, name) is not None for name in listed)
+    files = {path.stem for path in Path(cli.__file__).parent.glob("*.py")}
+    assert files - set(listed) == {"__init__", "groups", "progress", "summary"}
 
 
 @pytest.mark.slow
@@ -115,13 +106,13 @@ def test_a_real_signal_leaves_a_valid_directory(tmp_path: Path, stop: signal.Sig
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         f"import sys, itertools; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from plexus import cli\n"
-        "from plexus.cli.progress import Tick\n"
+        "from plexus.experiment.progress import Tick\n"
         "from tests.cli import standin\n"
         "class Busy(standin.Session):\n"
-        "    def _step(self, spec, directory, observe, step):\n"
+        "    def _step(self, spec, directory, progress, step):\n"
         "        for step in itertools.count():\n"
         "            directory.recorder.record('online', simulated_s=float(step), online=1)\n"
-        "            observe.tick(Tick(float(step), step, 1))\n"
+        "            progress(Tick(float(step), step, 1))\n"
         "            if step == 5000: print('busy', flush=True)\n"
         "sys.modules['plexus.experiment.simulation'] = Busy('plexus.experiment.simulation')\n"
         "cli.main(['run', 'small.toml', '--out', 'here'])\n"

@@ -14,7 +14,7 @@ import pytest
 
 from plexus import cli
 from plexus.cli import doctor
-from plexus.cli.groups import EXAMPLES
+from plexus.cli.groups import examples
 from tests.cli.standin import Plexus
 
 
@@ -46,11 +46,11 @@ def test_every_command_says_what_it_does_and_shows_an_example(plexus: Plexus, pa
     assert f"plexus {path}" in examples
 
 
-@pytest.mark.parametrize("path", [path for path in EXAMPLES if path in COMMANDS])
+@pytest.mark.parametrize("path", [path for path in examples() if path in COMMANDS])
 def test_the_options_of_every_example_exist(path: str) -> None:
     known = {option for each in COMMANDS[path].params for option in each.opts}
     if not isinstance(COMMANDS[path], click.Group):
-        for line in EXAMPLES[path]:
+        for line in examples()[path]:
             used = {word for word in line.split() if word.startswith("--")}
             assert used <= known
 
@@ -60,7 +60,7 @@ def test_help_is_grouped_by_what_one_wants_to_do(plexus: Plexus) -> None:
     headings = [line for line in text.splitlines() if line.endswith(":") and line[0] != " "]
     assert headings[:3] == ["Options:", "Simulate:", headings[2]]
     assert headings[-1] == "This machine:"
-    assert "Commands:" not in headings, "every command has a place in cli.SECTIONS"
+    assert "Commands:" not in headings, "every command has a heading in cli.COMMANDS"
     for status in (0, 1, cli.BAD_INPUT, cli.INTERRUPTED):
         assert f" {status} " in text.rpartition("Exit status:")[2]
 

@@ -121,7 +121,8 @@ def test_fetch_list_and_info_as_a_user_meets_them(run, data_home):
     assert "plain   fetch   307 kB  a thing" in before
     assert "events  import" in before
     assert f"They are kept in {data_home}" in before
-    assert run("fetch", "plain").startswith("plain fetched, 307 kB: ")
+    first, last = run("fetch", "plain").splitlines()
+    assert first.startswith("fetching plain: ") and last.startswith("plain fetched, 307 kB: ")
     assert run("fetch", "plain").startswith("plain is here already: ")
     assert "plain   here" in run("list")
     info = run("info", "plain")

@@ -14,7 +14,7 @@ import click
 import pytest
 
 from plexus import cli
-from plexus.cli.groups import EXAMPLES
+from plexus.cli.groups import examples
 from tests.docs.blocks import PAGES, ROOT, SHELL, Block, blocks, inline
 from tests.docs.shrink import shrunk, unfit
 
@@ -71,7 +71,7 @@ def test_commands_of_a_page_run(page: str, clone: Path, capfd: pytest.CaptureFix
 @pytest.mark.docs
 @pytest.mark.slow
 def test_examples_of_the_help_run(clone: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for path, lines in EXAMPLES.items():
+    for path, lines in examples().items():
         if cli_has(path) and not any(path.startswith(each) for each in SHOWN_BY_HELP):
             for line in lines:
                 assert unfit("help", line) is None

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from plexus.cli.new import bench_training, new
+from plexus.cli.bench import training
+from plexus.cli.new import new
 from plexus.errors import PlexusError
 from plexus.learn.engines import choose
 from plexus.learn.tasks import OwnTaskSpec, build_task, parse_task
@@ -120,7 +121,7 @@ def test_a_table_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_bench_training_prints_one_json_object() -> None:
     arguments = ["--engine", "stacked", "--clients", "4", "--repeats", "1", "--device", "cpu", "--json"]
-    result = CliRunner().invoke(bench_training, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(training, arguments, catch_exceptions=False)
     found = json.loads(result.output)
     assert found["ms_per_client"] > 0
     assert found["ratio_to_bare_loop"] > 0
@@ -133,13 +134,13 @@ def test_bench_training_prints_one_json_object() -> None:
 def test_bench_training_reads_well_and_needs_no_data_for_gn_lenet() -> None:
     arguments = ["--task", "cifar10", "--engine", "inline", "--clients", "1", "--repeats", "1",
                  "--random-data"]  # fmt: skip
-    result = CliRunner().invoke(bench_training, arguments, catch_exceptions=False)
+    result = CliRunner().invoke(training, arguments, catch_exceptions=False)
     lines = dict(line.split(None, 1) for line in result.output.splitlines())
     assert lines["engine"] == "inline on cpu: asked for"
     assert lines["model"] == "cifar10, 85,354 parameters, 1 clients"
 
 
 def test_random_data_is_for_cifar10_only() -> None:
-    result = CliRunner().invoke(bench_training, ["--task", "movielens", "--random-data"])
+    result = CliRunner().invoke(training, ["--task", "movielens", "--random-data"])
     assert isinstance(result.exception, PlexusError)
     assert "random data" in str(result.exception)

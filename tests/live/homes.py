@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plexus.cli.live import read_session_file
+from plexus.cli.session import read_session_file
 from plexus.live.identity.admission import KEY_FILE
 from plexus.live.identity.authority import CERTIFICATE_FILE, certificate_public, load_certificates
 from plexus.live.identity.keys import load_key, node_key, raw_public

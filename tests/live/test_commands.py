@@ -21,7 +21,7 @@ import pytest
 from safetensors.torch import load_file
 
 from plexus.cli import main
-from plexus.cli.live import read_session_file
+from plexus.cli.session import read_session_file
 from plexus.learn.tasks import create_task
 from plexus.live.fleet.fleet import free_ports
 from plexus.live.identity.authority import Authority

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plexus.cli.words import describe
+from plexus.cli.node import describe
 from plexus.errors import PlexusError
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import (

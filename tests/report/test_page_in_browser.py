@@ -32,13 +32,6 @@ PROTOCOLS = {
 pytestmark = pytest.mark.slow
 
 
-class Nobody:
-    """Does not watch."""
-
-    def tick(self, *state: Any) -> None:
-        pass
-
-
 def command(*arguments: str) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)
@@ -52,7 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, protocol in PROTOCOLS.items():
         for seed in (1, 2):
             spec = parse_spec(SPEC, "small.toml", [f"protocol={protocol}"], seed)
-            simulate(spec, Path(), folder / f"{name}-{seed}", Nobody(), Machinery(engine="inline"))
+            simulate(spec, Path(), folder / f"{name}-{seed}", machinery=Machinery(engine="inline"))
     return folder
 
 

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from plexus.cli.run import print_bench, print_summary
+from plexus.cli.summary import print_bench, print_summary
 from plexus.runs.result import Metric, ProtocolBench, Result, Traffic
 from tests.report.runs import result
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from plexus.cli.report import print_table
+from plexus.cli.compare import print_table
 from plexus.report.arms import group, load_runs
 from plexus.report.comparison import compare, table_of
 from plexus.report.document import Table, text_of

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plexus.cli.progress import Progress
 from plexus.experiment import recording
 from plexus.experiment.critical_path import CriticalPaths
 from plexus.experiment.recording import Recording
@@ -39,7 +38,7 @@ PARTS = ("sampling_s", "transfer_s", "training_s", "aggregation_s")
 
 def session(out: Path, protocol: str) -> Run:
     spec = parse_spec(SPEC.format(protocol=protocol), "watched.toml")
-    simulate(spec, Path(), out, Progress("", 1))
+    simulate(spec, Path(), out)
     return load_run(out)
 
 

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plexus.cli.progress import Progress, Tick
-from plexus.cli.run import stoppable
 from plexus.errors import PlexusError
 from plexus.experiment.checkpoint import read_checkpoint
+from plexus.experiment.progress import Tick, stoppable
 from plexus.experiment.simulation import Machinery, simulate
 from plexus.runs.directory import load_run
 from plexus.runs.result import Result
@@ -119,9 +118,9 @@ def interrupted(out: Path, at_s: float, *, times: int = 1, resume: bool = False)
         while left and table == "rounds" and row["simulated_s"] >= at_s:
             signal.raise_signal(left.pop())
 
-    with stoppable(Progress("", 1)) as observe:
+    with stoppable(lambda at: None) as progress:
         try:
-            return simulate(TINY, Path(), out, observe, INLINE, resume=resume, listen=listen)
+            return simulate(TINY, Path(), out, progress, INLINE, resume=resume, listen=listen)
         except KeyboardInterrupt:
             return None
 
@@ -129,12 +128,12 @@ def interrupted(out: Path, at_s: float, *, times: int = 1, resume: bool = False)
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Result:
     out = tmp_path_factory.mktemp("whole") / "run"
-    return simulate(TINY, Path(), out, Progress("", 1), INLINE)
+    return simulate(TINY, Path(), out, machinery=INLINE)
 
 
 def goes_on(out: Path, whole: Result) -> None:
     """A run that is resumed ends as if it had been left alone, and leaves nothing to resume."""
-    resumed = simulate(TINY, Path(), out, Progress("", 1), INLINE, resume=True)
+    resumed = simulate(TINY, Path(), out, machinery=INLINE, resume=True)
     for key in ("digest", "weights_hash", "rounds", "metric", "messages"):
         assert getattr(resumed, key) == getattr(whole, key), key
     assert resumed.trainings.computed == whole.trainings.computed
@@ -171,7 +170,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from plexus.experiment.simulation import simulate
-from tests.session.test_resume import INLINE, TINY, Progress
+from tests.session.test_resume import INLINE, TINY
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -190,7 +189,7 @@ def replace(path, target, plain=Path.replace):
 
 out, at_s, moves = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
 Path.replace = replace
-simulate(TINY, Path(), out, Progress("", 1), INLINE, resume=True, listen=listen)
+simulate(TINY, Path(), out, machinery=INLINE, resume=True, listen=listen)
 """
 
 
@@ -240,18 +239,17 @@ def test_a_run_that_is_of_another_version_keeps_its_tables(cut: Path) -> None:
     content = json.loads(checkpoint.read_bytes())
     checkpoint.write_text(json.dumps({**content, "digest": "0" * 16}))
     with pytest.raises(PlexusError, match="is of another run"):
-        simulate(TINY, Path(), cut, Progress("", 1), INLINE, resume=True)
+        simulate(TINY, Path(), cut, machinery=INLINE, resume=True)
     assert tables(cut) == before
 
 
 def test_progress_says_that_time_passes_again(cut: Path) -> None:
     checkpoint, seen = read_checkpoint(cut), []
 
-    class Watching(Progress):
-        def tick(self, at: Tick) -> None:
-            seen.append((at.simulated_s, at.replay_s))
+    def note(at: Tick) -> None:
+        seen.append((at.simulated_s, at.replay_s))
 
-    simulate(TINY, Path(), cut, Watching("", 1), INLINE, resume=True)
+    simulate(TINY, Path(), cut, note, INLINE, resume=True)
     assert checkpoint is not None
     until_s = checkpoint.simulated_s
     assert {at_s < until_s for at_s, _ in seen} == {True, False}
@@ -274,12 +272,12 @@ def test_the_processor_time_of_a_run_has_that_of_its_workers(
 ) -> None:
     monkeypatch.setattr(time, "process_time", lambda: 0.0)  # in this process, not in the workers
     machinery = Machinery(engine="processes", workers=2)
-    assert simulate(TINY, Path(), tmp_path / "run", Progress("", 1), machinery).cpu_s > 0
+    assert simulate(TINY, Path(), tmp_path / "run", machinery=machinery).cpu_s > 0
 
 
 def test_a_finished_run_has_nothing_to_go_on_with(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    result = simulate(TINY, Path(), out, Progress("", 1), INLINE)
+    result = simulate(TINY, Path(), out, machinery=INLINE)
     done = subprocess.run(
         command("--resume", str(out), "--json"), capture_output=True, text=True, check=False
     )

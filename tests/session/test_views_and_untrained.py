@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plexus.cli.progress import Progress
 from plexus.errors import PlexusError
 from plexus.experiment.simulation import simulate
 from plexus.learn.tasks import build_task
@@ -30,7 +29,7 @@ model_bytes = 50000
 
 def run(out: Path, *overrides: str) -> Run:
     spec = parse_spec(SPEC, "untrained.toml", overrides)
-    simulate(spec, Path(), out, Progress("test", 3600 * spec.hours))
+    simulate(spec, Path(), out)
     return load_run(out)
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from plexus.cli import storm as command
 from plexus.errors import PlexusError
+from plexus.storm import seeds
 from plexus.storm.plan import draw
 from plexus.storm.seeds import shrink
 from plexus.storm.storm import run_storm
@@ -23,7 +24,7 @@ PLANTED = MUTATIONS[0]
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A view accepts an older counter; storms run in this process, so that they meet it."""
     monkeypatch.setattr(PLANTED.target, PLANTED.name, PLANTED.instead)
-    monkeypatch.setattr(command, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(seeds, "ProcessPoolExecutor", Here)
 
 
 class Here:
@@ -101,16 +102,16 @@ def test_a_trace_reads_as_a_conversation() -> None:
     assert "digest" in text.splitlines()[-1]
 
 
-@pytest.mark.parametrize("seeds", ["7", "5..2", "a..b", "1..", "-1..3"])
-def test_bad_ranges_are_refused_by_name(seeds: str) -> None:
+@pytest.mark.parametrize("text", ["7", "5..2", "a..b", "1..", "-1..3"])
+def test_bad_ranges_are_refused_by_name(text: str) -> None:
     with pytest.raises(PlexusError, match="--seeds"):
-        call("--seeds", seeds)
+        call("--seeds", text)
 
 
 def test_fresh_seeds_begin_anywhere_and_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(seeds, "ProcessPoolExecutor", Here)
     clock: Iterator[float] = iter([0.0, 1.0, 1.0] + [1e6] * 100)
-    monkeypatch.setattr(command.time, "monotonic", lambda: next(clock))
-    report = command.run_seeds(3, None, minutes=1, workers=1)
+    monkeypatch.setattr(seeds.time, "monotonic", lambda: next(clock))
+    report = seeds.run_seeds(3, None, minutes=1, workers=1)
     assert (report.first, report.last) == (3, 12)
     assert command._range(None, None, 1.0)[0] >= command.FRESH_SEEDS_FROM

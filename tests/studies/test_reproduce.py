@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from plexus.cli.progress import Tick
+from plexus.api import reproduce
 from plexus.errors import PlexusError
 from plexus.experiment.learning import Machinery
+from plexus.experiment.progress import Tick
 from plexus.experiment.simulation import simulate
 from plexus.runs.directory import load_run
 from plexus.studies.plan import Planned, make_plan
-from plexus.studies.reproduce import reproduce
 from plexus.studies.study import load_study
 from tests.studies.kit import BASE, STUDY, folder_with
 
@@ -55,24 +55,19 @@ def test_runs_side_by_side_once_and_the_page_is_written(
     assert before == {run.out: (run.out / "result.json").stat().st_mtime_ns for run in runs}
 
 
-class StopAt:
-    """Somebody who presses Ctrl-C."""
-
-    def __init__(self, simulated_s: float) -> None:
-        self._at_s = simulated_s
-
-    def tick(self, at: Tick) -> None:
-        if at.simulated_s >= self._at_s:
-            raise KeyboardInterrupt
+def stop_at_600_s(at: Tick) -> None:
+    """Somebody presses Ctrl-C."""
+    if at.simulated_s >= 600:
+        raise KeyboardInterrupt
 
 
 def test_an_interrupted_run_goes_on_and_ends_like_a_whole_one(folder: Path, tmp_path: Path) -> None:
     whole = planned(folder, tmp_path / "whole")[0]
     cut = planned(folder, tmp_path / "cut")[0]
     assert whole.spec == cut.spec
-    simulate(whole.spec, whole.base_dir, whole.out, StopAt(float("inf")))
+    simulate(whole.spec, whole.base_dir, whole.out)
     options = Machinery(checkpoint_every_s=0, engine="inline")
-    assert simulate(cut.spec, cut.base_dir, cut.out, StopAt(600), options).interrupted
+    assert simulate(cut.spec, cut.base_dir, cut.out, stop_at_600_s, options).interrupted
     assert cut.can_resume and not cut.is_done
     once(folder, tmp_path / "cut", quiet=True)
     assert cut.is_done

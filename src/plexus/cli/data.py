@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
+
+from plexus.cli.groups import JSON, PATH, Group, print_json
+from plexus.data import registry
+from plexus.data.fetch import by_hand
+from plexus.data.fetch import fetch as fetch_dataset
+from plexus.data.importing import import_dataset, summary
+from plexus.data.registry import Dataset, dataset
+from plexus.data.store import path_of, state_of
+from plexus.quantities import size
+from plexus.traces.readers.datadir import ENVIRONMENT, data_directory
+
+STATES = {"here": "here", "missing": "not here", "other": "another file of that name"}
 
 
-@click.group()
+@click.group(cls=Group)
 def data() -> None:
     """Fetch, import and check data sets and traces.
 
@@ -18,22 +33,14 @@ def data() -> None:
     """
 
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print it as one JSON object.")
-
-
 @data.command("list")
 @JSON
 def list_command(as_json: bool) -> None:
     """All data sets that Plexus knows, and which of them are here."""
-    from plexus.cli.data_words import list_lines, plain
-    from plexus.data.registry import DATASETS
-    from plexus.traces.readers.datadir import data_directory
-
     if as_json:
-        datasets = [plain(each) for each in DATASETS]
-        _print_json({"folder": str(data_directory()), "datasets": datasets})
+        print_json({"folder": str(data_directory()), "datasets": [plain(each) for each in registry.DATASETS]})
     else:
-        click.echo("\n".join(list_lines(DATASETS)))
+        click.echo("\n".join(list_lines(registry.DATASETS)))
 
 
 @data.command()
@@ -41,19 +48,10 @@ def list_command(as_json: bool) -> None:
 @JSON
 def info(name: str, as_json: bool) -> None:
     """Where a data set comes from, its licence, its files; and what its traces say, if it is here."""
-    from plexus.cli.data_words import info_lines, plain
-    from plexus.data.registry import dataset
-
     if as_json:
-        _print_json(plain(dataset(name)))
+        print_json(plain(dataset(name)))
     else:
         click.echo("\n".join(info_lines(dataset(name))))
-
-
-def _print_json(value: object) -> None:
-    import msgspec
-
-    click.echo(msgspec.json.encode(value))
 
 
 @data.command()
@@ -62,34 +60,93 @@ def _print_json(value: object) -> None:
 @click.option("--force", is_flag=True, help="Replace a file of that name that is something else.")
 def fetch(name: str, mirror: str | None, force: bool) -> None:
     """Download a data set, check it and put it in place. A download that was cut off goes on."""
-    from plexus.cli.bar import bar
-    from plexus.cli.data_words import places, size
-    from plexus.data.fetch import fetch as fetch_dataset
-    from plexus.data.registry import dataset
+    from plexus.cli.progress import display_for, download_progress
 
     chosen = dataset(name)
     total = chosen.archive.size if chosen.archive else chosen.size
-    with bar(f"fetching {name}", total, sys.stderr) as progress:
+    with display_for(sys.stderr) as display:
+        progress = download_progress(f"fetching {name}", total, display)
         fetched = fetch_dataset(chosen, progress, mirror=mirror, force=force)
-    state = f"fetched, {size(chosen.size)}" if fetched else "is here already"
-    click.echo(f"{name} {state}: {places(chosen)}")
+    outcome = f"fetched, {size(chosen.size)}" if fetched else "is here already"
+    click.echo(f"{name} {outcome}: {places(chosen)}")
 
 
 @data.command("import")
 @click.argument("name")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PATH)
 @click.option("--unchecked", is_flag=True, help="Take it even if its checksum is another.")
 def import_command(name: str, path: Path, unchecked: bool) -> None:
     """Copy a data set that you have, from a file, a folder or the official archive.
 
     Own traces need no import: name their path in the spec.
     """
-    from plexus.cli.data_words import places
-    from plexus.data.importing import import_dataset, summary
-    from plexus.data.registry import dataset
-
     chosen = dataset(name)
     import_dataset(chosen, path, unchecked=unchecked)
     click.echo(f"{name} imported: {places(chosen)}")
     for line in summary(chosen):
         click.echo(line)
+
+
+def state(dataset: Dataset) -> str:
+    """Whether it is here, and if not, how it gets here."""
+    states = {state_of(file) for file in dataset.files}
+    if states == {"here"}:
+        return "here"
+    if "other" in states:
+        return "differs"
+    if len(states) > 1:
+        return "in part"
+    return "fetch" if dataset.fetchable else "import"
+
+
+def plain(dataset: Dataset) -> dict[str, Any]:
+    """All that `info_lines` says, for a program."""
+    files = [
+        {**msgspec.to_builtins(file), "path": str(path_of(file)), "state": state_of(file)}
+        for file in dataset.files
+    ]
+    facts = msgspec.to_builtins(dataset)
+    return {**facts, "files": files, "size": dataset.size, "state": state(dataset)}
+
+
+def places(dataset: Dataset) -> str:
+    """Where its files are."""
+    return ", ".join(str(path_of(file)) for file in dataset.files)
+
+
+def list_lines(datasets: Sequence[Dataset]) -> Iterator[str]:
+    """A table of data sets."""
+    rows = [("NAME", "STATE", "SIZE", "WHAT")]
+    rows += [(d.name, state(d), size(d.size), d.what) for d in datasets]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    for name, where, bytes_, what in rows:
+        yield f"{name:<{widths[0]}}  {where:<{widths[1]}}  {bytes_:>{widths[2]}}  {what}"
+    yield ""
+    yield f"They are kept in {data_directory()} (set {ENVIRONMENT} to change that)."
+    yield "`plexus data info NAME` tells licence, source and files of one; `plexus data fetch NAME` and"
+    yield "`plexus data import NAME PATH` bring it here."
+
+
+def info_lines(dataset: Dataset) -> Iterator[str]:
+    """All there is to say about a data set."""
+    yield f"{dataset.name}: {dataset.what}"
+    yield f"  licence   {dataset.licence}"
+    yield f"  page      {dataset.page}"
+    if dataset.archive is not None:
+        yield f"  archive   {dataset.archive.url} ({size(dataset.archive.size)})"
+    for file in dataset.files:
+        yield f"  file      {path_of(file)}: {STATES[state_of(file)]}"
+        if file.url is not None:
+            yield f"    from      {file.url}"
+        yield f"    size      {file.size:,} bytes"
+        yield f"    checksum  {' or '.join(file.checksums)}"
+        if file.kind != "task":
+            option = ', latency_kind = "round-trip"' if file.round_trip else ""
+            key = "cities" if file.kind == "places" else file.kind
+            yield f'    in a spec [traces] {key} = "data:{file.path}"{option}'
+    if state(dataset) == "here":
+        yield from summary(dataset)
+    elif dataset.fetchable:
+        yield f"  to get it: plexus data fetch {dataset.name}; or {by_hand(dataset)}"
+    else:
+        yield f"  to get it: {by_hand(dataset)}"

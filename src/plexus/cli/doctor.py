@@ -14,8 +14,8 @@ from typing import Literal
 import click
 from msgspec import Struct
 
-from plexus import __version__, loading
-from plexus.errors import PlexusError
+from plexus import __version__
+from plexus.cli.groups import JSON, print_json
 from plexus.machine import usable_cores
 from plexus.traces.readers.datadir import ENVIRONMENT, data_directory
 
@@ -43,7 +43,7 @@ class Finding(Struct, frozen=True):
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
+@JSON
 def doctor(as_json: bool) -> None:
     """Check this machine: Python, torch, devices, cores, memory, data, ports.
 
@@ -52,9 +52,7 @@ def doctor(as_json: bool) -> None:
     findings = list(examine())
     broken = any(finding.state == "problem" for finding in findings)
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.encode({"ok": not broken, "findings": findings}))
+        print_json({"ok": not broken, "findings": findings})
     else:
         width = max(len(finding.name) for finding in findings)
         for finding in findings:
@@ -89,8 +87,10 @@ def _python() -> Finding:
 
 def _torch() -> Iterator[Finding]:
     try:
-        version, gpus = loading.load("plexus.learn.hardware:describe")()
-    except (PlexusError, ImportError, OSError) as error:
+        from plexus.learn.hardware import describe
+
+        version, gpus = describe()
+    except (ImportError, OSError) as error:
         first_line = str(error).splitlines()[0]
         yield Finding("torch", "problem", first_line, "pip install torch")
         return
@@ -119,9 +119,10 @@ def _room(folder: Path) -> Finding:
 
 
 def _data() -> Iterator[Finding]:
-    datasets = loading.load("plexus.data.registry:DATASETS")
-    state = loading.load("plexus.cli.data_words:state")
-    here = [each.name for each in datasets if state(each) == "here"]
+    from plexus.cli.data import state
+    from plexus.data.registry import DATASETS
+
+    here = [each.name for each in DATASETS if state(each) == "here"]
     folder = data_directory()
     if here:
         yield Finding("data", "ok", f"{', '.join(here)} in {folder}")

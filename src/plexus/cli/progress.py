@@ -1,15 +1,17 @@
-"""Telling the person who waits how far a run has come.
+"""Telling the person who waits how far things have come: runs, studies, downloads.
 
-A runtime calls `tick` as often as it likes; most calls only note the state. On a terminal a bar is
-drawn, elsewhere (a log file, a CI job) a line is written every so often. There is no thread: the
-engines start processes, and a process must not be started while a thread holds a lock.
+Whoever works calls back as often as it likes; most calls only note the state. On a terminal a bar is drawn,
+elsewhere (a log file, a CI job) a line is written every so often. There is no thread: the engines start
+processes, and a process must not be started while a thread holds a lock.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
 from plexus import quantities
 
@@ -17,98 +19,43 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
+    from plexus.experiment.progress import Tick
+    from plexus.studies.pool import Standing
+
 BAR_EVERY_S = 0.2
 LINE_EVERY_S = 10.0
 
 
-class Tick(NamedTuple):
-    """The state of a run at one moment."""
+class Picture(NamedTuple):
+    """All that is shown at one moment."""
 
-    simulated_s: float
-    round: int
-    online: int
-    metric_name: str | None = None
-    metric_value: float | None = None
-    replay_s: float | None = None
-    """Up to where a resumed run passes time again, as long as it does."""
-
-    @property
-    def metric(self) -> str:
-        """`91.2 %`; nothing before the first evaluation."""
-        if self.metric_name is None or self.metric_value is None:
-            return ""
-        return quantities.metric(self.metric_name, self.metric_value)
+    title: str
+    share: float
+    """How much of the work is done, from 0 to 1."""
+    how_far: str
+    facts: Sequence[str]
+    """The most interesting first."""
+    under_way: Sequence[str] = ()
 
 
-class Observer(Protocol):
-    """Who wants to see a run progress."""
-
-    def tick(self, at: Tick) -> None:
-        """The run is between two steps."""
-
-
-class Progress:
-    """Notes how far a run has come, and shows nothing: what `--quiet` uses, and the base of the others."""
+class Display(AbstractContextManager["Display"]):
+    """Shows nothing: what `--quiet` uses, and the base of the others."""
 
     every_s = float("inf")
+    _due_s = 0.0
 
-    def __init__(self, title: str, total_s: float) -> None:
-        self.title = title
-        self.total_s = total_s
-        self.last: Tick | None = None
-        """The newest state, shown or not."""
-        self._began: tuple[float, float] | None = None
-        self._due_s = 0.0
-
-    def tick(self, at: Tick) -> None:
-        """The run is here now. Without a metric the newest known one goes on being shown."""
-        if at.metric_value is None and self.last is not None:
-            at = at._replace(metric_name=self.last.metric_name, metric_value=self.last.metric_value)
-        if self.last is not None and self.last.replay_s != at.replay_s:
-            self._began = None  # from here on it learns, at a pace of its own
-        self.last = at
+    def offer(self, picture: Callable[[], Picture]) -> None:
+        """Show it, if it is time to: only then it is made."""
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = now_s + self.every_s
-            self._began = self._began or (now_s, at.simulated_s)
-            self.show(at)
+            self.show(picture())
 
-    def show(self, at: Tick) -> None:
-        """Draw `at`; called only every so often."""
+    def show(self, picture: Picture) -> None:
+        """Draw it; called only every so often."""
 
-    def how_far(self) -> str:
-        """`3.2 of 12 simulated hours, round 57`, for the line that an interrupted run ends with."""
-        if self.last is None:
-            return "before the simulation began"
-        way = "at" if self.last.replay_s is None else "while"
-        return f"{way} {self.hours(self.last)} simulated hours, round {self.last.round}"
-
-    def hours(self, at: Tick) -> str:
-        """`3.2 of 12`, or `replaying 3.2 of 7.5` on the way to a checkpoint."""
-        done = quantities.hours(at.simulated_s)
-        if at.replay_s is not None:
-            return f"replaying {done} of {quantities.hours(at.replay_s)}"
-        return f"{done} of {self.total_s / 3600:g}"
-
-    def facts(self, at: Tick) -> list[str]:
-        """The state in words, the most interesting first."""
-        facts = [f"round {quantities.whole(at.round)}", f"{quantities.whole(at.online)} online"]
-        if at.metric:
-            facts.append(f"{at.metric_name} {at.metric}")
-        return [*facts, *self._pace(at)]
-
-    def _pace(self, at: Tick) -> list[str]:
-        """Speed and time left, counted from the first tick: what came before was set-up."""
-        began_s, from_s = self._began or (0.0, at.simulated_s)
-        elapsed_s, done_s = time.monotonic() - began_s, at.simulated_s - from_s
-        if done_s <= 0 or elapsed_s <= 0:
-            return []
-        until_s = self.total_s if at.replay_s is None else at.replay_s
-        left_s = max(0.0, until_s - at.simulated_s) * elapsed_s / done_s
-        return [f"{done_s / 3600 / elapsed_s:.3g} h/s", f"{quantities.clock(left_s)} left"]
-
-    def __enter__(self) -> Self:
-        return self
+    def note(self, text: str) -> None:
+        """Say something that stays."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -116,27 +63,31 @@ class Progress:
         """Stop showing."""
 
 
-class Lines(Progress):
+class Lines(Display):
     """A line every so often, for output that is kept."""
 
     every_s = LINE_EVERY_S
 
-    def __init__(self, title: str, total_s: float, stream: IO[str]) -> None:
-        super().__init__(title, total_s)
+    def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
 
-    def show(self, at: Tick) -> None:
-        facts = [f"{self.title}: {self.hours(at)} h", *self.facts(at)]
-        print(", ".join(facts), file=self._stream, flush=True)
+    def show(self, picture: Picture) -> None:
+        now = f"; now {'; '.join(picture.under_way)}" if picture.under_way else ""
+        self._print(f"{picture.title}: {', '.join([picture.how_far, *picture.facts])}{now}")
+
+    def note(self, text: str) -> None:
+        self._print(f"plexus: {text}")
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
 
 
-class Bar(Progress):
+class Bar(Display):
     """A bar with the state below it, redrawn in place and gone at the end."""
 
     every_s = BAR_EVERY_S
 
-    def __init__(self, title: str, total_s: float, console: Console) -> None:
-        super().__init__(title, total_s)
+    def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
 
@@ -145,7 +96,7 @@ class Bar(Progress):
 
         self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._live.start()
-        return super().__enter__()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -153,41 +104,142 @@ class Bar(Progress):
         if self._live is not None:
             self._live.stop()
 
-    def show(self, at: Tick) -> None:
+    def show(self, picture: Picture) -> None:
         if self._live is not None:
-            self._live.update(self.drawing(at), refresh=True)
+            self._live.update(drawing(picture), refresh=True)
 
-    def drawing(self, at: Tick) -> RenderableType:
-        """Two lines: how far, and what is going on."""
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        line = Table.grid(padding=(0, 2), expand=True)
-        line.add_column(no_wrap=True)
-        line.add_column(ratio=1)
-        line.add_column(no_wrap=True, justify="right")
-        line.add_row(
-            Text(self.title, style="bold"),
-            ProgressBar(
-                total=self.total_s,
-                completed=min(at.simulated_s, self.total_s),
-                complete_style="cyan",
-                finished_style="cyan",
-            ),
-            f"{self.hours(at)} h",
-        )
-        below = Text(" · ".join(self.facts(at)), style="dim", no_wrap=True, overflow="ellipsis")
-        return Group(line, below)
+    def note(self, text: str) -> None:
+        self._console.print(f"plexus: {text}", markup=False)
 
 
-def progress_for(title: str, total_s: float, stream: IO[str], *, quiet: bool = False) -> Progress:
+def drawing(picture: Picture) -> RenderableType:
+    """How far, what is known, and a line for each thing that is under way."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    line = Table.grid(padding=(0, 2), expand=True)
+    line.add_column(no_wrap=True)
+    line.add_column(ratio=1)
+    line.add_column(no_wrap=True, justify="right")
+    bar = ProgressBar(
+        total=1.0, completed=min(1.0, picture.share), complete_style="cyan", finished_style="cyan"
+    )
+    line.add_row(Text(picture.title, style="bold"), bar, picture.how_far)
+    below = [" · ".join(picture.facts), *(f"  {each}" for each in picture.under_way)]
+    return Group(line, *(Text(text, style="dim", no_wrap=True, overflow="ellipsis") for text in below))
+
+
+def display_for(stream: IO[str], *, quiet: bool = False) -> Display:
     """What suits where `stream` goes."""
     if quiet:
-        return Progress(title, total_s)
+        return Display()
     if not stream.isatty():
-        return Lines(title, total_s, stream)
+        return Lines(stream)
     from rich.console import Console
 
-    return Bar(title, total_s, Console(file=stream))
+    return Bar(Console(file=stream, highlight=False))
+
+
+class Pace:
+    """How fast it goes, counted from the first look: what came before was set-up."""
+
+    def __init__(self) -> None:
+        self._began: tuple[float, float] | None = None
+
+    def per_s(self, done: float) -> float | None:
+        """None as long as it cannot be known."""
+        now_s = time.monotonic()
+        began_s, began = self._began = self._began or (now_s, done)
+        return (done - began) / (now_s - began_s) if done > began and now_s > began_s else None
+
+    def facts(self, done: float, total: float, speed: Callable[[float], str] | None = None) -> list[str]:
+        """The speed, in words if there are some, and the time left."""
+        per_s = self.per_s(done)
+        if per_s is None:
+            return []
+        left = f"{quantities.clock(max(0.0, total - done) / per_s)} left"
+        return [speed(per_s), left] if speed else [f"about {left}"]
+
+
+class RunProgress:
+    """What is shown of a run: give it to the run as its progress."""
+
+    def __init__(self, title: str, total_s: float, display: Display) -> None:
+        self.title = title
+        self.total_s = total_s
+        self.display = display
+        self.last: Tick | None = None
+        """The newest state, shown or not."""
+        self._pace = Pace()
+
+    def __call__(self, at: Tick) -> None:
+        """The run is here now. Without a metric the newest known one goes on being shown."""
+        if at.metric_value is None and self.last is not None:
+            at = at._replace(metric_name=self.last.metric_name, metric_value=self.last.metric_value)
+        if self.last is not None and self.last.replay_s != at.replay_s:
+            self._pace = Pace()  # from here on it learns, at a pace of its own
+        self.last = at
+        self.display.offer(lambda: self.picture(at))
+
+    def picture(self, at: Tick) -> Picture:
+        facts = [f"round {quantities.whole(at.round)}", f"{quantities.whole(at.online)} online"]
+        if at.metric:
+            facts.append(f"{at.metric_name} {at.metric}")
+        until_s = self.total_s if at.replay_s is None else at.replay_s
+        facts += self._pace.facts(at.simulated_s, until_s, lambda per_s: f"{per_s / 3600:.3g} h/s")
+        return Picture(self.title, at.simulated_s / self.total_s, f"{self._hours(at)} h", facts)
+
+    def _hours(self, at: Tick) -> str:
+        """`3.2 of 12`, or `replaying 3.2 of 7.5` on the way to a checkpoint."""
+        done = quantities.hours(at.simulated_s)
+        if at.replay_s is not None:
+            return f"replaying {done} of {quantities.hours(at.replay_s)}"
+        return f"{done} of {self.total_s / 3600:g}"
+
+    def how_far(self) -> str:
+        """`at 3.2 of 12 simulated hours, round 57`, for the line that an interrupted run ends with."""
+        if self.last is None:
+            return "before the simulation began"
+        way = "at" if self.last.replay_s is None else "while"
+        return f"{way} {self._hours(self.last)} simulated hours, round {self.last.round}"
+
+
+def study_progress(display: Display) -> Callable[[Standing], None]:
+    """What is shown of many runs side by side."""
+    pace = Pace()
+
+    def picture(standing: Standing) -> Picture:
+        facts = [f"{100 * standing.share:.0f} %", *pace.facts(standing.share, 1.0)]
+        if standing.done_before:
+            facts.append(f"{standing.done_before} more were there already")
+        under_way = []
+        for run, at in standing.under_way.values():
+            hours = f"{quantities.hours(at.simulated_s if at else 0.0)} of {run.spec.hours:g} h"
+            under_way.append(", ".join(filter(None, [run.title, hours, at and at.metric])))
+        how_far = f"{standing.done} of {len(standing.runs)} runs"
+        return Picture("reproduce", standing.share, how_far, facts, under_way)
+
+    told = 0
+
+    def show(standing: Standing) -> None:
+        nonlocal told
+        for path, why in list(standing.failures.items())[told:]:
+            display.note(f"{path} failed: {why}")
+        told = len(standing.failures)
+        display.offer(lambda: picture(standing))
+
+    return show
+
+
+def download_progress(title: str, total: int, display: Display) -> Callable[[int], None]:
+    """What is shown of a download, which tells how many bytes are here."""
+    pace = Pace()
+
+    def picture(have: int) -> Picture:
+        facts = pace.facts(have, total, lambda per_s: f"{quantities.size(per_s)}/s")
+        how_far = f"{quantities.size(have)} of {quantities.size(total)}"
+        return Picture(title, have / total, how_far, facts)
+
+    return lambda have: display.offer(lambda: picture(have))

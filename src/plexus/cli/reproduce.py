@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from plexus.cli.groups import PATH
 from plexus.errors import Interrupted
 from plexus.studies.study import SIZES
 
@@ -21,10 +22,7 @@ from plexus.studies.study import SIZES
     help="tiny: minutes; small: under an hour on two cores; paper: a GPU is of use.",
 )
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Where runs and page go.  [default: runs/reproduce-SIZE]",
+    "--out", type=PATH, metavar="DIR", help="Where runs and page go.  [default: runs/reproduce-SIZE]"
 )
 @click.option(
     "--task",
@@ -58,17 +56,16 @@ def reproduce(
     study of your own. Runs that are there already are not done again; Ctrl-C stops, and the same command
     goes on.
     """
-    from plexus.studies import reproduce
+    from plexus import api
+    from plexus.studies.reproduce import default_out, load_studies
 
     if only_plan:
-        _list(reproduce.load_studies(studies, size), out or reproduce.default_out(size), tasks)
+        _list(load_studies(studies, size), out or default_out(size), tasks)
         return
     for each in (signal.SIGINT, signal.SIGTERM):  # a polite `kill` stops like Ctrl-C
         signal.signal(each, signal.default_int_handler)
     try:
-        page = reproduce.reproduce(
-            *studies, size=size, out=out, tasks=tasks, device=device, jobs=jobs, quiet=quiet
-        )
+        page = api.reproduce(*studies, size=size, out=out, tasks=tasks, device=device, jobs=jobs, quiet=quiet)
     except KeyboardInterrupt as stop:
         raise Interrupted(str(stop) or "interrupted") from None
     if not quiet:
@@ -76,14 +73,13 @@ def reproduce(
 
 
 def _list(studies: list, out: Path, tasks: tuple[str, ...]) -> None:  # type: ignore[type-arg]
-    from plexus.cli.display import name_of
     from plexus.studies.plan import make_plan
 
     plan = make_plan(studies, out, tasks)
     for (study, _, arm), runs in plan.runs.items():
         for run in runs:
             state = "done" if run.is_done else "begun" if run.can_resume else "to do"
-            click.echo(f"{state:<5}  {study} {arm}: {name_of(run)}  {run.out.name}")
+            click.echo(f"{state:<5}  {study} {arm}: {run.title}  {run.out.name}")
     for task, why in plan.skipped.items():
         click.echo(f"skipped: {task}: {why}")
     asked = sum(map(len, plan.runs.values()))

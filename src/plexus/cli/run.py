@@ -1,232 +1,239 @@
-"""Ctrl-C and a polite `kill`: asked once, a run stops between two steps, from where it can go on."""
+"""`plexus run`: simulate an experiment, or go on with one, and tell whoever wants to know."""
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-import msgspec
 
-from plexus import quantities
-from plexus.cli.progress import Observer, Tick
-from plexus.runs.directory import VERSIONS
-from plexus.runs.recorder import Listener
-from plexus.runs.result import Metric, ProtocolBench, Result, RoundTuning, Traffic
-from plexus.runs.tensorboard import EventFile
+from plexus.cli.groups import JSON, PATH, print_json, set_option
+from plexus.errors import Interrupted, PlexusError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-PATIENCE = "plexus: stopping after this simulated minute; once more stops at once\n"
+    from plexus.runs.recorder import Listener
+    from plexus.runs.result import Result
+    from plexus.spec.experiment import ExperimentSpec
 
 
-class Stoppable:
-    """Passes ticks on. What was asked for by a signal is done at the next one: `KeyboardInterrupt`.
+class Job(NamedTuple):
+    """What is to be run, and where."""
 
-    Before the first tick there is nothing to go on from, and to ask twice is to insist: both stop at once.
+    spec: ExperimentSpec
+    base_dir: Path
+    out: Path
+    resume: bool
+
+
+@click.command()
+@click.argument("spec_file", metavar="[SPEC]", type=PATH, required=False)
+@set_option("a key of the spec, e.g. protocol.sample_size=10")
+@click.option("--size", metavar="NAME", help="One of the sizes that the spec has, e.g. tiny.")
+@click.option("--seed", type=int, metavar="N", help="Change the seed of the spec.")
+@click.option("--out", type=PATH, metavar="DIR", help="The run directory.  [default: runs/NAME-DIGEST]")
+@click.option("--force", is_flag=True, help="Replace an earlier run in the run directory.")
+@click.option(
+    "--engine",
+    metavar="NAME",
+    default="auto",
+    show_default=True,
+    help="What trains: auto, inline, processes, stacked or ray.",
+)
+@click.option("--device", metavar="NAME", help="Where it trains: cpu, cuda or cuda:N.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="How many processes train.")
+@click.option("--address", metavar="ADDRESS", help="The Ray cluster that the engine ray uses.")
+@click.option(
+    "--model-memory",
+    "model_memory_gb",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GB",
+    default=2.0,
+    show_default=True,
+    help="Models that nodes hold go to disk past this.",
+)
+@click.option(
+    "--checkpoint-every",
+    type=click.FloatRange(min=0),
+    metavar="MINUTES",
+    default=5.0,
+    show_default=True,
+    help="Write down how to go on after a crash this often.",
+)
+@click.option(
+    "--resume",
+    type=PATH,
+    metavar="DIR",
+    help="Go on with the run in DIR from its checkpoint. Takes the place of SPEC.",
+)
+@click.option("--tensorboard", is_flag=True, help="Write TensorBoard's files into the directory.")
+@click.option("--watch", is_flag=True, help="Open the dashboard of the run in a browser.")
+@JSON
+@click.option(
+    "--json-lines",
+    is_flag=True,
+    help="Print every row as it is recorded, one JSON object a line, then the result.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors and the JSON object.")
+def run(
+    spec_file: Path | None,
+    overrides: tuple[str, ...],
+    size: str | None,
+    seed: int | None,
+    out: Path | None,
+    force: bool,
+    resume: Path | None,
+    tensorboard: bool,
+    watch: bool,
+    as_json: bool,
+    json_lines: bool,
+    quiet: bool,
+    checkpoint_every: float,
+    **machinery: Any,
+) -> None:
+    """Simulate the experiment in SPEC.
+
+    SPEC is a TOML file, or the name of one that comes with Plexus, such as quickstart. Prints a summary, and
+    leaves a run directory with the resolved spec, the metrics and a figure. Ctrl-C stops early and keeps
+    what there is (twice: at once); --resume goes on with a run that was stopped or killed.
     """
+    from plexus.cli.dashboard import watching
 
-    def __init__(self, observer: Observer, *, quiet: bool = True) -> None:
-        self._observer = observer
-        self._quiet = quiet
-        self._has_begun = False
-        self._is_asked = False
+    as_json = as_json or json_lines
+    if resume is not None:
+        if spec_file or overrides or size or seed is not None or out or force:
+            raise click.UsageError("--resume goes on with a run as it is: give it no spec")
+        job = _resumed(resume, as_json, quiet)
+        if job is None:
+            return
+    elif spec_file is None:
+        raise click.UsageError("give a spec, e.g. quickstart, or --resume DIR")
+    else:
+        job = _begun(spec_file, overrides, size, seed, out, force, quiet)
+    machinery["checkpoint_every_s"] = 60 * checkpoint_every
+    with (
+        watching(job.out, quiet=quiet) if watch else nullcontext() as page,
+        _listeners(job.out, tensorboard, json_lines) as listen,
+    ):
+        result, reached = _simulate(job, machinery, listen, quiet)
+        _draw(job.out, quiet)
+        _show(job.spec, result, as_json, quiet)
+        if page is not None and not result.interrupted:
+            page.linger()
+    if result.interrupted:
+        raise Interrupted(f"interrupted {reached}; what there is, is in {job.out}{_how_to_go_on(job.out)}")
 
-    def tick(self, at: Tick) -> None:
-        """The run is between two steps."""
-        self._has_begun = True
-        self._observer.tick(at)
-        if self._is_asked:
-            raise KeyboardInterrupt
 
-    def ask(self, number: int, frame: FrameType | None) -> None:
-        """A signal came."""
-        if self._is_asked or not self._has_begun:
-            raise KeyboardInterrupt
-        self._is_asked = True
-        if not self._quiet:
-            os.write(2, PATIENCE.encode())  # a signal may come while a stream is being written to
+def _begun(
+    spec_file: Path,
+    overrides: tuple[str, ...],
+    size: str | None,
+    seed: int | None,
+    out: Path | None,
+    force: bool,
+    quiet: bool,
+) -> Job:
+    """A run that begins anew, with room made for it."""
+    from plexus.runs.directory import claim
+    from plexus.spec.experiment import load_spec, located
+
+    spec = load_spec(spec_file, overrides, seed, size)
+    out = out or Path("runs") / f"{spec.name}-{spec.digest()}"
+    moved = claim(out, spec.digest(), force=force)
+    if moved is not None:
+        _note(f"the earlier run in {out} is now {moved}", quiet)
+    return Job(spec, located(spec_file).parent, out, resume=False)
+
+
+def _resumed(out: Path, as_json: bool, quiet: bool) -> Job | None:
+    """A run that goes on; None, and its outcome printed, if it came to its end already."""
+    from plexus.experiment.checkpoint import outcome_of
+    from plexus.runs.directory import CHECKPOINT, SPEC, spec_dir_of
+    from plexus.spec.experiment import load_spec
+
+    outcome = outcome_of(out)
+    if outcome is not None:
+        _note(f"{out}: the run is finished", quiet)
+        if as_json:
+            print_json(outcome)
+        return None
+    if not (out / CHECKPOINT).exists():
+        _note(f"{out} has no checkpoint: the run begins anew", quiet)
+    return Job(load_spec(out / SPEC), spec_dir_of(out), out, resume=True)
 
 
 @contextmanager
-def stoppable(
-    observer: Observer, signals: Sequence[signal.Signals] = SIGNALS, *, quiet: bool = True
-) -> Iterator[Stoppable]:
-    """What a run is to tell of its progress, so that `signals` stop it.
+def _listeners(out: Path, tensorboard: bool, json_lines: bool) -> Iterator[Listener]:
+    """Who else is told of rows as they are recorded, beside the tables: TensorBoard, a pipe."""
+    from plexus.runs.tensorboard import EventFile
 
-    Also one that a script started in the background: a shell makes such commands deaf to SIGINT, and a
-    run that nobody can stop would only burn processors.
-    """
-    stop = Stoppable(observer, quiet=quiet)
-    before = {each: signal.signal(each, stop.ask) for each in signals}
-    try:
-        yield stop
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-def how_to_go_on(out: Path) -> str:
-    """The end of the line that an interrupted run leaves, if it left more than that."""
-    if not (out / VERSIONS).exists():
-        return ""
-    return f"; go on with: plexus run --resume {shlex.quote(str(out))}"
-
-
-# Who else is told of a run's rows as they are recorded, beside the tables: TensorBoard, a pipe.
-
-
-@contextmanager
-def trackers(out: Path, *, tensorboard: bool, json_lines: bool) -> Iterator[Listener | None]:
-    """A listener that tells all of them, or None if nobody wants to know."""
-    listeners: list[Listener] = []
     events = EventFile(out) if tensorboard else None
-    if events is not None:
-        listeners.append(events.row)
-    if json_lines:
-        listeners.append(_print_row)
 
     def tell(table: str, row: Mapping[str, Any]) -> None:
-        for listener in listeners:
-            listener(table, row)
+        if events is not None:
+            events.row(table, row)
+        if json_lines:
+            print_json({"table": table, **row})
 
     try:
-        yield tell if listeners else None
+        yield tell
     finally:
         if events is not None:
             events.close()
 
 
-def _print_row(table: str, row: Mapping[str, Any]) -> None:
-    click.echo(msgspec.json.encode({"table": table, **row}))
+def _simulate(job: Job, machinery: dict[str, Any], listen: Listener, quiet: bool) -> tuple[Result, str]:
+    """The result, and how far it came in words."""
+    from plexus.cli.progress import RunProgress, display_for
+    from plexus.experiment.progress import stoppable
+    from plexus.experiment.simulation import Machinery, simulate
+
+    spec = job.spec
+    display = display_for(sys.stderr, quiet=quiet)
+    shown = RunProgress(spec.name, spec.hours * 3600, display)
+    try:
+        with stoppable(shown, quiet=quiet) as progress, display:
+            options = Machinery(**machinery)
+            result = simulate(spec, job.base_dir, job.out, progress, options, job.resume, listen)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted {shown.how_far()}{_how_to_go_on(job.out)}") from None
+    return result, shown.how_far()
 
 
-# The outcome of a run, for a person at a terminal.
+def _how_to_go_on(out: Path) -> str:
+    """The end of the line that an interrupted run leaves, if it left more than that."""
+    from plexus.runs.directory import VERSIONS
+
+    has_begun = (out / VERSIONS).exists()
+    return f"; go on with: plexus run --resume {shlex.quote(str(out))}" if has_begun else ""
 
 
-def print_summary(title: str, result: Result, console: Console) -> None:
-    """Rounds, quality, cost, traffic, fingerprints, and where the files are."""
-    console.print(f"\n[bold]{title}[/]")
-    _print(_facts(_run_facts(result)), console)
-    if result.messages:
-        console.print()
-        _print(_traffic(result.messages), console)
-    console.print()
-    _print(_facts(_where(result)), console)
+def _draw(out: Path, quiet: bool) -> None:
+    """The figure is a courtesy: a run does not fail for want of it."""
+    from plexus.report.learning_curve import accuracy_over_time
+    from plexus.runs.directory import FIGURE, load_run
+
+    try:
+        accuracy_over_time(load_run(out), out / FIGURE)
+    except PlexusError as error:
+        _note(f"no figure drawn: {error}", quiet)
 
 
-def _print(table: Table, console: Console) -> None:
-    """Where lines are kept, in a file or a pipe, without the spaces that fill a column up."""
-    if console.is_terminal:
-        console.print(table)
-        return
-    with console.capture() as captured:
-        console.print(table)
-    for line in captured.get().splitlines():
-        console.out(line.rstrip(), highlight=False)
+def _show(spec: ExperimentSpec, result: Result, as_json: bool, quiet: bool) -> None:
+    if not quiet:
+        from rich.console import Console
+
+        from plexus.cli.summary import print_summary
+
+        title = f"{spec.name}: {spec.protocol.name} on {spec.task.name}, {spec.nodes} nodes, seed {spec.seed}"
+        print_summary(title, result, Console(stderr=as_json, highlight=False))
+    if as_json:
+        print_json(result)
 
 
-def _run_facts(result: Result) -> list[tuple[str, str]]:
-    metric, trainings = result.metric, result.trainings
-    spared = trainings.asked - trainings.computed
-    cut = " (interrupted)" if result.interrupted else ""
-    return [
-        ("simulated", f"{quantities.hours(result.simulated_s)} hours{cut}"),
-        ("rounds", quantities.whole(result.rounds)),
-        *_tuned(result.tuning),
-        *([] if metric.name == "none" else [(quantities.metric_name(metric.name), _quality(metric))]),
-        (
-            "training",
-            f"{quantities.hours(result.training_s)} device hours;"
-            f" {quantities.whole(trainings.asked)} trainings, {quantities.whole(spared)} never needed",
-        ),
-        ("sent", f"{quantities.size(result.sent_bytes)} by all nodes"),
-        ("computed in", f"{result.wall_s:.1f} s ({result.cpu_s:.1f} s of processor time)"),
-    ]
-
-
-def _quality(metric: Metric) -> str:
-    """At best and at the end; where every node has a model of its own, whose it was."""
-    best, final = (
-        f"[bold]{quantities.metric(metric.name, value)}[/]" for value in (metric.best, metric.final)
-    )
-    if metric.of_nodes:
-        return f"best node {best} at best, mean over nodes {final} at the end"
-    return f"{best} at best, {final} at the end"
-
-
-def _tuned(tuning: RoundTuning | None) -> list[tuple[str, str]]:
-    if tuning is None:
-        return []
-    share = f"{100 * tuning.complete:g} % of {quantities.whole(tuning.transfers)} transfers"
-    return [("rounds of", f"{tuning.round_duration_s:g} s: time for {share} without churn")]
-
-
-def _where(result: Result) -> list[tuple[str, str]]:
-    from rich.markup import escape
-
-    files = ", ".join(sorted(file.name for file in Path(result.out).glob("[!.]*")))
-    where = [f"[bold]{escape(result.out)}[/]", *([f"[dim]{escape(files)}[/]"] if files else [])]
-    return [("digest", result.digest), ("weights", result.weights_hash), ("files", "\n".join(where))]
-
-
-def _facts(rows: Sequence[tuple[str, str]]) -> Table:
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(f"  {name}", value)
-    return table
-
-
-def _traffic(messages: Mapping[str, Traffic]) -> Table:
-    """By type of message, the heaviest first."""
-    from rich.table import Table
-
-    total = sum(traffic.bytes for traffic in messages.values())
-    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
-    table.add_column("  messages")
-    for heading in ("count", "bytes", "share"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    by_weight = sorted(messages.items(), key=lambda item: (-item[1].bytes, item[0]))
-    for name, traffic in by_weight:
-        share = f"{100 * traffic.bytes / total:.1f} %" if total else "–"
-        table.add_row(f"  {name}", quantities.whole(traffic.count), quantities.size(traffic.bytes), share)
-    return table
-
-
-def print_bench(bench: ProtocolBench, console: Console) -> None:
-    """What simulating the protocol alone costs."""
-    churn = "with churn" if bench.churn else "without churn"
-    title = f"{bench.protocol} alone, {quantities.whole(bench.nodes)} nodes, {bench.hours:g} h, {churn}"
-    sent = sum(traffic.count for traffic in bench.messages.values())
-    toggles = f"{bench.joins_and_leaves_per_hour:.0f} joins and leaves an hour"
-    console.print(f"\n[bold]{title}[/]")
-    _print(
-        _facts(
-            [
-                ("cpu", f"[bold]{bench.cpu_s_per_simulated_hour:.3g} s[/] per simulated hour"),
-                ("speed", f"{quantities.whole(round(bench.messages_per_s))} messages per cpu second"),
-                ("memory", f"{bench.peak_mb:.0f} MB at most"),
-                ("simulated", f"{quantities.whole(sent)} messages, {quantities.whole(bench.rounds)} rounds"),
-                ("online", f"{bench.mean_online:.0f} nodes on average, {toggles}"),
-                *_tuned(bench.tuning),
-                ("set-up", f"{bench.setup_cpu_s:.2f} s of cpu, not counted"),
-                ("digest", bench.digest),
-            ]
-        ),
-        console,
-    )
-    console.print()
-    _print(_traffic(bench.messages), console)
+def _note(text: str, quiet: bool) -> None:
+    if not quiet:
+        click.echo(f"plexus: {text}", err=True)

@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
-import time
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
 import click
-import msgspec
-from msgspec import Struct
 
+from plexus.cli.groups import JSON, print_json
 from plexus.errors import PlexusError
 from plexus.machine import usable_cores
 from plexus.storm.plan import Plan, draw
-from plexus.storm.seeds import shrink
+from plexus.storm.seeds import Found, Report, run_seeds, shrink
 from plexus.storm.storm import Finding, Storm, run_storm
 
-CHUNK = 5
-"""Seeds that a process is given at a time."""
 MOST_SHOWN = 3
 """So many findings are shrunk and shown with their trace; of more, only the seeds are."""
 FRESH_SEEDS_FROM = 1_000_000
-
-
-class Found(Struct, frozen=True):
-    """A storm in which an invariant did not hold."""
-
-    seed: int
-    finding: Finding
-
-
-class Report(Struct):
-    """What `--json` prints."""
-
-    first: int
-    last: int
-    """The greatest seed that was run; all from `first` on were."""
-    seeds: int = 0
-    violations: int = 0
-    cpu_s: float = 0.0
-    wall_s: float = 0.0
-    found: list[Found] = []
 
 
 @click.command()
@@ -56,7 +29,7 @@ class Report(Struct):
     help="Fresh seeds for so long, or those of --seeds as far as they get.",
 )
 @click.option("--trace", is_flag=True, help="Print the storm of --seed as a conversation.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as one JSON object.")
+@JSON
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: all cores]")
 def storm(
     seeds: str | None,
@@ -81,62 +54,10 @@ def storm(
     first, last = _range(seeds, seed, minutes)
     report = run_seeds(first, last, minutes, workers or usable_cores())
     if as_json:
-        click.echo(msgspec.json.encode(report))
+        print_json(report)
     else:
         _print(report)
     return 1 if report.violations else 0
-
-
-def run_seeds(first: int, last: int | None, minutes: float | None, workers: int) -> Report:
-    """Run the storms from `first` to `last` (None: without end) on `workers` processes."""
-    began_s = time.monotonic()
-    until_s = began_s + 60 * minutes if minutes is not None else None
-    report = Report(first, first - 1, found=[])
-    chunks = _chunks(first, last)
-    # Not fork: threads of numeric libraries do not survive it.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        running: set[Future[tuple[int, int, float, list[Found]]]] = set()
-        while True:
-            while len(running) < 2 * workers and (until_s is None or time.monotonic() < until_s):
-                chunk = next(chunks, None)
-                if chunk is None:
-                    break
-                running.add(pool.submit(run_chunk, *chunk))
-            if not running:
-                break
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                _add(report, *future.result())
-    report.found.sort(key=lambda found: found.seed)
-    report.wall_s = time.monotonic() - began_s
-    return report
-
-
-def run_chunk(first: int, last: int) -> tuple[int, int, float, list[Found]]:
-    """In a worker: what the storms from `first` to `last` found, and the CPU time they took."""
-    began_s = time.process_time()
-    found = []
-    for seed in range(first, last + 1):
-        finding = run_storm(draw(seed)).finding
-        if finding is not None:
-            found.append(Found(seed, finding))
-    return first, last, time.process_time() - began_s, found
-
-
-def _add(report: Report, first: int, last: int, cpu_s: float, found: list[Found]) -> None:
-    report.seeds += last - first + 1
-    report.last = max(report.last, last)
-    report.cpu_s += cpu_s
-    report.violations += len(found)
-    report.found += found
-
-
-def _chunks(first: int, last: int | None) -> Iterator[tuple[int, int]]:
-    while last is None or first <= last:
-        end = first + CHUNK - 1 if last is None else min(first + CHUNK - 1, last)
-        yield first, end
-        first = end + 1
 
 
 def _range(seeds: str | None, seed: int | None, minutes: float | None) -> tuple[int, int | None]:

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from plexus import loading
+from plexus.cli.groups import JSON, PATH, Group, print_json
 
 if TYPE_CHECKING:
     from plexus.traces.describe.text import Opened
     from plexus.traces.readers.latency import LatencyKind
 
 
-@click.group()
+@click.group(cls=Group)
 def traces() -> None:
     """Look into traces of devices, availability and latency."""
 
 
 @traces.command()
 @click.argument("source", metavar="SPEC.toml|FILE")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="OUT.png", help="Draw a picture.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON object.")
+@click.option("--plot", type=PATH, metavar="OUT.png", help="Draw a picture.")
+@JSON
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Of a spec: as many nodes instead.")
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Of a spec: another seed.")
 @click.option("--round-trip", is_flag=True, help="Of a latency file: its values are there and back.")
@@ -40,9 +40,7 @@ def describe(
     opened = _open(source, nodes, seed, "round-trip" if round_trip else "one-way")
     facts = facts_of(opened)
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.encode(facts))
+        print_json(facts)
     else:
         click.echo("\n".join(lines(facts)))
     if plot is not None:
@@ -53,6 +51,7 @@ def describe(
 
 
 def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -> Opened:
+    from plexus.spec.experiment import load_spec
     from plexus.traces.build import build_world
     from plexus.traces.describe.text import open_file, open_world
     from plexus.traces.readers.paths import find
@@ -62,7 +61,7 @@ def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -
         if nodes is not None or seed is not None:
             raise click.UsageError("--nodes and --seed are for a spec; this is a trace file")
         return open_file(path, kind)
-    spec = loading.load("plexus.spec.experiment:load_spec")(path, (), seed)
+    spec = load_spec(path, (), seed)
     count = spec.nodes if nodes is None else nodes
     world = build_world(spec.traces, count, spec.seed, path.parent)
     return open_world(f"{spec.name}: {count:,} nodes, seed {spec.seed}", world)
@@ -73,10 +72,9 @@ def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -
 @click.option(
     "--availability", type=click.Choice(["none", "strict", "fedscale"]), default="fedscale", show_default=True
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@JSON
 def bench(nodes: int, availability: str, as_json: bool) -> None:
     """What it costs to generate the traces of so many devices."""
-    import json
     import time
 
     from plexus.machine import peak_mb
@@ -93,7 +91,7 @@ def bench(nodes: int, availability: str, as_json: bool) -> None:
         "before_mb": round(before_mb, 1),
     }
     if as_json:
-        click.echo(json.dumps(result))
+        print_json(result)
     else:
         click.echo(
             "{nodes:,} devices with {sessions:,} sessions in {seconds} s ({cpu_s} s of processor time); "

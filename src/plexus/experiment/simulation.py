@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from statistics import fmean
 
-from plexus.cli.progress import Observer, Tick
 from plexus.errors import StopRun
 from plexus.experiment.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
 from plexus.experiment.learning import Machinery, set_up
+from plexus.experiment.progress import Progress, Tick
 from plexus.experiment.recording import Recording, believed_online
 from plexus.learn.graph import LazyModels
 from plexus.protocol.facts import AggregationCompleted, Fact
@@ -33,7 +33,7 @@ def simulate(
     spec: ExperimentSpec,
     base_dir: Path,
     out: Path,
-    observe: Observer,
+    progress: Progress | None = None,
     machinery: Machinery | None = None,
     resume: bool = False,
     listen: Listener | None = None,
@@ -41,7 +41,7 @@ def simulate(
     """Run `spec` in virtual time and leave a run directory at `out`, or go on with the run there.
 
     `listen` is told of every row that is recorded. An interruption (Ctrl-C) ends the run early; its
-    directory is as valid as that of a whole one. If `observe` asks for it, a checkpoint is written there.
+    directory is as valid as that of a whole one. If `progress` asks for it, a checkpoint is written there.
     """
     machinery = machinery or Machinery()
     checkpoint = read_checkpoint(out) if resume else None
@@ -51,7 +51,7 @@ def simulate(
         if listen is not None:
             directory.recorder.listen = listen
         session = Session(spec, base_dir, directory, machinery, checkpoint)
-        result = session.run(observe)
+        result = session.run(progress)
         directory.finish(result)
     return result
 
@@ -101,13 +101,13 @@ class Session:
         """How many devices are online; servers are none."""
         return self._runtime.online_count - self._cast.servers
 
-    def run(self, observe: Observer) -> Result:
+    def run(self, progress: Progress | None = None) -> Result:
         """Let virtual time pass until the end of the session."""
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         interrupted = False
         try:
             try:
-                self._pass_time(observe)
+                self._pass_time(progress)
                 self._evaluation.look()
             except (KeyboardInterrupt, StopRun):
                 if self._resumed is not None:
@@ -117,7 +117,7 @@ class Session:
         finally:
             self._models.close()
 
-    def _pass_time(self, observe: Observer) -> None:
+    def _pass_time(self, progress: Progress | None) -> None:
         runtime, evaluation, now_s = self._runtime, self._evaluation, 0.0
         while now_s < self._until_s:
             if now_s % ONLINE_EVERY_S == 0:
@@ -130,7 +130,8 @@ class Session:
                 evaluation.look()
             self._keep(now_s)
             try:
-                observe.tick(self._tick(now_s))
+                if progress is not None:
+                    progress(self._tick(now_s))
             except (KeyboardInterrupt, StopRun):
                 self._keep(now_s, is_last=True)
                 raise

@@ -1,6 +1,6 @@
 """Protocols of the user's own: `protocol.name = "package.module:name"` in a spec.
 
-The name refers to what `protocol` below returns, or to an `Entry` made by hand where nodes are not all
+The name refers to what `own_protocol` below returns, or to an `Entry` made by hand where nodes are not all
 alike (a server, a tuned round).
 """
 
@@ -46,7 +46,7 @@ class Place:
     bandwidth_bytes_per_s: int
 
 
-def protocol(
+def own_protocol(
     node: Callable[[Place], Node],
     parameters: type[Struct] = NoParameters,
     judged_by: JudgedBy = "models of nodes",
@@ -87,6 +87,6 @@ def find(name: str, parameters: Any, base_dir: Path) -> tuple[Entry, Any]:
         module, _, attribute = name.partition(":")
         is_what = "has no" if found is None else f"has a {type(found).__name__}, not a protocol,"
         raise PlexusError(
-            f"protocol.name: module {module} {is_what} {attribute!r}: make it with plexus.sim.own.protocol"
+            f"protocol.name: module {module} {is_what} {attribute!r}: make it with plexus.own_protocol"
         )
     return found, convert(parameters.parameters, found.parameters, ("protocol",), Source())

@@ -29,6 +29,12 @@ class Planned:
     out: Path
 
     @property
+    def title(self) -> str:
+        """`gossip on digits, seed 2`."""
+        churn = ", no churn" if self.spec.traces.availability == "none" else ""
+        return f"{self.spec.protocol.name} on {self.spec.task.name}{churn}, seed {self.spec.seed}"
+
+    @property
     def is_done(self) -> bool:
         """Whether its result is there. A run that was stopped early has one too, which does not count."""
         if not (self.out / RESULT).exists() or spec_digest_of(self.out) != self.spec.digest():

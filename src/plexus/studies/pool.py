@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Literal
 
 from msgspec import Struct
 
-from plexus.cli.progress import Tick
 from plexus.errors import PlexusError
+from plexus.experiment.progress import Tick, stoppable
 from plexus.runs.directory import claim
 from plexus.studies.plan import Planned
 
@@ -34,28 +34,11 @@ class Job(Struct, frozen=True):
     device: str | None
 
 
-class Word(Struct, frozen=True):
-    """What a worker says: how far it is, or how a job ended."""
+class Ending(Struct, frozen=True):
+    """How a job ended. Before that, a worker says how far it is with ticks."""
 
-    kind: str
-    """`at`, `done`, `stopped` or `failed`."""
-    simulated_s: float = 0.0
-    metric: str = ""
+    kind: Literal["done", "stopped", "failed"]
     text: str = ""
-
-
-class Reporter:
-    """Passes on how far a run is."""
-
-    def __init__(self, parent: Connection) -> None:
-        self._parent = parent
-        self._told_s = -1.0
-
-    def tick(self, at: Tick) -> None:
-        """Tell the parent, ten times per simulated hour at most."""
-        if at.simulated_s >= self._told_s + 360:
-            self._told_s = at.simulated_s
-            self._parent.send(Word("at", at.simulated_s, at.metric))
 
 
 def main(parent: Connection) -> None:
@@ -73,39 +56,71 @@ def main(parent: Connection) -> None:
         return
 
 
-def _carry_out(job: Job, parent: Connection) -> Word:
-    from plexus.cli.run import stoppable
+def _carry_out(job: Job, parent: Connection) -> Ending:
     from plexus.experiment.simulation import Machinery, simulate
     from plexus.spec.experiment import parse_spec
 
-    options: dict[str, Any] = {"workers": 1, "device": job.device}
+    told_s = -TICK_EVERY_S
+
+    def tell(at: Tick) -> None:
+        nonlocal told_s
+        if at.simulated_s >= told_s + TICK_EVERY_S:
+            told_s = at.simulated_s
+            parent.send(at)
+
     try:
-        with stoppable(Reporter(parent), [signal.SIGTERM]) as watched:
+        with stoppable(tell, [signal.SIGTERM]) as progress:
             result = simulate(
                 parse_spec(job.spec_toml, job.out),
                 Path(job.base_dir),
                 Path(job.out),
-                watched,
-                Machinery(**options),
+                progress,
+                Machinery(workers=1, device=job.device),
                 resume=job.resume,
             )
     except (PlexusError, MemoryError, RuntimeError) as error:
-        return Word("failed", text=f"{type(error).__name__}: {error}")
-    return Word("stopped" if result.interrupted else "done", result.simulated_s)
+        return Ending("failed", f"{type(error).__name__}: {error}")
+    return Ending("stopped" if result.interrupted else "done")
 
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Threads of numerical libraries: one for each process, which has one core."""
 LOOK_EVERY_S = 0.2
+TICK_EVERY_S = 360.0
+"""A worker says how far it is ten times per simulated hour at most."""
 
 
-class Watcher(Protocol):
-    """Who wants to see the runs progress."""
+@dataclass
+class Standing:
+    """How far a set of runs has come."""
 
-    def began(self, run: Planned) -> None: ...
-    def at(self, run: Planned, simulated_s: float, metric: str) -> None: ...
-    def ended(self, run: Planned, word: Word) -> None: ...
-    def look(self) -> None: ...
+    runs: Sequence[Planned]
+    done_before: int = 0
+    """Of other runs, which need not be done again."""
+    under_way: dict[Path, tuple[Planned, Tick | None]] = field(default_factory=dict)
+    """By run directory."""
+    done: int = 0
+    failures: dict[Path, str] = field(default_factory=dict)
+    """By run directory: what went wrong."""
+    _finished: float = 0.0
+
+    def ended(self, run: Planned, ending: Ending) -> None:
+        """Take note of it; what was stopped goes on another time."""
+        del self.under_way[run.out]
+        if ending.kind == "failed":
+            self.failures[run.out] = ending.text
+        if ending.kind != "stopped":
+            self.done += 1
+            self._finished += run.cost
+
+    @property
+    def share(self) -> float:
+        """How much is done, by a guess at what runs cost."""
+        all_runs = sum(run.cost for run in self.runs)
+        partly = sum(
+            run.cost * at.simulated_s / 3600 / run.spec.hours for run, at in self.under_way.values() if at
+        )
+        return (self._finished + partly) / all_runs if all_runs else 1.0
 
 
 @dataclass
@@ -120,32 +135,31 @@ class Worker:
 class Pool:
     """As many workers as there are cores, or runs if those are fewer."""
 
-    def __init__(self, jobs: int, device: str | None) -> None:
+    def __init__(self, jobs: int, device: str | None, standing: Standing) -> None:
         self._jobs = jobs
         self._device = device
         self._workers: list[Worker] = []
-        self.failures: dict[str, str] = {}
-        """By run directory: what went wrong."""
+        self._standing = standing
 
-    def carry_out(self, runs: Sequence[Planned], watcher: Watcher) -> None:
-        """Do all `runs`. Ctrl-C stops those under way, keeps what they have, and is raised again."""
-        todo = deque(sorted(runs, key=lambda run: -run.cost))
+    def carry_out(self, progress: Callable[[Standing], None]) -> None:
+        """Do all runs. Ctrl-C stops those under way, keeps what they have, and is raised again."""
+        todo = deque(sorted(self._standing.runs, key=lambda run: -run.cost))
         try:
             for _ in range(min(self._jobs, len(todo))):
                 self._workers.append(self._new_worker())
             while todo or any(each.run for each in self._workers):
                 for idle in (each for each in self._workers if each.run is None and todo):
-                    self._begin(idle, todo.popleft(), watcher)
-                self._listen(watcher)
-                watcher.look()
+                    self._begin(idle, todo.popleft())
+                self._listen()
+                progress(self._standing)
         except KeyboardInterrupt:
             with _deaf_to_ctrl_c():
-                self._stop(watcher)
+                self._stop()
             raise
         finally:
             self._end()
 
-    def _begin(self, idle: Worker, run: Planned, watcher: Watcher) -> None:
+    def _begin(self, idle: Worker, run: Planned) -> None:
         resume = run.can_resume
         if not resume:
             # What is there has no result and nothing to go on from.
@@ -153,29 +167,27 @@ class Pool:
         idle.run = run
         spec = run.spec.to_toml()
         idle.pipe.send(Job(spec, str(run.base_dir), str(run.out), resume, self._device))
-        watcher.began(run)
+        self._standing.under_way[run.out] = (run, None)
 
-    def _listen(self, watcher: Watcher) -> None:
+    def _listen(self) -> None:
         pipes = {each.pipe: each for each in self._workers if each.run is not None}
         for pipe in connection.wait(list(pipes), LOOK_EVERY_S):
             assert isinstance(pipe, connection.Connection)
             each = pipes[pipe]
             assert each.run is not None
             try:
-                word: Word = pipe.recv()
+                said: Tick | Ending = pipe.recv()
             except (EOFError, OSError):
                 each.process.join()
-                word = Word("failed", text=f"its process ended with {each.process.exitcode}")
+                said = Ending("failed", f"its process ended with {each.process.exitcode}")
                 self._workers[self._workers.index(each)] = self._new_worker()
-            if word.kind == "at":
-                watcher.at(each.run, word.simulated_s, word.metric)
+            if isinstance(said, Tick):
+                self._standing.under_way[each.run.out] = (each.run, said)
                 continue
-            if word.kind == "failed":
-                self.failures[str(each.run.out)] = word.text
-            watcher.ended(each.run, word)
+            self._standing.ended(each.run, said)
             each.run = None
 
-    def _stop(self, watcher: Watcher) -> None:
+    def _stop(self) -> None:
         """Ask every worker to write down what it has, and wait until it did."""
         busy = [each for each in self._workers if each.run is not None]
         for each in busy:
@@ -184,11 +196,11 @@ class Pool:
         for each in busy:
             while each.run is not None:
                 try:
-                    word: Word = each.pipe.recv()
+                    said: Tick | Ending = each.pipe.recv()
                 except (EOFError, OSError):
-                    word = Word("stopped")
-                if word.kind != "at":
-                    watcher.ended(each.run, word)
+                    said = Ending("stopped")
+                if isinstance(said, Ending):
+                    self._standing.ended(each.run, said)
                     each.run = None
 
     def _end(self) -> None:

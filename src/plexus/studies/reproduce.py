@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from plexus.checked import suggest
-from plexus.cli.display import display_for
 from plexus.errors import PlexusError
 from plexus.machine import usable_cores
 from plexus.report.page import write_report
 from plexus.spec.experiment import EXPERIMENTS
 from plexus.studies.page import Album
 from plexus.studies.plan import Plan, make_plan
-from plexus.studies.pool import Pool
+from plexus.studies.pool import Pool, Standing
 from plexus.studies.study import SIZES, STUDIES, Sized, load_study
 
 PAGE = "report.html"
@@ -29,22 +27,23 @@ def reproduce(
     device: str | None = None,
     jobs: int | None = None,
     experiments: Path | str | None = None,
-    quiet: bool = False,
+    progress: Callable[[Standing], None] = lambda standing: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Path:
     """Carry out the runs that `studies` ("fig3", …, "all") need and write the page about them.
 
     Runs go to `out`/runs. One that has its result is not run again, one that was interrupted goes on.
+    `progress` is told several times a second how far all runs are, and `say` what somebody should know.
     Returns the path of the page.
     """
     out = default_out(size) if out is None else Path(out)
     chosen = load_studies(studies, size, experiments)
     plan = make_plan(chosen, out, tasks)
-    say: Callable[[str], None] = (lambda text: None) if quiet else _say
     for task, why in plan.skipped.items():
         say(f"skipping the task {task}: {why}")
     if not plan.runs:
         raise PlexusError("nothing left to run: the data of every task is missing")
-    carry_out(plan, device, jobs or usable_cores(), quiet=quiet)
+    carry_out(plan, device, jobs or usable_cores(), progress)
     return write_page(plan, out, studies, tasks)
 
 
@@ -74,22 +73,21 @@ def experiments_folder() -> Path:
     return here if (here / f"{STUDIES[0]}.toml").is_file() else EXPERIMENTS
 
 
-def carry_out(plan: Plan, device: str | None, jobs: int, *, quiet: bool) -> None:
+def carry_out(plan: Plan, device: str | None, jobs: int, progress: Callable[[Standing], None]) -> None:
     """Do all runs that have no result yet."""
-    todo = [run for run in plan.all_runs if not run.is_done]
-    display = display_for(todo, len(plan.all_runs) - len(todo), sys.stderr, quiet=quiet)
-    pool = Pool(jobs, device)
+    runs = plan.all_runs
+    todo = [run for run in runs if not run.is_done]
+    standing = Standing(todo, done_before=len(runs) - len(todo))
     try:
-        with display:
-            pool.carry_out(todo, display)
+        Pool(jobs, device, standing).carry_out(progress)
     except KeyboardInterrupt:
-        done = len(plan.all_runs) - len(todo) + display.done
+        done = standing.done_before + standing.done
         raise KeyboardInterrupt(
-            f"interrupted after {done} of {len(plan.all_runs)} runs; the same command goes on from there"
+            f"interrupted after {done} of {len(runs)} runs; the same command goes on from there"
         ) from None
-    if pool.failures:
-        path, why = next(iter(pool.failures.items()))
-        raise PlexusError(f"{len(pool.failures)} of {len(todo)} runs failed; the first, {path}: {why}")
+    if standing.failures:
+        path, why = next(iter(standing.failures.items()))
+        raise PlexusError(f"{len(standing.failures)} of {len(todo)} runs failed; the first, {path}: {why}")
 
 
 def write_page(plan: Plan, out: Path, studies: Sequence[str], tasks: Sequence[str]) -> Path:
@@ -103,7 +101,3 @@ def write_page(plan: Plan, out: Path, studies: Sequence[str], tasks: Sequence[st
     title = f"The paper's results, size {size}"
     write_report(page, title, sections, album.runs(), command, album.arms())
     return page
-
-
-def _say(text: str) -> None:
-    print(f"plexus: {text}", file=sys.stderr, flush=True)

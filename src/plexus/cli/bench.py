@@ -1,0 +1,87 @@
+"""`plexus bench`: measure what simulating, training and sending cost on this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from plexus.cli.groups import JSON, Group, print_json, set_option
+from plexus.learn.engines import ENGINES
+from plexus.learn.tasks import BUILDERS
+
+
+@click.group(cls=Group)
+def bench() -> None:
+    """Measure what simulating costs on this machine."""
+
+
+@bench.command()
+@click.option("--nodes", type=click.IntRange(min=1), metavar="N", default=1000, show_default=True)
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="H",
+    default=1.0,
+    show_default=True,
+    help="Simulated hours.",
+)
+@click.option("--churn", is_flag=True, help="Nodes come and go; about 8 % are online.")
+@click.option("--protocol", default="plexus", show_default=True, metavar="NAME")
+@set_option("a parameter of the protocol, e.g. topology=regular")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", default=1, show_default=True)
+@JSON
+def protocol(as_json: bool, **options: Any) -> None:
+    """A protocol alone: messages, views, timers and transfers, without training."""
+    from plexus.bench.protocol import bench_protocol
+
+    result = bench_protocol(**options)
+    if as_json:
+        print_json(result)
+        return
+    from rich.console import Console
+
+    from plexus.cli.summary import print_bench
+
+    print_bench(result, Console(highlight=False))
+
+
+@bench.command()
+@click.option("--task", type=click.Choice(list(BUILDERS)), default="digits", show_default=True)
+@click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True)
+@click.option("--clients", type=click.IntRange(min=1), default=16, show_default=True)
+@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--workers", type=click.IntRange(min=1), help="Of the engines processes and ray.")
+@click.option("--device", help="cpu, cuda or cuda:N.  [default: a GPU if there is one]")
+@click.option("--random-data", is_flag=True, help="For cifar10: no files needed, as fast as real.")
+@JSON
+def training(task: str, engine: str, clients: int, as_json: bool, **options: Any) -> None:
+    """Time one local training, beside a bare PyTorch loop over the same clients."""
+    from plexus.bench.training import bench_training
+
+    found = bench_training(task, engine, clients, **options)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"engine     {found.engine} on {found.device}: {found.reason}")
+    click.echo(f"model      {found.task}, {found.parameters:,} parameters, {found.clients} clients")
+    click.echo(f"training   {found.ms_per_client:.3f} ms per client")
+    click.echo(f"bare loop  {found.bare_loop_ms_per_client:.3f} ms per client")
+    faster = 1 / found.ratio_to_bare_loop
+    click.echo(f"ratio      {found.ratio_to_bare_loop:.3f} ({faster:.2f} times as fast as the loop)")
+
+
+@bench.command()
+@click.option("--megabytes", type=click.IntRange(min=1), default=100, show_default=True)
+@JSON
+def transport(megabytes: int, as_json: bool) -> None:
+    """The network of live peers on loopback: throughput, round trips, an aggregator's memory."""
+    from plexus.bench.transport import bench
+
+    result = bench(megabytes)
+    if as_json:
+        print_json(result)
+    else:
+        for name in result.__struct_fields__:
+            click.echo(f"{name:32} {getattr(result, name):.6g}")

@@ -1,0 +1,124 @@
+"""`plexus compare`: runs side by side, in tables as wide as the terminal, every column and name whole."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from plexus.cli.groups import JSON, print_json
+from plexus.cli.report import RUNS, TARGET, load_runs
+from plexus.report.arms import group
+from plexus.report.comparison import Judge, table_of
+from plexus.report.comparison import compare as compare_arms
+from plexus.report.document import Table, text_of
+from plexus.report.export import is_numeric
+from plexus.report.standard import by_setting, titles
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NARROW_TEXT = 12
+"""Characters of a text column, but for the names, where room is scarce."""
+
+Columns = list[list[str]]
+"""Heading and cells of each column, lines broken."""
+
+
+@click.command()
+@RUNS
+@TARGET
+@click.option(
+    "--judge",
+    type=click.Choice(["mean", "best"]),
+    default="mean",
+    show_default=True,
+    help="Where every node has its own model: judge by their mean, or by the best of them.",
+)
+@JSON
+def compare(paths: tuple[Path, ...], target: float | None, judge: Judge, as_json: bool) -> None:
+    """Compare runs: best metric, and time, communication and training to a target.
+
+    RUN is a run directory, or a folder that contains some. Runs that differ only in their seed are
+    averaged; those of different tasks, sizes or traces are compared separately.
+    """
+    groups = by_setting(group(load_runs(paths)))
+    found = [
+        (title, compare_arms(arms, target, judge)) for title, arms in zip(titles(groups), groups, strict=True)
+    ]
+    if as_json:
+        print_json([{"setting": title, "comparison": each} for title, each in found])
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for title, each in found:
+        print_table(table_of(each, title=title), console)
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Title, rows and note. What is too wide even with broken lines is continued below, names again."""
+    from rich.markup import escape
+
+    console.print(f"\n[bold]{escape(table.title)}[/]")
+    columns, gap = _columns(table, narrow=False), 2
+    if len(_parts(columns, gap, console.width)) > 1:
+        columns, gap = _columns(table, narrow=True), 1
+    for number, part in enumerate(_parts(columns, gap, console.width)):
+        if number:
+            console.print()
+        _print_part(table, columns, part, gap, console)
+    if table.note:
+        console.print(f"\n[dim]{escape(table.note)}[/]")
+
+
+def _columns(table: Table, *, narrow: bool) -> Columns:
+    columns = []
+    for at, name in enumerate(table.columns):
+        cells = [text_of(row[at]) for row in table.rows]
+        if narrow and is_numeric(table, at):  # a mean above its spread takes half the room
+            cells = [re.sub(" (?=±|reached|seeds)|(?<=:) ", "\n", cell) for cell in cells]
+            name = name.replace(" ", "\n")
+        elif narrow and at:
+            cells = [textwrap.fill(cell, NARROW_TEXT) for cell in cells]
+        columns.append([name, *cells])
+    return columns
+
+
+def _parts(columns: Columns, gap: int, width: int) -> list[list[int]]:
+    """Which columns stand side by side: as many as leave the names, the first column, whole words."""
+    longest_word = max(len(word) for text in columns[0] for word in text.split())
+    for_the_rest = width - min(longest_word, width // 2)
+    parts, room = [[0]], for_the_rest
+    for at in range(1, len(columns)):
+        needed = gap + _width(columns[at])
+        if needed > room and len(parts[-1]) > 1:
+            parts, room = [*parts, [0]], for_the_rest
+        parts[-1].append(at)
+        room -= needed
+    return parts
+
+
+def _width(texts: Sequence[str]) -> int:
+    return max((len(line) for text in texts for line in text.splitlines()), default=0)
+
+
+def _print_part(table: Table, columns: Columns, part: Sequence[int], gap: int, console: Console) -> None:
+    from rich.markup import escape
+    from rich.table import Table as Grid
+
+    grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+    for at in part:
+        grid.add_column(
+            escape(columns[at][0]),
+            justify="right" if is_numeric(table, at) else "left",
+            no_wrap=at > 0,  # only the names give way, between words
+            overflow="fold",
+        )
+    for row in range(1, 1 + len(table.rows)):
+        grid.add_row(*(escape(columns[at][row]) for at in part))
+    console.print(grid)

@@ -1,0 +1,134 @@
+"""`plexus fleet`: run many live peers on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from plexus import quantities
+from plexus.cli.groups import JSON, PATH, Group, print_json, set_option
+from plexus.cli.session import check_deployable
+
+if TYPE_CHECKING:
+    from plexus.live.fleet.fleet import FleetResult, NodeResult
+    from plexus.live.worker.channel import Ready
+
+
+@click.group(cls=Group)
+def fleet() -> None:
+    """Run many live peers on this machine."""
+
+
+@fleet.command()
+@click.argument("spec_file", metavar="SESSION.toml", type=PATH)
+@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="[default: the file's]")
+@click.option("--seconds", type=click.FloatRange(min=1), default=60.0, show_default=True)
+@click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="Stop after this round.")
+@set_option("a key of the file, e.g. protocol.sample_size=5")
+@click.option("--out", type=PATH, metavar="DIR", help="[default: runs/fleet-NAME]")
+@click.option("--force", is_flag=True, help="Replace an earlier fleet in --out.")
+@click.option(
+    "--shape",
+    is_flag=True,
+    help="Give every node the latency and bandwidth of its device in the file's [traces].",
+)
+@click.option(
+    "--churn",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SPEED",
+    help="Let nodes come and go by the file's [traces], this many times as fast.",
+)
+@JSON
+def run(spec_file: Path, overrides: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Run the session of SESSION.toml with a process per node, over TLS on loopback.
+
+    Makes an authority and keys of its own. Keys, logs and states of the nodes stay in --out.
+    """
+    from plexus.live.fleet.fleet import FleetConfig, run_fleet
+    from plexus.spec.experiment import load_spec
+
+    def tell(ready: Ready) -> None:
+        if ready.shared_out < ready.examples:
+            click.echo(share_of_data(config.nodes or spec.nodes, ready), err=True)
+
+    spec = load_spec(spec_file, overrides)
+    check_deployable(spec_file, spec)
+    config = FleetConfig(**options)
+    result = asyncio.run(run_fleet(spec, spec_file.parent, config, tell))
+    if as_json:
+        print_json(result)
+    else:
+        fleet_table(result)
+    if result.failed:
+        sys.exit(1)
+    click.echo(next_steps(result), err=True)
+
+
+def fleet_table(result: FleetResult) -> None:
+    """The summary of a fleet on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    metric = quantities.metric(result.metric_name, result.metric)
+    best = quantities.metric(result.metric_name, result.best_metric)
+    title = (
+        f"{result.name}: {len(result.nodes)} peers, {result.rounds} rounds in"
+        f" {result.seconds:.0f} s, {result.metric_name} {metric} (best {best})"
+    )
+    table = Table(title=title, title_justify="left")
+    counts = ("round", "trained", "aggregated", "sent", "received", "starts", "errors", "exit")
+    for column in ("node", "id", *counts):
+        table.add_column(column, justify="left" if column == "id" else "right")
+    for each in result.nodes:
+        sent, received = quantities.size(each.sent_bytes), quantities.size(each.received_bytes)
+        cells = [each.number, each.id, each.round, each.trained, each.aggregated, sent, received]
+        table.add_row(*map(str, [*cells, each.starts, each.errors, each.exit_status]))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 120
+    console.print(table)
+    for line in _endings(result):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _endings(result: FleetResult) -> Iterator[str]:
+    """Why processes ended that should not have, or could not train; what many share is said once."""
+    from plexus.live.fleet.logs import LOG_FILE
+
+    ended: dict[tuple[str, str], list[NodeResult]] = {}
+    for each in result.nodes:
+        if each.exit_status:
+            what = f"ended with {each.exit_status}"
+            ended.setdefault((what, each.last_words), []).append(each)
+        elif each.failure:  # the same in other words: each is about its own training
+            ended.setdefault(("could not train or evaluate", ""), []).append(each)
+    for (what, reason), (first, *more) in ended.items():
+        others = f" and {len(more)} more" if more else ""
+        log = Path(result.out) / f"node-{first.number:02}" / LOG_FILE
+        yield f"node {first.number}{others} {what}: {reason or first.failure or f'see {log}'}"
+
+
+def share_of_data(nodes: int, ready: Ready) -> str:
+    """What part of the data these nodes have, where it is not all of it."""
+    return (
+        f"{quantities.whole(nodes)} nodes have {quantities.whole(ready.shared_out)} of"
+        f" {quantities.whole(ready.examples)} examples; the rest takes no part"
+    )
+
+
+def next_steps(result: FleetResult) -> str:
+    """What to do with a fleet that has ended."""
+    out = Path(result.out)
+    if out.is_relative_to(Path.cwd()):
+        out = out.relative_to(Path.cwd())
+    newest = max(result.nodes, key=lambda each: each.round)
+    return (
+        "Next:\n"
+        f"  plexus export model.safetensors --home {out / f'node-{newest.number:02}'}\n"
+        f"  plexus dashboard {out}"
+    )

@@ -1,0 +1,222 @@
+"""`plexus node`: run one live peer and look after it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from plexus import quantities
+from plexus.cli.groups import JSON, PATH, Group, print_json
+from plexus.cli.session import check_deployable, read_session_file
+from plexus.errors import PlexusError
+
+if TYPE_CHECKING:
+    from plexus.live.peer import PeerConfig
+
+HOME = click.option(
+    "--home",
+    type=PATH,
+    metavar="DIR",
+    default="plexus-node",
+    show_default=True,
+    help="The node's directory: key, certificate, state.",
+)
+
+
+@click.group(cls=Group)
+def node() -> None:
+    """Run one live peer and look after it."""
+
+
+@node.command()
+@HOME
+def key(home: Path) -> None:
+    """Print this node's public key; makes the key if there is none."""
+    from plexus.live.identity.admission import KEY_FILE
+    from plexus.live.identity.keys import exposure, load_or_create_key, make_home, public_text, raw_public
+
+    make_home(home)
+    if exposed := exposure(home):
+        click.echo(exposed, err=True)
+    own = load_or_create_key(home / KEY_FILE)
+    click.echo(public_text(raw_public(own.public_key())))
+
+
+@node.command()
+@click.argument("session_file", metavar="SESSION.toml", type=PATH)
+@HOME
+@click.option(
+    "--data",
+    required=True,
+    metavar="N|FILE",
+    help="What to learn from: part N of the session's data, or an .npz of inputs and targets.",
+)
+@click.option(
+    "--task-dir",
+    type=PATH,
+    metavar="DIR",
+    help="Where the task's own module is.  [default: the folder of SESSION.toml]",
+)
+@click.option("--listen", default="[::]:7000", metavar="HOST:PORT", show_default=True)
+@click.option(
+    "--advertise",
+    metavar="HOST:PORT|none",
+    help="Where others can dial this node, if not where it listens: behind a port forward.",
+)
+@click.option("--join", multiple=True, metavar="HOST:PORT", help="A member to begin with.")
+@click.option(
+    "--at-least",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Go online when links to this many others are up.",
+)
+@click.option(
+    "--bandwidth",
+    type=click.IntRange(min=0),
+    metavar="BYTES_PER_S",
+    help="What to tell others, instead of what is measured.",
+)
+@click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus here.")
+@click.option("--source", metavar="HOST", help="The local address to dial from.")
+@click.option("--memory", type=click.IntRange(min=1), metavar="MB", help="For arriving models.")
+@click.option("--fork-server", type=PATH, hidden=True)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True
+)
+def start(session_file: Path, home: Path, log_level: str, **options: Any) -> None:
+    """Run a peer of the session until it is told to stop (Ctrl-C, SIGTERM, `plexus node stop`).
+
+    Logs to standard error, one JSON object a line.
+    """
+    from plexus.live.operator.log import Log
+    from plexus.live.peer import Peer
+
+    config = peer_config(session_file, home=home, **options)
+
+    async def main() -> None:
+        await Peer(config, Log(level=log_level)).run()
+
+    asyncio.run(main())
+
+
+def peer_config(
+    session_file: Path,
+    *,
+    listen: str,
+    task_dir: Path | None,
+    advertise: str | None,
+    join: tuple[str, ...],
+    bandwidth: int | None,
+    metrics: str | None,
+    memory: int | None,
+    **as_they_are: Any,
+) -> PeerConfig:
+    """The options of `node start` as what a peer needs."""
+    from plexus.live.peer import PeerConfig
+    from plexus.live.transport import addresses
+    from plexus.live.transport.limits import Limits
+    from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
+
+    if bandwidth is not None and bandwidth > MAX_BANDWIDTH_BYTES_PER_S:
+        raise PlexusError(f"--bandwidth {bandwidth}: at most {MAX_BANDWIDTH_BYTES_PER_S} bytes per second")
+    agreed, spec = read_session_file(session_file)
+    check_deployable(session_file, spec)
+    dial_only = advertise == "none"
+    return PeerConfig(
+        session=agreed,
+        parameters=spec.protocol.parameters,
+        aggregation=spec.aggregation,
+        spec=spec.to_toml(),
+        folder=(task_dir or session_file.parent).resolve(),
+        listen=addresses.resolve(listen),
+        advertise=None if advertise is None or dial_only else addresses.resolve(advertise),
+        dial_only=dial_only,
+        join=[address for each in join for address in addresses.resolve_all(each)],
+        bandwidth_bytes_per_s=bandwidth,
+        evaluate_every=spec.evaluation.every_rounds,
+        metrics=None if metrics is None else addresses.resolve(metrics),
+        limits=Limits() if memory is None else Limits(memory_bytes=memory * 2**20),
+        **as_they_are,
+    )
+
+
+@node.command()
+@HOME
+@JSON
+def status(home: Path, as_json: bool) -> None:
+    """Show what the peer in --home is doing, what it waits for and since when."""
+    from plexus.live.operator.control import ask
+
+    picture = ask(home, "status")
+    if as_json:
+        print_json(picture)
+    else:
+        click.echo(describe(picture))
+
+
+@node.command()
+@HOME
+def stop(home: Path) -> None:
+    """Let the peer in --home leave the session and end."""
+    from plexus.live.operator.control import ask, wait_until_gone
+
+    ask(home, "stop")
+    wait_until_gone(home)
+    click.echo(f"the peer in {home} has left the session and ended")
+
+
+def describe(picture: dict[str, Any]) -> str:
+    """A peer's status on a few lines."""
+    first = (
+        f"node {picture['node']} of session {picture['session']}: {picture['phase']}"
+        f" for {quantities.clock(picture['phase_since_s'])}"
+    )
+    if picture["phase"] == "starting":
+        return "\n".join([first, *map(_wait, picture["waiting_for"])])
+    lines = [
+        f"{first}, at {picture['address']}",
+        f"round {picture['round']}, {picture['peers']['linked']} linked of"
+        f" {picture['peers']['known']} known, bandwidth"
+        f" {quantities.size(picture['bandwidth_bytes_per_s'])}/s",
+    ]
+    if sample := _fresh(picture, "sample"):
+        lines.append(f"sample of round {sample['round']}: {', '.join(sample['nodes'])}")
+    if aggregator := _fresh(picture, "aggregator"):
+        lines.append(f"aggregator of round {aggregator['round']}: {aggregator['node']}")
+    if picture["training"]:
+        training = picture["training"]
+        lines.append(f"training for round {training['round']} since {training['since_s']} s")
+    lines += [_wait(wait) for wait in picture["waiting_for"]]
+    if picture["phase"] == "online" and not picture["training"] and not picture["waiting_for"]:
+        lines.append("waits to be sampled")
+    lines += [_transfer(transfer) for transfer in picture["transfers"]]
+    metric = picture["metric"]
+    if metric:
+        value = quantities.metric(metric["name"], metric["value"])
+        lines.append(f"{metric['name']} {value} after round {metric['round']}")
+    lines.append(f"certificate good for {picture['certificate_days_left']} more days")
+    return "\n".join(lines)
+
+
+def _fresh(picture: dict[str, Any], what: str) -> dict[str, Any] | None:
+    """What the node derived for this round or the one before; a node that is sampled seldom may know
+    only older ones."""
+    found: dict[str, Any] | None = picture[what]
+    return found if found and found["round"] >= picture["round"] - 1 else None
+
+
+def _wait(wait: dict[str, Any]) -> str:
+    line = f"waits for {wait['what']} since {wait['since_s']} s"
+    if "at_most_s" in wait:
+        line += f", at most {wait['at_most_s']} s more"
+    return f"{line}: {wait['reason']}" if wait.get("reason") else line
+
+
+def _transfer(transfer: dict[str, Any]) -> str:
+    way = "to" if transfer["way"] == "out" else "from"
+    share = 100 * transfer["bytes"] / max(1, transfer["of_bytes"])
+    return f"{transfer['kind']} of round {transfer['round']} {way} {transfer['peer']}: {share:.0f} %"

@@ -1,0 +1,108 @@
+"""`plexus session`: found a session and admit nodes to it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from plexus.cli.groups import JSON, PATH, Group, print_json, set_option
+from plexus.errors import PlexusError
+
+if TYPE_CHECKING:
+    from plexus.live.identity.session_file import Session
+    from plexus.spec.experiment import ExperimentSpec
+
+
+@click.group(cls=Group)
+def session() -> None:
+    """Found a session and admit nodes to it."""
+
+
+@session.command()
+@click.argument("directory", metavar="DIR", type=PATH)
+@click.option("--from", "spec_file", type=PATH, metavar="SPEC.toml", required=True)
+@set_option("a key of the spec, e.g. nodes=3")
+@JSON
+def init(directory: Path, spec_file: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Make DIR the home of a session that trains what SPEC.toml describes.
+
+    Writes session.toml, which all peers get, and authority.key, which nobody gets.
+    """
+    from plexus.live.identity.session_file import SESSION_FILE, found_session
+    from plexus.spec.experiment import load_spec
+
+    founded = found_session(directory, load_spec(spec_file, overrides).plain())
+    if as_json:
+        file = str(directory / SESSION_FILE)
+        print_json({"name": founded.name, "digest": founded.digest.hex(), "file": file})
+        return
+    click.echo(f"session {founded.name} {founded.digest.hex()}")
+    click.echo(f"give {directory / SESSION_FILE} to every peer; keep the rest to yourself")
+
+
+@session.command()
+@click.argument("directory", metavar="DIR", type=PATH)
+@click.argument("public_key", metavar="PUBLIC_KEY")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), default=30.0, metavar="N")
+@click.option("--out", type=PATH, metavar="FILE", help="[default: standard output]")
+def invite(directory: Path, public_key: str, days: float, out: Path | None) -> None:
+    """Admit the node with PUBLIC_KEY (from `plexus node key`): write its certificate.
+
+    Send the certificate back to the node as node.crt in its home. It is not secret.
+    """
+    from plexus.files import write_text
+    from plexus.live.identity.authority import Authority
+    from plexus.live.identity.keys import parse_public
+
+    agreed, _ = read_session_file(directory / "session.toml")
+    public = parse_public(public_key)
+    text = Authority.load(directory).invite(public, agreed.digest, timedelta(days=days))
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        write_text(out, text)
+        click.echo(f"the certificate, good for {days:g} days, is in {out}")
+
+
+@session.command()
+@click.argument("directory", metavar="DIR", type=PATH)
+@click.argument("node_name", metavar="NODE")
+def revoke(directory: Path, node_name: str) -> None:
+    """Take back the certificates of NODE: its public key, or the first digits of its id.
+
+    Copy the new revoked.crl into the home of one running peer: it tells the others at once. NODE is out
+    for good: to admit it again it needs a new key.
+    """
+    from plexus.live.identity.authority import Authority
+    from plexus.live.identity.keys import node_key, parse_public
+
+    authority = Authority.load(directory)
+    if ":" in node_name:
+        key = node_key(parse_public(node_name))
+    elif re.fullmatch("[0-9a-fA-F]+", node_name):
+        key = authority.find(node_name.lower())
+    else:
+        raise PlexusError(f"{node_name!r} is neither a public key nor a node's id")
+    count = authority.revoke(key)
+    click.echo(f"revoked {count} certificates of {key.hex()}; see {directory / 'revoked.crl'}")
+
+
+def read_session_file(path: Path) -> tuple[Session, ExperimentSpec]:
+    """A session file: what the peers agree on, and the spec."""
+    from plexus.live.identity.session_file import read_session
+    from plexus.spec.experiment import load_spec
+
+    spec = load_spec(path)
+    table = tomllib.loads(path.read_text(encoding="utf-8")).get("session")
+    return read_session(path, table, spec.plain()), spec
+
+
+def check_deployable(path: Path, spec: ExperimentSpec) -> None:
+    """Complain of a session whose protocol has no live runtime."""
+    if spec.protocol.name != "plexus":
+        raise PlexusError(f"{path}: protocol {spec.protocol.name} cannot run live, only plexus can")

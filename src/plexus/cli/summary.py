@@ -1,0 +1,133 @@
+"""The outcome of a run or a benchmark, for a person at a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plexus import quantities
+from plexus.runs.result import Metric, ProtocolBench, Result, RoundTuning, Traffic
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def print_summary(title: str, result: Result, console: Console) -> None:
+    """Rounds, quality, cost, traffic, fingerprints, and where the files are."""
+    console.print(f"\n[bold]{title}[/]")
+    _print(_facts(_run_facts(result)), console)
+    if result.messages:
+        console.print()
+        _print(_traffic(result.messages), console)
+    console.print()
+    _print(_facts(_where(result)), console)
+
+
+def _print(table: Table, console: Console) -> None:
+    """Where lines are kept, in a file or a pipe, without the spaces that fill a column up."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        console.out(line.rstrip(), highlight=False)
+
+
+def _run_facts(result: Result) -> list[tuple[str, str]]:
+    metric, trainings = result.metric, result.trainings
+    spared = trainings.asked - trainings.computed
+    cut = " (interrupted)" if result.interrupted else ""
+    return [
+        ("simulated", f"{quantities.hours(result.simulated_s)} hours{cut}"),
+        ("rounds", quantities.whole(result.rounds)),
+        *_tuned(result.tuning),
+        *([] if metric.name == "none" else [(quantities.metric_name(metric.name), _quality(metric))]),
+        (
+            "training",
+            f"{quantities.hours(result.training_s)} device hours;"
+            f" {quantities.whole(trainings.asked)} trainings, {quantities.whole(spared)} never needed",
+        ),
+        ("sent", f"{quantities.size(result.sent_bytes)} by all nodes"),
+        ("computed in", f"{result.wall_s:.1f} s ({result.cpu_s:.1f} s of processor time)"),
+    ]
+
+
+def _quality(metric: Metric) -> str:
+    """At best and at the end; where every node has a model of its own, whose it was."""
+    best, final = (
+        f"[bold]{quantities.metric(metric.name, value)}[/]" for value in (metric.best, metric.final)
+    )
+    if metric.of_nodes:
+        return f"best node {best} at best, mean over nodes {final} at the end"
+    return f"{best} at best, {final} at the end"
+
+
+def _tuned(tuning: RoundTuning | None) -> list[tuple[str, str]]:
+    if tuning is None:
+        return []
+    share = f"{100 * tuning.complete:g} % of {quantities.whole(tuning.transfers)} transfers"
+    return [("rounds of", f"{tuning.round_duration_s:g} s: time for {share} without churn")]
+
+
+def _where(result: Result) -> list[tuple[str, str]]:
+    from rich.markup import escape
+
+    files = ", ".join(sorted(file.name for file in Path(result.out).glob("[!.]*")))
+    where = [f"[bold]{escape(result.out)}[/]", *([f"[dim]{escape(files)}[/]"] if files else [])]
+    return [("digest", result.digest), ("weights", result.weights_hash), ("files", "\n".join(where))]
+
+
+def _facts(rows: Sequence[tuple[str, str]]) -> Table:
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(f"  {name}", value)
+    return table
+
+
+def _traffic(messages: Mapping[str, Traffic]) -> Table:
+    """By type of message, the heaviest first."""
+    from rich.table import Table
+
+    total = sum(traffic.bytes for traffic in messages.values())
+    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
+    table.add_column("  messages")
+    for heading in ("count", "bytes", "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    by_weight = sorted(messages.items(), key=lambda item: (-item[1].bytes, item[0]))
+    for name, traffic in by_weight:
+        share = f"{100 * traffic.bytes / total:.1f} %" if total else "–"
+        table.add_row(f"  {name}", quantities.whole(traffic.count), quantities.size(traffic.bytes), share)
+    return table
+
+
+def print_bench(bench: ProtocolBench, console: Console) -> None:
+    """What simulating the protocol alone costs."""
+    churn = "with churn" if bench.churn else "without churn"
+    title = f"{bench.protocol} alone, {quantities.whole(bench.nodes)} nodes, {bench.hours:g} h, {churn}"
+    sent = sum(traffic.count for traffic in bench.messages.values())
+    toggles = f"{bench.joins_and_leaves_per_hour:.0f} joins and leaves an hour"
+    console.print(f"\n[bold]{title}[/]")
+    _print(
+        _facts(
+            [
+                ("cpu", f"[bold]{bench.cpu_s_per_simulated_hour:.3g} s[/] per simulated hour"),
+                ("speed", f"{quantities.whole(round(bench.messages_per_s))} messages per cpu second"),
+                ("memory", f"{bench.peak_mb:.0f} MB at most"),
+                ("simulated", f"{quantities.whole(sent)} messages, {quantities.whole(bench.rounds)} rounds"),
+                ("online", f"{bench.mean_online:.0f} nodes on average, {toggles}"),
+                *_tuned(bench.tuning),
+                ("set-up", f"{bench.setup_cpu_s:.2f} s of cpu, not counted"),
+                ("digest", bench.digest),
+            ]
+        ),
+        console,
+    )
+    console.print()
+    _print(_traffic(bench.messages), console)
