@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from plexus.errors import PlexusError
-from plexus.learn.engines import Engine, Job, choose, create_engine
+from plexus.learn.engines import Engine, LocalTraining, choose, create_engine
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.engines.processes import ProcessesEngine
 from plexus.learn.graph import LazyModels
@@ -22,9 +22,9 @@ from plexus.learn.task import Task
 from plexus.learn.tasks import create_task
 
 
-def jobs_for(engine: Engine, count: int = 7) -> list[Job]:
+def jobs_for(engine: Engine, count: int = 7) -> list[LocalTraining]:
     other = engine.initial * 1.5
-    return [Job(engine.initial if i % 3 else other, i, 10 + i) for i in range(count)]
+    return [LocalTraining(engine.initial if i % 3 else other, i, 10 + i) for i in range(count)]
 
 
 def same(first: list[Tensor], second: list[Tensor]) -> bool:

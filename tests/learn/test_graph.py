@@ -13,7 +13,7 @@ from torch import Tensor
 
 from plexus.errors import PlexusError
 from plexus.learn.aggregation import mean, sample_weighted_mean
-from plexus.learn.engines import Job
+from plexus.learn.engines import LocalTraining
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.graph import Expression, LazyModels, waves
 from plexus.learn.layout import encode
@@ -35,7 +35,7 @@ class Spy:
         self.alive: weakref.WeakSet[Tensor] = weakref.WeakSet()
         self.most_alive = 0
 
-    def train(self, jobs: Sequence[Job]) -> list[Tensor]:
+    def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         self.waves.append([(job.node, job.round) for job in jobs])
         vectors = [job.base + 1 for job in jobs]
         self.alive.update(vectors)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from plexus.errors import PlexusError
-from plexus.learn.engines import Job
+from plexus.learn.engines import LocalTraining
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.task import Sgd, Task
 from plexus.learn.tasks import create_task
@@ -63,7 +63,7 @@ ALL = ["cifar10", "femnist", "celeba", "digits-by-writer", "movielens", "moviele
 @pytest.mark.parametrize("small", ALL, indirect=True)
 def test_it_trains_and_is_evaluated(small: Task) -> None:
     engine = InlineEngine(small)
-    (trained,) = engine.train([Job(engine.initial, 0, 1)])
+    (trained,) = engine.train([LocalTraining(engine.initial, 0, 1)])
     before, after = engine.evaluate([engine.initial, trained])
     assert not torch.equal(trained, engine.initial)
     assert before.loss != after.loss

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from plexus.errors import PlexusError
-from plexus.learn.engines import Job, choose, create_engine
+from plexus.learn.engines import LocalTraining, choose, create_engine
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.engines.stacked import StackedEngine, cannot_stack, stack_size
 from plexus.learn.engines.stacked_layers import forward_of
@@ -27,8 +27,8 @@ def assert_close(task: Task, clients: int = 5, most_clients: int | None = None) 
     assert cannot_stack(task) is None
     inline, stacked = InlineEngine(task), StackedEngine(task, most_clients=most_clients)
     assert torch.equal(inline.initial, stacked.initial)
-    bases = [inline.initial, *inline.train([Job(inline.initial, 0, 1)])]
-    jobs = [Job(bases[i % 2], i % task.nodes, 2 + i) for i in range(clients)]
+    bases = [inline.initial, *inline.train([LocalTraining(inline.initial, 0, 1)])]
+    jobs = [LocalTraining(bases[i % 2], i % task.nodes, 2 + i) for i in range(clients)]
     for expected, got in zip(inline.train(jobs), stacked.train(jobs), strict=True):
         assert not torch.equal(expected, inline.initial)
         assert (expected - got).abs().max() <= TOLERANCE * expected.abs().max()
@@ -149,7 +149,7 @@ def test_a_model_that_draws_random_numbers_is_refused(digits: Task) -> None:
     task = replace(digits, build_model=lambda: nn.Sequential(nn.Linear(64, 10), nn.Dropout(0.5)))
     stacked = StackedEngine(task)
     with pytest.raises(PlexusError, match=r"stacked cannot run this model.*draws random numbers"):
-        stacked.train([Job(stacked.initial, 0, 1), Job(stacked.initial, 1, 1)])
+        stacked.train([LocalTraining(stacked.initial, 0, 1), LocalTraining(stacked.initial, 1, 1)])
 
 
 class Layers(nn.Module):
@@ -242,7 +242,7 @@ def test_layers_that_are_not_quite_the_known_ones_go_through_vmap(digits: Task) 
 
 def test_evaluation_is_that_of_inline(digits: Task) -> None:
     inline, stacked = InlineEngine(digits), StackedEngine(digits)
-    vectors = [inline.initial, inline.train([Job(inline.initial, 0, 1)])[0]]
+    vectors = [inline.initial, inline.train([LocalTraining(inline.initial, 0, 1)])[0]]
     assert inline.evaluate(vectors) == stacked.evaluate(vectors)
 
 
@@ -264,7 +264,7 @@ def test_a_stack_that_does_not_fit_into_memory_is_halved(
     monkeypatch.setattr(Stack, "train", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
     stacked = StackedEngine(digits)
     with pytest.raises(PlexusError, match="not even one client fits"):
-        stacked.train([Job(stacked.initial, 0, 1)])
+        stacked.train([LocalTraining(stacked.initial, 0, 1)])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA GPU")
@@ -275,7 +275,7 @@ def test_a_gpu_gives_the_weights_of_the_cpu(digits: Task, build: type[nn.Module]
         task = replace(images(digits, (3, 32, 32), 10), build_model=build)
     inline, stacked = InlineEngine(task), StackedEngine(task, "cuda")
     for round in (1, 2):  # the second time the CUDA graph is replayed on other data
-        jobs = [Job(inline.initial, node, round) for node in range(5)]
-        on_gpu = [Job(stacked.initial, node, round) for node in range(5)]
+        jobs = [LocalTraining(inline.initial, node, round) for node in range(5)]
+        on_gpu = [LocalTraining(stacked.initial, node, round) for node in range(5)]
         for expected, got in zip(inline.train(jobs), stacked.train(on_gpu), strict=True):
             assert (expected - got.cpu()).abs().max() <= 10 * TOLERANCE * expected.abs().max()

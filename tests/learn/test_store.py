@@ -9,12 +9,12 @@ import torch
 
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.graph import LazyModels
-from plexus.learn.spill import Store
+from plexus.learn.spill import VectorStore
 from plexus.learn.task import Task
 
 
 def test_the_least_recently_used_goes_to_disk_and_comes_back(tmp_path: Path) -> None:
-    store = Store(budget_bytes=3 * 400, spill_to=tmp_path)
+    store = VectorStore(budget_bytes=3 * 400, spill_to=tmp_path)
     vectors = [torch.full((100,), float(i)) for i in range(5)]
     kept = [store.keep(vector.clone()) for vector in vectors]
     assert store.held_bytes == 1200
@@ -27,7 +27,7 @@ def test_the_least_recently_used_goes_to_disk_and_comes_back(tmp_path: Path) -> 
 
 
 def test_what_nobody_holds_is_free_at_once(tmp_path: Path) -> None:
-    store = Store(budget_bytes=800, spill_to=tmp_path)
+    store = VectorStore(budget_bytes=800, spill_to=tmp_path)
     kept = [store.keep(torch.zeros(100)) for _ in range(6)]
     del kept[:]
     gc.collect()
@@ -37,7 +37,7 @@ def test_what_nobody_holds_is_free_at_once(tmp_path: Path) -> None:
 
 
 def test_within_the_budget_nothing_touches_the_disk(tmp_path: Path) -> None:
-    store = Store(budget_bytes=10_000, spill_to=tmp_path)
+    store = VectorStore(budget_bytes=10_000, spill_to=tmp_path)
     kept = [store.keep(torch.zeros(100)) for _ in range(10)]
     assert (store.spilled, len(kept), list(tmp_path.iterdir())) == (0, 10, [])
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from plexus.learn.engines import Job
+from plexus.learn.engines import LocalTraining
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.task import Sgd, Task
 from plexus.learn.trainer import one_thread
@@ -35,7 +35,7 @@ def bare_loop(task: Task, node: int, round: int) -> nn.Module:
 
 def trained(task: Task, node: int = 3, round: int = 5) -> Tensor:
     engine = InlineEngine(task)
-    return engine.train([Job(engine.initial, node, round)])[0]
+    return engine.train([LocalTraining(engine.initial, node, round)])[0]
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_same_bits_as_torch_optim_sgd(digits: Task, sgd: Sgd) -> None:
 
 def test_a_training_depends_on_seed_node_and_round_only(digits: Task) -> None:
     engine = InlineEngine(digits)
-    first = engine.train([Job(engine.initial, 3, 5)])[0]
-    engine.train([Job(engine.initial, 4, 5), Job(first, 3, 6)])
+    first = engine.train([LocalTraining(engine.initial, 3, 5)])[0]
+    engine.train([LocalTraining(engine.initial, 4, 5), LocalTraining(first, 3, 6)])
     torch.manual_seed(99)
-    assert torch.equal(first, engine.train([Job(engine.initial, 3, 5)])[0])
-    assert not torch.equal(first, engine.train([Job(engine.initial, 3, 6)])[0])
-    assert not torch.equal(first, engine.train([Job(engine.initial, 4, 5)])[0])
+    assert torch.equal(first, engine.train([LocalTraining(engine.initial, 3, 5)])[0])
+    assert not torch.equal(first, engine.train([LocalTraining(engine.initial, 3, 6)])[0])
+    assert not torch.equal(first, engine.train([LocalTraining(engine.initial, 4, 5)])[0])
     assert not torch.equal(first, trained(replace(digits, seed=8)))
 
 
@@ -83,7 +83,7 @@ def test_any_module_trains_as_in_a_bare_loop(digits: Task) -> None:
     with one_thread():
         expected = bare_loop(task, node=3, round=5)
     engine = InlineEngine(task)
-    tensors = engine.layout.tensors(engine.train([Job(engine.initial, 3, 5)])[0])
+    tensors = engine.layout.tensors(engine.train([LocalTraining(engine.initial, 3, 5)])[0])
     assert "second.weight" not in tensors
     assert tensors["norm.num_batches_tracked"].item() == task.local_steps
     assert tensors["norm.num_batches_tracked"].dtype == torch.int64

@@ -13,7 +13,7 @@ import torch
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.learn.engines import Engine, Job, create_engine
+from plexus.learn.engines import Engine, LocalTraining, create_engine
 from plexus.learn.engines.stacked import StackedEngine
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task
@@ -76,7 +76,7 @@ def _in_turn(task: Task, engine: Engine, clients: int, repeats: int) -> tuple[li
     loop_s: list[float] = []
     engine_s: list[float] = []
     for round in range(repeats + 1):
-        jobs = [Job(engine.initial, node, round) for node in range(clients)]
+        jobs = [LocalTraining(engine.initial, node, round) for node in range(clients)]
         for times, run in ((loop_s, loop.train), (engine_s, engine.train)):
             seconds = _timed(lambda run=run, jobs=jobs: run(jobs), engine.device)  # type: ignore[misc]
             if round > 0:  # the first is to warm up
@@ -93,7 +93,7 @@ class BareLoop:
         self._module = task.initial_model().to(device)
         self._initial = {k: v.clone() for k, v in self._module.state_dict().items()}
 
-    def train(self, jobs: list[Job]) -> None:
+    def train(self, jobs: list[LocalTraining]) -> None:
         """Train every client from the initial model."""
         sgd, module = self._task.sgd, self._module
         with one_thread():

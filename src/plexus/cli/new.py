@@ -16,7 +16,7 @@ from plexus.errors import PlexusError
 from plexus.files import named
 
 if TYPE_CHECKING:
-    from plexus.learn.tabular import Table
+    from plexus.learn.tabular import CsvTable
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -151,7 +151,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _notes(table: Table, target: str, ignored: list[str]) -> list[str]:
+def _notes(table: CsvTable, target: str, ignored: list[str]) -> list[str]:
     goal = "a number, in standard deviations from its mean"
     if table.classes:
         shown = ", ".join(table.classes[:5]) + (", …" if len(table.classes) > 5 else "")

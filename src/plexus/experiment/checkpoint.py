@@ -23,7 +23,7 @@ from torch import Tensor
 from plexus.checked import suggest
 from plexus.errors import PlexusError
 from plexus.files import named, sync, write_json
-from plexus.learn.graph import Expression, LazyModels, Mean, Trained, in_order
+from plexus.learn.graph import Expression, LazyModels, MeanModel, TrainedModel, in_order
 from plexus.learn.task import Metrics
 from plexus.runs.directory import CHECKPOINT, CHECKPOINT_FOLDER, VERSIONS, remove_checkpoints, result_of
 from plexus.runs.result import Result
@@ -147,9 +147,9 @@ def _saved(expression: Expression, place: dict[Expression, int], row: dict[Expre
     if expression in row:
         return Saved(tensor=row[expression], metrics=expression.metrics)
     parents = tuple(place[parent] for parent in expression.parents)
-    if isinstance(expression, Trained):
+    if isinstance(expression, TrainedModel):
         return Saved(parents=parents, trained_by=(expression.node, expression.round))
-    assert isinstance(expression, Mean), f"{expression} has no value and no parents"
+    assert isinstance(expression, MeanModel), f"{expression} has no value and no parents"
     return Saved(parents=parents, weights=expression.weights, merged=expression.merged)
 
 
@@ -158,9 +158,9 @@ def _restored(
 ) -> Expression:
     parents = tuple(earlier[number] for number in saved.parents)
     if saved.trained_by is not None:
-        return Trained(parents[0], *saved.trained_by)
+        return TrainedModel(parents[0], *saved.trained_by)
     if saved.weights is not None:
-        return Mean(parents, saved.weights, saved.merged)
+        return MeanModel(parents, saved.weights, saved.merged)
     expression = Expression(())
     expression.settle(models.store.keep(next(vectors)))
     expression.metrics = saved.metrics

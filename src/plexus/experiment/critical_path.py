@@ -16,7 +16,7 @@ _SAME_S = 1e-6
 
 
 @dataclass(frozen=True)
-class Path:
+class CriticalPath:
     """The parts of one round; they add up to the time since it began."""
 
     participant: int
@@ -71,7 +71,7 @@ class CriticalPaths:
         elif kind == "aggregate":
             self._delivered.setdefault(destination, []).append(leg)
 
-    def on_fact(self, now_s: float, node: int, fact: Fact) -> Path | None:
+    def on_fact(self, now_s: float, node: int, fact: Fact) -> CriticalPath | None:
         """The path of the round that `fact` completes, if it does and all of the path is known."""
         path = None
         if isinstance(fact, AggregatorChosen) and fact.aggregator == node:
@@ -84,7 +84,7 @@ class CriticalPaths:
             self._completed_s[node] = now_s
         return path
 
-    def _path(self, now_s: float, aggregator: int, round: int) -> Path | None:
+    def _path(self, now_s: float, aggregator: int, round: int) -> CriticalPath | None:
         legs = [leg for leg in self._delivered.get(aggregator, []) if leg.arrival_s <= now_s + _SAME_S]
         # A participant of Plexus names the round that its model makes, a client of a server its own.
         delivered = [leg for leg in legs if leg.round == round]
@@ -100,7 +100,7 @@ class CriticalPaths:
         if abs(fetched.arrival_s - started_s) > _SAME_S:
             return None  # it trains for another round already
         began_s = min(self._completed_s.get(fetched.source, fetched.began_s), fetched.began_s)
-        return Path(
+        return CriticalPath(
             participant=last.source,
             began_s=began_s,
             sampling_s=(fetched.began_s - began_s) + (last.began_s - trained_s),

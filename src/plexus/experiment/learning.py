@@ -9,14 +9,14 @@ from msgspec import Struct
 
 from plexus.experiment.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation
 from plexus.learn.aggregation import aggregation_named
-from plexus.learn.engines import Chosen, create_engine
+from plexus.learn.engines import create_engine
 from plexus.learn.graph import Costs, Expression, LazyModels
 from plexus.learn.task import Metrics, Task
 from plexus.learn.tasks import build_task
 from plexus.learn.tasks.specs import UntrainedSpec
 from plexus.protocol.facts import AggregationCompleted, Fact, ModelUpdated
 from plexus.runs.recorder import Recorder
-from plexus.runs.result import Metric
+from plexus.runs.result import ChosenEngine, Metric
 from plexus.sim.protocols import Entry
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import SymbolicModels
@@ -92,7 +92,7 @@ class Learning:
     """The learning half of a session. The simulator knows the models alone."""
 
     models: LazyModels | UntrainedModels
-    engine: Chosen
+    engine: ChosenEngine
     local_steps: int
     batch: int
     task: Task | None
@@ -113,7 +113,7 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery) -> Learni
     parameters = spec.task.parameters
     if isinstance(parameters, UntrainedSpec):
         models = UntrainedModels(parameters.model_bytes)
-        nothing = Chosen("none", "cpu", "nothing is learned")
+        nothing = ChosenEngine("none", "cpu", "nothing is learned")
         return Learning(models, nothing, parameters.local_steps, parameters.batch, None)
     task: Task = build_task(parameters, spec.nodes, spec.seed, base_dir)
     engine, chosen = create_engine(

@@ -15,14 +15,14 @@ from plexus.learn.graph import LazyModels
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Listener
-from plexus.runs.result import Engine, Evaluations, Result, Traffic, Trainings
+from plexus.runs.result import Evaluations, Result, Traffic, Trainings
 from plexus.sim.own import find
 from plexus.sim.session import Setting, assemble
 from plexus.spec.experiment import ExperimentSpec
 from plexus.traces.build import build_world
 from plexus.traces.world import training_time_s
 
-__all__ = ["Machinery", "Session", "simulate"]
+__all__ = ["Machinery", "Simulation", "simulate"]
 
 STEP_S = 60.0
 """Progress is shown and interruption noticed this often, in simulated seconds."""
@@ -50,13 +50,13 @@ def simulate(
     ) as directory:
         if listen is not None:
             directory.recorder.listen = listen
-        session = Session(spec, base_dir, directory, machinery, checkpoint)
-        result = session.run(progress)
+        simulation = Simulation(spec, base_dir, directory, machinery, checkpoint)
+        result = simulation.run(progress)
         directory.finish(result)
     return result
 
 
-class Session:
+class Simulation:
     """One simulated session and what is known of it so far."""
 
     def __init__(
@@ -198,6 +198,6 @@ class Session:
             evaluations=Evaluations(len(self._models.evaluated), costs.evaluation_s),
             tuning=self._cast.tuning,
             interrupted=interrupted,
-            engine=Engine(self.engine.name, self.engine.device, self.engine.reason),
+            engine=self.engine,
             out=str(self._out),
         )

@@ -26,8 +26,8 @@ from torch import Tensor
 from plexus.errors import PlexusError
 from plexus.learn import aggregation
 from plexus.learn import layout as models
-from plexus.learn.engines import Engine, Job
-from plexus.learn.spill import DEFAULT_BUDGET_BYTES, Kept, Store
+from plexus.learn.engines import Engine, LocalTraining
+from plexus.learn.spill import DEFAULT_BUDGET_BYTES, Kept, VectorStore
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import one_thread
 
@@ -58,13 +58,13 @@ class Expression:
         return self.value.get()
 
 
-class Initial(Expression):
+class InitialModel(Expression):
     """The model everybody starts from."""
 
     __slots__ = ()
 
 
-class Trained(Expression):
+class TrainedModel(Expression):
     """The base model after one local training."""
 
     __slots__ = ("node", "round")
@@ -75,7 +75,7 @@ class Trained(Expression):
         self.round = round
 
 
-class Mean(Expression):
+class MeanModel(Expression):
     """Models combined: by the aggregation rule, told the examples behind each, or merged by weights."""
 
     __slots__ = ("merged", "weights")
@@ -90,8 +90,8 @@ class Mean(Expression):
 class Wave:
     """Trainings that can run at once, and the means that can be taken right after them."""
 
-    trainings: list[Trained]
-    means: list[Mean]
+    trainings: list[TrainedModel]
+    means: list[MeanModel]
 
 
 def in_order(wanted: Sequence[Expression]) -> list[Expression]:
@@ -118,14 +118,14 @@ def waves(wanted: Sequence[Expression]) -> list[Wave]:
     found: list[Wave] = []
     for expression in in_order(wanted):
         after = max((level[p] for p in expression.parents if p in level), default=-1)
-        level[expression] = max(after, 0) if isinstance(expression, Mean) else after + 1
+        level[expression] = max(after, 0) if isinstance(expression, MeanModel) else after + 1
         if len(found) <= level[expression]:
             found.append(Wave([], []))
         wave = found[level[expression]]
-        if isinstance(expression, Mean):
+        if isinstance(expression, MeanModel):
             wave.means.append(expression)
         else:
-            assert isinstance(expression, Trained), f"{expression} is computed by nobody"
+            assert isinstance(expression, TrainedModel), f"{expression} is computed by nobody"
             wave.trainings.append(expression)
     return found
 
@@ -134,7 +134,7 @@ E = TypeVar("E", bound=Expression)
 UNCHECKED = 1000
 """Trainings whose results are looked at together: looking makes a GPU wait."""
 
-__all__ = ["Costs", "Expression", "Initial", "LazyModels", "Mean", "Trained"]
+__all__ = ["Costs", "Expression", "InitialModel", "LazyModels", "MeanModel", "TrainedModel"]
 
 
 @dataclass
@@ -171,7 +171,7 @@ class LazyModels:
         self.task = task
         self.engine = engine
         self._aggregate = aggregation
-        self.store = Store(budget_bytes, spill_to)
+        self.store = VectorStore(budget_bytes, spill_to)
         self.costs = Costs()
         self._unchecked: list[tuple[int, int, Tensor]] = []
         self._made = 0
@@ -182,7 +182,7 @@ class LazyModels:
         self._known: deque[Metrics] = deque()
         self._merged: tuple[Any, Expression] | None = None
         """The newest merge, and of what: where everybody hears from everybody, all ask for the same."""
-        self._initial = Initial(())
+        self._initial = InitialModel(())
         self._initial.number = -1
         self._initial.settle(self.store.keep(engine.initial))
         if not torch.isfinite(engine.initial).all():
@@ -208,13 +208,13 @@ class LazyModels:
     def train(self, model: Expression, node: int, round: int) -> Expression:
         """`model` after a local training by `node`, to be computed if it is ever needed."""
         self.costs.asked += 1
-        return self._new(Trained(model, node, round))
+        return self._new(TrainedModel(model, node, round))
 
     def mean(self, models: Sequence[Expression], samples: Sequence[int]) -> Expression:
         """The aggregate of `models`, `samples[i]` examples being behind `models[i]`."""
         if len(models) != len(samples) or not models:
             raise ValueError(f"{len(models)} models and {len(samples)} sample counts to aggregate")
-        return self._new(Mean(tuple(models), tuple(samples)))
+        return self._new(MeanModel(tuple(models), tuple(samples)))
 
     def merge(self, models: Sequence[Expression], weights: Sequence[float]) -> Expression:
         """The mean in which `models[i]` counts `weights[i]`, whatever the aggregation rule."""
@@ -222,7 +222,7 @@ class LazyModels:
             raise ValueError(f"{len(models)} models and {len(weights)} weights to merge")
         parts = (tuple(model.number for model in models), tuple(weights))
         if self._merged is None or parts != self._merged[0]:
-            self._merged = (parts, self._new(Mean(tuple(models), tuple(weights), merged=True)))
+            self._merged = (parts, self._new(MeanModel(tuple(models), tuple(weights), merged=True)))
         return self._merged[1]
 
     def samples(self, node: int) -> int:
@@ -300,12 +300,12 @@ class LazyModels:
                 mean.settle(self.store.keep(vector))
         self._check_finite()
 
-    def _train_wave(self, trainings: list[Trained]) -> None:
+    def _train_wave(self, trainings: list[TrainedModel]) -> None:
         # A wave may be wider than memory: at most half the budget for what goes in and what comes out.
         at_once = max(1, self.store.budget_bytes // (4 * self._initial.vector().nbytes))
         for start in range(0, len(trainings), at_once):
             some = trainings[start : start + at_once]
-            jobs = [Job(t.parents[0].vector(), t.node, t.round) for t in some]
+            jobs = [LocalTraining(t.parents[0].vector(), t.node, t.round) for t in some]
             for trained, vector in zip(some, self.engine.train(jobs), strict=True):
                 self._unchecked.append((trained.node, trained.round, vector.sum()))
                 trained.settle(self.store.keep(vector))

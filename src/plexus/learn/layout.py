@@ -18,7 +18,7 @@ from plexus.errors import PlexusError
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorSlice:
     """One tensor of the model: a slice of the vector, seen in its own shape and type."""
 
     name: str
@@ -33,7 +33,7 @@ class Entry:
 class Layout:
     """All tensors of a model that training changes or that inference needs, in a fixed order."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TensorSlice, ...]
     size: int
     dtype: torch.dtype
     """float32; float64 where a tensor of the model has it, so that nothing loses precision."""
@@ -41,14 +41,14 @@ class Layout:
     @staticmethod
     def of(module: nn.Module) -> Layout:
         """The layout of `module`: parameters (tied ones once), then the buffers it would save."""
-        entries: list[Entry] = []
+        entries: list[TensorSlice] = []
         start = 0
         for name, tensor in _tensors(module).items():
             if tensor.is_complex():
                 raise PlexusError(f"the model's tensor {name} is complex: only real ones can be averaged")
             stop = start + tensor.numel()
             shape = tuple(tensor.shape)
-            entries.append(Entry(name, shape, tensor.dtype, start, stop, tensor.requires_grad))
+            entries.append(TensorSlice(name, shape, tensor.dtype, start, stop, tensor.requires_grad))
             start = stop
         if not any(entry.trainable for entry in entries):
             raise PlexusError(f"the model {type(module).__name__} has no parameters to train")

@@ -18,7 +18,7 @@ from torch import Tensor
 DEFAULT_BUDGET_BYTES = 2 << 30
 
 
-class Store:
+class VectorStore:
     """The vectors of one run."""
 
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES, spill_to: Path | None = None) -> None:
@@ -93,7 +93,7 @@ class Kept:
 
     __slots__ = ("__weakref__", "bytes", "device", "path", "store", "tensor")
 
-    def __init__(self, store: Store, vector: Tensor) -> None:
+    def __init__(self, store: VectorStore, vector: Tensor) -> None:
         self.store = store
         self.tensor: Tensor | None = vector
         self.path: Path | None = None

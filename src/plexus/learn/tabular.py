@@ -30,7 +30,7 @@ Target = Literal["auto", "classes", "number"]
 
 
 @dataclass(frozen=True)
-class Table:
+class CsvTable:
     """A CSV file, ready to learn from."""
 
     inputs: NDArray[np.float32]
@@ -67,7 +67,7 @@ def read_csv(
     owner: str | None = None,
     ignore: Sequence[str] = (),
     kind: Target = "auto",
-) -> Table:
+) -> CsvTable:
     """The table at `path`, which has a header. `target` is the column to predict.
 
     Cells may be separated by commas, semicolons, tabs or bars. A gap in a column of numbers (nothing, NaN,
@@ -99,7 +99,7 @@ def read_csv(
     if not pieces:
         raise PlexusError(f"{path}: no column is left to learn from")
     inputs = np.concatenate(pieces, axis=1)
-    return Table(inputs, targets, tuple(names), classes, owners, tuple(notes))
+    return CsvTable(inputs, targets, tuple(names), classes, owners, tuple(notes))
 
 
 def _with_target(

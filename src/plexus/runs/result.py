@@ -56,7 +56,7 @@ class RoundTuning(Struct, frozen=True, kw_only=True):
     """When the last one was complete; null if it took longer than a day."""
 
 
-class Engine(Struct, frozen=True):
+class ChosenEngine(Struct, frozen=True):
     """What computed the trainings."""
 
     name: str
@@ -91,7 +91,7 @@ class Result(Struct, frozen=True, kw_only=True):
     """How the duration of rounds was found, if the protocol needs one and the spec does not give it."""
     interrupted: bool
     """Whether the run was stopped before its last simulated hour."""
-    engine: Engine | None = None
+    engine: ChosenEngine | None = None
     out: str
     """The run directory."""
 

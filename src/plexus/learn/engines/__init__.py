@@ -14,6 +14,7 @@ from plexus.errors import PlexusError
 from plexus.learn.layout import Layout
 from plexus.learn.task import Metrics
 from plexus.machine import usable_cores
+from plexus.runs.result import ChosenEngine
 
 if TYPE_CHECKING:
     from plexus.learn.task import Task
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Job:
+class LocalTraining:
     """One local training: `base` trained by `node` in `round`."""
 
     base: Tensor
@@ -41,7 +42,7 @@ class Engine(Protocol):
     workers_cpu_s: float
     """Processor time of other processes that computed for this one, so far."""
 
-    def train(self, jobs: Sequence[Job]) -> list[Tensor]:
+    def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         """The trained weights of each job."""
         ...
 
@@ -64,15 +65,6 @@ STACKED_PARAMETERS = 50_000
 digits (4,810) 4 to 6 times, MovieLens (206,680) 0.7 times as fast as one after the other."""
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """An engine's name, the device it computes on, and why it was chosen."""
-
-    name: str
-    device: str
-    reason: str
-
-
 def create_engine(
     name: str,
     task: Task,
@@ -80,21 +72,21 @@ def create_engine(
     workers: int | None = None,
     device: str | None = None,
     address: str | None = None,
-) -> tuple[Engine, Chosen]:
+) -> tuple[Engine, ChosenEngine]:
     """The engine called `name`; `auto` chooses. `workers` for processes and ray, `address` for ray."""
     if name not in ENGINES:
         raise PlexusError(f"engine {not_one_of(name, ENGINES)}")
     if name == "auto":
         chosen = choose(task, workers, device)
     else:
-        chosen = Chosen(name, device or _usual_device(name), "asked for")
+        chosen = ChosenEngine(name, device or _usual_device(name), "asked for")
     _check_device(chosen)
     if name == "stacked":
         _check_stackable(task)
     return _build(chosen, task, workers, address), chosen
 
 
-def choose(task: Task, workers: int | None = None, device: str | None = None) -> Chosen:
+def choose(task: Task, workers: int | None = None, device: str | None = None) -> ChosenEngine:
     """The engine that is fastest for this task on this machine."""
     import torch
     from torch import nn
@@ -104,8 +96,8 @@ def choose(task: Task, workers: int | None = None, device: str | None = None) ->
     if device != "cpu" and (device is not None or torch.cuda.is_available()):
         unfit = cannot_stack(task)
         if unfit is None:
-            return Chosen("stacked", device or "cuda", "a GPU trains all clients of a wave at once")
-        return Chosen("inline", device or "cuda", f"a GPU, but the model cannot be stacked: {unfit}")
+            return ChosenEngine("stacked", device or "cuda", "a GPU trains all clients of a wave at once")
+        return ChosenEngine("inline", device or "cuda", f"a GPU, but the model cannot be stacked: {unfit}")
     module = task.initial_model()
     parameters = sum(parameter.numel() for parameter in module.parameters())
     convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
@@ -114,12 +106,12 @@ def choose(task: Task, workers: int | None = None, device: str | None = None) ->
         unfit = cannot_stack(task)
         if unfit is None:
             reason = f"no GPU; a small model ({parameters:,} parameters) is fastest stacked"
-            return Chosen("stacked", "cpu", reason)
+            return ChosenEngine("stacked", "cpu", reason)
         kind = f"a model that cannot be stacked ({unfit})"
     cores = workers or usable_cores()
     if cores > 1:
-        return Chosen("processes", "cpu", f"no GPU; {kind} trains on {cores} cores in parallel")
-    return Chosen("inline", "cpu", f"no GPU; {kind}, and one core only")
+        return ChosenEngine("processes", "cpu", f"no GPU; {kind} trains on {cores} cores in parallel")
+    return ChosenEngine("inline", "cpu", f"no GPU; {kind}, and one core only")
 
 
 def _usual_device(name: str) -> str:
@@ -128,7 +120,7 @@ def _usual_device(name: str) -> str:
     return "cuda" if name == "stacked" and torch.cuda.is_available() else "cpu"
 
 
-def _check_device(chosen: Chosen) -> None:
+def _check_device(chosen: ChosenEngine) -> None:
     import torch
 
     try:
@@ -150,7 +142,7 @@ def _check_stackable(task: Task) -> None:
         raise CannotStackError(task.name, unfit)
 
 
-def _build(chosen: Chosen, task: Task, workers: int | None, address: str | None) -> Engine:
+def _build(chosen: ChosenEngine, task: Task, workers: int | None, address: str | None) -> Engine:
     if chosen.name == "inline":
         from plexus.learn.engines.inline import InlineEngine
 
@@ -168,4 +160,4 @@ def _build(chosen: Chosen, task: Task, workers: int | None, address: str | None)
     return RayEngine(task, workers, address)
 
 
-__all__ = ["ENGINES", "Chosen", "choose", "create_engine"]
+__all__ = ["ENGINES", "ChosenEngine", "choose", "create_engine"]

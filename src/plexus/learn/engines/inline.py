@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from plexus.learn.engines import Job
+from plexus.learn.engines import LocalTraining
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, one_thread
 
@@ -24,7 +24,7 @@ class InlineEngine:
         self.layout = self._trainer.layout
         self.initial = self._trainer.initial
 
-    def train(self, jobs: Sequence[Job]) -> list[Tensor]:
+    def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         with one_thread():
             return [self._trainer.train(job.base, job.node, job.round) for job in jobs]
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from plexus.errors import PlexusError, TaskError, described
-from plexus.learn.engines import Job
+from plexus.learn.engines import LocalTraining
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, evaluation_batches, metrics_of
 from plexus.machine import cpu_s, usable_cores
@@ -166,7 +166,7 @@ class Request:
         return training(*self.arguments) if self.kind == "train" else "evaluating"
 
 
-class Worker:
+class WorkerProcess:
     """A process, and which weights it was sent last."""
 
     def __init__(self, folder: str) -> None:
@@ -217,10 +217,10 @@ class ProcessesEngine:
             raise
         self._count = count
         self.workers_cpu_s = 0.0
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerProcess] = []
         self._start()
 
-    def train(self, jobs: Sequence[Job]) -> list[Tensor]:
+    def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         # By base, so that a worker rarely needs new weights.
         order = sorted(range(len(jobs)), key=lambda place: id(jobs[place].base))
         requests = [
@@ -245,7 +245,7 @@ class ProcessesEngine:
         self._folder.cleanup()
 
     def _start(self) -> None:
-        self._workers = [Worker(self._folder.name) for _ in range(self._count)]
+        self._workers = [WorkerProcess(self._folder.name) for _ in range(self._count)]
 
     def _stop(self) -> None:
         for worker in self._workers:
@@ -285,7 +285,7 @@ class ProcessesEngine:
                 self._feed(worker, waiting)
         return answers
 
-    def _feed(self, worker: Worker, waiting: deque[Request]) -> None:
+    def _feed(self, worker: WorkerProcess, waiting: deque[Request]) -> None:
         if not waiting:
             return
         request = waiting.popleft()
@@ -294,7 +294,7 @@ class ProcessesEngine:
         except (BrokenPipeError, ConnectionResetError):
             self._replace(worker, waiting)
 
-    def _replace(self, lost: Worker, waiting: deque[Request]) -> None:
+    def _replace(self, lost: WorkerProcess, waiting: deque[Request]) -> None:
         """A worker died (killed, out of memory): start another and do its work again."""
         request = lost.request
         assert request is not None
@@ -308,7 +308,7 @@ class ProcessesEngine:
         waiting.appendleft(request)
         place = self._workers.index(lost)
         lost.stop()
-        self._workers[place] = Worker(self._folder.name)
+        self._workers[place] = WorkerProcess(self._folder.name)
         self._feed(self._workers[place], waiting)
 
 

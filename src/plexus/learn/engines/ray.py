@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from plexus.errors import PlexusError, TaskError
-from plexus.learn.engines import Job
+from plexus.learn.engines import LocalTraining
 from plexus.learn.engines.processes import MOST_LOSSES, Request
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, evaluation_batches, metrics_of
@@ -85,7 +85,7 @@ class RayEngine:
             first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise PlexusError(f"no Ray cluster at {address or 'this machine'}: {first_line}") from error
 
-    def train(self, jobs: Sequence[Job]) -> list[Tensor]:
+    def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         requests = [Request(place, "train", job.base, job.node, job.round) for place, job in enumerate(jobs)]
         return [torch.tensor(answer) for answer in self._answers(requests)]
 

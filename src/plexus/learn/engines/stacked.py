@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from plexus.errors import PlexusError, blaming
-from plexus.learn.engines import Job
+from plexus.learn.engines import LocalTraining
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.engines.stacking import CannotStackError, RecordedStack, Stack, stackable
-from plexus.learn.layout import Entry
+from plexus.learn.layout import TensorSlice
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import Trainer, one_thread
 
@@ -54,7 +54,7 @@ class StackedEngine:
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
 
-    def train(self, jobs: Sequence[Job]) -> list[Tensor]:
+    def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         trained: list[Tensor] = []
         with one_thread(), blaming(f"task {self._task.name}: training"):
             while len(trained) < len(jobs):
@@ -72,7 +72,7 @@ class StackedEngine:
         self._stacks.clear()
         torch.cuda.empty_cache()
 
-    def _train_stack(self, jobs: Sequence[Job]) -> list[Tensor]:
+    def _train_stack(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         clients = min(stack_size(len(jobs)), self._most)
         # Idle places repeat the first client, and are thrown away.
         padded = [*jobs, *[jobs[0]] * (clients - len(jobs))]
@@ -125,7 +125,7 @@ def cannot_stack(task: Task) -> str | None:
     """
     task = replace(task, local_steps=min(2, task.local_steps))
     inline, stacked = InlineEngine(task), StackedEngine(task)
-    jobs = [Job(inline.initial, 0, 1), Job(2 * inline.initial, task.nodes - 1, 1)]
+    jobs = [LocalTraining(inline.initial, 0, 1), LocalTraining(2 * inline.initial, task.nodes - 1, 1)]
     wanted = inline.train(jobs)
     try:
         found = stacked.train(jobs)
@@ -140,7 +140,7 @@ def cannot_stack(task: Task) -> str | None:
     return None
 
 
-def _agree(entry: Entry, job: Job, wanted: Tensor, found: Tensor) -> bool:
+def _agree(entry: TensorSlice, job: LocalTraining, wanted: Tensor, found: Tensor) -> bool:
     """Whether a tensor became the same, up to rounding of its change, of sums that cancel, of its values."""
     if not torch.isfinite(wanted).all():
         return True  # training diverges, with any engine
