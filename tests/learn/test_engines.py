@@ -140,7 +140,7 @@ def test_ray_gives_the_bits_of_inline_and_survives_a_lost_worker(digits: Task) -
     try:
         expected = inline.train(jobs_for(inline))
         assert same(engine.train(jobs_for(engine)), expected)
-        ray.kill(engine._workers[0])  # type: ignore[attr-defined]
+        ray.kill(engine._workers[0].actor)  # type: ignore[attr-defined]
         assert same(engine.train(jobs_for(engine)), expected)
         assert engine.evaluate(expected[:2]) == inline.evaluate(expected[:2])
     finally:
