@@ -15,7 +15,7 @@ import time
 
 from plexus.learn.engines import ENGINES, create_engine
 from plexus.learn.graph import LazyModels
-from plexus.learn.tasks import BUILDERS, create_task
+from plexus.learn.tasks import TASKS, create_task
 from plexus.rng import stream
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("task", choices=BUILDERS)
+    parser.add_argument("task", choices=TASKS)
     parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--sample", type=int, default=10)

@@ -79,9 +79,7 @@ def not_one_of(word: object, known: Iterable[str]) -> str:
     return f"{_show(word)} is not one of {', '.join(map(repr, known))}{suggest(str(word), known)}"
 
 
-def choose(
-    values: Mapping[str, Any], registry: Mapping[str, type[Struct]], section: str, source: Source
-) -> Struct:
+def choose(values: Mapping[str, Any], registry: Mapping[str, type[T]], section: str, source: Source) -> T:
     """`values` as the struct that their `name` chooses."""
     name, at = values.get("name"), (section, "name")
     if name is None:

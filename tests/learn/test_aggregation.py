@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from plexus.errors import PlexusError
-from plexus.learn.aggregation import aggregation_named, mean, sample_weighted_mean
+from plexus.learn.aggregation import aggregation_named, mean, weighted_mean
 
 A, B, C = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0]), torch.tensor([5.0, 1.0])
 
@@ -14,12 +14,12 @@ def test_mean_counts_every_model_the_same() -> None:
 
 
 def test_sample_weighted_mean_counts_by_examples() -> None:
-    assert sample_weighted_mean([A, B], [3, 1]).tolist() == [1.5, 3.0]
+    assert weighted_mean([A, B], [3, 1]).tolist() == [1.5, 3.0]
 
 
 def test_arguments_are_left_alone() -> None:
     mean([A, B], [1, 1])
-    sample_weighted_mean([A, B], [2, 1])
+    weighted_mean([A, B], [2, 1])
     assert (A.tolist(), B.tolist()) == ([1.0, 2.0], [3.0, 6.0])
 
 

@@ -23,7 +23,7 @@ RNG = np.random.default_rng(1)
 
 def test_cifar10_binary_batches(tmp_path: Path) -> None:
     images, labels = write_cifar10(tmp_path, per_batch=4)
-    train, train_labels, test, test_labels = read_cifar10(tmp_path)
+    (train, train_labels), (test, test_labels) = read_cifar10(tmp_path)
     assert np.array_equal(np.concatenate([train, test]), images)
     assert np.array_equal(np.concatenate([train_labels, test_labels]), labels)
     assert (train.shape, test.shape) == ((20, 3, 32, 32), (4, 3, 32, 32))
@@ -135,13 +135,14 @@ def test_the_same_user_in_two_leaf_files_is_refused(tmp_path: Path) -> None:
 
 def test_celeba_photographs_become_84_by_84(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
-    image.new("RGB", (178, 218), (255, 0, 10)).save(tmp_path / "1.png")
+    (tmp_path / "img_align_celeba").mkdir()
+    image.new("RGB", (178, 218), (255, 0, 10)).save(tmp_path / "img_align_celeba" / "1.png")
     write_leaf(tmp_path / "a.json", {"7": (["1.png"], [1])})
     examples = read_leaf(tmp_path)
     pixels = celeba_images(examples, tmp_path)
     assert pixels.shape == (1, 3, 84, 84)
     assert pixels[0, :, 40, 40].tolist() == [255, 0, 10]
-    with pytest.raises(PlexusError, match=r"photograph .*absent.1\.png cannot be read"):
+    with pytest.raises(PlexusError, match=r"photograph .*absent.img_align_celeba.1\.png cannot be read"):
         celeba_images(examples, tmp_path / "absent")
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from plexus.errors import PlexusError
-from plexus.learn.aggregation import mean, sample_weighted_mean
+from plexus.learn.aggregation import mean, weighted_mean
 from plexus.learn.engines import LocalTraining
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.graph import Expression, LazyModels, waves
@@ -144,7 +144,7 @@ def test_a_computed_model_lets_go_of_its_ancestors(lazy: LazyModels, spy: Spy) -
 
 
 def test_the_aggregation_rule_is_the_one_given(digits: Task, spy: Spy) -> None:
-    for rule, expected in ((mean, 0.5), (sample_weighted_mean, 0.25)):
+    for rule, expected in ((mean, 0.5), (weighted_mean, 0.25)):
         lazy = LazyModels(digits, spy, aggregation=rule)
         model = lazy.mean([lazy.initial(), lazy.train(lazy.initial(), 0, 1)], [3, 1])
         assert lazy.evaluate(model).value == expected

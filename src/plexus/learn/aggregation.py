@@ -13,11 +13,11 @@ from torch import Tensor
 from plexus.checked import not_one_of
 from plexus.errors import PlexusError
 
-Aggregation = Callable[[Sequence[Tensor], Sequence[int]], Tensor]
+Aggregation = Callable[[Sequence[Tensor], Sequence[float]], Tensor]
 """(vectors, examples behind each) -> vector; never changes its arguments."""
 
 
-def mean(vectors: Sequence[Tensor], samples: Sequence[int]) -> Tensor:
+def mean(vectors: Sequence[Tensor], samples: Sequence[float]) -> Tensor:
     """Every model counts the same: the paper's rule."""
     total = vectors[0].clone()
     for vector in vectors[1:]:
@@ -25,20 +25,18 @@ def mean(vectors: Sequence[Tensor], samples: Sequence[int]) -> Tensor:
     return total.div_(len(vectors))
 
 
-def sample_weighted_mean(vectors: Sequence[Tensor], samples: Sequence[int]) -> Tensor:
-    """A model counts by the number of examples it was trained on, as in federated averaging."""
-    return weighted_mean(vectors, samples)
-
-
 def weighted_mean(vectors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Model i counts `weights[i]`; with equal whole weights the same bits as `mean`."""
+    """Model i counts `weights[i]`; with equal whole weights the same bits as `mean`.
+
+    Where weights are the examples that each was trained on, this is the rule of federated averaging.
+    """
     total = vectors[0] * weights[0]
     for vector, weight in zip(vectors[1:], weights[1:], strict=True):
         total.add_(vector, alpha=weight)
     return total.div_(sum(weights))
 
 
-AGGREGATIONS: dict[str, Aggregation] = {"mean": mean, "sample-weighted-mean": sample_weighted_mean}
+AGGREGATIONS: dict[str, Aggregation] = {"mean": mean, "sample-weighted-mean": weighted_mean}
 
 
 def aggregation_named(name: str) -> Aggregation:

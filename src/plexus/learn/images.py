@@ -1,10 +1,9 @@
-"""Images as tensors: from bytes to what a network takes, and the usual random changes."""
+"""Images as examples: from bytes to what a network takes, the usual random changes, telling them apart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -66,29 +65,38 @@ class CropFlipCutout:
         return (pixel >= centre - half) & (pixel < centre + half)
 
 
-# What the image tasks share: arrays of bytes and labels as a classification task.
-
 Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images (n x channels x height x width) and their classes."""
+
+
+def image_sets(train: Labelled, test: Labelled) -> tuple[Examples, Examples]:
+    """Training and test images as examples; they come from different files, so no id occurs twice."""
+    return _examples(train, first_id=0), _examples(test, first_id=len(train[1]))
+
+
+def _examples(labelled: Labelled, first_id: int) -> Examples:
+    images, labels = labelled
+    ids = np.arange(first_id, first_id + len(labels))
+    return Examples(torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels), ids)
 
 
 def classification(
     spec: TaskSpec,
     seed: int,
     parts: tuple[NDArray[np.int64], ...],
-    train: Labelled,
-    test: Labelled,
+    train: Examples,
+    test: Examples,
     build_model: Callable[[], nn.Module],
-    prepare: Callable[[Tensor], Tensor],
+    prepare: Callable[[Tensor], Tensor] | None = None,
     augment: Augmentation | None = None,
 ) -> Task:
-    """A task of telling classes apart. Training and test images come from different files."""
+    """A task of telling classes apart."""
     return Task(
         name=spec.name,
         seed=seed,
-        train=_examples(train, first_id=0),
+        train=train,
         parts=parts,
-        test=_examples(test, first_id=len(train[1])),
+        test=test,
         build_model=build_model,
         loss=functional.cross_entropy,
         measure=TOP1,
@@ -98,9 +106,3 @@ def classification(
         prepare=prepare,
         augment=augment,
     )
-
-
-def _examples(labelled: tuple[NDArray[Any], NDArray[np.int64]], first_id: int) -> Examples:
-    images, labels = labelled
-    ids = np.arange(first_id, first_id + len(labels))
-    return Examples(torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels), ids)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
+from plexus.learn.tasks.specs import PartitionedSpec
 from plexus.rng import array_stream
 
 Rows = NDArray[np.int64]
 Labels = NDArray[np.int64]
 
 
-class ByLabel(Protocol):
-    """The part of a `[task]` table that says how examples with a class are divided."""
-
-    @property
-    def partition(self) -> str: ...
-    @property
-    def alpha(self) -> float: ...
-    @property
-    def shards_per_node(self) -> int: ...
-
-
-def by_label(spec: ByLabel, labels: Labels, nodes: int, seed: int) -> tuple[Rows, ...]:
+def by_label(spec: PartitionedSpec, labels: Labels, nodes: int, seed: int) -> tuple[Rows, ...]:
     """The partition that a `[task]` table names."""
     rng = array_stream(seed, "learn", "partition")
     if spec.partition == "dirichlet":

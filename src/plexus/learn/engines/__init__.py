@@ -1,4 +1,8 @@
-"""Engines carry out trainings: the same weights from all of them, at different speeds."""
+"""Engines carry out trainings: the same weights from all of them, at different speeds.
+
+Here is what the graph asks of an engine, and which one is taken: by name, or chosen for the task and the
+machine, with the reason. Importing this does not import torch: the command line needs the names.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import torch
-from torch import Tensor
-
 from plexus.checked import not_one_of
 from plexus.errors import PlexusError
-from plexus.learn.layout import Layout
-from plexus.learn.task import Metrics
 from plexus.machine import usable_cores
 from plexus.runs.result import ChosenEngine
 
 if TYPE_CHECKING:
-    from plexus.learn.task import Task
+    import torch
+    from torch import Tensor
 
-# What the graph asks of an engine.
+    from plexus.learn.layout import Layout
+    from plexus.learn.task import Metrics, Task
+
+ENGINES = ("auto", "inline", "processes", "stacked", "ray")
+STACKED_PARAMETERS = 50_000
+"""Up to here a model without convolutions trains faster stacked on a CPU; measured on two cores:
+digits (4,810) 4 to 6 times, MovieLens (206,680) 0.7 times as fast as one after the other."""
 
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """One local training: `base` trained by `node` in `round`."""
+    """`base` trained by `node` in `round`."""
 
     base: Tensor
     node: int
@@ -55,16 +61,6 @@ class Engine(Protocol):
         ...
 
 
-# Which engine: by name, or chosen for the task and the machine, with the reason.
-#
-# Importing this does not import torch: the command line needs the names.
-
-ENGINES = ("auto", "inline", "processes", "stacked", "ray")
-STACKED_PARAMETERS = 50_000
-"""Up to here a model without convolutions trains faster stacked on a CPU; measured on two cores:
-digits (4,810) 4 to 6 times, MovieLens (206,680) 0.7 times as fast as one after the other."""
-
-
 def create_engine(
     name: str,
     task: Task,
@@ -82,14 +78,16 @@ def create_engine(
         chosen = ChosenEngine(name, device or _usual_device(name), "asked for")
     _check_device(chosen)
     if name == "stacked":
-        _check_stackable(task)
+        from plexus.learn.engines.stacked import check_stackable
+
+        check_stackable(task)
     return _build(chosen, task, workers, address), chosen
 
 
 def choose(task: Task, workers: int | None = None, device: str | None = None) -> ChosenEngine:
     """The engine that is fastest for this task on this machine."""
     import torch
-    from torch import nn
+    from torch.nn.modules.conv import _ConvNd
 
     from plexus.learn.engines.stacked import cannot_stack
 
@@ -100,7 +98,7 @@ def choose(task: Task, workers: int | None = None, device: str | None = None) ->
         return ChosenEngine("inline", device or "cuda", f"a GPU, but the model cannot be stacked: {unfit}")
     module = task.initial_model()
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    convolves = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
+    convolves = any(isinstance(part, _ConvNd) for part in module.modules())
     kind = "a convolution network" if convolves else f"a model of {parameters:,} parameters"
     if not convolves and parameters <= STACKED_PARAMETERS:
         unfit = cannot_stack(task)
@@ -133,31 +131,21 @@ def _check_device(chosen: ChosenEngine) -> None:
         raise PlexusError(f"the engine {chosen.name} computes on the CPU, not on {chosen.device}")
 
 
-def _check_stackable(task: Task) -> None:
-    from plexus.learn.engines.stacked import cannot_stack
-    from plexus.learn.engines.stacking import CannotStackError
-
-    unfit = cannot_stack(task)
-    if unfit is not None:
-        raise CannotStackError(task.name, unfit)
-
-
 def _build(chosen: ChosenEngine, task: Task, workers: int | None, address: str | None) -> Engine:
-    if chosen.name == "inline":
-        from plexus.learn.engines.inline import InlineEngine
+    match chosen.name:
+        case "inline":
+            from plexus.learn.engines.inline import InlineEngine
 
-        return InlineEngine(task, chosen.device)
-    if chosen.name == "stacked":
-        from plexus.learn.engines.stacked import StackedEngine
+            return InlineEngine(task, chosen.device)
+        case "stacked":
+            from plexus.learn.engines.stacked import StackedEngine
 
-        return StackedEngine(task, chosen.device)
-    if chosen.name == "processes":
-        from plexus.learn.engines.processes import ProcessesEngine
+            return StackedEngine(task, chosen.device)
+        case "processes":
+            from plexus.learn.engines.processes import ProcessesEngine
 
-        return ProcessesEngine(task, workers)
-    from plexus.learn.engines.ray import RayEngine
+            return ProcessesEngine(task, workers)
+        case _:
+            from plexus.learn.engines.ray import RayEngine
 
-    return RayEngine(task, workers, address)
-
-
-__all__ = ["ENGINES", "ChosenEngine", "choose", "create_engine"]
+            return RayEngine(task, workers, address)

@@ -19,8 +19,8 @@ from plexus.learn.engines import LocalTraining
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.engines.stacking import CannotStackError, RecordedStack, Stack, stackable
 from plexus.learn.layout import TensorSlice
-from plexus.learn.task import Metrics, Task
-from plexus.learn.trainer import Trainer, one_thread
+from plexus.learn.task import Task
+from plexus.learn.trainer import one_thread
 
 MOST_CLIENTS = {"cpu": 64, "cuda": 128}
 """Clients in one stack: enough to fill the machine; memory grows with it."""
@@ -31,19 +31,15 @@ COMPILE_AFTER = 3000
 """Compiling takes the better part of a minute: it must be earned back by so many stacks of one size."""
 
 
-class StackedEngine:
-    """Trains all clients of a wave together."""
+class StackedEngine(InlineEngine):
+    """Trains all clients of a wave together; evaluates one model after the other."""
 
     name = "stacked"
-    workers_cpu_s = 0.0
 
     def __init__(self, task: Task, device: str = "cpu", most_clients: int | None = None) -> None:
-        self.device = torch.device(device)
+        super().__init__(task, device)
         self._task = task
         self._most = most_clients or MOST_CLIENTS.get(self.device.type, 64)
-        self._trainer = Trainer(task, self.device)
-        self.layout = self._trainer.layout
-        self.initial = self._trainer.initial
         self._module = stackable(task.initial_model().to(self.device)).train()
         self._stacks: dict[tuple[int, bool], Stack | RecordedStack] = {}
         self._used: Counter[int] = Counter()
@@ -101,10 +97,6 @@ class StackedEngine:
             self._stacks[clients, compiled] = RecordedStack(stack) if on_gpu else stack
         return self._stacks[clients, compiled]
 
-    def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
-        with one_thread():
-            return [self._trainer.evaluate(vector) for vector in vectors]
-
     def close(self) -> None:
         self._stacks.clear()
 
@@ -115,6 +107,13 @@ def stack_size(jobs: int) -> int:
         if jobs <= upto:
             return -(-jobs // multiple) * multiple
     return -(-jobs // 16) * 16
+
+
+def check_stackable(task: Task) -> None:
+    """Refuse a task whose model cannot be trained stacked."""
+    unfit = cannot_stack(task)
+    if unfit is not None:
+        raise CannotStackError(task.name, unfit)
 
 
 def cannot_stack(task: Task) -> str | None:

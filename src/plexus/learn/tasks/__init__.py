@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,26 +10,13 @@ import msgspec
 
 from plexus.checked import Source, choose
 from plexus.errors import PlexusError
+from plexus.learn.tasks import specs
 from plexus.learn.tasks.specs import TASKS, OwnTaskSpec, TaskSpec, UntrainedSpec
 
 if TYPE_CHECKING:
     from plexus.learn.task import Task
 
-__all__ = ["BUILDERS", "TASKS", "OwnTaskSpec", "TaskSpec", "build_task", "create_task", "parse_task"]
-
-AnyTaskSpec = TaskSpec | OwnTaskSpec | UntrainedSpec
-
-
-BUILDERS = {
-    "digits": "plexus.learn.tasks.digits",
-    "digits-by-writer": "plexus.learn.tasks.writers",
-    "cifar10": "plexus.learn.tasks.cifar10",
-    "celeba": "plexus.learn.tasks.leaf",
-    "femnist": "plexus.learn.tasks.leaf",
-    "movielens": "plexus.learn.tasks.movielens",
-    "movielens-biased": "plexus.learn.tasks.movielens",
-}
-"""By the name of a task: the module whose `build(spec, nodes, seed)` makes it."""
+__all__ = ["TASKS", "OwnTaskSpec", "TaskSpec", "build_task", "create_task", "parse_task"]
 
 
 def create_task(name: str, nodes: int, seed: int, **parameters: Any) -> Task:
@@ -38,18 +24,18 @@ def create_task(name: str, nodes: int, seed: int, **parameters: Any) -> Task:
     return build_task(parse_task({"name": name, **parameters}), nodes, seed)
 
 
-def parse_task(table: Mapping[str, Any] | str) -> AnyTaskSpec:
+def parse_task(table: Mapping[str, Any] | str) -> TaskSpec | OwnTaskSpec:
     """Check a `[task]` table, or a task's mere name; what is wrong is named by its key."""
-    if isinstance(table, str):
-        table = {"name": table}
+    table = {"name": table} if isinstance(table, str) else table
     name = table.get("name")
     if isinstance(name, str) and ":" in name:
         return OwnTaskSpec(name, {key: value for key, value in table.items() if key != "name"})
-    chosen: TaskSpec | UntrainedSpec = choose(table, TASKS, "task", Source())  # type: ignore[assignment]
-    return chosen
+    return choose(table, TASKS, "task", Source())
 
 
-def build_task(spec: AnyTaskSpec, nodes: int, seed: int, base_dir: Path | None = None) -> Task:
+def build_task(
+    spec: TaskSpec | OwnTaskSpec | UntrainedSpec, nodes: int, seed: int, base_dir: Path | None = None
+) -> Task:
     """The task that `spec` describes, divided among `nodes` nodes.
 
     `base_dir` is the session file's folder: paths and the user's modules are found from there.
@@ -65,6 +51,19 @@ def build_task(spec: AnyTaskSpec, nodes: int, seed: int, base_dir: Path | None =
     data = getattr(spec, "data", None)
     if data is not None and base_dir is not None:
         spec = msgspec.structs.replace(spec, data=str(base_dir / Path(data).expanduser()))
-    module = importlib.import_module(BUILDERS[spec.name])
-    task: Task = module.build(spec, nodes, seed)
-    return task
+    return _builder(spec)(spec, nodes, seed)
+
+
+def _builder(spec: TaskSpec) -> Callable[[Any, int, int], Task]:
+    from plexus.learn.tasks import cifar10, digits, leaf, movielens, writers
+
+    builders: dict[type[TaskSpec], Callable[[Any, int, int], Task]] = {
+        specs.DigitsSpec: digits.build,
+        specs.WritersSpec: writers.build,
+        specs.Cifar10Spec: cifar10.build,
+        specs.CelebaSpec: leaf.build_celeba,
+        specs.FemnistSpec: leaf.build_femnist,
+        specs.MovielensSpec: movielens.build,
+        specs.BiasedMovielensSpec: movielens.build,
+    }
+    return builders[type(spec)]

@@ -8,35 +8,39 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 from plexus.learn import partition
-from plexus.learn.images import CropFlipCutout, Normalised, classification
+from plexus.learn.images import CropFlipCutout, Labelled, Normalised, classification, image_sets
 from plexus.learn.networks import gn_lenet
 from plexus.learn.task import Task
 from plexus.learn.tasks.folder import data_folder, needed_file
 from plexus.learn.tasks.specs import Cifar10Spec
 
-# CIFAR-10's binary batches: records of one label byte and 3,072 pixel bytes (planes R, G, B).
-
 RECORD_BYTES = 1 + 3 * 32 * 32
 TRAIN_FILES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST_FILE = "test_batch.bin"
-
-Images = NDArray[np.uint8]
-Labels = NDArray[np.int64]
+NORMALISED = Normalised(mean=(0.4914, 0.4822, 0.4465), deviation=(0.2470, 0.2435, 0.2616))
 
 
-def read_cifar10(folder: Path) -> tuple[Images, Labels, Images, Labels]:
-    """(training images, labels, test images, labels); images are 3 x 32 x 32 bytes."""
+def build(spec: Cifar10Spec, nodes: int, seed: int) -> Task:
+    """The task for `nodes` nodes, from the official binary batches."""
+    usual = ("cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "cifar10")
+    train, test = read_cifar10(data_folder(spec.data, *usual, what="CIFAR-10's binary batches"))
+    parts = partition.by_label(spec, train[1], nodes, seed)
+    augment = CropFlipCutout() if spec.augment else None
+    return classification(spec, seed, parts, *image_sets(train, test), gn_lenet, NORMALISED, augment)
+
+
+def read_cifar10(folder: Path) -> tuple[Labelled, Labelled]:
+    """(training, test); images are 3 x 32 x 32 bytes."""
     train = [_read(folder, name) for name in TRAIN_FILES]
-    test = _read(folder, TEST_FILE)
     images, labels = (np.concatenate(parts) for parts in zip(*train, strict=True))
-    return images, labels, *test
+    return (images, labels), _read(folder, TEST_FILE)
 
 
-def _read(folder: Path, name: str) -> tuple[Images, Labels]:
+def _read(folder: Path, name: str) -> Labelled:
+    """A batch is records of one label byte and 3,072 pixel bytes (planes R, G, B)."""
     path = needed_file(folder, name, what="CIFAR-10 has five data batches and a test batch")
     content = np.fromfile(path, dtype=np.uint8)
     if len(content) == 0 or len(content) % RECORD_BYTES:
@@ -48,23 +52,3 @@ def _read(folder: Path, name: str) -> tuple[Images, Labels]:
     if labels.max() > 9:
         raise PlexusError(f"{path} is not a CIFAR-10 batch: it has a label {labels.max()}, above 9")
     return records[:, 1:].reshape(-1, 3, 32, 32), labels
-
-
-NORMALISED = Normalised(mean=(0.4914, 0.4822, 0.4465), deviation=(0.2470, 0.2435, 0.2616))
-
-
-def build(spec: Cifar10Spec, nodes: int, seed: int) -> Task:
-    """The task for `nodes` nodes, from the official binary batches."""
-    usual = ("cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "cifar10")
-    folder = data_folder(spec.data, *usual, what="CIFAR-10's binary batches")
-    images, labels, test_images, test_labels = read_cifar10(folder)
-    return classification(
-        spec,
-        seed,
-        partition.by_label(spec, labels, nodes, seed),
-        (images, labels),
-        (test_images, test_labels),
-        gn_lenet,
-        NORMALISED,
-        CropFlipCutout() if spec.augment else None,
-    )

@@ -10,11 +10,11 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from plexus.learn import partition
-from plexus.learn.task import TOP1, Examples, Sgd, Task
+from plexus.learn.images import classification
+from plexus.learn.task import Examples, Task
 from plexus.learn.tasks.specs import DigitsSpec
 from plexus.rng import array_stream
 
@@ -27,28 +27,12 @@ def build(spec: DigitsSpec, nodes: int, seed: int) -> Task:
     source = load_digits()
     inputs = torch.from_numpy((source.data / 16).astype(np.float32))
     targets = torch.from_numpy(source.target.astype(np.int64))
-    rng = array_stream(seed, "learn", "split")
-    train_rows, test_rows = partition.split(len(inputs), spec.test_share, rng)
-    train = _subset(inputs, targets, train_rows)
-    return Task(
-        name=spec.name,
-        seed=seed,
-        train=train,
-        parts=partition.by_label(spec, train.targets.numpy(), nodes, seed),
-        test=_subset(inputs, targets, test_rows),
-        build_model=partial(perceptron, spec.hidden),
-        loss=functional.cross_entropy,
-        measure=TOP1,
-        sgd=Sgd.of(spec),
-        local_steps=spec.local_steps,
-        batch=spec.batch,
-    )
+    split = partition.split(len(inputs), spec.test_share, array_stream(seed, "learn", "split"))
+    train, test = (Examples(inputs[rows], targets[rows], rows) for rows in split)
+    parts = partition.by_label(spec, train.targets.numpy(), nodes, seed)
+    return classification(spec, seed, parts, train, test, partial(perceptron, spec.hidden))
 
 
 def perceptron(hidden: int) -> nn.Module:
     """64 pixels, one hidden layer, ten classes."""
     return nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
-
-
-def _subset(inputs: Tensor, targets: Tensor, rows: partition.Rows) -> Examples:
-    return Examples(inputs[rows], targets[rows], rows)

@@ -1,9 +1,12 @@
-"""LEAF's JSON in train/ and test/: {"users": […], "user_data": {user: {"x": […], "y": […]}}}.
+"""CelebA (is this face smiling?) and FEMNIST (62 characters) as LEAF prepares them: one person a node.
 
-FEMNIST has an image as 784 numbers from 0 to 1; CelebA has the file name of a photograph."""
+LEAF writes JSON into train/ and test/: {"users": […], "user_data": {user: {"x": […], "y": […]}}}. FEMNIST
+has an image as 784 numbers from 0 to 1; CelebA has the file name of a photograph.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,10 +16,11 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
+from torch import nn
 
 from plexus.errors import PlexusError
 from plexus.learn import partition
-from plexus.learn.images import classification, scaled
+from plexus.learn.images import classification, image_sets, scaled
 from plexus.learn.networks import celeba_cnn, femnist_cnn
 from plexus.learn.task import Task
 from plexus.learn.tasks.folder import data_folder
@@ -24,58 +28,37 @@ from plexus.learn.tasks.specs import CelebaSpec, FemnistSpec
 from plexus.rng import array_stream
 
 FEMNIST_CLASSES = 62
-
-
-def build(spec: CelebaSpec | FemnistSpec, nodes: int, seed: int) -> Task:
-    """CelebA: is this face smiling? One celebrity a node. FEMNIST: characters, one writer a node."""
-    if isinstance(spec, CelebaSpec):
-        return _celeba(spec, nodes, seed)
-    return _femnist(spec, nodes, seed)
-
-
-def _celeba(spec: CelebaSpec, nodes: int, seed: int) -> Task:
-    """The task for `nodes` celebrities; all of LEAF's test photographs are the test set."""
-    folder = data_folder(spec.data, "celeba", what="LEAF's train/ and test/ of CelebA")
-    train, test = read_leaf(folder / "train"), read_leaf(folder / "test")
-    for examples in (train, test):
-        _check_labels(examples, 2, str(folder))
-    photographs = folder / "img_align_celeba"
-    return classification(
-        spec,
-        seed,
-        partition.by_user(train.users, nodes, array_stream(seed, "learn", "partition")),
-        (celeba_images(train, photographs), train.labels),
-        (celeba_images(test, photographs), test.labels),
-        celeba_cnn,
-        scaled,
-    )
-
-
-def _femnist(spec: FemnistSpec, nodes: int, seed: int) -> Task:
-    """The task for `nodes` of LEAF's writers; all of LEAF's test images are the test set."""
-    folder = data_folder(spec.data, "femnist", what="LEAF's train/ and test/ of FEMNIST")
-    train, test = read_leaf(folder / "train"), read_leaf(folder / "test")
-    for examples in (train, test):
-        _check_labels(examples, FEMNIST_CLASSES, str(folder))
-    return classification(
-        spec,
-        seed,
-        partition.by_user(train.users, nodes, array_stream(seed, "learn", "partition")),
-        (femnist_images(train, folder), train.labels),
-        (femnist_images(test, folder), test.labels),
-        partial(femnist_cnn, FEMNIST_CLASSES),
-        scaled,
-    )
-
-
-def _check_labels(examples: LeafExamples, classes: int, where: str) -> None:
-    """Labels are the classes' numbers from 0."""
-    wrong = examples.labels[(examples.labels < 0) | (examples.labels >= classes)]
-    if np.any(wrong):
-        raise PlexusError(f"{where}: label {wrong[0]} is not one of 0 to {classes - 1}")
-
-
 CELEBA_SIDE = 84
+
+
+def build_celeba(spec: CelebaSpec, nodes: int, seed: int) -> Task:
+    """The task for `nodes` celebrities; all of LEAF's test photographs are the test set."""
+    return _build(spec, nodes, seed, 2, celeba_images, celeba_cnn)
+
+
+def build_femnist(spec: FemnistSpec, nodes: int, seed: int) -> Task:
+    """The task for `nodes` of LEAF's writers; all of LEAF's test images are the test set."""
+    network = partial(femnist_cnn, FEMNIST_CLASSES)
+    return _build(spec, nodes, seed, FEMNIST_CLASSES, femnist_images, network)
+
+
+def _build(
+    spec: CelebaSpec | FemnistSpec,
+    nodes: int,
+    seed: int,
+    classes: int,
+    images: Callable[[LeafExamples, Path], NDArray[np.uint8]],
+    network: Callable[[], nn.Module],
+) -> Task:
+    folder = data_folder(spec.data, spec.name, what="LEAF's train/ and test/")
+    train, test = read_leaf(folder / "train"), read_leaf(folder / "test")
+    for examples in (train, test):
+        wrong = examples.labels[(examples.labels < 0) | (examples.labels >= classes)]
+        if np.any(wrong):
+            raise PlexusError(f"{folder}: label {wrong[0]} is not one of 0 to {classes - 1}")
+    parts = partition.by_user(train.users, nodes, array_stream(seed, "learn", "partition"))
+    sets = image_sets(*((images(examples, folder), examples.labels) for examples in (train, test)))
+    return classification(spec, seed, parts, *sets, network, scaled)
 
 
 class UserData(Struct):
@@ -148,7 +131,7 @@ def femnist_images(examples: LeafExamples, folder: Path) -> NDArray[np.uint8]:
     return np.rint(pixels).astype(np.uint8).reshape(-1, 1, 28, 28)
 
 
-def celeba_images(examples: LeafExamples, photographs: Path) -> NDArray[np.uint8]:
+def celeba_images(examples: LeafExamples, folder: Path) -> NDArray[np.uint8]:
     """The photographs as 3 x 84 x 84 bytes."""
     try:
         from PIL import Image
@@ -158,7 +141,7 @@ def celeba_images(examples: LeafExamples, photographs: Path) -> NDArray[np.uint8
         ) from None
     images = np.empty((len(examples.x), 3, CELEBA_SIDE, CELEBA_SIDE), np.uint8)
     for row, name in enumerate(examples.x):
-        path = photographs / str(name)
+        path = folder / "img_align_celeba" / str(name)
         try:
             with Image.open(path) as photograph:
                 small = photograph.convert("RGB").resize((CELEBA_SIDE, CELEBA_SIDE))

@@ -25,9 +25,50 @@ from plexus.learn.tasks.folder import data_folder, needed_file
 from plexus.learn.tasks.specs import BiasedMovielensSpec, MovielensSpec
 from plexus.rng import array_stream
 
-# MovieLens' ratings.csv: userId,movieId,rating,timestamp, with either kind of line end.
-
 COLUMNS = ["userId", "movieId", "rating", "timestamp"]
+
+
+def build(spec: MovielensSpec, nodes: int, seed: int) -> Task:
+    """The task for `nodes` users, drawn by seed where the data has more; tested on these users."""
+    folder = data_folder(
+        spec.data, "movielens/ml-latest-small", "ml-latest-small", what="MovieLens' ratings.csv"
+    )
+    ratings = read_ratings(folder)
+    train_rows, test_rows = [], []
+    own = partition.by_user(ratings.users, nodes, array_stream(seed, "learn", "partition"))
+    for node, rows in enumerate(own):
+        rng = array_stream(seed, "learn", "split", node)
+        train, test = partition.split(len(rows), spec.test_share, rng)
+        train_rows.append(rows[train])
+        test_rows.append(rows[test])
+    ends = np.cumsum([len(rows) for rows in train_rows])
+    model = BiasedFactorisation if isinstance(spec, BiasedMovielensSpec) else MatrixFactorisation
+    return Task(
+        name=spec.name,
+        seed=seed,
+        train=_examples(ratings, np.concatenate(train_rows)),
+        parts=tuple(np.split(np.arange(ends[-1]), ends[:-1])),
+        test=_examples(ratings, np.sort(np.concatenate(test_rows))),
+        build_model=partial(
+            model,
+            ratings.user_count,
+            ratings.movie_count,
+            spec.dimension,
+            spec.spread,
+            sparse=not (spec.momentum or spec.weight_decay),
+        ),
+        loss=functional.mse_loss,
+        measure=MSE,
+        sgd=Sgd.of(spec),
+        local_steps=spec.local_steps,
+        batch=spec.batch,
+        average_only=True,
+    )
+
+
+def _examples(ratings: Ratings, rows: partition.Rows) -> Examples:
+    pairs = np.stack([ratings.users[rows], ratings.movies[rows]], axis=1)
+    return Examples(torch.from_numpy(pairs), torch.from_numpy(ratings.stars[rows]), rows)
 
 
 @dataclass(frozen=True)
@@ -42,7 +83,7 @@ class Ratings:
 
 
 def read_ratings(folder: Path) -> Ratings:
-    """The ratings of a MovieLens folder."""
+    """The ratings.csv of a MovieLens folder, with either kind of line end."""
     path = needed_file(folder, "ratings.csv", what="a MovieLens folder has its ratings there")
     try:
         ratings = _read(path)
@@ -70,48 +111,3 @@ def _rating(path: Path, line: int, row: list[str]) -> tuple[int, int, float]:
         return int(user), int(movie), float(stars)
     except ValueError:
         raise PlexusError(f"{path}, line {line}: {','.join(row)!r} is not a rating") from None
-
-
-def build(spec: MovielensSpec, nodes: int, seed: int) -> Task:
-    """The task for `nodes` users, drawn by seed where the data has more; tested on these users."""
-    folder = data_folder(
-        spec.data, "movielens/ml-latest-small", "ml-latest-small", what="MovieLens' ratings.csv"
-    )
-    ratings = read_ratings(folder)
-    rng = array_stream(seed, "learn", "partition")
-    own = partition.by_user(ratings.users, nodes, rng)
-    splits = [
-        partition.split(len(rows), spec.test_share, array_stream(seed, "learn", "split", node))
-        for node, rows in enumerate(own)
-    ]
-    train_rows = [rows[train] for rows, (train, _) in zip(own, splits, strict=True)]
-    test_rows = [rows[test] for rows, (_, test) in zip(own, splits, strict=True)]
-    ends = np.cumsum([len(rows) for rows in train_rows])
-    biased = isinstance(spec, BiasedMovielensSpec)
-    model = BiasedFactorisation if biased else MatrixFactorisation
-    return Task(
-        name=spec.name,
-        seed=seed,
-        train=_examples(ratings, np.concatenate(train_rows)),
-        parts=tuple(np.split(np.arange(ends[-1]), ends[:-1])),
-        test=_examples(ratings, np.sort(np.concatenate(test_rows))),
-        build_model=partial(
-            model,
-            ratings.user_count,
-            ratings.movie_count,
-            spec.dimension,
-            spec.spread,
-            sparse=not (spec.momentum or spec.weight_decay),
-        ),
-        loss=functional.mse_loss,
-        measure=MSE,
-        sgd=Sgd.of(spec),
-        local_steps=spec.local_steps,
-        batch=spec.batch,
-        average_only=True,
-    )
-
-
-def _examples(ratings: Ratings, rows: partition.Rows) -> Examples:
-    pairs = np.stack([ratings.users[rows], ratings.movies[rows]], axis=1)
-    return Examples(torch.from_numpy(pairs), torch.from_numpy(ratings.stars[rows]), rows)

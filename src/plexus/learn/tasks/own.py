@@ -40,7 +40,10 @@ def examples_from(dataset: Dataset[Any], first_id: int = 0) -> Examples:
 
 def build_own(spec: OwnTaskSpec, nodes: int, seed: int, base_dir: Path) -> Task:
     """Import the factory, from `base_dir` first, and call it with nodes, seed and parameters."""
-    factory = _load(spec.name, base_dir)
+    factory = loading.load_own(spec.name, base_dir, "task.name")
+    if not callable(factory):
+        module, _, attribute = spec.name.partition(":")
+        raise PlexusError(f"task.name: module {module} has no function {attribute!r}")
     _check_keys(factory, spec)
     with blaming(f"task {spec.name} failed"):
         task = factory(nodes=nodes, seed=seed, **spec.parameters)
@@ -71,11 +74,3 @@ def _check_keys(factory: Callable[..., Any], spec: OwnTaskSpec) -> None:
     for name, each in own.items():
         if each.default is inspect.Parameter.empty and name not in spec.parameters:
             raise PlexusError(f"task.{name}: missing; {spec.name} has no default for it")
-
-
-def _load(name: str, base_dir: Path) -> Callable[..., Any]:
-    factory = loading.load_own(name, base_dir, "task.name")
-    if not callable(factory):
-        module, _, attribute = name.partition(":")
-        raise PlexusError(f"task.name: module {module} has no function {attribute!r}")
-    return cast(Callable[..., Any], factory)

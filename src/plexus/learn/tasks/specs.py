@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -12,7 +11,6 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 Momentum = Annotated[float, Meta(ge=0, lt=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
-Partition = Literal["iid", "dirichlet", "shards"]
 
 
 class TaskSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="name"):
@@ -33,24 +31,24 @@ class TaskSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, ta
     def name(self) -> str:
         return str(self.__struct_config__.tag)
 
-    def table(self) -> dict[str, Any]:
-        """The complete `[task]` table."""
-        table: dict[str, Any] = msgspec.to_builtins(self)
-        return table
 
+class PartitionedSpec(TaskSpec, frozen=True):
+    """What tasks have whose examples belong to nobody in particular."""
 
-class DigitsSpec(TaskSpec, frozen=True, tag="digits"):
-    """scikit-learn's bundled 8 x 8 digits: 1,797 images, nothing to download."""
-
-    learning_rate: Positive = 0.3
-    """Step size of SGD."""
-    partition: Partition = "iid"
+    partition: Literal["iid", "dirichlet", "shards"] = "iid"
     """How the training set is divided among nodes: at random, with classes in Dirichlet shares, or with
     a few classes a node."""
     alpha: Positive = 0.3
     """Of the Dirichlet partition: the smaller, the more the nodes' classes differ."""
     shards_per_node: Count = 2
     """Of the shards partition: roughly the number of classes a node has."""
+
+
+class DigitsSpec(PartitionedSpec, frozen=True, tag="digits"):
+    """scikit-learn's bundled 8 x 8 digits: 1,797 images, nothing to download."""
+
+    learning_rate: Positive = 0.3
+    """Step size of SGD."""
     test_share: Share = 0.2
     """The share of all examples that is held back for evaluation."""
     hidden: Count = 64
@@ -68,20 +66,13 @@ class WritersSpec(TaskSpec, frozen=True, tag="digits-by-writer"):
     """Evaluate on so many of the 10,000 test images, drawn by seed, instead of all."""
 
 
-class Cifar10Spec(TaskSpec, frozen=True, tag="cifar10"):
+class Cifar10Spec(PartitionedSpec, frozen=True, tag="cifar10"):
     """CIFAR-10 and GN-LeNet: the paper's IID task."""
 
     learning_rate: Positive = 0.002
     """Step size of SGD."""
     momentum: Momentum = 0.9
     """Of SGD; starts anew with each local training."""
-    partition: Partition = "iid"
-    """How the training set is divided among nodes: at random, with classes in Dirichlet shares, or with
-    a few classes a node."""
-    alpha: Positive = 0.3
-    """Of the Dirichlet partition: the smaller, the more the nodes' classes differ."""
-    shards_per_node: Count = 2
-    """Of the shards partition: roughly the number of classes a node has."""
     augment: bool = True
     """Random crop (4 pixels), mirror image and a 16-pixel cutout."""
     data: str | None = None
@@ -128,6 +119,15 @@ class BiasedMovielensSpec(MovielensSpec, frozen=True, tag="movielens-biased"):
     """Of SGD: the L2 penalty on weights."""
 
 
+TASKS: dict[str, type[TaskSpec]] = {
+    str(spec.__struct_config__.tag): spec
+    for spec in (
+        DigitsSpec, WritersSpec, Cifar10Spec, CelebaSpec, FemnistSpec, MovielensSpec, BiasedMovielensSpec,
+    )
+}  # fmt: skip
+"""By name, all tasks that come with Plexus and learn something."""
+
+
 class UntrainedSpec(Struct, frozen=True, forbid_unknown_fields=True, tag_field="name", tag="untrained"):
     """Models of a given size that nobody computes: only time and traffic are simulated."""
 
@@ -153,16 +153,3 @@ class OwnTaskSpec(Struct, frozen=True):
     def table(self) -> dict[str, Any]:
         """The complete `[task]` table."""
         return {"name": self.name, **self.parameters}
-
-
-TASKS: dict[str, type[Struct]] = {
-    "digits": DigitsSpec,
-    "digits-by-writer": WritersSpec,
-    "cifar10": Cifar10Spec,
-    "celeba": CelebaSpec,
-    "femnist": FemnistSpec,
-    "movielens": MovielensSpec,
-    "movielens-biased": BiasedMovielensSpec,
-    "untrained": UntrainedSpec,
-}
-"""The parameters of each task, by the `name` in [task]."""

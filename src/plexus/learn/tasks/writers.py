@@ -19,24 +19,107 @@ from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 from plexus.learn import partition
-from plexus.learn.images import classification, scaled
+from plexus.learn.images import classification, image_sets, scaled
 from plexus.learn.networks import femnist_cnn
 from plexus.learn.task import Task
 from plexus.learn.tasks.folder import data_folder, needed_file
 from plexus.learn.tasks.specs import WritersSpec
 from plexus.rng import array_stream
 
-# IDX, the format of MNIST and its kin: a type and the dimensions, then the numbers, big-endian.
+NPZ = "mnist_by_writer.npz"
+DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What `zipfile` raises; the last two for flags that say how a member is packed or locked."""
+TEST_IMAGES = 10_000
+"""The first of QMNIST's, which are MNIST's."""
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-
 GZIP = 16 + zlib.MAX_WBITS
 HEAD_BYTES = 4 + 4 * 255
 MOST_BYTES = 2**30
 
 
+def build(spec: WritersSpec, nodes: int, seed: int) -> Task:
+    """The task for `nodes` writers, drawn by seed where the data has more."""
+    folder = data_folder(spec.data, "digits-by-writer", what="handwritten digits by writer")
+    train, test = read_written_digits(folder)
+    if np.isin(train.writers, test.writers).any():
+        raise PlexusError(f"{folder}: writers of the test set are also in the training set")
+    test = test.rows(_kept(len(test.labels), spec.test_examples, seed))
+    parts = partition.by_user(train.writers, nodes, array_stream(seed, "learn", "partition"))
+    sets = image_sets(*((digits.images[:, None], digits.labels) for digits in (train, test)))
+    return classification(spec, seed, parts, *sets, partial(femnist_cnn, 10), scaled)
+
+
+def _kept(count: int, wanted: int | None, seed: int) -> NDArray[np.int64]:
+    """The test images that are evaluated on."""
+    if wanted is None or wanted >= count:
+        return np.arange(count)
+    return np.sort(array_stream(seed, "learn", "test").choice(count, wanted, replace=False))
+
+
+@dataclass(frozen=True)
+class Written:
+    """Images of n x 28 x 28 bytes, the digit and the writer of each."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    writers: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if self.images.shape[1:] != (28, 28):
+            raise PlexusError(f"images of shape {self.images.shape} where n x 28 x 28 was expected")
+        if not len(self.images) == len(self.labels) == len(self.writers):
+            raise PlexusError(
+                f"{len(self.images)} images, {len(self.labels)} labels and {len(self.writers)}"
+                " writers: one of each per digit is needed"
+            )
+
+    def rows(self, chosen: slice | NDArray[np.int64]) -> Written:
+        return Written(self.images[chosen], self.labels[chosen], self.writers[chosen])
+
+
+def read_written_digits(folder: Path) -> tuple[Written, Written]:
+    """(training, test), from one .npz or from QMNIST's IDX files of the same content."""
+    if (folder / NPZ).is_file():
+        return _read_npz(folder / NPZ)
+    test = _read_qmnist(folder, "test")
+    return _read_qmnist(folder, "train"), test.rows(slice(TEST_IMAGES))
+
+
+def _read_npz(path: Path) -> tuple[Written, Written]:
+    try:
+        # Opened here: of a damaged file, numpy would leave it open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            parts = [
+                Written(
+                    arrays[f"x_{part}"],
+                    arrays[f"y_{part}"].astype(np.int64),
+                    arrays[f"writer_{part}"].astype(np.int64),
+                )
+                for part in ("train", "test")
+            ]
+    except (OSError, ValueError, TypeError, KeyError, MemoryError, *DAMAGED_ZIP) as error:
+        raise PlexusError(f"{path} is not a file of digits by writer: {error}") from None
+    return parts[0], parts[1]
+
+
+def _read_qmnist(folder: Path, part: str) -> Written:
+    """QMNIST's labels have eight columns: the class first, the writer third."""
+    what = f"a folder of written digits has {NPZ} or QMNIST's IDX files"
+    stem = f"qmnist-{part}"
+    images = needed_file(folder, f"{stem}-images-idx3-ubyte", f"{stem}-images-idx3-ubyte.gz", what=what)
+    labels = needed_file(folder, f"{stem}-labels-idx2-int", f"{stem}-labels-idx2-int.gz", what=what)
+    columns = read_idx(labels)
+    if columns.ndim != 2 or columns.shape[1] < 3:
+        raise PlexusError(f"{labels} does not have QMNIST's columns: the third is the writer")
+    return Written(read_idx(images), columns[:, 0].astype(np.int64), columns[:, 2].astype(np.int64))
+
+
 def read_idx(path: Path) -> NDArray[Any]:
-    """The array in an IDX file, plain or gzipped."""
+    """The array in a file of IDX, the format of MNIST and its kin, plain or gzipped.
+
+    It is a type and the dimensions, then the numbers, big-endian.
+    """
     gunzip = zlib.decompressobj(GZIP)
     is_packed = path.suffix == ".gz"
     try:
@@ -64,95 +147,3 @@ def _parse(path: Path, head: bytes) -> tuple[np.dtype[Any], list[int], int]:
     if expected > MOST_BYTES:
         raise PlexusError(f"{path} claims to be of {expected} bytes; at most {MOST_BYTES} are read")
     return dtype, shape, expected
-
-
-# Handwritten digits with the writer of each: QMNIST's IDX files, or one .npz of the same content.
-#
-# QMNIST's labels have eight columns: the class first, the writer third. Its first 10,000 test images
-# are MNIST's.
-
-NPZ = "mnist_by_writer.npz"
-DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
-"""What `zipfile` raises; the last two for flags that say how a member is packed or locked."""
-TEST_IMAGES = 10_000
-
-
-@dataclass(frozen=True)
-class Written:
-    """Images of n x 28 x 28 bytes, the digit and the writer of each."""
-
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int64]
-    writers: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        if self.images.shape[1:] != (28, 28):
-            raise PlexusError(f"images of shape {self.images.shape} where n x 28 x 28 was expected")
-        if not len(self.images) == len(self.labels) == len(self.writers):
-            raise PlexusError(
-                f"{len(self.images)} images, {len(self.labels)} labels and {len(self.writers)}"
-                " writers: one of each per digit is needed"
-            )
-
-
-def read_written_digits(folder: Path) -> tuple[Written, Written]:
-    """(training, test)."""
-    if (folder / NPZ).is_file():
-        return _read_npz(folder / NPZ)
-    test = _read_idx(folder, "test")
-    return _read_idx(folder, "train"), Written(
-        test.images[:TEST_IMAGES], test.labels[:TEST_IMAGES], test.writers[:TEST_IMAGES]
-    )
-
-
-def _read_npz(path: Path) -> tuple[Written, Written]:
-    try:
-        # Opened here: of a damaged file, numpy would leave it open.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            parts = [
-                Written(
-                    arrays[f"x_{part}"],
-                    arrays[f"y_{part}"].astype(np.int64),
-                    arrays[f"writer_{part}"].astype(np.int64),
-                )
-                for part in ("train", "test")
-            ]
-    except (OSError, ValueError, TypeError, KeyError, MemoryError, *DAMAGED_ZIP) as error:
-        raise PlexusError(f"{path} is not a file of digits by writer: {error}") from None
-    return parts[0], parts[1]
-
-
-def _read_idx(folder: Path, part: str) -> Written:
-    what = f"a folder of written digits has {NPZ} or QMNIST's IDX files"
-    stem = f"qmnist-{part}"
-    images = needed_file(folder, f"{stem}-images-idx3-ubyte", f"{stem}-images-idx3-ubyte.gz", what=what)
-    labels = needed_file(folder, f"{stem}-labels-idx2-int", f"{stem}-labels-idx2-int.gz", what=what)
-    columns = read_idx(labels)
-    if columns.ndim != 2 or columns.shape[1] < 3:
-        raise PlexusError(f"{labels} does not have QMNIST's columns: the third is the writer")
-    return Written(read_idx(images), columns[:, 0].astype(np.int64), columns[:, 2].astype(np.int64))
-
-
-def build(spec: WritersSpec, nodes: int, seed: int) -> Task:
-    """The task for `nodes` writers, drawn by seed where the data has more."""
-    folder = data_folder(spec.data, "digits-by-writer", what="handwritten digits by writer")
-    train, test = read_written_digits(folder)
-    if np.isin(train.writers, test.writers).any():
-        raise PlexusError(f"{folder}: writers of the test set are also in the training set")
-    kept = _kept(len(test.labels), spec.test_examples, seed)
-    return classification(
-        spec,
-        seed,
-        partition.by_user(train.writers, nodes, array_stream(seed, "learn", "partition")),
-        (train.images[:, None], train.labels),
-        (test.images[kept, None], test.labels[kept]),
-        partial(femnist_cnn, 10),
-        scaled,
-    )
-
-
-def _kept(count: int, wanted: int | None, seed: int) -> NDArray[np.int64]:
-    """The test images that are evaluated on."""
-    if wanted is None or wanted >= count:
-        return np.arange(count)
-    return np.sort(array_stream(seed, "learn", "test").choice(count, wanted, replace=False))

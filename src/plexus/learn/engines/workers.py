@@ -1,4 +1,4 @@
-"""What engines with workers of their own share: whoever is free gets the next piece of work.
+"""A pool of workers, which engines with other processes share: whoever is free gets the next piece of work.
 
 Which worker computes what depends on who is free first; what comes out does not: a training is determined
 by its base, node and round, and each worker computes on one thread like `inline`. The weights are those of
