@@ -47,7 +47,7 @@ test: check  ## everything, on all cores
 	$(BIN)/plexus storm --seeds 1..200
 
 test-fast: develop  ## no training, no processes: under a minute
-	$(BIN)/pytest -n auto -q -m 'not slow and not paper' --ignore=tests/learn --ignore=tests/live --ignore=tests/session --ignore=tests/baselines
+	$(BIN)/pytest -n auto -q -m 'not slow and not paper' --ignore=tests/learn --ignore=tests/live --ignore=tests/experiment --ignore=tests/baselines
 
 test-live: develop  ## sessions of live peers on this machine: fleets, chaos, intruders, partitions
 	$(BIN)/pytest -q -rP -m live tests/live

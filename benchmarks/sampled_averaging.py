@@ -51,7 +51,7 @@ def main() -> None:
     print(
         f"{costs.computed} trainings in {costs.training_s:.1f} s"
         f" ({1000 * costs.training_s / costs.computed:.3f} ms each),"
-        f" {costs.evaluations} evaluations in {costs.evaluation_s:.1f} s,"
+        f" {len(models.evaluated)} evaluations in {costs.evaluation_s:.1f} s,"
         f" weights {models.weights_hash(model)}"
     )
     models.close()

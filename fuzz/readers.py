@@ -20,7 +20,7 @@ import numpy as np
 from plexus.dashboard.run import SimulatedRun
 from plexus.data.importing import _member
 from plexus.errors import PlexusError
-from plexus.experiment.checkpoint import GRAPH, Checkpoint, SavedGraph, _read_graph, read_checkpoint
+from plexus.experiment.checkpoint import Checkpoint, _hash, read_checkpoint
 from plexus.learn.tasks.cifar10 import RECORD_BYTES, TEST_FILE, TRAIN_FILES, read_cifar10
 from plexus.learn.tasks.leaf import read_leaf
 from plexus.learn.tasks.movielens import read_ratings
@@ -144,7 +144,7 @@ def _held(data: bytes, folder: Path) -> object:
 def _checkpoint(data: bytes, folder: Path) -> object:
     (folder / "checkpoint.json").write_bytes(data)
     (folder / "checkpoint-1").mkdir(exist_ok=True)
-    (folder / "checkpoint-1" / GRAPH).write_bytes(msgspec.json.encode(SAVED))
+    (folder / "checkpoint-1" / "models-0.safetensors").write_bytes(MODEL)
     return read_checkpoint(folder)
 
 
@@ -180,7 +180,7 @@ def _digits() -> bytes:
 IDX = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3]) + bytes(range(6))
 LEAF = {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.5]], "y": [1]}}}
 DEVICES = {7: {"computation": 20.0, "communication": 8000.0}}
-SAVED = SavedGraph("digits", "00", 1, 1, [], [], {})
+CHECKPOINT = Checkpoint(1.0, "00", "11", [], 2, "checkpoint-1", {"models-0.safetensors": _hash(MODEL)})
 BATCH = bytes([3]) + bytes(RECORD_BYTES - 1)
 
 READERS: dict[str, Reader] = {
@@ -222,8 +222,7 @@ READERS: dict[str, Reader] = {
     ),
     "latency": Reader(_file(read_latency), [b",A,B\nA,0,10\nB,12,0\n", b"0,10\n12,0\n"]),
     "places": Reader(_file(read_places), [b"name,lat,lon\nA,1,2\nB,3,4\n"]),
-    "checkpoint": Reader(_checkpoint, [msgspec.json.encode(Checkpoint(1.0, "00", [], [], "checkpoint-1"))]),
-    "checkpoint models": Reader(_folder(_read_graph, GRAPH), [msgspec.json.encode(SAVED)]),
+    "checkpoint": Reader(_checkpoint, [msgspec.json.encode(CHECKPOINT)]),
     "node state": Reader(_state, [encode_state(State(session=SESSION, counter=7))]),
     "newest model": Reader(_held, [MODEL]),
     "run versions": Reader(_run(VERSIONS), [b'{"spec_digest": "12", "plexus": "1"}']),

@@ -192,7 +192,6 @@ def impurities(source: Path) -> list[str]:
 
 STILL = {
     "bench/training.py", "dashboard/fleet.py", "data/fetch.py",
-    "experiment/checkpoint.py",
     "learn/tasks/folder.py", "report/naming.py", "runs/directory.py",
     "studies/page.py", "studies/plan.py",
 }  # fmt: skip

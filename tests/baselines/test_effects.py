@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-import torch
-
-from plexus.learn.aggregation import mean, weighted_mean
-from plexus.learn.engines.inline import InlineEngine
-from plexus.learn.graph import LazyModels
-from plexus.learn.tasks import create_task
 from plexus.protocol.api import Aggregated, Effect, Event, Merge, Received, Send, StopSending
 from plexus.protocol.messages import GlobalModel
 from plexus.traces.build import TracesSpec, build_world
@@ -76,28 +69,6 @@ def test_a_merge_is_answered_at_once() -> None:
     session.runtime._perform(0, [Merge(3, ("a", "b"), (2, 1))])
     session.run(5.0)
     assert node.events[-1] == Aggregated(3, ("merged", (("a", 2), ("b", 1))))
-
-
-def test_equal_weights_give_the_same_bits_as_the_mean() -> None:
-    vectors = [torch.rand(1000) for _ in range(7)]
-    assert torch.equal(weighted_mean(vectors, [1] * 7), mean(vectors, [3] * 7))
-    assert weighted_mean([torch.tensor([1.0]), torch.tensor([5.0])], [3, 1]).tolist() == [2.0]
-
-
-@pytest.mark.parametrize("rule", [mean, weighted_mean])
-def test_merging_lazily_ignores_the_rule_of_aggregation(rule) -> None:  # type: ignore[no-untyped-def]
-    task = create_task("digits", nodes=4, seed=1)
-    models = LazyModels(task, InlineEngine(task), aggregation=rule)
-    parts = [models.train(models.initial(), node, 1) for node in range(2)]
-    merged = models.merge(parts, [3, 1])
-    assert models.computed == 0
-    assert models.merge(parts, [3, 1]) is merged, "whoever asks for the same gets the same"
-    assert models.merge(parts[::-1], [3, 1]) is not merged
-    key = next(iter(models.weights(merged)))
-    expected = (3 * models.weights(parts[0])[key] + models.weights(parts[1])[key]) / 4
-    torch.testing.assert_close(models.weights(merged)[key], expected)
-    with pytest.raises(ValueError, match="2 models and 1 weights to merge"):
-        models.merge(parts, [1])
 
 
 def test_a_world_knows_whether_anybody_ever_leaves() -> None:

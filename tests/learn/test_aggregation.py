@@ -27,3 +27,9 @@ def test_rules_have_names_and_a_wrong_one_is_corrected() -> None:
     assert aggregation_named("mean") is mean
     with pytest.raises(PlexusError, match=r"^aggregation 'maen' is not one of .*did you mean 'mean'"):
         aggregation_named("maen")
+
+
+def test_equal_weights_give_the_same_bits_as_the_mean() -> None:
+    vectors = [torch.rand(1000) for _ in range(7)]
+    assert torch.equal(weighted_mean(vectors, [1] * 7), mean(vectors, [3] * 7))
+    assert weighted_mean([torch.tensor([1.0]), torch.tensor([5.0])], [3, 1]).tolist() == [2.0]

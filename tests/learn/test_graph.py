@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from plexus.errors import PlexusError
-from plexus.learn.aggregation import mean, weighted_mean
+from plexus.learn.aggregation import Aggregation, mean, weighted_mean
 from plexus.learn.engines import LocalTraining
 from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.graph import Expression, LazyModels, waves
@@ -67,9 +67,9 @@ def a_round(lazy: LazyModels, model: Expression, round: int, used: int, asked: i
 
 def test_nothing_is_computed_before_somebody_looks(lazy: LazyModels, spy: Spy) -> None:
     model = a_round(lazy, lazy.initial(), 1, used=8, asked=10)
-    assert (lazy.asked, lazy.computed, lazy.spared, spy.waves) == (10, 0, 10, [])
+    assert (lazy.costs.asked, lazy.costs.computed, spy.waves) == (10, 0, [])
     assert lazy.evaluate(model).value == 1.0
-    assert (lazy.asked, lazy.computed, lazy.spared) == (10, 8, 2)
+    assert (lazy.costs.asked, lazy.costs.computed) == (10, 8)
 
 
 def test_at_a_success_fraction_of_80_percent_a_fifth_is_spared(lazy: LazyModels) -> None:
@@ -78,7 +78,7 @@ def test_at_a_success_fraction_of_80_percent_a_fifth_is_spared(lazy: LazyModels)
         model = a_round(lazy, model, round, used=8, asked=10)
         if round % 10 == 0:
             lazy.evaluate(model)
-    assert (lazy.asked, lazy.computed) == (300, 240)
+    assert (lazy.costs.asked, lazy.costs.computed) == (300, 240)
 
 
 def test_independent_trainings_reach_the_engine_together(lazy: LazyModels, spy: Spy) -> None:
@@ -105,7 +105,7 @@ def test_a_model_is_trained_and_evaluated_once(lazy: LazyModels, spy: Spy) -> No
     lazy.evaluate(model)
     assert lazy.evaluate_all([model, model]) == [lazy.evaluate(model)] * 2
     lazy.weights(model)
-    assert (spy.evaluated, lazy.computed) == (1, 2)
+    assert (spy.evaluated, lazy.costs.computed) == (1, 2)
 
 
 def test_means_of_means_need_no_wave_of_their_own(lazy: LazyModels) -> None:
@@ -129,7 +129,7 @@ def test_a_long_chain_nobody_needed_is_freed_without_overflow(lazy: LazyModels) 
     for round in range(200_000):
         model = lazy.train(model, 0, round)
     del model
-    assert lazy.computed == 0
+    assert lazy.costs.computed == 0
 
 
 def test_a_computed_model_lets_go_of_its_ancestors(lazy: LazyModels, spy: Spy) -> None:
@@ -194,6 +194,21 @@ def test_weights_that_are_not_finite_name_node_and_round(digits: Task) -> None:
     model = lazy.train(lazy.train(lazy.initial(), 4, 17), 4, 18)
     with pytest.raises(PlexusError, match=r"digits: the model of node 4 after round 1[78] has weights"):
         lazy.evaluate(model)
+
+
+@pytest.mark.parametrize("rule", [mean, weighted_mean])
+def test_merging_lazily_ignores_the_rule_of_aggregation(digits: Task, rule: Aggregation) -> None:
+    models = LazyModels(digits, InlineEngine(digits), aggregation=rule)
+    parts = [models.train(models.initial(), node, 1) for node in range(2)]
+    merged = models.merge(parts, [3, 1])
+    assert models.costs.computed == 0
+    assert models.merge(parts, [3, 1]) is merged, "whoever asks for the same gets the same"
+    assert models.merge(parts[::-1], [3, 1]) is not merged
+    key = next(iter(models.weights(merged)))
+    expected = (3 * models.weights(parts[0])[key] + models.weights(parts[1])[key]) / 4
+    torch.testing.assert_close(models.weights(merged)[key], expected)
+    with pytest.raises(ValueError, match="2 models and 1 weights to merge"):
+        models.merge(parts, [1])
 
 
 def test_an_aggregate_of_nothing_is_refused(lazy: LazyModels) -> None:

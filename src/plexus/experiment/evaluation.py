@@ -8,7 +8,6 @@ the paper.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 from typing import Any
@@ -23,79 +22,82 @@ from plexus.sim.runtime import Runtime
 from plexus.spec.experiment import EvaluationSpec
 
 
-class Evaluation(ABC):
-    """Follows a session, measures models and keeps the outcome."""
+class Evaluation:
+    """Follows the rounds of a session. This one measures nothing, as nothing is learned."""
 
-    def __init__(
-        self, spec: EvaluationSpec, task: Task, models: LazyModels, runtime: Runtime, recorder: Recorder
-    ) -> None:
-        self._spec = spec
-        self._task = task
-        self._models = models
-        self._runtime = runtime
-        self._recorder = recorder
+    def __init__(self) -> None:
         self.round = 0
         """The newest round that a model is of."""
-        self.newest: float | None = None
-        """The metric when it was last measured."""
-        self._best: Metrics | None = None
-
-    @property
-    def measures_nodes(self) -> bool:
-        """Whether it measures models of nodes, each for itself."""
-        return False
 
     @property
     def next_s(self) -> float:
         """When it wants to look at models next, whatever happens until then."""
         return math.inf
 
-    @abstractmethod
     def on_fact(self, node: int, fact: Fact) -> None:
         """A node reported something."""
+        if isinstance(fact, AggregationCompleted | ModelUpdated):
+            self.round = max(self.round, fact.round)
 
-    @abstractmethod
     def look(self) -> None:
         """Measure what there is now, unless that has just been done."""
 
-    @abstractmethod
-    def final_model(self) -> Expression:
-        """What was measured last, as one model."""
-
     def weights_hash(self) -> str:
         """Names what was measured last: equal weights, equal hash."""
-        return self._models.weights_hash(self.final_model())
+        return ""
 
     def metric(self) -> Metric:
         """How good models became."""
+        return Metric("none", None, None, higher_is_better=True)
+
+
+class ModelEvaluation(Evaluation):
+    """Measures models and keeps the outcome."""
+
+    def __init__(
+        self, spec: EvaluationSpec, task: Task, models: LazyModels, runtime: Runtime, recorder: Recorder
+    ) -> None:
+        super().__init__()
+        self._spec = spec
+        self._task = task
+        self._models = models
+        self._runtime = runtime
+        self._recorder = recorder
+        self._of_nodes = False
+        """Whether it measures models of nodes, each for itself."""
+        self._newest: float | None = None
+        """The metric when it was last measured."""
+        self._best: Metrics | None = None
+
+    def metric(self) -> Metric:
         measure = self._task.measure
         best = self._best.value if self._best else None
-        return Metric(measure.name, best, self.newest, measure.higher_is_better, self.measures_nodes)
+        return Metric(measure.name, best, self._newest, measure.higher_is_better, self._of_nodes)
 
-    def _keep_best(self, found: Sequence[Metrics]) -> None:
+    def _record(self, found: Sequence[Metrics], **columns: Any) -> None:
+        """Keep the mean of what was found just now, and the best."""
+        self._newest = fmean(metrics.value for metrics in found)
         for metrics in found:
             if self._best is None or metrics.better_than(self._best):
                 self._best = metrics
-
-    def _record(self, **columns: Any) -> None:
         accounts = self._runtime.accounts
         self._recorder.record(
             "evaluations",
             simulated_s=self._runtime.kernel.now,
             round=self.round,
+            **_columns(found),
             **columns,
             sent_bytes=sum(accounts.sent_bytes),
             training_s=sum(accounts.training_s),
         )
 
 
-class GlobalModelEvaluation(Evaluation):
+class GlobalModelEvaluation(ModelEvaluation):
     """Measures the model that a round ends with, every so many rounds."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._model = self._models.initial()
-        self._measured: Expression | None = None
+        self._model = self._measured = self._models.initial()
         self._measured_round = 0
 
     def on_fact(self, node: int, fact: Fact) -> None:
@@ -107,32 +109,26 @@ class GlobalModelEvaluation(Evaluation):
                 self.look()
 
     def look(self) -> None:
-        if self._measured is self._model:
-            return
-        metrics = self._models.evaluate(self._model)
-        self._measured, self._measured_round = self._model, self.round
-        self.newest = metrics.value
-        self._keep_best([metrics])
-        self._record(**_columns([metrics]))
+        if self._newest is None or self._measured is not self._model:
+            found = self._models.evaluate(self._model)
+            self._measured, self._measured_round = self._model, self.round
+            self._record([found])
 
-    def final_model(self) -> Expression:
-        return self._measured or self._models.initial()
+    def weights_hash(self) -> str:
+        return self._models.weights_hash(self._measured)
 
 
-class NodeModelsEvaluation(Evaluation):
+class NodeModelsEvaluation(ModelEvaluation):
     """Measures the models of nodes, every so many hours."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self._of_nodes = not self._task.average_only
         self._current: dict[int, tuple[int, Expression]] = {}
         """By node, its own model and the round that it is of; the initial model is not listed."""
         self._looks = 0
         self._looked_s = 0.0
         self._measured: list[Expression] = [self._models.initial()]
-
-    @property
-    def measures_nodes(self) -> bool:
-        return not self._task.average_only
 
     @property
     def next_s(self) -> float:
@@ -150,18 +146,22 @@ class NodeModelsEvaluation(Evaluation):
         self._looked_s = now_s
         self._looks += now_s >= self.next_s
         nodes = self._chosen()
-        if nodes:
-            initial = (0, self._models.initial())
-            models = [self._current.get(node, initial)[1] for node in nodes]
-            if self._task.average_only:
-                found = [self._models.evaluate(self._average(models))]
-            else:
-                found = self._measure_each(nodes, models)
-            self._measured = models
-            self._note(found)
+        if not nodes:
+            return
+        initial = (0, self._models.initial())
+        models = [self._current.get(node, initial)[1] for node in nodes]
+        if self._of_nodes:
+            found = self._measure_each(nodes, models)
+        else:
+            found = [self._models.evaluate(self._average(models))]
+        self._measured = models
+        values = [metrics.value for metrics in found]
+        name, best = found[0].name, max if found[0].higher_is_better else min
+        spread = {f"{name}_std": pstdev(values), f"{name}_best": best(values)}
+        self._record(found, **spread, nodes=len(nodes))
 
-    def final_model(self) -> Expression:
-        return self._average(self._measured)
+    def weights_hash(self) -> str:
+        return self._models.weights_hash(self._average(self._measured))
 
     def _chosen(self) -> list[int]:
         """The nodes to look at: all that are online, or a share of them drawn by seed."""
@@ -186,17 +186,6 @@ class NodeModelsEvaluation(Evaluation):
 
     def _average(self, models: list[Expression]) -> Expression:
         return self._models.merge(models, [1] * len(models))
-
-    def _note(self, found: list[Metrics]) -> None:
-        self._keep_best(found)
-        values = [metrics.value for metrics in found]
-        self.newest = fmean(values)
-        name, best = found[0].name, max if found[0].higher_is_better else min
-        self._record(
-            **_columns(found),
-            **{f"{name}_std": pstdev(values), f"{name}_best": best(values)},
-            nodes=len(self._measured),
-        )
 
 
 def _columns(found: Sequence[Metrics]) -> dict[str, float]:

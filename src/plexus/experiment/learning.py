@@ -2,75 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from plexus.experiment.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation
 from plexus.learn.aggregation import aggregation_named
 from plexus.learn.engines import create_engine
-from plexus.learn.graph import Costs, Expression, LazyModels
-from plexus.learn.task import Metrics, Task
+from plexus.learn.graph import Costs, LazyModels
+from plexus.learn.task import Metrics
 from plexus.learn.tasks import build_task
 from plexus.learn.tasks.specs import UntrainedSpec
-from plexus.protocol.facts import AggregationCompleted, Fact, ModelUpdated
 from plexus.runs.recorder import Recorder
-from plexus.runs.result import ChosenEngine, Metric
-from plexus.sim.protocols import Entry
+from plexus.runs.result import ChosenEngine
+from plexus.sim.protocols import JudgedBy
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import SymbolicModels
-from plexus.spec.experiment import EvaluationSpec, ExperimentSpec
-
-# Sessions in which nothing is learned: the task `untrained`, for questions of time and traffic alone.
-
-
-class UntrainedModels(SymbolicModels):
-    """Models that are a size and nothing else; counts what was asked for."""
-
-    def __init__(self, model_bytes: int) -> None:
-        super().__init__(model_bytes)
-        self.costs = Costs()
-        self.evaluated: list[Metrics] = []
-
-    def train(self, model: None, node: int, round: int) -> None:
-        self.costs.asked += 1
-
-    def initial(self) -> None:
-        """There is no model."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class NoEvaluation(Evaluation):
-    """Follows the rounds, and has nothing to measure."""
-
-    def __init__(self) -> None:
-        self.round = 0
-        self.newest = None
-
-    def on_fact(self, node: int, fact: Fact) -> None:
-        if isinstance(fact, AggregationCompleted | ModelUpdated):
-            self.round = max(self.round, fact.round)
-
-    def look(self) -> None:
-        """Nothing to see."""
-
-    def final_model(self) -> Expression:
-        raise LookupError("nothing was learned")
-
-    def weights_hash(self) -> str:
-        return ""
-
-    def metric(self) -> Metric:
-        return Metric("none", None, None, higher_is_better=True)
-
-
-JUDGES: dict[str, type[Evaluation]] = {
-    "global model": GlobalModelEvaluation,
-    "models of nodes": NodeModelsEvaluation,
-}
+from plexus.spec.experiment import ExperimentSpec
 
 
 class Machinery(Struct, frozen=True, kw_only=True):
@@ -87,39 +38,60 @@ class Machinery(Struct, frozen=True, kw_only=True):
     checkpoint_every_s: float = 300.0
 
 
+class UntrainedModels(SymbolicModels):
+    """Models that are a size and nothing else, for questions of time and traffic alone: the task `untrained`.
+
+    Counts what was asked for. Nothing is learned, so a checkpoint holds nothing.
+    """
+
+    initial_hash = ""
+
+    def __init__(self, model_bytes: int) -> None:
+        super().__init__(model_bytes)
+        self.costs = Costs()
+        self.evaluated: list[Metrics] = []
+
+    def train(self, model: None, node: int, round: int) -> None:
+        self.costs.asked += 1
+
+    def initial(self) -> None: ...
+    def replay(self, known: Sequence[Metrics]) -> None: ...
+    def save(self, folder: Path) -> None: ...
+    def restore(self, folder: Path, computed: int) -> None: ...
+    def close(self) -> None: ...
+
+
+Models: TypeAlias = LazyModels | UntrainedModels
+
+
 @dataclass(frozen=True)
 class Learning:
     """The learning half of a session. The simulator knows the models alone."""
 
-    models: LazyModels | UntrainedModels
+    models: Models
     engine: ChosenEngine
     local_steps: int
     batch: int
-    task: Task | None
-    """None where nothing is learned."""
-
-    def judge(
-        self, protocol: Entry, spec: EvaluationSpec, runtime: Runtime, recorder: Recorder
-    ) -> Evaluation:
-        """Who measures models during the session."""
-        if self.task is None or not isinstance(self.models, LazyModels):
-            return NoEvaluation()
-        judge = JUDGES[protocol.judged_by]
-        return judge(spec, self.task, self.models, runtime, recorder)
+    judge: Callable[[JudgedBy, Runtime, Recorder], Evaluation]
+    """Who measures models during the session, given what the protocol is judged by."""
 
 
 def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery) -> Learning:
     """Everything that learning needs, ready to compute."""
     parameters = spec.task.parameters
     if isinstance(parameters, UntrainedSpec):
-        models = UntrainedModels(parameters.model_bytes)
         nothing = ChosenEngine("none", "cpu", "nothing is learned")
-        return Learning(models, nothing, parameters.local_steps, parameters.batch, None)
-    task: Task = build_task(parameters, spec.nodes, spec.seed, base_dir)
+        untrained = UntrainedModels(parameters.model_bytes)
+        return Learning(untrained, nothing, parameters.local_steps, parameters.batch, lambda *_: Evaluation())
+    task = build_task(parameters, spec.nodes, spec.seed, base_dir)
     engine, chosen = create_engine(
         machinery.engine, task, workers=machinery.workers, device=machinery.device, address=machinery.address
     )
-    lazy = LazyModels(
-        task, engine, aggregation_named(spec.aggregation), budget_bytes=round(machinery.model_memory_gb * 1e9)
-    )
-    return Learning(lazy, chosen, task.local_steps, task.batch, task)
+    budget_bytes = round(machinery.model_memory_gb * 1e9)
+    models = LazyModels(task, engine, aggregation_named(spec.aggregation), budget_bytes)
+
+    def judge(judged_by: JudgedBy, runtime: Runtime, recorder: Recorder) -> Evaluation:
+        kind = GlobalModelEvaluation if judged_by == "global model" else NodeModelsEvaluation
+        return kind(spec.evaluation, task, models, runtime, recorder)
+
+    return Learning(models, chosen, task.local_steps, task.batch, judge)

@@ -11,7 +11,6 @@ from plexus.experiment.checkpoint import Checkpoint, Checkpoints, read_checkpoin
 from plexus.experiment.learning import Machinery, set_up
 from plexus.experiment.progress import Progress, Tick
 from plexus.experiment.recording import Recording, believed_online
-from plexus.learn.graph import LazyModels
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Listener
@@ -76,7 +75,7 @@ class Simulation:
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
         learning = set_up(spec, base_dir, machinery)
         self.engine, self._models = learning.engine, learning.models
-        if checkpoint is not None and isinstance(self._models, LazyModels):
+        if checkpoint is not None:
             self._models.replay(checkpoint.evaluated)
         steps, batch = learning.local_steps, learning.batch
         durations_s = [training_time_s(device, steps, batch) for device in world.devices]
@@ -94,7 +93,7 @@ class Simulation:
         self._cast = entry.build(setting, parameters)
         self._runtime = assemble(setting, self._cast, self._on_fact, self._recording)
         self._recording.begin(self._cast, setting.training_s)
-        self._evaluation = learning.judge(entry, spec.evaluation, self._runtime, self._recorder)
+        self._evaluation = learning.judge(entry.judged_by, self._runtime, self._recorder)
 
     @property
     def _online(self) -> int:
@@ -158,8 +157,6 @@ class Simulation:
 
     def _keep(self, now_s: float, is_last: bool = False) -> None:
         """A moment between two steps: go on from a checkpoint here, or write one."""
-        if not isinstance(self._models, LazyModels):
-            return  # what was learned is all that a checkpoint holds
         if self._resumed is None:
             self._checkpoints.offer(self._runtime.kernel, self._models, is_last)
         elif now_s == self._resumed.simulated_s:

@@ -7,7 +7,7 @@ anything made from it, is never trained.
 
 Memory: an expression that has its value lets go of what it was made from, and Python's reference
 counts free every expression that neither the simulator nor a younger expression holds. What is still
-held goes to disk past a budget (see `store`).
+held goes to disk past a budget (see `spill`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
 from plexus.errors import PlexusError
-from plexus.learn import aggregation
-from plexus.learn import layout as models
+from plexus.learn import aggregation, layout
 from plexus.learn.engines import Engine, LocalTraining
 from plexus.learn.spill import DEFAULT_BUDGET_BYTES, Kept, VectorStore
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import one_thread
 
-# What a model is made from: the initial one, a local training, a mean; and the order to compute it.
+E = TypeVar("E", bound="Expression")
+UNCHECKED = 1000
+"""Trainings whose results are looked at together: looking makes a GPU wait."""
+FILE_BYTES = 256 << 20
+"""Models that are saved in one file: so much is in memory at once, beside the budget."""
 
 
 class Expression:
@@ -56,12 +60,6 @@ class Expression:
         """The weights, which must have been computed."""
         assert self.value is not None, "forced before it is read"
         return self.value.get()
-
-
-class InitialModel(Expression):
-    """The model everybody starts from."""
-
-    __slots__ = ()
 
 
 class TrainedModel(Expression):
@@ -130,13 +128,6 @@ def waves(wanted: Sequence[Expression]) -> list[Wave]:
     return found
 
 
-E = TypeVar("E", bound=Expression)
-UNCHECKED = 1000
-"""Trainings whose results are looked at together: looking makes a GPU wait."""
-
-__all__ = ["Costs", "Expression", "InitialModel", "LazyModels", "MeanModel", "TrainedModel"]
-
-
 @dataclass
 class Costs:
     """What learning took so far. Times are of this machine, and in no result that must repeat."""
@@ -146,15 +137,9 @@ class Costs:
     computed: int = 0
     """Local trainings that something evaluated needed."""
     training_s: float = 0.0
-    evaluations: int = 0
     evaluation_s: float = 0.0
     workers_cpu_s: float = 0.0
     """Processor time of worker processes."""
-
-    @property
-    def spared(self) -> int:
-        """Asked for and not computed: never needed, or not needed yet."""
-        return self.asked - self.computed
 
 
 class LazyModels:
@@ -182,24 +167,15 @@ class LazyModels:
         self._known: deque[Metrics] = deque()
         self._merged: tuple[Any, Expression] | None = None
         """The newest merge, and of what: where everybody hears from everybody, all ask for the same."""
-        self._initial = InitialModel(())
+        self._initial = Expression(())
         self._initial.number = -1
         self._initial.settle(self.store.keep(engine.initial))
         if not torch.isfinite(engine.initial).all():
             raise PlexusError(f"task {task.name}: the initial model has weights that are not finite")
-        self.model_bytes = models.model_bytes(engine.layout, engine.initial)
-
-    @property
-    def asked(self) -> int:
-        return self.costs.asked
-
-    @property
-    def computed(self) -> int:
-        return self.costs.computed
-
-    @property
-    def spared(self) -> int:
-        return self.costs.spared
+        tensors = engine.layout.tensors(engine.initial)
+        self.model_bytes = len(layout.encode(tensors))
+        self.initial_hash = layout.weights_hash(tensors)
+        """Names task, seed and model."""
 
     def initial(self) -> Expression:
         """The model everybody starts from."""
@@ -243,28 +219,6 @@ class LazyModels:
             self._evaluate(fresh)
         return [model.metrics for model in models if model.metrics is not None]
 
-    def replay(self, known: Sequence[Metrics]) -> None:
-        """Answer the next evaluations with what they found in an earlier run of the same session."""
-        self._known = deque(known)
-        self.evaluated = list(known)
-
-    def _evaluate(self, fresh: Sequence[Expression]) -> None:
-        self._force(fresh)
-        started = time.perf_counter()
-        for model in fresh:
-            # One at a time: they need not all fit into memory.
-            model.metrics = self.engine.evaluate([model.vector()])[0]
-            self.evaluated.append(model.metrics)
-        self.costs.evaluations += len(fresh)
-        self.costs.evaluation_s += time.perf_counter() - started
-        self.costs.workers_cpu_s = self.engine.workers_cpu_s
-
-    def _new(self, expression: E) -> E:
-        expression.number = self._made
-        self.alive[self._made] = expression
-        self._made += 1
-        return expression
-
     def weights(self, model: Expression) -> dict[str, Tensor]:
         """The named tensors of `model` on the CPU, the caller's own; computes it if need be."""
         self._force([model])
@@ -273,12 +227,51 @@ class LazyModels:
 
     def weights_hash(self, model: Expression) -> str:
         """Names the weights of `model`: equal weights, equal hash."""
-        return models.weights_hash(self.weights(model))
+        return layout.weights_hash(self.weights(model))
+
+    def replay(self, known: Sequence[Metrics]) -> None:
+        """Answer the next evaluations with what they found in an earlier run of the same session."""
+        self._known = deque(known)
+        self.evaluated = list(known)
+
+    def save(self, folder: Path) -> None:
+        """Write all models that somebody holds and that are computed; nothing is computed for this."""
+        held = [(number, model) for number, model in self.alive.items() if model.value is not None]
+        per_file = max(1, FILE_BYTES // self._initial.vector().nbytes)
+        for start in range(0, len(held), per_file):
+            vectors = {str(number): model.vector() for number, model in held[start : start + per_file]}
+            (folder / f"models-{start}.safetensors").write_bytes(layout.encode(vectors))
+
+    def restore(self, folder: Path, computed: int) -> None:
+        """Put what was saved in place: the same models have been asked for again, and none was computed."""
+        for path in folder.glob("*.safetensors"):
+            for number, vector in safetensors.torch.load(path.read_bytes()).items():
+                if int(number) in self.alive:
+                    # Each its own memory: one model that is kept must not keep its whole file.
+                    own = vector.to(self.engine.device, copy=True)
+                    self.alive[int(number)].settle(self.store.keep(own))
+        self.costs.computed = computed
 
     def close(self) -> None:
         """Give back workers and files."""
         self.engine.close()
         self.store.close()
+
+    def _new(self, expression: E) -> E:
+        expression.number = self._made
+        self.alive[self._made] = expression
+        self._made += 1
+        return expression
+
+    def _evaluate(self, fresh: Sequence[Expression]) -> None:
+        self._force(fresh)
+        started = time.perf_counter()
+        for model in fresh:
+            # One at a time: they need not all fit into memory.
+            model.metrics = self.engine.evaluate([model.vector()])[0]
+            self.evaluated.append(model.metrics)
+        self.costs.evaluation_s += time.perf_counter() - started
+        self.costs.workers_cpu_s = self.engine.workers_cpu_s
 
     def _force(self, wanted: Sequence[Expression]) -> None:
         started = time.perf_counter()

@@ -113,22 +113,14 @@ def cast(piece: Tensor, dtype: torch.dtype) -> Tensor:
     return piece.to(dtype) if dtype.is_floating_point else piece.round().to(dtype)
 
 
-# Weights as bytes: how large a model is on the wire, and what names it.
-
-
 def encode(tensors: Mapping[str, Tensor]) -> bytes:
-    """The safetensors encoding of a model."""
+    """The safetensors encoding of a model: its bytes on the wire, as many for all weights of one layout."""
     # safetensors refuses tensors that share memory, and ours are slices of one vector.
     return bytes(save({name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}))
 
 
-def model_bytes(layout: Layout, vector: Tensor) -> int:
-    """The size of the model on the wire; the same for all weights of one layout."""
-    return len(encode(layout.tensors(vector)))
-
-
 def weights_hash(tensors: Mapping[str, Tensor]) -> str:
-    """blake2b over names, shapes and raw bytes in the order of the names."""
+    """Names the weights: blake2b over names, shapes and raw bytes in the order of the names."""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

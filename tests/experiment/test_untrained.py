@@ -1,18 +1,17 @@
-"""What a run records of views, and runs in which nothing is learned."""
+"""Runs in which nothing is learned: only time and traffic are simulated."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, StopRun
+from plexus.experiment.progress import Tick
 from plexus.experiment.simulation import simulate
 from plexus.learn.tasks import build_task
 from plexus.runs.directory import Run, load_run
 from plexus.spec.experiment import parse_spec
-from plexus.traces.build import build_world
 
 SPEC = """
 name = "untrained"
@@ -33,29 +32,6 @@ def run(out: Path, *overrides: str) -> Run:
     return load_run(out)
 
 
-def test_views_follow_who_is_online(tmp_path: Path) -> None:
-    found = run(tmp_path / "a")
-    views = found.tables["views"]
-    assert views["simulated_s"].tolist() == [300.0 * step for step in range(36)]
-    assert views["online"].tolist() == found.tables["online"]["online"].tolist()
-    assert (views["min_view"] <= views["mean_view"]).all()
-    assert (views["mean_view"] <= views["max_view"]).all()
-    spec = parse_spec(SPEC, "untrained.toml")
-    world = build_world(spec.traces, spec.nodes, spec.seed, Path())
-    assert views["online"][0] == np.count_nonzero(world.availability.online_at(0.0))
-    assert len(set(views["online"].tolist())) > 3, "there is churn"
-    wrong = np.abs(views["mean_view"] - views["online"]) / views["online"]
-    assert wrong.mean() < 0.2
-
-
-@pytest.mark.parametrize(("protocol", "has_views"), [("gossip", True), ("dpsgd", False)])
-def test_protocols_without_views_have_no_table_of_them(
-    protocol: str, has_views: bool, tmp_path: Path
-) -> None:
-    found = run(tmp_path / "a", f'protocol={{name="{protocol}"}}', "hours=0.5")
-    assert bool(found.tables["views"]) is has_views
-
-
 def test_nothing_is_learned_but_everything_is_counted(tmp_path: Path) -> None:
     result = run(tmp_path / "a").result
     assert result is not None
@@ -72,3 +48,22 @@ def test_only_a_simulation_can_do_without_learning() -> None:
     spec = parse_spec(SPEC, "untrained.toml")
     with pytest.raises(PlexusError, match="untrained has nothing to learn"):
         build_task(spec.task.parameters, 3, 1)
+
+
+def stop_after_an_hour(at: Tick) -> None:
+    if at.simulated_s >= 3600:
+        raise StopRun
+
+
+def test_a_run_that_was_cut_goes_on_though_it_learns_nothing(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole").result
+    spec = parse_spec(SPEC, "untrained.toml")
+    cut = simulate(spec, Path(), tmp_path / "cut", stop_after_an_hour)
+    assert cut.interrupted and cut.simulated_s == 3600
+    resumed = simulate(spec, Path(), tmp_path / "cut", resume=True)
+    assert whole is not None
+    assert (resumed.digest, resumed.rounds, resumed.trainings.asked) == (
+        whole.digest,
+        whole.rounds,
+        whole.trainings.asked,
+    )

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 from plexus.experiment import recording
-from plexus.experiment.critical_path import CriticalPaths
 from plexus.experiment.recording import Recording
 from plexus.experiment.simulation import simulate
-from plexus.protocol.facts import AggregationCompleted, AggregatorChosen
 from plexus.runs.directory import Run, load_run
 from plexus.runs.recorder import Recorder
 from plexus.runs.tables import read
 from plexus.sim.runtime import Runtime
 from plexus.sim.sharing import Flow
 from plexus.spec.experiment import parse_spec
+from plexus.traces.build import build_world
 
 SPEC = """
 name = "watched"
@@ -32,6 +31,17 @@ name = "digits"
 [evaluation]
 every_rounds = 1000
 every_hours = 10
+"""
+VIEWS = """
+name = "views"
+nodes = 120
+hours = 3
+[protocol]
+name = "plexus"
+sample_size = 6
+[task]
+name = "untrained"
+model_bytes = 50000
 """
 PARTS = ("sampling_s", "transfer_s", "training_s", "aggregation_s")
 
@@ -142,34 +152,29 @@ def test_who_listens_to_a_run_is_not_told_of_details(tmp_path: Path) -> None:
     assert read(tmp_path / "presence.csv")["node"].tolist() == [2]
 
 
-def test_the_path_is_that_of_the_last_model_to_arrive() -> None:
-    paths = CriticalPaths()
+def watched(out: Path, *overrides: str) -> Run:
+    simulate(parse_spec(VIEWS, "views.toml", overrides), Path(), out)
+    return load_run(out)
 
-    def done(k: int) -> AggregationCompleted:
-        return AggregationCompleted(round=k, model=None, models=2, participants=2, timed_out=True, waited_s=0)
 
-    assert paths.on_fact(100.0, 9, done(1)) is None
-    paths.arrived("train", 1, 9, 1, began_s=101.0, arrival_s=103.0)
-    paths.arrived("train", 1, 9, 2, began_s=101.0, arrival_s=102.0)
-    paths.training(2, 102.0)
-    paths.training(1, 103.0)
-    # Asked again for the same round by somebody else: of no interest any more.
-    paths.arrived("train", 1, 7, 1, began_s=50.0, arrival_s=104.0)
-    paths.trained(1, 103.0, 113.0)
-    paths.trained(2, 102.0, 105.0)
-    paths.arrived("aggregate", 2, 2, 8, began_s=106.0, arrival_s=107.0)
-    paths.arrived("aggregate", 2, 1, 8, began_s=114.0, arrival_s=118.0)
-    # Of an older round, and late: nobody waited for it.
-    paths.arrived("aggregate", 1, 2, 8, began_s=118.0, arrival_s=119.0)
-    path = paths.on_fact(120.0, 8, done(2))
-    assert path is not None
-    assert (path.participant, path.began_s) == (1, 100.0)
-    assert (path.sampling_s, path.transfer_s) == (1 + 1, 2 + 4)
-    assert (path.training_s, path.aggregation_s) == (10, 2)
-    # An aggregator that trained as well has its own model at once.
-    paths.training(8, 121.0)
-    paths.trained(8, 121.0, 125.0)
-    assert paths.on_fact(126.0, 8, AggregatorChosen(3, 8, 1)) is None
-    path = paths.on_fact(126.0, 8, done(3))
-    assert path is not None
-    assert (path.participant, path.transfer_s, path.training_s) == (8, 0, 4)
+def test_views_follow_who_is_online(tmp_path: Path) -> None:
+    found = watched(tmp_path / "a")
+    views = found.tables["views"]
+    assert views["simulated_s"].tolist() == [300.0 * step for step in range(36)]
+    assert views["online"].tolist() == found.tables["online"]["online"].tolist()
+    assert (views["min_view"] <= views["mean_view"]).all()
+    assert (views["mean_view"] <= views["max_view"]).all()
+    spec = parse_spec(VIEWS, "views.toml")
+    world = build_world(spec.traces, spec.nodes, spec.seed, Path())
+    assert views["online"][0] == np.count_nonzero(world.availability.online_at(0.0))
+    assert len(set(views["online"].tolist())) > 3, "there is churn"
+    wrong = np.abs(views["mean_view"] - views["online"]) / views["online"]
+    assert wrong.mean() < 0.2
+
+
+@pytest.mark.parametrize(("protocol", "has_views"), [("gossip", True), ("dpsgd", False)])
+def test_protocols_without_views_have_no_table_of_them(
+    protocol: str, has_views: bool, tmp_path: Path
+) -> None:
+    found = watched(tmp_path / "a", f'protocol={{name="{protocol}"}}', "hours=0.5")
+    assert bool(found.tables["views"]) is has_views

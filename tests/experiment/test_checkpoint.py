@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +103,11 @@ def test_killed_at_five_random_moments_a_run_ends_with_the_same_digest_and_weigh
 def test_a_damaged_checkpoint_is_one_clear_line(spec: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     start_and_kill(0.0, out, str(spec), "--out", str(out), "--checkpoint-every", "0.01")
-    graph = out / json.loads((out / "checkpoint.json").read_text())["folder"] / "models.json"
-    graph.write_bytes(graph.read_bytes()[:-9])
+    checkpoint = out / "checkpoint.json"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-9])
     done = subprocess.run(command("--resume", str(out)), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1].startswith(f"plexus: {graph} cannot be read")
+    assert done.stderr.strip().splitlines()[-1].startswith(f"plexus: {checkpoint} cannot be read")
 
 
 def interrupted(out: Path, at_s: float, *, times: int = 1, resume: bool = False) -> Result | None:
@@ -170,7 +170,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from plexus.experiment.simulation import simulate
-from tests.session.test_resume import INLINE, TINY
+from tests.experiment.test_checkpoint import INLINE, TINY
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -239,6 +239,42 @@ def test_a_run_that_is_of_another_version_keeps_its_tables(cut: Path) -> None:
     content = json.loads(checkpoint.read_bytes())
     checkpoint.write_text(json.dumps({**content, "digest": "0" * 16}))
     with pytest.raises(PlexusError, match="is of another run"):
+        simulate(TINY, Path(), cut, machinery=INLINE, resume=True)
+    assert tables(cut) == before
+
+
+def damaged(models: Path) -> None:
+    content = bytearray(models.read_bytes())
+    content[-1] ^= 1
+    models.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [(damaged, "safetensors is damaged"), (Path.unlink, "safetensors cannot be read")],
+)
+def test_models_that_are_not_what_was_written_are_named(
+    cut: Path, damage: Callable[[Path], None], complaint: str
+) -> None:
+    (models,) = cut.glob("checkpoint-*/*.safetensors")
+    damage(models)
+    with pytest.raises(PlexusError, match=complaint):
+        simulate(TINY, Path(), cut, machinery=INLINE, resume=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"simulated_s": "x"}'])
+def test_a_checkpoint_that_is_none_is_named(cut: Path, content: bytes) -> None:
+    (cut / "checkpoint.json").write_bytes(content)
+    with pytest.raises(PlexusError, match=r"checkpoint\.json cannot be read"):
+        simulate(TINY, Path(), cut, machinery=INLINE, resume=True)
+
+
+def test_a_run_of_another_model_keeps_its_tables(cut: Path) -> None:
+    before = tables(cut)
+    checkpoint = cut / "checkpoint.json"
+    content = json.loads(checkpoint.read_bytes())
+    checkpoint.write_text(json.dumps({**content, "initial_hash": "0" * 32}))
+    with pytest.raises(PlexusError, match="with other data, seed or model"):
         simulate(TINY, Path(), cut, machinery=INLINE, resume=True)
     assert tables(cut) == before
 
