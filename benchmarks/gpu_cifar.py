@@ -136,10 +136,10 @@ class Variant:
         layout = Layout.of(module)
         stack = Stack(cifar_task(), layout, module, clients, self.by_hand)
         if self.compiled is not None:
-            step = build_step(cifar_task(), layout, module, self.by_hand)
+            step = build_step(cifar_task(), module, self.by_hand)
             stack._step = compiled_step(step, self.compiled)
         elif self.launch == "eager":
-            stack._step = build_step(cifar_task(), layout, module, self.by_hand)
+            stack._step = build_step(cifar_task(), module, self.by_hand)
         if self.launch == "graph" and device.type == "cuda":
             return RecordedStack(stack).train
         return stack.train

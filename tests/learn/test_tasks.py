@@ -18,7 +18,7 @@ from plexus.learn.tasks import create_task, parse_task
     ("parameters", "message"),
     [
         ({"name": "digit"}, r"^task.name: 'digit' is not one of .*\(did you mean 'digits'\?\)"),
-        ({"name": "zzz"}, "^task.name: 'zzz' is not one of 'digits', .*'movielens-biased'$"),
+        ({"name": "zzz"}, "^task.name: 'zzz' is not one of 'digits', .*'untrained'$"),
         ({}, "^task.name: missing; one of 'digits', "),
         ({"name": "digits", "alhpa": 1}, "^task.alhpa: unknown key .did you mean 'task.alpha'"),
         ({"name": "digits", "zzz": 1}, "^task.zzz: unknown key; known are .*alpha"),

@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 
 from plexus.checked import Source, choose, convert, suggest
 from plexus.errors import PlexusError
-from plexus.learn.tasks.specs import TASKS, OwnTaskSpec, UntrainedSpec
+from plexus.learn.tasks.specs import TASKS, OwnTaskSpec
 from plexus.protocol.registry import PARAMETERS, OwnProtocolSpec
 from plexus.spec import toml
 from plexus.spec.toml import Changes
@@ -30,7 +30,7 @@ from plexus.traces.build import TracesSpec
 Registry = Mapping[str, type[Struct]]
 CHOICES: dict[str, tuple[Registry, type[OwnProtocolSpec | OwnTaskSpec]]] = {
     "protocol": (PARAMETERS, OwnProtocolSpec),
-    "task": ({**TASKS, "untrained": UntrainedSpec}, OwnTaskSpec),
+    "task": (TASKS, OwnTaskSpec),
 }
 """The sections whose `name` decides which other keys they have: the struct by name, and that of names that
 refer to the user's own code."""

@@ -70,11 +70,11 @@ class StackedEngine(InlineEngine):
 
     def _train_stack(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         clients = min(stack_size(len(jobs)), self._most)
-        # Idle places repeat the first client, and are thrown away.
-        padded = [*jobs, *[jobs[0]] * (clients - len(jobs))]
         draws = [self._task.draw(job.node, job.round) for job in jobs]
-        inputs, targets = self._trainer.data.stacked([*draws, *[draws[0]] * (clients - len(jobs))])
-        bases = torch.stack([job.base for job in padded])
+        # Idle places repeat the first client, and are thrown away.
+        idle = clients - len(jobs)
+        inputs, targets = self._trainer.data.stacked(draws + draws[:1] * idle)
+        bases = torch.stack([job.base for job in jobs] + [jobs[0].base] * idle)
         rows = self._stack(clients).train(bases, inputs, targets)
         # Each its own memory: one model that is kept must not keep its whole stack.
         return [row.clone() for row in rows[: len(jobs)]]
@@ -86,14 +86,8 @@ class StackedEngine(InlineEngine):
         if (clients, compiled) not in self._stacks:
             self._stacks.pop((clients, False), None)
             # On a GPU vmap's grouped convolutions are faster than ours, unless ours are compiled.
-            stack = Stack(
-                self._task,
-                self.layout,
-                self._module,
-                clients,
-                by_hand=compiled or not on_gpu,
-                compiled=compiled,
-            )
+            by_hand = compiled or not on_gpu
+            stack = Stack(self._task, self.layout, self._module, clients, by_hand, compiled)
             self._stacks[clients, compiled] = RecordedStack(stack) if on_gpu else stack
         return self._stacks[clients, compiled]
 

@@ -9,7 +9,7 @@ clients is then a single launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,9 +26,11 @@ from plexus.learn.layout import Layout, cast
 if TYPE_CHECKING:
     from plexus.learn.task import Task
 
-State = tuple[list[Tensor], list[Tensor], list[Tensor]]
-"""Of all clients: trainable tensors, their momenta, the tensors that SGD leaves alone."""
-Step = Callable[[list[Tensor], list[Tensor], list[Tensor], Tensor, Tensor], State]
+Tensors = dict[str, Tensor]
+"""By name, of all clients."""
+State = tuple[Tensors, Tensors, Tensors]
+"""Trainable tensors, their momenta, the tensors that SGD leaves alone."""
+Step = Callable[[Tensors, Tensors, Tensors, Tensor, Tensor], State]
 
 JOINT_LOSSES = (functional.cross_entropy, functional.mse_loss)
 """Means over examples: the mean over all clients' examples, times clients, is the sum of their means."""
@@ -53,25 +55,28 @@ class Stack:
         layout: Layout,
         module: nn.Module,
         clients: int,
-        by_hand: bool = True,
+        by_hand: bool,
         compiled: bool = False,
     ) -> None:
         self._task = task
         self._layout = layout
         self._clients = clients
-        self._plain = build_step(task, layout, module, by_hand)
+        self._plain = build_step(task, module, by_hand)
         self._compiled = compiled
         self._step: Step | None = None
 
     def train(self, bases: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         """Rows of weights after training: row i of `bases` on `inputs[:, i]`, step by step."""
-        trainable, fixed = self._unstack(bases)
-        momenta = [torch.zeros_like(t) for t in trainable] if self._task.sgd.momentum else []
+        trainable, fixed = self._unstack(bases, True), self._unstack(bases, False)
+        has_momenta = self._task.sgd.momentum > 0
+        momenta = {name: torch.zeros_like(t) for name, t in trainable.items()} if has_momenta else {}
         if self._step is None:
             self._step = self._record(trainable, momenta, fixed, inputs[0], targets[0])
         for batch, wanted in zip(inputs, targets, strict=True):
             trainable, momenta, fixed = self._step(trainable, momenta, fixed, batch, wanted)
-        return self._restack(trainable, fixed)
+        tensors = trainable | fixed
+        rows = [tensors[entry.name].reshape(self._clients, -1) for entry in self._layout.entries]
+        return torch.cat([row.to(self._layout.dtype) for row in rows], dim=1)
 
     def _record(self, *example: Any) -> Step:
         try:
@@ -85,22 +90,14 @@ class Stack:
             step = torch.compile(step, fullgraph=True, dynamic=False)
         return step
 
-    def _unstack(self, bases: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        trainable: list[Tensor] = []
-        fixed: list[Tensor] = []
-        for entry in self._layout.entries:
-            piece = cast(bases[:, entry.start : entry.stop], entry.dtype)
-            tensor = piece.reshape(self._clients, *entry.shape).clone()
-            (trainable if entry.trainable else fixed).append(tensor)
-        return trainable, fixed
-
-    def _restack(self, trainable: list[Tensor], fixed: list[Tensor]) -> Tensor:
-        queues = {True: iter(trainable), False: iter(fixed)}
-        columns = [
-            next(queues[entry.trainable]).reshape(self._clients, -1).to(self._layout.dtype)
+    def _unstack(self, bases: Tensor, trainable: bool) -> Tensors:
+        return {
+            entry.name: cast(bases[:, entry.start : entry.stop], entry.dtype)
+            .reshape(self._clients, *entry.shape)
+            .clone()
             for entry in self._layout.entries
-        ]
-        return torch.cat(columns, dim=1)
+            if entry.trainable is trainable
+        }
 
 
 class RecordedStack:
@@ -136,31 +133,28 @@ class RecordedStack:
             self._result = self._stack.train(*self._arguments)
 
 
-def build_step(task: Task, layout: Layout, module: nn.Module, by_hand: bool) -> Step:
+def build_step(task: Task, module: nn.Module, by_hand: bool) -> Step:
     """One step of SGD for all clients. Changes none of its arguments but the fixed tensors."""
-    names = {
-        kind: [entry.name for entry in layout.entries if entry.trainable is kind] for kind in (True, False)
-    }
     forward = (forward_of(module) if by_hand else None) or _vmapped(module)
     sgd = task.sgd
 
-    def step(
-        trainable: list[Tensor], momenta: list[Tensor], fixed: list[Tensor], inputs: Tensor, targets: Tensor
-    ) -> State:
+    def step(trainable: Tensors, momenta: Tensors, fixed: Tensors, inputs: Tensor, targets: Tensor) -> State:
         with torch.enable_grad():
-            leaves = [tensor.detach().requires_grad_() for tensor in trainable]
-            tensors = dict(zip(names[True], leaves, strict=True))
-            tensors.update(zip(names[False], fixed, strict=True))
-            loss = _summed_loss(task, forward(tensors, inputs), targets)
-            gradients = list(torch.autograd.grad(loss, leaves, materialize_grads=True))
+            leaves = {name: tensor.detach().requires_grad_() for name, tensor in trainable.items()}
+            loss = _summed_loss(task, forward({**leaves, **fixed}, inputs), targets)
+            found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+        gradients = dict(zip(leaves, found, strict=True))
         if sgd.weight_decay:
-            gradients = _each(gradients, trainable, sgd.weight_decay)
+            gradients = _added(gradients, trainable, sgd.weight_decay)
         if sgd.momentum:
-            momenta = _each(gradients, momenta, sgd.momentum)
-            gradients = momenta
-        return _each(trainable, gradients, -sgd.learning_rate), momenta, fixed
+            gradients = momenta = _added(gradients, momenta, sgd.momentum)
+        return _added(trainable, gradients, -sgd.learning_rate), momenta, fixed
 
     return step
+
+
+def _added(tensors: Tensors, others: Tensors, factor: float) -> Tensors:
+    return {name: torch.add(tensor, others[name], alpha=factor) for name, tensor in tensors.items()}
 
 
 def stackable(module: nn.Module) -> nn.Module:
@@ -184,10 +178,6 @@ def _summed_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
     if task.loss in JOINT_LOSSES:
         return task.loss(outputs.flatten(0, 1), targets.flatten(0, 1)) * len(outputs)
     return vmap(task.loss)(outputs, targets).sum()
-
-
-def _each(tensors: Sequence[Tensor], others: Sequence[Tensor], factor: float) -> list[Tensor]:
-    return [torch.add(t, o, alpha=factor) for t, o in zip(tensors, others, strict=True)]
 
 
 def _reason(error: Exception) -> str:

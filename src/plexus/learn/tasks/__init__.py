@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -18,24 +18,25 @@ if TYPE_CHECKING:
 
 __all__ = ["TASKS", "OwnTaskSpec", "TaskSpec", "build_task", "create_task", "parse_task"]
 
+AnyTaskSpec: TypeAlias = TaskSpec | OwnTaskSpec | UntrainedSpec
+
 
 def create_task(name: str, nodes: int, seed: int, **parameters: Any) -> Task:
     """The task called `name` for this many nodes."""
     return build_task(parse_task({"name": name, **parameters}), nodes, seed)
 
 
-def parse_task(table: Mapping[str, Any] | str) -> TaskSpec | OwnTaskSpec:
+def parse_task(table: Mapping[str, Any] | str) -> AnyTaskSpec:
     """Check a `[task]` table, or a task's mere name; what is wrong is named by its key."""
     table = {"name": table} if isinstance(table, str) else table
     name = table.get("name")
     if isinstance(name, str) and ":" in name:
         return OwnTaskSpec(name, {key: value for key, value in table.items() if key != "name"})
-    return choose(table, TASKS, "task", Source())
+    chosen: TaskSpec | UntrainedSpec = choose(table, TASKS, "task", Source())  # type: ignore[assignment]
+    return chosen
 
 
-def build_task(
-    spec: TaskSpec | OwnTaskSpec | UntrainedSpec, nodes: int, seed: int, base_dir: Path | None = None
-) -> Task:
+def build_task(spec: AnyTaskSpec, nodes: int, seed: int, base_dir: Path | None = None) -> Task:
     """The task that `spec` describes, divided among `nodes` nodes.
 
     `base_dir` is the session file's folder: paths and the user's modules are found from there.

@@ -13,23 +13,28 @@ NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 
 
-class TaskSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="name"):
-    """What every task has. The name of the task is the table's `name`."""
+class TrainingSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="name"):
+    """What decides how long a device trains. The name of the task is the table's `name`."""
 
     local_steps: Count = 5
-    """Steps of SGD in one local training."""
+    """Steps of SGD in one local training; with `batch`, they decide how long a device trains."""
     batch: Count = 20
     """Examples per step."""
+
+    @property
+    def name(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class TaskSpec(TrainingSpec, frozen=True, kw_only=True):
+    """What every task has in which something is learned."""
+
     learning_rate: Positive
     """Step size of SGD."""
     momentum: Momentum = 0.0
     """Starts anew with each local training."""
     weight_decay: NotNegative = 0.0
     """Of SGD: the L2 penalty on weights."""
-
-    @property
-    def name(self) -> str:
-        return str(self.__struct_config__.tag)
 
 
 class PartitionedSpec(TaskSpec, frozen=True):
@@ -119,28 +124,11 @@ class BiasedMovielensSpec(MovielensSpec, frozen=True, tag="movielens-biased"):
     """Of SGD: the L2 penalty on weights."""
 
 
-TASKS: dict[str, type[TaskSpec]] = {
-    str(spec.__struct_config__.tag): spec
-    for spec in (
-        DigitsSpec, WritersSpec, Cifar10Spec, CelebaSpec, FemnistSpec, MovielensSpec, BiasedMovielensSpec,
-    )
-}  # fmt: skip
-"""By name, all tasks that come with Plexus and learn something."""
-
-
-class UntrainedSpec(Struct, frozen=True, forbid_unknown_fields=True, tag_field="name", tag="untrained"):
+class UntrainedSpec(TrainingSpec, frozen=True, tag="untrained"):
     """Models of a given size that nobody computes: only time and traffic are simulated."""
 
     model_bytes: Count = 346_000
     """Size of a model on the network; 346 kB is the paper's network for CIFAR-10."""
-    local_steps: Count = 5
-    """Steps of SGD in one local training, which decide how long a device trains."""
-    batch: Count = 20
-    """Examples per step."""
-
-    @property
-    def name(self) -> str:
-        return str(self.__struct_config__.tag)
 
 
 class OwnTaskSpec(Struct, frozen=True):
@@ -153,3 +141,16 @@ class OwnTaskSpec(Struct, frozen=True):
     def table(self) -> dict[str, Any]:
         """The complete `[task]` table."""
         return {"name": self.name, **self.parameters}
+
+
+TASKS: dict[str, type[Struct]] = {
+    "digits": DigitsSpec,
+    "digits-by-writer": WritersSpec,
+    "cifar10": Cifar10Spec,
+    "celeba": CelebaSpec,
+    "femnist": FemnistSpec,
+    "movielens": MovielensSpec,
+    "movielens-biased": BiasedMovielensSpec,
+    "untrained": UntrainedSpec,
+}
+"""The parameters of each task, by the `name` in [task]."""
