@@ -17,7 +17,7 @@ import plexus
 
 SOURCE = Path(plexus.__file__).parent
 
-LEAVES = {"__version__", "errors", "rng", "files", "quantities", "checked", "loading", "machine"}
+LEAVES = {"__version__", "errors", "rng", "files", "quantities", "checked", "loading", "machine", "style"}
 """Small modules that everything but the protocol may use."""
 
 MAY_IMPORT: dict[str, set[str]] = {

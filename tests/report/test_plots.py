@@ -12,8 +12,9 @@ from plexus.errors import PlexusError
 from plexus.report import plots
 from plexus.report.arms import group
 from plexus.report.series import MOST_POINTS, average, curve
-from plexus.report.style import PALETTE, strokes
+from plexus.report.strokes import strokes
 from plexus.runs.result import Traffic
+from plexus.style import PALETTE
 from tests.report.runs import arm_run, result
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from plexus.files import named, write_text
 from plexus.report.document import Cell, Picture, Quantity, Table, heading, text_of
-from plexus.report.style import styled
+from plexus.style import styled
 
 _LATEX = {
     "\\": r"\textbackslash{}",

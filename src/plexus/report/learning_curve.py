@@ -1,4 +1,4 @@
-"""Figures of a run, drawn with matplotlib."""
+"""The learning curve of one run, the picture in its directory."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.files import named
 from plexus.report.arms import is_complete, metric_of, reached_h
-from plexus.report.style import PALETTE, SOFT, STYLE
 from plexus.runs.directory import Run
 from plexus.runs.tables import Columns
+from plexus.style import BLUE, SOFT, VERMILION, figure, percent_ticks, styled, subtitle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BLUE, VERMILION, GREY = PALETTE["blue"], PALETTE["vermilion"], SOFT
-
 
 def accuracy_over_time(run: Run, path_png: Path) -> None:
     """Write the test metric over simulated hours, and below it how many nodes were online."""
-    figure = learning_curve(run)
+    drawn = learning_curve(run)
     with named(path_png):
-        figure.savefig(path_png, dpi=160)
+        drawn.savefig(path_png, dpi=160)
 
 
 def learning_curve(run: Run) -> Figure:
@@ -33,27 +31,21 @@ def learning_curve(run: Run) -> Figure:
     evaluations = run.tables["evaluations"]
     if not evaluations:
         raise PlexusError("nothing was evaluated")
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ModuleNotFoundError:
-        raise PlexusError("matplotlib is not installed: pip install 'plexus-learning[report]'") from None
-    with rc_context(STYLE):
-        layout = ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.1)
-        figure = Figure(figsize=(8, 5), layout=layout)
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    with styled():
+        drawn = figure(8, 5, pad=0.14)
+        upper, lower = drawn.subplots(2, 1, sharex=True, height_ratios=(4, 1))
         end_hours = reached_h(run)
         upper.set_xlim(0, end_hours)
         _draw_metric(upper, evaluations, *metric_of(run))
         _draw_online(lower, run.tables["online"], end_hours)
-        _head(upper, run)
-        figure.align_ylabels()
-    return figure
+        upper.set_title(run.spec["name"], fontsize=14, pad=30)
+        subtitle(upper, " · ".join(_facts(run)), above=12)
+        drawn.align_ylabels()
+    return drawn
 
 
-def _head(axes: Any, run: Run) -> None:
-    """A title, and below it in grey what was run."""
+def _facts(run: Run) -> list[str]:
+    """What was run."""
     spec = run.spec
     facts = [
         f"{spec['protocol']['name']} on {spec['task']['name']}",
@@ -62,17 +54,7 @@ def _head(axes: Any, run: Run) -> None:
     ]
     if run.result is not None:
         facts.append(f"{quantities.whole(run.result.rounds)} rounds")
-    if not is_complete(run):
-        facts.append("interrupted")
-    axes.set_title(spec["name"], loc="left", fontsize=14, fontweight="bold", pad=30)
-    axes.annotate(
-        " · ".join(facts),
-        (0, 1),
-        xytext=(0, 12),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        color=GREY,
-    )
+    return facts if is_complete(run) else [*facts, "interrupted"]
 
 
 def _draw_metric(axes: Any, evaluations: Columns, name: str, higher_is_better: bool) -> None:
@@ -81,7 +63,7 @@ def _draw_metric(axes: Any, evaluations: Columns, name: str, higher_is_better: b
     axes.plot(hours, values, color=BLUE, linewidth=1.8, solid_joinstyle="round", zorder=3)
     axes.set_ylabel(f"test {quantities.metric_name(name)}")
     if quantities.is_percentage(name):
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        percent_ticks(axes.yaxis)
         axes.set_ylim(min(0.0, values.min()), 1.0)
     if not np.isnan(values).all():
         best = int(np.nanargmax(values) if higher_is_better else np.nanargmin(values))
@@ -94,15 +76,15 @@ def _mark(axes: Any, hour: float, value: float, label: str) -> None:
 
     axes.plot(hour, value, "o", color=VERMILION, markersize=6, zorder=4)
     axes.margins(y=0.1)
-    middle = sum(axes.get_ylim()) / 2
+    is_high = value > sum(axes.get_ylim()) / 2
     across = hour / axes.get_xlim()[1]
     axes.annotate(
         label,
         (hour, value),
-        xytext=(0, -12 if value > middle else 12),
+        (0, -12 if is_high else 12),
         textcoords="offset points",
         ha="left" if across < 0.1 else "right" if across > 0.9 else "center",
-        va="top" if value > middle else "bottom",
+        va="top" if is_high else "bottom",
         color=VERMILION,
         fontweight="bold",
         zorder=5,
@@ -119,7 +101,7 @@ def _draw_online(axes: Any, online: Columns, end_hours: float) -> None:
         return
     hours = np.append(online["simulated_s"] / 3600, end_hours)
     count = np.append(online["online"], online["online"][-1])
-    axes.fill_between(hours, count, step="post", color=GREY, alpha=0.25, linewidth=0)
-    axes.step(hours, count, where="post", color=GREY, linewidth=0.8)
+    axes.fill_between(hours, count, step="post", color=SOFT, alpha=0.25, linewidth=0)
+    axes.step(hours, count, where="post", color=SOFT, linewidth=0.8)
     axes.set_ylim(0, max(1.0, 1.15 * float(count.max())))
     axes.yaxis.get_major_locator().set_params(nbins=3, integer=True)

@@ -20,12 +20,16 @@ from plexus.report import provenance
 from plexus.report.arms import Arm, group
 from plexus.report.document import Cell, Picture, Section, Table, heading, text_of
 from plexus.report.export import is_numeric, write_picture, write_table
-from plexus.report.style import COLOUR_VARIABLES, styled
 from plexus.runs.directory import Run
+from plexus.style import CARD, FAINT, INK, ON_COLOUR, PALETTE, SOFT, styled
 
 if TYPE_CHECKING:
     from plexus.report.document import Picture
 
+COLOUR_VARIABLES = {ON_COLOUR: "on-colour", CARD: "card", INK: "ink", SOFT: "soft", FAINT: "line"} | {
+    value: name for name, value in PALETTE.items()
+}
+"""The name of the CSS variable that stands for each colour on the page."""
 # A figure as a piece of the page: its text stays text, its colours follow the theme.
 
 _ID_ATTRIBUTE = re.compile(r'\bid="([^"]+)"')

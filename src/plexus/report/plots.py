@@ -12,89 +12,18 @@ from plexus.errors import PlexusError
 from plexus.report.arms import Arm, common_metric
 from plexus.report.comparison import Judge
 from plexus.report.series import Axis, curve
-from plexus.report.style import (
-    CARD,
-    ON_COLOUR,
-    SOFT,
-    legend,
-    legend_of_arms,
-    message_colours,
-    panel,
-    strokes,
-    styled,
-)
-from plexus.runs.tables import Columns
+from plexus.report.strokes import legend, legend_of_arms, message_colours, panel, strokes
+from plexus.style import CARD, ON_COLOUR, SOFT, percent_ticks, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-# What nodes send, by type of message, as bars.
-
-
-def bars_of_messages(arms: Sequence[Arm], of: Literal["bytes", "count"] = "bytes") -> Figure:
-    """The share of each type of message in the bytes (or the number of messages) that an arm sends."""
-    shares = [(arm.label, *_shares(arm, of)) for arm in arms]
-    heaviest: dict[str, float] = {}
-    for _, parts, _ in shares:
-        for name, share in parts.items():
-            heaviest[name] = max(heaviest.get(name, 0.0), share)
-    if not heaviest:
-        raise PlexusError("no messages were counted: the runs did not end")
-    names = sorted(heaviest, key=lambda name: -heaviest[name])
-    colours = message_colours(names)
-    with styled():
-        figure, axes = panel(height=0.75 + 0.5 * len(arms))
-        for row, (label, parts, total) in enumerate(shares):
-            left = 0.0
-            for name in names:
-                share = 100 * parts.get(name, 0.0)
-                axes.barh(row, share, left=left, height=0.46, color=colours[name])
-                if share > 7:
-                    _write_inside(axes, left + share / 2, row, f"{share:.3g} %")
-                left += share
-            text = quantities.size(total) if of == "bytes" else quantities.whole(round(total))
-            above = {"textcoords": "offset points", "va": "bottom", "fontsize": 9}
-            axes.annotate(label, (0, row - 0.23), (0, 2), **above)
-            axes.annotate(text, (100, row - 0.23), (0, 2), ha="right", color=SOFT, **above)
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
-        axes.set_ylim(len(arms) - 0.6, -0.75)
-        axes.set_xlim(0, 100)
-        axes.grid(visible=False)
-        axes.xaxis.set_major_formatter("{x:g} %")
-        axes.set_xlabel("share of all bytes sent" if of == "bytes" else "share of all messages")
-        _legend_of_messages(axes, names, colours)
-    return figure
-
-
-def _write_inside(axes: Any, x: float, row: int, text: str) -> None:
-    axes.text(x, row + 0.01, text, ha="center", va="center", fontsize=8, color=ON_COLOUR)
-
-
-def _legend_of_messages(axes: Any, names: Sequence[str], colours: dict[str, str]) -> None:
-    from matplotlib.patches import Patch
-
-    handles = [Patch(color=colours[name], label=name) for name in names]
-    legend(axes, handles=handles, ncols=min(4, len(names)), handleheight=0.8)
-
-
-def _shares(arm: Arm, of: str) -> tuple[dict[str, float], float]:
-    """By type of message, its share; and the whole, the mean over seeds."""
-    sums: dict[str, float] = {}
-    for run in arm.runs:
-        for name, traffic in run.result.messages.items() if run.result else ():
-            sums[name] = sums.get(name, 0.0) + getattr(traffic, of) / len(arm.runs)
-    total = sum(sums.values())
-    return {name: value / total for name, value in sums.items() if value}, total
-
-
-__all__ = ["bars_of_messages", "curves", "durations_s", "online_and_views", "round_durations"]
 
 X_LABELS = {
     "simulated_h": "simulated time [h]",
     "sent_gb": "sent by all nodes [GB]",
     "training_h": "training on all devices [device hours]",
 }
+_ABOVE: Any = {"textcoords": "offset points", "va": "bottom", "fontsize": 9}
 
 
 def curves(
@@ -114,50 +43,85 @@ def curves(
     metric = metric or judged_by
     with styled():
         figure, axes = panel()
-        drawn = []
-        for arm in arms:
-            found = curve(arm, x, metric, judge)
-            if found is None:
-                continue
-            drawn.append(arm)
-            stroke = strokes(arms)[arm.label]
-            few, alone = len(found.x) < 12, len(found.x) == 1
-            axes.plot(
-                found.x,
-                found.mean,
-                color=stroke.colour,
-                linestyle=stroke.line,
-                linewidth=1.8,
-                marker=stroke.marker if few else None,
-                markersize=8 if alone else 4,
-                markeredgecolor=CARD if alone else stroke.colour,
-                clip_on=not alone,
-                label=arm.label,
-                zorder=5 if alone else 4 if arm.is_ours else 3,
-            )
-            if len(arm.runs) > 1:
-                axes.fill_between(
-                    found.x, found.low, found.high, color=stroke.colour, alpha=0.18, linewidth=0
-                )
+        drawn = [arm for arm in arms if _draw_curve(axes, arm, arms, x, metric, judge)]
         if not drawn:
             raise PlexusError("nothing was evaluated")
-        _dress_curves(axes, x, metric, log)
+        axes.set_xlabel(X_LABELS[x])
+        axes.set_ylabel(f"test {quantities.metric_name(metric)}")
+        if log:
+            _log_scale(axes)
+        else:
+            axes.set_xlim(left=0)
+        if quantities.is_percentage(metric):
+            percent_ticks(axes.yaxis)
         if reference is not None:
             _refer(axes, *reference, higher_is_better)
         legend_of_arms(axes, drawn)
     return figure
 
 
+def _draw_curve(axes: Any, arm: Arm, arms: Sequence[Arm], x: Axis, metric: str, judge: Judge) -> bool:
+    """Whether there was anything to draw. A point that stands alone must be seen above the lines."""
+    found = curve(arm, x, metric, judge)
+    if found is None:
+        return False
+    stroke = strokes(arms)[arm.label]
+    few, alone = len(found.x) < 12, len(found.x) == 1
+    axes.plot(
+        found.x,
+        found.mean,
+        color=stroke.colour,
+        linestyle=stroke.line,
+        linewidth=1.8,
+        marker=stroke.marker if few else None,
+        markersize=8 if alone else 4,
+        markeredgecolor=CARD if alone else stroke.colour,
+        clip_on=not alone,
+        label=arm.label,
+        zorder=5 if alone else 4 if arm.is_ours else 3,
+    )
+    if len(arm.runs) > 1:
+        axes.fill_between(found.x, found.low, found.high, color=stroke.colour, alpha=0.18, linewidth=0)
+    return True
+
+
+def _refer(axes: Any, value: float, name: str, higher_is_better: bool) -> None:
+    """A line across, named where curves seldom are: at the left, on the side they come to last."""
+    axes.axhline(value, color=SOFT, linewidth=1, linestyle=(0, (2, 2)), zorder=2)
+    axes.annotate(
+        name,
+        (0, value),
+        (3, 3 if higher_is_better else -3),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="bottom" if higher_is_better else "top",
+        fontsize=8.5,
+        color=SOFT,
+        zorder=6,
+        bbox={"facecolor": CARD, "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+    )
+
+
+def _log_scale(axes: Any) -> None:
+    """Numbers as people write them: powers of ten, and steps between where there are few of those."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    steps = (1.0, 2.0, 5.0) if high < 200 * low else (1.0,)
+    axes.xaxis.set_major_locator(LogLocator(subs=steps))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
 def round_durations(arms: Sequence[Arm]) -> Figure:
     """How long rounds last: the share of rounds that took at most so many seconds."""
     with styled():
         figure, axes = panel()
-        drawn = 0
         for arm in arms:
             durations = durations_s(arm)
             if not len(durations):
                 continue
-            drawn += 1
             stroke = strokes(arms)[arm.label]
             share = np.arange(1, len(durations) + 1) / len(durations)
             kept = np.unique(np.linspace(0, len(durations) - 1, 400).round().astype(int))
@@ -170,10 +134,9 @@ def round_durations(arms: Sequence[Arm]) -> Figure:
                 linewidth=1.8,
                 label=f"{arm.label} (mean {durations.mean():.1f} s)",
             )
-        if not drawn:
+        if not axes.lines:
             raise PlexusError("no rounds with a global model were completed")
-        axes.set_xscale("log")
-        _plain_log(axes.xaxis)
+        _log_scale(axes)
         axes.set_xlabel("duration of a round [s]")
         axes.set_ylabel("rounds that are over")
         axes.yaxis.set_major_formatter("{x:g} %")
@@ -202,12 +165,14 @@ def online_and_views(arms: Sequence[Arm]) -> Figure:
     """
     with styled():
         figure, axes = panel()
-        found = strokes(arms)
         for arm in arms:
-            name = f"{arm.label}: " if len(arms) > 1 else ""
             views = arm.runs[0].tables.get("views")
             if views:
-                _draw_views(axes, views, found[arm.label].colour, f"{name}in the mean of their views")
+                name, colour = f"{arm.label}: " if len(arms) > 1 else "", strokes(arms)[arm.label].colour
+                hours, label = views["simulated_s"] / 3600, f"{name}in the mean of their views"
+                axes.plot(hours, views["mean_view"], color=colour, linewidth=1.4, label=label)
+                low, high = views["min_view"], views["max_view"]
+                axes.fill_between(hours, low, high, color=colour, alpha=0.18, linewidth=0)
         _draw_online(axes, arms)
         if not axes.lines:
             raise PlexusError("neither online nodes nor views were recorded")
@@ -233,48 +198,49 @@ def _draw_online(axes: Any, arms: Sequence[Arm]) -> None:
             axes.step(hours, count, where="post", color=SOFT, linewidth=0.8, label=label)
 
 
-def _draw_views(axes: Any, views: Columns, colour: str, label: str) -> None:
-    hours = views["simulated_s"] / 3600
-    axes.plot(hours, views["mean_view"], color=colour, linewidth=1.4, label=label)
-    low, high = views["min_view"], views["max_view"]
-    axes.fill_between(hours, low, high, color=colour, alpha=0.18, linewidth=0)
+def bars_of_messages(arms: Sequence[Arm], of: Literal["bytes", "count"] = "bytes") -> Figure:
+    """The share of each type of message in the bytes (or the number of messages) that an arm sends."""
+    sums = [_sums(arm, of) for arm in arms]
+    heaviest: dict[str, float] = {}
+    for each in sums:
+        for name, value in each.items():
+            heaviest[name] = max(heaviest.get(name, 0.0), value / sum(each.values()))
+    if not heaviest:
+        raise PlexusError("no messages were counted: the runs did not end")
+    names = sorted(heaviest, key=lambda name: -heaviest[name])
+    colours = message_colours(names)
+    with styled():
+        from matplotlib.patches import Patch
+
+        figure, axes = panel(height=0.75 + 0.5 * len(arms))
+        for row, (arm, each) in enumerate(zip(arms, sums, strict=True)):
+            left, total = 0.0, sum(each.values())
+            for name in (name for name in names if name in each):
+                share = 100 * each[name] / total
+                axes.barh(row, share, left=left, height=0.46, color=colours[name])
+                if share > 7:
+                    inside = {"ha": "center", "va": "center", "fontsize": 8, "color": ON_COLOUR}
+                    axes.text(left + share / 2, row + 0.01, f"{share:.3g} %", **inside)
+                left += share
+            text = quantities.size(total) if of == "bytes" else quantities.whole(round(total))
+            axes.annotate(arm.label, (0, row - 0.23), (0, 2), **_ABOVE)
+            axes.annotate(text, (100, row - 0.23), (0, 2), ha="right", color=SOFT, **_ABOVE)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.set_ylim(len(arms) - 0.6, -0.75)
+        axes.set_xlim(0, 100)
+        axes.grid(visible=False)
+        axes.xaxis.set_major_formatter("{x:g} %")
+        axes.set_xlabel("share of all bytes sent" if of == "bytes" else "share of all messages")
+        handles = [Patch(color=colours[name], label=name) for name in names]
+        legend(axes, handles=handles, ncols=min(4, len(names)), handleheight=0.8)
+    return figure
 
 
-def _dress_curves(axes: Any, x: Axis, metric: str, log: bool) -> None:
-    axes.set_xlabel(X_LABELS[x])
-    axes.set_ylabel(f"test {quantities.metric_name(metric)}")
-    if log:
-        axes.set_xscale("log")
-        _plain_log(axes.xaxis)
-    else:
-        axes.set_xlim(left=0)
-    if quantities.is_percentage(metric):
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-
-
-def _plain_log(axis: Any) -> None:
-    """Numbers as people write them: powers of ten, and steps between where there are few of those."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    low, high = axis.get_view_interval()
-    steps = (1.0, 2.0, 5.0) if high < 200 * low else (1.0,)
-    axis.set_major_locator(LogLocator(subs=steps))
-    axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _refer(axes: Any, value: float, name: str, higher_is_better: bool) -> None:
-    """A line across, named where curves seldom are: at the left, on the side they come to last."""
-    axes.axhline(value, color=SOFT, linewidth=1, linestyle=(0, (2, 2)), zorder=2)
-    axes.annotate(
-        name,
-        (0, value),
-        (3, 3 if higher_is_better else -3),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        va="bottom" if higher_is_better else "top",
-        fontsize=8.5,
-        color=SOFT,
-        zorder=6,
-        bbox={"facecolor": CARD, "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
-    )
+def _sums(arm: Arm, of: str) -> dict[str, float]:
+    """What an arm sends by type of message, as the mean over seeds; what it sends nothing of is left out."""
+    sums: dict[str, float] = {}
+    for run in arm.runs:
+        for name, traffic in run.result.messages.items() if run.result else ():
+            sums[name] = sums.get(name, 0.0) + getattr(traffic, of) / len(arm.runs)
+    return {name: value for name, value in sums.items() if value}

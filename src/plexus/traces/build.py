@@ -14,13 +14,13 @@ from plexus.errors import PlexusError
 from plexus.rng import array_stream
 from plexus.traces.calibrations import CALIBRATIONS
 from plexus.traces.cities import City, world_cities
-from plexus.traces.readers.availability import DAY_S, read_availability
+from plexus.traces.readers.availability import read_availability
 from plexus.traces.readers.devices import KBPS_TO_BYTES_PER_S, choose_devices, read_devices
 from plexus.traces.readers.latency import LatencyKind, nearest_cities, read_latency, read_places
 from plexus.traces.readers.paths import resolve
 from plexus.traces.sessions import Sessions, choose, drop_before, shift
 from plexus.traces.synthetic import deal_cities, generate_availability, generate_devices, generate_latency
-from plexus.traces.world import Availability, Device, Latency, World, always_online
+from plexus.traces.world import DAY_S, Availability, Device, Latency, World, always_online
 
 # The `[traces]` table of a spec: where devices, availability and latency of a run come from.
 

@@ -21,7 +21,7 @@ from plexus.traces.calibrations import Calibration, Durations, Quantiles
 from plexus.traces.cities import City, great_circle_km
 from plexus.traces.readers.devices import KBPS_TO_BYTES_PER_S
 from plexus.traces.sessions import Sessions, bounds_of, concatenate
-from plexus.traces.world import Availability, Device
+from plexus.traces.world import DAY_S, HOUR_S, Availability, Device
 
 # Draw lengths of sessions and gaps, millions a second.
 #
@@ -88,8 +88,6 @@ def _log_normal(sigma: float, count: int) -> Floats:
     return np.exp(sigma * np.array(middle, np.float64))
 
 
-HOUR_S = 3600.0
-DAY_S = 86400.0
 PERIOD_S = 7 * DAY_S
 """A generated week repeats."""
 BATCH = 16384

@@ -15,6 +15,9 @@ from plexus.traces.cities import City
 from plexus.traces.sessions import Sessions, pack
 
 
+HOUR_S, DAY_S = 3600.0, 86400.0
+
+
 class Device(Struct, frozen=True):
     """One device's hardware: compute and bandwidth always come from the same device."""
 

@@ -7,10 +7,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from plexus.traces.sessions import Sessions
-from plexus.traces.world import Availability, Device, training_time_s
+from plexus.traces.world import DAY_S, HOUR_S, Availability, Device, training_time_s
 
-HOUR_S = 3600.0
-DAY_S = 86400.0
 Floats = NDArray[np.float64]
 
 
@@ -100,12 +98,11 @@ def device_facts(compute_ms: Floats, up_bytes_per_s: Floats, down_bytes_per_s: F
 
 def availability_facts(availability: Availability, notes: tuple[str, ...] = ()) -> AvailabilityFacts:
     """Facts about who is online when."""
-    sessions, periods_s = first_week(availability.packed, availability.periods_s)
+    sessions, periods_s = first_week(availability)
     share = device_shares(sessions, periods_s)
     session_s, gap_s = lengths(sessions, periods_s)
-    per_hour = (np.bincount(_owners_of_gaps(sessions, periods_s), minlength=len(share)) * 2) / (
-        periods_s / HOUR_S
-    )
+    gaps = np.bincount(sessions.owners()[_gaps_after(sessions, periods_s) > 0], minlength=len(share))
+    changes_per_hour = 2 * gaps / (periods_s / HOUR_S)
     return AvailabilityFacts(
         devices=len(share),
         online=float(share.mean()),
@@ -116,13 +113,14 @@ def availability_facts(availability: Availability, notes: tuple[str, ...] = ()) 
         sessions=len(session_s),
         session_s=spread(session_s) if len(session_s) else None,
         gap_s=spread(gap_s) if len(gap_s) else None,
-        changes_per_hour=float(per_hour.mean() * 1000),
+        changes_per_hour=float(changes_per_hour.mean() * 1000),
         notes=list(notes),
     )
 
 
-def first_week(sessions: Sessions, periods_s: Floats) -> tuple[Sessions, Floats]:
-    """The same with a week in place of a period that never ends, so that it can be measured."""
+def first_week(availability: Availability) -> tuple[Sessions, Floats]:
+    """Sessions and periods, with a week in place of one that never ends, so that it can be measured."""
+    sessions, periods_s = availability.packed, availability.periods_s
     week_s = np.where(np.isinf(periods_s), 7 * DAY_S, periods_s)
     until_s = week_s[sessions.owners()][:, None]
     return Sessions(np.minimum(sessions.rows, until_s), sessions.bounds), week_s
@@ -141,12 +139,10 @@ def lengths(sessions: Sessions, periods_s: Floats) -> tuple[Floats, Floats]:
     session_s = sessions.rows[:, 1] - sessions.rows[:, 0]
     first, last = _ends(sessions)
     wraps = gap_s[last] == 0  # its last session goes on in its first
-    always = wraps & (first == last)
     whole = session_s.copy()
     whole[first[wraps]] += session_s[last[wraps]]
     counted = np.ones(len(whole), np.bool_)
     counted[last[wraps]] = False
-    assert not counted[last[always]].any()
     return whole[counted], gap_s[gap_s > 0]
 
 
@@ -163,10 +159,6 @@ def _gaps_after(sessions: Sessions, periods_s: Floats) -> Floats:
     gap_s[:-1] = rows[1:, 0] - rows[:-1, 1]
     gap_s[last] = periods_s[sessions.owners()[last]] - rows[last, 1] + rows[first, 0]
     return gap_s
-
-
-def _owners_of_gaps(sessions: Sessions, periods_s: Floats) -> NDArray[np.int64]:
-    return sessions.owners()[_gaps_after(sessions, periods_s) > 0]
 
 
 def online_by_hour(sessions: Sessions, periods_s: Floats) -> Floats:

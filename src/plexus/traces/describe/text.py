@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 from plexus.traces.describe.facts import (
-    DAY_S,
     AvailabilityFacts,
     DeviceFacts,
     Facts,
@@ -25,7 +24,7 @@ from plexus.traces.readers.availability import availability_from
 from plexus.traces.readers.devices import COMPUTE, devices_from
 from plexus.traces.readers.files import Content, Table, counted, load
 from plexus.traces.readers.latency import LatencyKind, latency_from
-from plexus.traces.world import Availability, Device, World
+from plexus.traces.world import DAY_S, Availability, Device, World
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,8 @@ def _line(label: str, text: str) -> str:
     return f"  {label:<20}{text}"
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share of one, as people write it."""
     return f"{share * 100:.1f} %"
 
 
@@ -131,15 +131,15 @@ def _availability_lines(facts: AvailabilityFacts) -> Iterator[str]:
     yield f"Availability of {counted(facts.devices, 'device')}"
     yield _line(
         "online",
-        f"{_percent(facts.online)} on average; best hour {_percent(facts.online_by_hour[best])} "
-        f"({best:02}h), worst {_percent(facts.online_by_hour[worst])} ({worst:02}h)",
+        f"{percent(facts.online)} on average; best hour {percent(facts.online_by_hour[best])} "
+        f"({best:02}h), worst {percent(facts.online_by_hour[worst])} ({worst:02}h)",
     )
     for first in (0, 12):
         hours = " ".join(f"{share * 100:4.1f}" for share in facts.online_by_hour[first : first + 12])
         yield _line(f"  {first:02}h to {first + 12:02}h, %", hours)
     yield _line(
         "a device is online",
-        _quantiles(facts.online_by_device, _percent)
+        _quantiles(facts.online_by_device, percent)
         + f" of the time; {facts.never_online * 100:.0f} % of them never",
     )
     for label, lengths in (("sessions", facts.session_s), ("gaps", facts.gap_s)):
@@ -161,7 +161,7 @@ def _availability_lines(facts: AvailabilityFacts) -> Iterator[str]:
 def _latency_lines(facts: LatencyFacts) -> Iterator[str]:
     yield f"Latency between {facts.cities:,} cities"
     yield _line("one-way latency", _quantiles(facts.one_way_ms, _plain) + " ms")
-    yield _line("detours that pay", f"{_percent(facts.detours)} of those via a third city are faster")
+    yield _line("detours that pay", f"{percent(facts.detours)} of those via a third city are faster")
     yield from (_line("note", note) for note in facts.notes)
 
 

@@ -15,11 +15,7 @@ from numpy.typing import NDArray
 from plexus.errors import PlexusError
 from plexus.traces.readers.files import Content, Record, Table, counted, fault, load, number, records, short
 from plexus.traces.sessions import Rows, Sessions, join
-from plexus.traces.world import Availability
-
-# What the readers of availability share: the trace they return, and how raw rows become one.
-
-DAY_S = 86400.0
+from plexus.traces.world import DAY_S, Availability
 
 
 @dataclass(frozen=True)

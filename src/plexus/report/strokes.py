@@ -1,0 +1,124 @@
+"""How arms are drawn, in every figure the same: one colour for each protocol, and what the legend says."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from plexus.report.arms import Arm
+from plexus.style import PALETTE, SOFT, figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PROTOCOL_COLOURS = {
+    "plexus": "blue",
+    "gossip": "orange",
+    "dpsgd": "green",
+    "dpsgd regular": "purple",
+    "epidemic": "vermilion",
+    "fedavg": "grey",
+}
+_MESSAGE_COLOURS = {
+    "model": "blue",
+    "view": "orange",
+    "ping": "green",
+    "pong": "purple",
+    "membership": "vermilion",
+    "ack": "sky",
+}
+_SECOND_COLOURS = ("vermilion", "green", "purple", "orange", "sky", "yellow", "blue", "grey")
+_DASHES, _DOTS = (0, (4, 2)), (0, (1, 1.6))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
+_CHURN = re.compile(r"(, |^)(no churn|churn( \([^)]*\))?)(?=,|$)")
+
+
+class Stroke(NamedTuple):
+    """How an arm is drawn."""
+
+    colour: str
+    line: Any
+    """Solid; dashed without churn where both are there; dotted if the run did not end."""
+    marker: str
+
+
+def strokes(arms: Sequence[Arm]) -> dict[str, Stroke]:
+    """By label. Arms that differ only in churn share a colour; so does nothing else."""
+    both = len({arm.has_churn for arm in arms}) > 1
+    usual = {_colour(arm) for arm in arms}
+    spare = iter(name for name in _SECOND_COLOURS if name not in usual)
+    colours: dict[str, str] = {}
+    for arm in arms:
+        if _kind(arm) not in colours:
+            wanted = _colour(arm)
+            colours[_kind(arm)] = next(spare, "grey") if wanted in colours.values() else wanted
+    kinds = list(colours)
+    found = {}
+    for arm in arms:
+        line: Any = _DOTS if not arm.is_complete else _DASHES if both and not arm.has_churn else "-"
+        marker = _MARKERS[kinds.index(_kind(arm)) % len(_MARKERS)]
+        found[arm.label] = Stroke(PALETTE[colours[_kind(arm)]], line, marker)
+    return found
+
+
+def _colour(arm: Arm) -> str:
+    """The usual colour of a protocol; D-PSGD has one for each of the paper's two topologies."""
+    regular = arm.runs[0].spec["protocol"].get("topology") == "regular"
+    return _PROTOCOL_COLOURS.get(f"{arm.protocol} regular" if regular else arm.protocol, "sky")
+
+
+def _kind(arm: Arm) -> str:
+    """What decides the colour: everything but who is online when."""
+    return repr(sorted((key, value) for key, value in arm.spec.items() if key != "traces"))
+
+
+def message_colours(names: Sequence[str]) -> dict[str, str]:
+    """By type of message."""
+    known = {name: PALETTE[colour] for name, colour in _MESSAGE_COLOURS.items()}
+    spare = [PALETTE[name] for name in ("yellow", "grey", "sky")]
+    others = sorted(set(names) - set(known))
+    return known | {name: spare[at % len(spare)] for at, name in enumerate(others)}
+
+
+def panel(width: float = 5.0, height: float = 3.2) -> tuple[Figure, Any]:
+    """A figure with one panel; call it inside `styled`."""
+    drawn = figure(width, height)
+    return drawn, drawn.subplots()
+
+
+def legend_of_arms(axes: Any, arms: Sequence[Arm]) -> None:
+    """One line for each colour; where dashes mean no churn, that is said once for all."""
+    from matplotlib.lines import Line2D
+
+    found = strokes(arms)
+    named = {_CHURN.sub("", label).removeprefix(", "): stroke.colour for label, stroke in found.items()}
+    if len(named) == len(found):  # no two share a line
+        lines = [(label, stroke.colour, stroke.line) for label, stroke in found.items()]
+    else:
+        lines = [(name, colour, "-") for name, colour in named.items() if name]
+        lines += [("with churn", SOFT, "-"), ("without", SOFT, _DASHES)]
+    legend(axes, handles=[Line2D([], [], color=c, ls=line, lw=1.8, label=name) for name, c, line in lines])
+
+
+def legend(axes: Any, *, ncols: int | None = None, handles: Sequence[Any] = (), **options: Any) -> None:
+    """Above the panel, where it covers nothing: the figure grows by its lines."""
+    handles = handles or axes.get_legend_handles_labels()[0]
+    labels = [handle.get_label() for handle in handles]
+    if not labels:
+        return
+    ncols = ncols or (1 if sum(sorted(map(len, labels))[-2:]) > 46 else 2)
+    width, height = axes.figure.get_size_inches()
+    axes.figure.set_size_inches(width, height + 0.2 * math.ceil(len(labels) / ncols))
+    axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(-0.02, 1.0),
+        ncols=ncols,
+        borderaxespad=0.4,
+        handlelength=1.8,
+        columnspacing=1.4,
+        labelspacing=0.35,
+        **options,
+    )

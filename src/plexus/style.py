@@ -1,0 +1,91 @@
+"""How figures look, in reports and pictures of traces alike: one palette, quiet axes, room for the data.
+
+Figures are drawn in a few named colours. On a report's page each of these becomes a CSS variable, so one
+drawing serves the light and the dark theme; in PNG and PDF files they are what they are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from plexus.errors import PlexusError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, SOFT, FAINT = "#1f2933", "#5b6470", "#e4e7eb"
+# Okabe and Ito's palette, which people with any colour vision can tell apart.
+PALETTE = {
+    "blue": "#0072b2",
+    "vermilion": "#d55e00",
+    "green": "#009e73",
+    "purple": "#cc79a7",
+    "orange": "#e69f00",
+    "sky": "#56b4e9",
+    "yellow": "#c9b800",  # a little darker than theirs, which vanishes on white
+    "grey": "#7b8794",
+}
+BLUE, VERMILION = PALETTE["blue"], PALETTE["vermilion"]
+ON_COLOUR, CARD = "#fffffe", "#fffffd"
+"""Text on a coloured surface, and what figures lie on."""
+
+STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "grid.color": FAINT,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+
+
+@contextmanager
+def styled(**more: Any) -> Iterator[None]:
+    """Matplotlib as these figures want it, and as it was afterwards."""
+    try:
+        from matplotlib import rc_context
+    except ModuleNotFoundError:
+        raise PlexusError("matplotlib is not installed: pip install 'plexus-learning[report]'") from None
+    with rc_context(STYLE | more):
+        yield
+
+
+def figure(width: float, height: float, pad: float | None = None) -> Figure:
+    """An empty figure, whose panels leave room for what is written around them; call it inside `styled`."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=pad, h_pad=pad))
+
+
+def percent_ticks(axis: Any) -> None:
+    """Shares of one, as people write them."""
+    axis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+
+
+def subtitle(axes: Any, text: str, above: int) -> Any:
+    """A grey line between title and panel, so many points above the panel."""
+    return axes.annotate(
+        text, (0, 1), (0, above), xycoords="axes fraction", textcoords="offset points", color=SOFT
+    )
