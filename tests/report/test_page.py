@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import tomllib
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -97,11 +98,10 @@ def test_every_figure_and_table_is_a_file_as_well(page: Path) -> None:
 def test_specs_to_repeat_it_can_be_read_and_are_in_the_commands(page: Path) -> None:
     spec = tomllib.loads((page.with_name("my report-files") / "specs" / "plexus.toml").read_text())
     assert (spec["protocol"]["name"], spec["nodes"], spec["seed"]) == ("plexus", 100, 1)
-    text = page.read_text()
-    path = "&#x27;my report-files/specs/plexus.toml&#x27;"
-    each = f"plexus run {path} --seed &quot;$seed&quot; --out &quot;repeated/plexus-$seed&quot;"
+    text = unescape(page.read_text())
+    each = 'plexus run \'my report-files/specs/plexus.toml\' --seed "$seed" --out "repeated/plexus-$seed"'
     assert f"for seed in 1 2; do {each}; done" in text
-    assert "gossip-learning.toml&#x27; --seed 1 --out repeated/gossip-learning-1\n" in text
+    assert "gossip-learning.toml' --seed 1 --out repeated/gossip-learning-1\n" in text
     assert "plexus report some" in text
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 from plexus import quantities
 from plexus.files import named, write_text
@@ -52,83 +53,82 @@ def section(arms: Sequence[Arm]) -> Section:
     return Section("provenance", "How this was made", text, tables=[_runs_table(arms), _settings_table(arms)])
 
 
-def ending(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
-    """How to repeat it, and with which versions, as HTML; the specs go to files in `folder`."""
-    runs = [run for arm in arms for run in arm.runs]
-    return _repeat(arms, folder, command) + _versions(runs)
-
-
 def _runs_table(arms: Sequence[Arm]) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for arm in arms:
-        for run in arm.runs:
-            state = "complete" if is_complete(run) else f"unfinished at {reached_h(run):.1f} h"
-            found = run.result
-            rows.append(
-                (
-                    arm.label,
-                    str(run.spec["seed"]),
-                    state,
-                    found.rounds if found else None,
-                    found.digest if found else None,
-                    (found.weights_hash or None) if found else None,
-                    str(run.versions.get("spec_digest", "–")),
-                    str(run.versions.get("started", "–")),
-                )
-            )
+    rows = tuple(_run_row(arm.label, run) for arm in arms for run in arm.runs)
     columns = ("Arm", "Seed", "State", "Rounds", "Digest", "Weights", "Spec", "Started")
-    return Table("runs", "Runs", columns, tuple(rows), folded=len(rows) > LONGEST_TABLE)
+    return Table("runs", "Runs", columns, rows, folded=len(rows) > LONGEST_TABLE)
+
+
+def _run_row(label: str, run: Run) -> tuple[Cell, ...]:
+    found = run.result
+    return (
+        label,
+        str(run.spec["seed"]),
+        "complete" if is_complete(run) else f"unfinished at {reached_h(run):.1f} h",
+        found.rounds if found else None,
+        found.digest if found else None,
+        (found.weights_hash or None) if found else None,
+        str(run.versions.get("spec_digest", "–")),
+        str(run.versions.get("started", "–")),
+    )
 
 
 def _settings_table(arms: Sequence[Arm]) -> Table:
     """Every key of every spec, once if all arms have the same value."""
     flat = [naming.flatten(arm.spec) for arm in arms]
-    keys = dict.fromkeys(key for each in flat for key in each)
     rows: list[tuple[Cell, ...]] = []
-    for key in keys:
+    for key in dict.fromkeys(key for each in flat for key in each):
         values: dict[str, list[str]] = {}
         for arm, each in zip(arms, flat, strict=True):
             if key in each:
                 values.setdefault(naming.value_words(each[key]), []).append(arm.label)
-        if len(values) == 1 and len(next(iter(values.values()))) == len(arms):
-            rows.append((key, next(iter(values)), "all"))
-        else:
-            rows += [(key, value, "; ".join(labels)) for value, labels in values.items()]
-    columns = ("Key", "Value", "Arms")
-    return Table("settings", "Settings, every key", columns, tuple(rows), folded=True)
+        for value, labels in values.items():
+            rows.append((key, value, "all" if len(labels) == len(arms) else "; ".join(labels)))
+    return Table("settings", "Settings, every key", ("Key", "Value", "Arms"), tuple(rows), folded=True)
 
 
-def _repeat(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
-    """Commands, and the specs that they run."""
+class Repeat(NamedTuple):
+    """How to run an arm again."""
+
+    name: str
+    """Of its spec's file, without `.toml`."""
+    label: str
+    toml: str
+    command: str
+
+
+def repeats(arms: Sequence[Arm], folder: Path) -> list[Repeat]:
+    """For each arm a command and the spec that it runs, which goes to a file in `folder`."""
     specs = folder / "specs"
     with named(specs):
         specs.mkdir(parents=True, exist_ok=True)
-    lines, blocks = [], []
+    found = []
     for arm, name in zip(arms, _names(arms), strict=True):
-        spec = {"name": name, "seed": arm.seeds[0], **arm.spec}
-        write_text(specs / f"{name}.toml", toml.dumps(spec))
+        text = toml.dumps({"name": name, "seed": arm.seeds[0], **arm.spec})
+        write_text(specs / f"{name}.toml", text)
         path = shlex.quote(f"{folder.name}/specs/{name}.toml")
-        lines += _commands(path, name, arm.seeds)
-        blocks.append(
-            f"<details><summary>{escape(name)}.toml <small>({escape(arm.label)})</small></summary>"
-            f"<pre><code>{escape(toml.dumps(spec))}</code></pre></details>"
-        )
-    lines.append("plexus report repeated -o repeated.html")
-    first = f"<p>This page was made by</p>{_shell([command])}" if command else ""
-    return (
-        f'<div id="repeat"><h3>Repeat it</h3>{first}'
-        f"<p>Each run alone, in the folder of this page:{_relative_files(arms)}</p>"
-        f"{_shell(lines)}{''.join(blocks)}</div>"
-    )
+        if len(arm.seeds) == 1:
+            command = f"plexus run {path} --seed {arm.seeds[0]} --out repeated/{name}-{arm.seeds[0]}"
+        else:
+            each = f'plexus run {path} --seed "$seed" --out "repeated/{name}-$seed"'
+            command = f"for seed in {' '.join(map(str, arm.seeds))}; do {each}; done"
+        found.append(Repeat(name, arm.label, text, command))
+    return found
 
 
-def _shell(lines: Sequence[str]) -> str:
-    """Commands, each a block: where one is too long for its line, it is seen where the next begins."""
-    return f'<pre class="shell">{"".join(f"<code>{escape(line)}{chr(10)}</code>" for line in lines)}</pre>'
+def _names(arms: Sequence[Arm]) -> list[str]:
+    """A file name for each arm, all different."""
+    names: list[str] = []
+    for arm in arms:
+        name = re.sub(r"[^a-z0-9.]+", "-", arm.label.lower()[:LONGEST_NAME]).strip("-.") or "arm"
+        while name in names:
+            name += "-again"
+        names.append(name)
+    return names
 
 
-def _relative_files(arms: Sequence[Arm]) -> str:
-    """A warning where a spec names files that are not found from where it is now."""
+def needed_files(arms: Sequence[Arm]) -> dict[str, str]:
+    """Files that a spec names and that are not found from where it is now, and the folder of each."""
     found: dict[str, str] = {}
     for run in (run for arm in arms for run in arm.runs):
         start = run.versions.get("spec_dir")
@@ -136,39 +136,14 @@ def _relative_files(arms: Sequence[Arm]) -> str:
             may_be_relative = isinstance(value, str) and not Path(value).is_absolute()
             if may_be_relative and Path(str(start), value).is_file():
                 found[value] = str(start)
-    if not found:
-        return ""
-    names = ", ".join(f"<code>{escape(name)}</code> in {escape(d)}" for name, d in found.items())
-    return f" (first put these files beside the specs, under the same names: {names})"
+    return found
 
 
-def _commands(path: str, name: str, seeds: Sequence[int]) -> list[str]:
-    if len(seeds) == 1:
-        return [f"plexus run {path} --seed {seeds[0]} --out repeated/{name}-{seeds[0]}"]
-    each = f'plexus run {path} --seed "$seed" --out "repeated/{name}-$seed"'
-    return [f"for seed in {' '.join(map(str, seeds))}; do {each}; done"]
-
-
-def _names(arms: Sequence[Arm]) -> list[str]:
-    """A file name for each arm, all different."""
-    names: list[str] = []
-    for arm in arms:
-        short = arm.label.lower()[:LONGEST_NAME]
-        name = re.sub(r"[^a-z0-9.]+", "-", short).strip("-.") or "arm"
-        while name in names:
-            name += "-again"
-        names.append(name)
-    return names
-
-
-def _versions(runs: Sequence[Run]) -> str:
-    made: dict[str, list[Run]] = {}
-    for run in runs:
+def versions(arms: Sequence[Arm]) -> Counter[str]:
+    """What the runs were made with, and how many of them."""
+    made: Counter[str] = Counter()
+    for run in (run for arm in arms for run in arm.runs):
         keep = {k: v for k, v in run.versions.items() if k in ("plexus", "python", "platform")}
         facts = {**keep, **run.versions.get("packages", {})}
-        made.setdefault(" · ".join(f"{k} {v}" for k, v in facts.items()), []).append(run)
-    items = "".join(
-        f"<li>{escape(text)} <small>({len(found)} of {len(runs)} runs)</small></li>"
-        for text, found in made.items()
-    )
-    return f'<div id="versions"><h3>Versions</h3><ul>{items}</ul></div>'
+        made[" · ".join(f"{k} {v}" for k, v in facts.items())] += 1
+    return made

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from plexus.traces.cities import City
 from plexus.traces.sessions import Sessions, pack
 
-
 HOUR_S, DAY_S = 3600.0, 86400.0
 
 
