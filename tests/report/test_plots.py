@@ -11,7 +11,7 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.report import plots
 from plexus.report.arms import group
-from plexus.report.series import MOST_POINTS, average, curve
+from plexus.report.plots import MOST_POINTS, average, curve
 from plexus.report.strokes import strokes
 from plexus.runs.result import Traffic
 from plexus.style import PALETTE

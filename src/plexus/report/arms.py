@@ -1,4 +1,7 @@
-"""Arms of a comparison: runs of one setting, one for each seed, under the name a reader gives it."""
+"""Arms of a comparison: runs of one setting, one for each seed, under the name a reader gives it.
+
+Runs are found by the paths that a person gives: run directories, or folders that contain some.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from plexus.runs.directory import VERSIONS, Run, load_run, spec_digest_of
 
 NOT_THE_SETTING = ("seed", "name")
 """Runs whose specs differ in these alone belong together."""
+_EARLIER = re.compile(r"(.+)\.[1-9][0-9]*")
+"""What `plexus run` calls a run that it made room for: see `runs.directory.claim`."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +29,6 @@ class Arm:
 
     label: str
     runs: tuple[Run, ...]
-    is_ours: bool
-    """Whether the protocol is Plexus."""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -38,6 +41,11 @@ class Arm:
         return str(self.runs[0].spec["protocol"]["name"])
 
     @property
+    def is_ours(self) -> bool:
+        """Whether the protocol is Plexus."""
+        return self.protocol == "plexus"
+
+    @property
     def is_complete(self) -> bool:
         """Whether its runs came to their end."""
         return all(map(is_complete, self.runs))
@@ -46,6 +54,11 @@ class Arm:
     def has_churn(self) -> bool:
         """Whether nodes come and go."""
         return bool(self.runs[0].spec.get("traces", {}).get("availability") != "none")
+
+    @property
+    def has_own_models(self) -> bool:
+        """Whether every node has a model of its own."""
+        return any("nodes" in run.tables["evaluations"] for run in self.runs)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -59,16 +72,36 @@ def group(runs: Iterable[Run]) -> list[Arm]:
     A run that did not come to its end is an arm of its own: it is shown, and mixed with nothing.
     """
     settings: dict[str, dict[int, Run]] = {}
-    alone: list[Run] = []
+    alone: list[tuple[Run, ...]] = []
     for run in runs:
         if not is_complete(run):
-            alone.append(run)
+            alone.append((run,))
             continue
-        seeds = settings.setdefault(_key(run), {})
+        seeds = settings.setdefault(json.dumps(setting(run), sort_keys=True), {})
         known = seeds.setdefault(int(run.spec["seed"]), run)
-        _require_equal(known, run)
+        if known.result is None or run.result is None or known.result.digest != run.result.digest:
+            raise PlexusError(
+                f"{run.path}: same spec and seed as {known.path}, but another result; leave one of them out"
+            )
     complete = [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in settings.values()]
-    return _labelled([*complete, *((run,) for run in alone)])
+    return _labelled([*complete, *alone])
+
+
+def _labelled(groups: Sequence[tuple[Run, ...]]) -> list[Arm]:
+    labels = naming.labels([setting(runs[0]) for runs in groups])
+    arms = []
+    for label, runs in zip(labels, groups, strict=True):
+        if not is_complete(runs[0]):
+            label += f", seed {runs[0].spec['seed']}, unfinished ({reached_h(runs[0]):.1f} h)"
+        arms.append(Arm(label, runs))
+    return sorted(arms, key=_place)
+
+
+def _place(arm: Arm) -> tuple[Any, ...]:
+    """Ours first, then the baselines; s = 5 before s = 10; what did not end comes last."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", re.sub(r"(?<=\d),(?=\d)", "", arm.label))
+    natural = [(float(part), "") if at % 2 else (0.0, part) for at, part in enumerate(parts)]
+    return not arm.is_complete, naming.rank(arm.protocol), natural
 
 
 def is_complete(run: Run) -> bool:
@@ -113,42 +146,7 @@ def common_metric(arms: Sequence[Arm]) -> tuple[str, bool]:
     return next(iter(found))
 
 
-def _key(run: Run) -> str:
-    return json.dumps(setting(run), sort_keys=True)
-
-
-def _require_equal(known: Run, run: Run) -> None:
-    """The same spec and seed ran twice: harmless if with the same result."""
-    if known.result is None or run.result is None or known.result.digest != run.result.digest:
-        raise PlexusError(
-            f"{run.path}: same spec and seed as {known.path}, but another result; leave one of them out"
-        )
-
-
-def _labelled(groups: Sequence[tuple[Run, ...]]) -> list[Arm]:
-    labels = naming.labels([setting(runs[0]) for runs in groups])
-    arms = []
-    for label, runs in zip(labels, groups, strict=True):
-        if not is_complete(runs[0]):
-            label += f", seed {runs[0].spec['seed']}, unfinished ({reached_h(runs[0]):.1f} h)"
-        arms.append(Arm(label, runs, runs[0].spec["protocol"]["name"] == "plexus"))
-    return sorted(arms, key=_place)
-
-
-def _place(arm: Arm) -> tuple[Any, ...]:
-    """Ours first, then the baselines; s = 5 before s = 10; what did not end comes last."""
-    parts = re.split(r"(\d+(?:\.\d+)?)", re.sub(r"(?<=\d),(?=\d)", "", arm.label))
-    natural = [(float(part), "") if at % 2 else (0.0, part) for at, part in enumerate(parts)]
-    return not arm.is_complete, naming.rank(arm.protocol), natural
-
-
-# Runs by the paths a person gives: run directories, or folders that contain some.
-
-_EARLIER = re.compile(r"(.+)\.[1-9][0-9]*")
-"""What `plexus run` calls a run that it made room for: see `metrics.store.claim`."""
-
-
-class Found(NamedTuple):
+class FoundRuns(NamedTuple):
     """Where runs are."""
 
     runs: list[Path]
@@ -170,7 +168,7 @@ def load(path: Path) -> Run:
     return run
 
 
-def find_runs(paths: Iterable[Path]) -> Found:
+def find_runs(paths: Iterable[Path]) -> FoundRuns:
     """Where the runs at these paths are. What is named itself counts, whatever is beside it."""
     runs: dict[Path, Path] = {}
     earlier: dict[Path, Path] = {}
@@ -181,7 +179,7 @@ def find_runs(paths: Iterable[Path]) -> Found:
         for each in inside:
             if each not in again:
                 runs.setdefault(each.resolve(), each)
-    return Found(list(runs.values()), [path for key, path in earlier.items() if key not in runs])
+    return FoundRuns(list(runs.values()), [path for key, path in earlier.items() if key not in runs])
 
 
 def _runs_in(path: Path) -> list[Path]:
@@ -198,13 +196,9 @@ def _runs_in(path: Path) -> list[Path]:
 def _done_again(runs: Sequence[Path]) -> list[Path]:
     """Those `X.1`, `X.2`, … beside which there is `X`, a run of the same spec."""
     there = set(runs)
-    found = []
-    for run in runs:
-        name = _EARLIER.fullmatch(run.name)
-        newest = run.with_name(name[1]) if name else run
-        if newest != run and newest in there and _same_spec(newest, run):
-            found.append(run)
-    return found
+    named = ((run, _EARLIER.fullmatch(run.name)) for run in runs)
+    pairs = [(run, run.with_name(name[1])) for run, name in named if name]
+    return [run for run, newest in pairs if newest in there and _same_spec(newest, run)]
 
 
 def _same_spec(one: Path, other: Path) -> bool:

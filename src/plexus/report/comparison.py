@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -43,7 +43,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ArmOutcome:
     """One arm, seed by seed."""
 
     label: str
@@ -68,7 +68,7 @@ class Outcome:
         costs = [cost for cost in self.costs if cost is not None]
         if not costs or len(costs) < len(self.costs):
             return None
-        return Cost(*(statistics.fmean(column) for column in _columns(costs)))
+        return Cost(*map(statistics.fmean, _columns(costs)))
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Comparison:
     target_is: str
     """Where the target comes from, in words."""
     best_baseline: str | None
-    arms: tuple[Outcome, ...]
+    arms: tuple[ArmOutcome, ...]
 
 
 def values_of(run: Run, metric: str, judge: Judge) -> np.ndarray:
@@ -110,16 +110,10 @@ def compare(arms: Sequence[Arm], target: float | None = None, judge: Judge = "me
     if target is None:
         target, target_is = _target(arms, bests, baseline, higher)
     outcomes = [_outcome(arm, bests[arm.label], metric, higher, judge, target) for arm in arms]
-    against = next((o for o in outcomes if baseline and o.label == baseline.label), None)
-    return Comparison(
-        metric,
-        higher,
-        judge,
-        target,
-        target_is,
-        baseline.label if baseline else None,
-        tuple(_with_savings(outcome, against) for outcome in outcomes),
-    )
+    best = baseline.label if baseline else None
+    against = next((outcome for outcome in outcomes if outcome.label == best), None)
+    compared = tuple(_with_savings(outcome, against) for outcome in outcomes)
+    return Comparison(metric, higher, judge, target, target_is, best, compared)
 
 
 def summary_table(
@@ -137,34 +131,28 @@ def table_of(comparison: Comparison, id: str = "summary", title: str = "Summary"
     """A comparison as a table."""
     name = quantities.metric_name(comparison.metric)
     columns = ["Method", f"Best {name}", "TTA [h]", "CTA [GB]", "RTA [h]"]
-    saves = any(outcome.savings for outcome in comparison.arms)
-    if saves:
+    if any(outcome.savings for outcome in comparison.arms):
         columns += ["TTA saved", "CTA saved", "RTA saved"]
-    rows = [_row(outcome, comparison, saves) for outcome in comparison.arms]
+    rows = []
+    for outcome in comparison.arms:
+        is_best = outcome.label == comparison.best_baseline
+        best = over_seeds(outcome.best, lambda value: quantities.metric(comparison.metric, value))
+        row: list[Cell] = [f"{outcome.label} (best baseline)" if is_best else outcome.label, best]
+        row += _cost_cells(outcome)
+        if len(columns) > len(row):
+            saved = astuple(outcome.savings) if outcome.savings else ()
+            row += [Quantity(f"{number(times)}×", times) for times in saved] or ["", "", ""]
+        rows.append((*row, ", ".join(map(str, outcome.seeds))))
     return Table(id, title, (*columns, "Seeds"), tuple(rows), _note(comparison))
 
 
-def _row(outcome: Outcome, comparison: Comparison, saves: bool) -> tuple[Cell, ...]:
-    method = outcome.label
-    if outcome.label == comparison.best_baseline:
-        method += " (best baseline)"
-    row: list[Cell] = [
-        method,
-        over_seeds(outcome.best, lambda value: quantities.metric(comparison.metric, value)),
-        *_cost_cells(outcome),
-    ]
-    if saves:
-        row += [Quantity(f"{number(s)}×", s) for s in _three(outcome.savings)] or ["", "", ""]
-    return (*row, ", ".join(map(str, outcome.seeds)))
-
-
-def _cost_cells(outcome: Outcome) -> list[Cell]:
+def _cost_cells(outcome: ArmOutcome) -> Sequence[Quantity]:
     costs = [cost for cost in outcome.costs if cost is not None]
     if not costs:
         return [Quantity("not reached", None)] * 3
     cells = [over_seeds(column, number) for column in _columns(costs)]
     if len(costs) == len(outcome.costs):
-        return list(cells)
+        return cells
     # A mean over the seeds that made it would flatter the arm: say how many did, and give no number.
     only = f"{len(costs)} of {len(outcome.costs)} seeds"
     return [Quantity(f"{only}: {cell.text}", None) for cell in cells]
@@ -173,24 +161,21 @@ def _cost_cells(outcome: Outcome) -> list[Cell]:
 def _note(comparison: Comparison) -> str:
     name = quantities.metric_name(comparison.metric)
     goal = quantities.metric(comparison.metric, comparison.target)
-    parts = [f"Target: {name} {goal} ({comparison.target_is})."]
-    parts.append(
+    whose = "the mean over nodes"
+    if comparison.judge == "best":
+        whose = "that of the best node at the time, as in the paper's Table II"
+    parts = [
+        f"Target: {name} {goal} ({comparison.target_is}).",
         "TTA, CTA, RTA: simulated hours, bytes sent by all nodes (GB, 10⁹) and device hours of training"
-        " at the first evaluation that is as good as the target."
-    )
-    if comparison.judge == "mean":
-        parts.append("Where every node has its own model, the metric is the mean over nodes.")
-    else:
-        parts.append(
-            "Where every node has its own model, the metric is that of the best node at the time,"
-            " as in the paper's Table II."
-        )
+        " at the first evaluation that is as good as the target.",
+        f"Where every node has its own model, the metric is {whose}.",
+    ]
     if any(len(outcome.seeds) > 1 for outcome in comparison.arms):
         parts.append("Mean over seeds ± their standard deviation.")
     return " ".join([*parts, *filter(None, map(_coarse, comparison.arms))])
 
 
-def _coarse(outcome: Outcome) -> str:
+def _coarse(outcome: ArmOutcome) -> str:
     """A warning where costs depend more on when models were looked at than on how well they learned."""
     times = outcome.evaluations
     if not outcome.is_complete or not 0 < times < ENOUGH_EVALUATIONS:
@@ -229,10 +214,9 @@ def _target(
 
 def _outcome(
     arm: Arm, best: tuple[float, ...], metric: str, higher: bool, judge: Judge, target: float | None
-) -> Outcome:
+) -> ArmOutcome:
     costs = tuple(_cost(run, metric, higher, judge, target) for run in arm.runs)
-    tables = [run.tables["evaluations"] for run in arm.runs]
-    return Outcome(
+    return ArmOutcome(
         arm.label,
         arm.is_ours,
         arm.is_complete,
@@ -240,14 +224,14 @@ def _outcome(
         best,
         costs,
         evaluations=min(len(values_of(run, metric, judge)) for run in arm.runs),
-        has_own_models=any("nodes" in table for table in tables),
+        has_own_models=arm.has_own_models,
     )
 
 
 def _cost(run: Run, metric: str, higher: bool, judge: Judge, target: float | None) -> Cost | None:
-    values = values_of(run, metric, judge)
     if target is None:
         return None
+    values = values_of(run, metric, judge)
     there = np.flatnonzero(values >= target if higher else values <= target)
     if not len(there):
         return None
@@ -259,17 +243,13 @@ def _cost(run: Run, metric: str, higher: bool, judge: Judge, target: float | Non
     return Cost(float(evaluations["simulated_s"][first]) / 3600, float(sent) / 1e9, float(trained) / 3600)
 
 
-def _with_savings(outcome: Outcome, against: Outcome | None) -> Outcome:
+def _with_savings(outcome: ArmOutcome, against: ArmOutcome | None) -> ArmOutcome:
     ours, theirs = outcome.mean_cost, against.mean_cost if against else None
     if not (outcome.is_ours and outcome.is_complete and ours and theirs):
         return outcome
-    ratios = [b / a if a else float("inf") for a, b in zip(_three(ours), _three(theirs), strict=True)]
-    return replace(outcome, savings=Cost(*ratios))
-
-
-def _three(cost: Cost | None) -> tuple[float, ...]:
-    return () if cost is None else (cost.tta_h, cost.cta_gb, cost.rta_h)
+    pairs = zip(astuple(ours), astuple(theirs), strict=True)
+    return replace(outcome, savings=Cost(*(b / a if a else float("inf") for a, b in pairs)))
 
 
 def _columns(costs: Sequence[Cost]) -> list[tuple[float, ...]]:
-    return list(zip(*map(_three, costs), strict=True))
+    return list(zip(*map(astuple, costs), strict=True))

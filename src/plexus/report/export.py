@@ -46,32 +46,21 @@ def write_table(folder: Path, table: Table) -> list[str]:
 
 def as_csv(table: Table) -> str:
     """For programs: bare numbers, and the spread of a column in one of its own."""
-    spread = [
-        any(isinstance(row[at], Quantity) and row[at].spread is not None for row in table.rows)  # type: ignore[union-attr]
-        for at in range(len(table.columns))
-    ]
-    header: list[str] = []
-    for name, has_spread in zip(table.columns, spread, strict=True):
-        header += [name, f"{name} (std over seeds)"] if has_spread else [name]
+    columns: list[list[str]] = []
+    for name, *cells in zip(table.columns, *table.rows, strict=True):
+        columns.append([name, *map(_bare, cells)])
+        spreads = [_bare(cell.spread) if isinstance(cell, Quantity) else "" for cell in cells]
+        if any(spreads):
+            columns.append([f"{name} (std over seeds)", *spreads])
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(header)
-    for row in table.rows:
-        cells: list[str] = []
-        for cell, has_spread in zip(row, spread, strict=True):
-            cells += _csv_cells(cell)[: 2 if has_spread else 1]
-        writer.writerow(cells)
+    csv.writer(buffer, lineterminator="\n").writerows(zip(*columns, strict=True))
     return buffer.getvalue()
 
 
-def _csv_cells(cell: Cell) -> list[str]:
+def _bare(cell: Cell) -> str:
     if isinstance(cell, Quantity):
-        return [_bare(cell.value) or cell.text, _bare(cell.spread)]
-    return [cell if isinstance(cell, str) else _bare(cell), ""]
-
-
-def _bare(value: float | None) -> str:
-    return "" if value is None else repr(value)
+        return cell.text if cell.value is None else repr(cell.value)
+    return cell if isinstance(cell, str) else "" if cell is None else repr(cell)
 
 
 def as_latex(table: Table) -> str:

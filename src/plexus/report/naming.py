@@ -1,15 +1,18 @@
-"""Names of settings as readers know them: the protocol, and what sets one setting apart from another."""
+"""Names of settings as readers know them: the protocol, and what sets one setting apart from others.
+
+`varying` finds that out, for labels of arms, titles of sections and the dashboard's list of runs alike.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from plexus import quantities
 
-Setting = Mapping[str, Any]
+Flat = Mapping[str, Any]
+"""A spec with keys such as `task.name`."""
 
 PROTOCOLS = {
     "plexus": "Plexus",
@@ -19,21 +22,25 @@ PROTOCOLS = {
     "fedavg": "FedAvg",
 }
 TASKS = {
-    "digits": "digits",
     "digits-by-writer": "digits by writer",
     "cifar10": "CIFAR-10",
     "celeba": "CelebA",
     "femnist": "FEMNIST",
     "movielens": "MovieLens",
 }
-_TOPOLOGIES = {"one-peer-exponential": "one-peer exponential", "full": "fully connected", "ring": "ring"}
+_TOPOLOGIES = {"one-peer-exponential": "one-peer exponential", "full": "fully connected"}
 _SHORT = {
     "protocol.sample_size": "s = {}",
     "protocol.success_fraction": "sf = {}",
     "nodes": "n = {}",
     "hours": "{} h",
 }
-_FOLLOWS_TOPOLOGY = {"topology", "degree", "topology_file", "topology_format"}
+_FOLLOWS_TOPOLOGY = {f"protocol.{key}" for key in ("topology", "degree", "topology_file", "topology_format")}
+
+TOLD_ANYWAY = {"name", "nodes", "seed", "protocol.name", "task.name"}
+"""Keys that every line of the dashboard's list shows."""
+MOST_TOLD = 4
+"""More differences than this nobody reads on a line."""
 
 
 def protocol(name: str) -> str:
@@ -61,74 +68,72 @@ def availability(value: str) -> str:
     return "churn" if value == "fedscale" else f"churn ({PurePath(value).name})"
 
 
-def labels(settings: Sequence[Setting]) -> list[str]:
+def flatten(setting: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A spec with keys such as `task.name`."""
+    flat: dict[str, Any] = {}
+    for key, value in setting.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
+def varying(settings: Sequence[Flat]) -> list[str]:
+    """The keys in which these settings differ, in the order of a spec."""
+    keys = dict.fromkeys(key for each in settings for key in each)
+    return [key for key in keys if len({repr(each.get(key)) for each in settings}) > 1]
+
+
+def assignments(setting: Flat, keys: Sequence[str]) -> list[str]:
+    """What a setting has for these keys, as a spec says it: `hidden = 64`."""
+    short = [key.removesuffix(".name").rpartition(".")[2] for key in keys]
+    return [f"{name} = {value_words(setting.get(key))}" for name, key in zip(short, keys, strict=True)]
+
+
+def differences(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """By id, what sets a run apart from others of its name: directories are called by digests, which tell
+    nobody anything. How a deployed session is agreed on is no setting."""
+    of_one_name: dict[str, dict[str, Flat]] = {}
+    for id, spec in specs.items():
+        of_one_name.setdefault(str(spec.get("name")), {})[id] = flatten({**spec, "session": {}})
+    found = {}
+    for group in of_one_name.values():
+        keys = [key for key in varying(list(group.values())) if key not in TOLD_ANYWAY]
+        for id, flat in group.items():
+            found[id] = assignments(flat, keys[:MOST_TOLD]) + ["…"] * (len(keys) > MOST_TOLD)
+    return found
+
+
+def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """A name for each setting that tells it from the others, as short as that allows.
 
     How often models are measured is not said, unless nothing else sets two settings apart.
     """
-    flat = [flatten(each) for each in settings]
-    shown = [{k: v for k, v in each.items() if not k.startswith("evaluation.")} for each in flat]
+    flat: list[Flat] = [flatten(each) for each in settings]
+    shown: list[Flat] = [{k: v for k, v in f.items() if not k.startswith("evaluation.")} for f in flat]
     # Runs of one setting may be listed apart (those that did not end), and then share a name.
     differ = len({repr(each) for each in flat}) > len({repr(each) for each in shown})
-    return _labels(flat if differ else shown)
+    told = flat if differ else shown
+    return [_label(each, told) for each in told]
 
 
-def _labels(flat: Sequence[Mapping[str, Any]]) -> list[str]:
-    everywhere = _varying(flat, inside_protocol=False)
-    one_protocol = len({each["protocol.name"] for each in flat}) == 1
-    named = []
-    for each in flat:
-        alike = [other for other in flat if other["protocol.name"] == each["protocol.name"]]
-        keys = [*_varying(alike, inside_protocol=True), *everywhere]
-        parts = [*_topology(each), *(_words(key, each.get(key)) for key in keys)]
-        if not (one_protocol and parts):
-            parts.insert(0, protocol(each["protocol.name"]))
-        named.append(", ".join(parts))
-    return named
+def _label(one: Flat, settings: Sequence[Flat]) -> str:
+    """The protocol, unless all have the same; its parameters, beside others with it; what else differs."""
+    alike = [each for each in settings if each["protocol.name"] == one["protocol.name"]]
+    keys = [key for key in varying(alike) if key.startswith("protocol.") and key not in _FOLLOWS_TOPOLOGY]
+    keys += [key for key in varying(settings) if not key.startswith("protocol.")]
+    parts = [_topology(one), *(_words(key, one.get(key)) for key in keys)]
+    if len(alike) < len(settings) or not any(parts):
+        parts.insert(0, protocol(one["protocol.name"]))
+    return ", ".join(filter(None, parts))
 
 
-def flatten(setting: Setting, prefix: str = "") -> dict[str, Any]:
-    """A spec with keys such as `task.name`."""
-    flat: dict[str, Any] = {}
-    for key, value in setting.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
-def _varying(flat: Sequence[Mapping[str, Any]], *, inside_protocol: bool) -> list[str]:
-    """The keys in which these settings differ, in the order of a spec."""
-    keys = dict.fromkeys(key for each in flat for key in each)
-    return [
-        key
-        for key in keys
-        if key.startswith("protocol.") == inside_protocol
-        and key.removeprefix("protocol.") not in _FOLLOWS_TOPOLOGY
-        and key != "protocol.name"
-        and len({repr(each.get(key)) for each in flat}) > 1
-    ]
-
-
-def apart(one: Mapping[str, Any], all: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What sets one flat setting apart from the others, as the keys of a spec say it: `hidden = 64`."""
-    return [
-        f"{key.removesuffix('.name').rpartition('.')[2]} = {value_words(one.get(key))}"
-        for key in _varying(all, inside_protocol=False)
-    ]
-
-
-def _topology(flat: Mapping[str, Any]) -> list[str]:
-    """Always said: D-PSGD on another graph is, to a reader, another baseline."""
-    kind = flat.get("protocol.topology")
-    if kind is None:
-        return []
+def _topology(flat: Flat) -> str:
+    """Always said where there is one: D-PSGD on another graph is, to a reader, another baseline."""
+    kind = str(flat.get("protocol.topology", ""))
     if kind == "regular":
-        return [f"{flat['protocol.degree']}-regular"]
+        return f"{flat['protocol.degree']}-regular"
     if kind == "file":
-        return [PurePath(flat["protocol.topology_file"]).name]
-    return [_TOPOLOGIES.get(kind, kind)]
+        return PurePath(flat["protocol.topology_file"]).name
+    return _TOPOLOGIES.get(kind, kind)
 
 
 def _words(key: str, value: Any) -> str:
@@ -153,40 +158,3 @@ def value_words(value: Any) -> str:
     if isinstance(value, int):
         return quantities.whole(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-# What sets runs of one name apart: their directories are called by digests, which tell nobody anything.
-
-TOLD_ANYWAY = {"name", "nodes", "seed", "protocol.name", "task.name"}
-"""Keys that every line of the list shows."""
-MOST = 4
-"""More than this nobody reads on a line."""
-
-
-def differences(specs: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """By id, the settings in which a run differs from others of its name, such as `hidden = 64`."""
-    groups: dict[str, dict[str, dict[str, str]]] = {}
-    for id, spec in specs.items():
-        groups.setdefault(str(spec.get("name")), {})[id] = _flat(spec)
-    return {id: told for group in groups.values() for id, told in _told(group).items()}
-
-
-def _told(group: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
-    keys = dict.fromkeys(key for flat in group.values() for key in flat)
-    varying = [key for key in keys if len({flat.get(key) for flat in group.values()}) > 1]
-    found = {}
-    for id, flat in group.items():
-        words = [f"{key.rpartition('.')[2]} = {flat.get(key, 'default')}" for key in varying]
-        found[id] = words[:MOST] + ["…"] * (len(words) > MOST)
-    return found
-
-
-def _flat(spec: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in spec.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.") if key != "session" else {}
-        elif prefix + key not in TOLD_ANYWAY:
-            text = value if isinstance(value, str) else json.dumps(value, default=str)
-            flat[prefix + key] = text
-    return flat

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.report.arms import Arm, common_metric
-from plexus.report.comparison import Judge
-from plexus.report.series import Axis, curve
+from plexus.report.comparison import Judge, values_of
 from plexus.report.strokes import legend, legend_of_arms, message_colours, panel, strokes
 from plexus.style import CARD, ON_COLOUR, SOFT, percent_ticks, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-X_LABELS = {
-    "simulated_h": "simulated time [h]",
-    "sent_gb": "sent by all nodes [GB]",
-    "training_h": "training on all devices [device hours]",
+Axis = Literal["simulated_h", "sent_gb", "training_h"]
+Values = NDArray[np.float64]
+AXES = {
+    "simulated_h": ("simulated_s", 3600.0, "simulated time [h]"),
+    "sent_gb": ("sent_bytes", 1e9, "sent by all nodes [GB]"),
+    "training_h": ("training_s", 3600.0, "training on all devices [device hours]"),
 }
+"""A column of evaluations, the unit it is shown in, and what that is called."""
+MOST_POINTS = 300
+"""Of a curve."""
 _ABOVE: Any = {"textcoords": "offset points", "va": "bottom", "fontsize": 9}
 
 
@@ -46,7 +51,7 @@ def curves(
         drawn = [arm for arm in arms if _draw_curve(axes, arm, arms, x, metric, judge)]
         if not drawn:
             raise PlexusError("nothing was evaluated")
-        axes.set_xlabel(X_LABELS[x])
+        axes.set_xlabel(AXES[x][2])
         axes.set_ylabel(f"test {quantities.metric_name(metric)}")
         if log:
             _log_scale(axes)
@@ -83,6 +88,46 @@ def _draw_curve(axes: Any, arm: Arm, arms: Sequence[Arm], x: Axis, metric: str, 
     if len(arm.runs) > 1:
         axes.fill_between(found.x, found.low, found.high, color=stroke.colour, alpha=0.18, linewidth=0)
     return True
+
+
+class Curve(NamedTuple):
+    """The mean over seeds, and the lowest and highest of them."""
+
+    x: Values
+    mean: Values
+    low: Values
+    high: Values
+
+
+def curve(arm: Arm, x: Axis, metric: str, judge: Judge = "mean") -> Curve | None:
+    """The metric of an arm over `x`; None where nothing was evaluated."""
+    column, unit, _ = AXES[x]
+    points = []
+    for run in arm.runs:
+        ys, evaluations = values_of(run, metric, judge), run.tables["evaluations"]
+        known = ~np.isnan(ys)
+        if known.any() and column in evaluations:
+            points.append((evaluations[column][known].astype(float) / unit, ys[known]))
+    return average(points)
+
+
+def average(points: Sequence[tuple[Values, Values]]) -> Curve | None:
+    """Curves of several seeds as one, over the stretch that all of them cover.
+
+    Seeds are not evaluated at the same moments: between its evaluations a seed is taken to change evenly.
+    """
+    if not points:
+        return None
+    start = max(xs[0] for xs, _ in points)
+    end = min(xs[-1] for xs, _ in points)
+    grid = np.unique(np.concatenate([xs for xs, _ in points]))
+    grid = grid[(grid >= start) & (grid <= end)]
+    if not len(grid):  # seeds that share no moment, such as a single evaluation each
+        grid = np.array([np.mean([xs[-1] for xs, _ in points])])
+    if len(grid) > MOST_POINTS:
+        grid = grid[np.linspace(0, len(grid) - 1, MOST_POINTS).round().astype(int)]
+    rows = np.array([np.interp(grid, xs, ys) for xs, ys in points])
+    return Curve(grid, rows.mean(axis=0), rows.min(axis=0), rows.max(axis=0))
 
 
 def _refer(axes: Any, value: float, name: str, higher_is_better: bool) -> None:
@@ -176,7 +221,7 @@ def online_and_views(arms: Sequence[Arm]) -> Figure:
         _draw_online(axes, arms)
         if not axes.lines:
             raise PlexusError("neither online nodes nor views were recorded")
-        axes.set_xlabel(X_LABELS["simulated_h"])
+        axes.set_xlabel(AXES["simulated_h"][2])
         axes.set_ylabel("nodes")
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)

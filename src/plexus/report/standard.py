@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from plexus import quantities
 from plexus.report import naming, plots
@@ -14,11 +15,11 @@ from plexus.report.document import Picture, Section, number
 from plexus.runs.directory import Run
 
 _OF_TRAINING = frozenset({"learning_rate", "momentum", "weight_decay", "local_steps", "batch"})
-_MESSAGES: tuple[tuple[Literal["bytes", "count"], str], ...] = (
-    ("bytes", "Bytes by type of message"),
-    ("count", "Messages by type"),
+_CURVES: tuple[tuple[plots.Axis, str, str], ...] = (
+    ("simulated_h", "time", "simulated time"),
+    ("sent_gb", "communication", "what all nodes have sent, on a log scale"),
+    ("training_h", "resources", "training time, on a log scale"),
 )
-_BAND = "Lines are means over seeds, bands reach from the lowest seed to the highest."
 
 
 def by_setting(arms: Sequence[Arm]) -> list[list[Arm]]:
@@ -49,14 +50,11 @@ def titles(groups: Sequence[Sequence[Arm]]) -> list[str]:
     """
     short = [_short_title(arms[0]) for arms in groups]
     flat = [naming.flatten(_circumstances(arms[0])) for arms in groups]
-    return [
-        ", ".join([title, *naming.apart(each, _alike(title, short, flat))])
-        for title, each in zip(short, flat, strict=True)
-    ]
-
-
-def _alike(title: str, short: Sequence[str], flat: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [each for other, each in zip(short, flat, strict=True) if other == title]
+    found = []
+    for title, each in zip(short, flat, strict=True):
+        alike = [other for name, other in zip(short, flat, strict=True) if name == title]
+        found.append(", ".join([title, *naming.assignments(each, naming.varying(alike))]))
+    return found
 
 
 def _short_title(arm: Arm) -> str:
@@ -75,16 +73,11 @@ def _circumstances(arm: Arm) -> dict[str, Any]:
 def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str) -> Section:
     mean = compare(arms, target)
     tables = [table_of(mean, f"summary{suffix}", "Cost of reaching the target")]
-    if _has_own_models(arms):
+    if any(arm.has_own_models for arm in arms):
         best = compare(arms, target, judge="best")
         again = "The same, judged by the best node"
         tables.append(table_of(best, f"summary-best-node{suffix}", again))
-    pictures = [
-        *_curves(arms, mean, suffix),
-        *_durations(arms, suffix),
-        *_messages(arms, suffix),
-        *_online(arms, suffix),
-    ]
+    pictures = [replace(each, id=f"{each.id}{suffix}") for each in _pictures(arms, mean)]
     name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     return Section(f"setting-{name}{suffix}", title, _findings(mean), pictures, tables)
 
@@ -114,66 +107,39 @@ def _times(saved: float) -> str:
     return f"{number(saved)} times less" if saved >= 1 else f"{number(1 / saved)} times more"
 
 
-def _has_own_models(arms: Sequence[Arm]) -> bool:
-    return any("nodes" in run.tables["evaluations"] for arm in arms for run in arm.runs)
-
-
-def _curves(arms: Sequence[Arm], comparison: Comparison, suffix: str) -> list[Picture]:
+def _pictures(arms: Sequence[Arm], comparison: Comparison) -> Iterator[Picture]:
+    """Of all there are, those for which something was recorded."""
     evaluated = [arm for arm in arms if any(run.tables["evaluations"] for run in arm.runs)]
-    if not evaluated:
-        return []
-    name = quantities.metric_name(comparison.metric)
-    several = f" {_BAND}" if any(len(arm.runs) > 1 for arm in arms) else ""
-    own = " Where every node has its own model, the mean over nodes." if _has_own_models(arms) else ""
-    titles = {
-        "simulated_h": ("time", "Test {} over simulated time.", False),
-        "sent_gb": ("communication", "Test {} over what all nodes have sent, on a log scale.", True),
-        "training_h": ("resources", "Test {} over training time, on a log scale.", True),
-    }
-    goal = quantities.metric(comparison.metric, comparison.target)
-    reference = None if comparison.target is None else (comparison.target, f"target {goal}")
-    return [
-        Picture(
-            f"{id}{suffix}",
-            f"{name[0].upper()}{name[1:]} and {id}",
-            caption.format(name) + own + several,
-            plots.curves(evaluated, x, comparison.metric, log=log, reference=reference),  # type: ignore[arg-type]
-        )
-        for x, (id, caption, log) in titles.items()
-    ]
-
-
-def _durations(arms: Sequence[Arm], suffix: str) -> list[Picture]:
+    if evaluated:
+        yield from _curves(evaluated, comparison)
     with_rounds = [arm for arm in arms if len(plots.durations_s(arm))]
-    if not with_rounds:
-        return []
-    caption = "Time between the completions of two rounds, of all seeds: the share that is shorter."
-    figure = plots.round_durations(with_rounds)
-    return [Picture(f"round-durations{suffix}", "Duration of rounds", caption, figure)]
-
-
-def _messages(arms: Sequence[Arm], suffix: str) -> list[Picture]:
-    sending = [
-        arm
-        for arm in arms
-        if any(run.result and run.result.messages and run.result.sent_bytes for run in arm.runs)
-    ]
-    if not sending:
-        return []
-    caption = "What nodes send, by type of message; at the right all of it, as the mean over seeds."
-    return [
-        Picture(f"messages-{of}{suffix}", title, caption, plots.bars_of_messages(sending, of))
-        for of, title in _MESSAGES
-    ]
-
-
-def _online(arms: Sequence[Arm], suffix: str) -> list[Picture]:
+    if with_rounds:
+        caption = "Time between the completions of two rounds, of all seeds: the share that is shorter."
+        yield Picture("round-durations", "Duration of rounds", caption, plots.round_durations(with_rounds))
+    sending = [arm for arm in arms if any(run.result and run.result.sent_bytes for run in arm.runs)]
+    if sending:
+        caption = "What nodes send, by type of message; at the right all of it, as the mean over seeds."
+        by_bytes, by_count = plots.bars_of_messages(sending), plots.bars_of_messages(sending, "count")
+        yield Picture("messages-bytes", "Bytes by type of message", caption, by_bytes)
+        yield Picture("messages-count", "Messages by type", caption, by_count)
     views = [arm for arm in arms if any(run.tables.get("views") for run in arm.runs)]
     shown = views or [arm for arm in arms[:1] if arm.has_churn and arm.runs[0].tables["online"]]
-    if not shown:
-        return []
-    caption = f"With seed {shown[0].seeds[0]}."
-    if views:
-        caption += " Views: how many nodes those online believe to be online, from least to most."
-    figure = plots.online_and_views(shown)
-    return [Picture(f"online{suffix}", "Nodes online", caption, figure)]
+    if shown:
+        caption = f"With seed {shown[0].seeds[0]}."
+        if views:
+            caption += " Views: how many nodes those online believe to be online, from least to most."
+        yield Picture("online", "Nodes online", caption, plots.online_and_views(shown))
+
+
+def _curves(arms: Sequence[Arm], comparison: Comparison) -> Iterator[Picture]:
+    name = quantities.metric_name(comparison.metric)
+    goal = quantities.metric(comparison.metric, comparison.target)
+    reference = None if comparison.target is None else (comparison.target, f"target {goal}")
+    more = ""
+    if any(arm.has_own_models for arm in arms):
+        more += " Where every node has its own model, the mean over nodes."
+    if any(len(arm.runs) > 1 for arm in arms):
+        more += " Lines are means over seeds, bands reach from the lowest seed to the highest."
+    for x, id, over in _CURVES:
+        figure = plots.curves(arms, x, comparison.metric, log=x != "simulated_h", reference=reference)
+        yield Picture(id, f"{name[0].upper()}{name[1:]} and {id}", f"Test {name} over {over}.{more}", figure)

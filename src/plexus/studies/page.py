@@ -45,7 +45,7 @@ def _totals_of(arm: Arm, metric: str) -> tuple[Cell, ...]:
     results = [result_of(run) for run in arm.runs]
     best = [result.metric.best for result in results if result.metric.best is not None]
     rounds = [run.tables["rounds"] for run in arm.runs]
-    each_seed = [durations_s(Arm(arm.label, (run,), arm.is_ours)) for run in arm.runs]
+    each_seed = [durations_s(Arm(arm.label, (run,))) for run in arm.runs]
     mean_round_s = [float(found.mean()) for found in each_seed if len(found)]
     late = [100 * fmean(each["timed_out"]) for each in rounds if each]
     return (
@@ -220,5 +220,4 @@ class Album:
 
 
 def _arm(label: str, runs: Iterable[Run]) -> Arm:
-    found = tuple(runs)
-    return Arm(label, found, found[0].spec["protocol"]["name"] == "plexus")
+    return Arm(label, tuple(runs))
