@@ -1,4 +1,4 @@
-"""Writing files and directories so that a crash leaves them whole, and errors name them."""
+"""Writing files so that a crash leaves them whole and errors name them; where data is kept."""
 
 from __future__ import annotations
 
@@ -10,8 +10,20 @@ from typing import Any
 
 import msgspec
 from filelock import lock_descriptor
+from platformdirs import user_data_path
 
 from plexus.errors import PlexusError
+
+DATA_VARIABLE = "PLEXUS_DATA"
+
+
+def data_directory() -> Path:
+    """Where data sets and traces are kept, in the platform's usual place unless `PLEXUS_DATA` names another.
+
+    It need not exist yet.
+    """
+    given = os.environ.get(DATA_VARIABLE)
+    return Path(given).expanduser() if given else user_data_path("plexus", appauthor=False)
 
 
 @contextmanager

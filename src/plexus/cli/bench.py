@@ -47,7 +47,9 @@ def protocol(as_json: bool, **options: Any) -> None:
 
 
 @bench.command()
-@click.option("--task", type=click.Choice(sorted(TASKS.keys() - {"untrained"})), default="digits", show_default=True)
+@click.option(
+    "--task", type=click.Choice(sorted(TASKS.keys() - {"untrained"})), default="digits", show_default=True
+)
 @click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True)
 @click.option("--clients", type=click.IntRange(min=1), default=16, show_default=True)
 @click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True)

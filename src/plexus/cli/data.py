@@ -17,8 +17,8 @@ from plexus.data.fetch import fetch as fetch_dataset
 from plexus.data.importing import import_dataset, summary
 from plexus.data.registry import Dataset, dataset
 from plexus.data.store import path_of, state_of
+from plexus.files import DATA_VARIABLE, data_directory
 from plexus.quantities import size
-from plexus.traces.readers.datadir import ENVIRONMENT, data_directory
 
 STATES = {"here": "here", "missing": "not here", "other": "another file of that name"}
 
@@ -122,7 +122,7 @@ def list_lines(datasets: Sequence[Dataset]) -> Iterator[str]:
     for name, where, bytes_, what in rows:
         yield f"{name:<{widths[0]}}  {where:<{widths[1]}}  {bytes_:>{widths[2]}}  {what}"
     yield ""
-    yield f"They are kept in {data_directory()} (set {ENVIRONMENT} to change that)."
+    yield f"They are kept in {data_directory()} (set {DATA_VARIABLE} to change that)."
     yield "`plexus data info NAME` tells licence, source and files of one; `plexus data fetch NAME` and"
     yield "`plexus data import NAME PATH` bring it here."
 

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from plexus import __version__
 from plexus.cli.groups import JSON, print_json
+from plexus.files import DATA_VARIABLE, data_directory
 from plexus.machine import usable_cores
-from plexus.traces.readers.datadir import ENVIRONMENT, data_directory
 
 LIVE_PORT = 7000
 """Where `plexus node start` listens unless told otherwise."""
@@ -128,7 +128,7 @@ def _data() -> Iterator[Finding]:
         yield Finding("data", "ok", f"{', '.join(here)} in {folder}")
     else:
         detail = f"no data set in {folder}; the quick start needs none"
-        yield Finding("data", "optional", detail, f"plexus data list; {ENVIRONMENT} names the folder")
+        yield Finding("data", "optional", detail, f"plexus data list; {DATA_VARIABLE} names the folder")
 
 
 def _optional() -> Iterator[Finding]:

@@ -54,7 +54,7 @@ def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -
     from plexus.spec.experiment import load_spec
     from plexus.traces.build import build_world
     from plexus.traces.describe.text import open_file, open_world
-    from plexus.traces.readers.paths import find
+    from plexus.traces.readers.files import find
 
     path = find(source, Path())
     if path.suffix != ".toml":

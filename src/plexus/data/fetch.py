@@ -1,4 +1,7 @@
-"""Fetch a data set: download, check, put in place; what is here already stays."""
+"""Fetch a data set: download over HTTP, going on where an earlier attempt was cut off; check; put in place.
+
+What is here already stays.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,7 @@ from plexus.data.importing import extract
 from plexus.data.registry import Dataset, File
 from plexus.data.store import WrongContentError, matches, path_of, room_for, state_of, verify, writing_to
 from plexus.errors import PlexusError
-from plexus.traces.readers.datadir import data_directory
-
-# Bring a file here over HTTP, going on where an earlier attempt was cut off.
+from plexus.files import data_directory
 
 ATTEMPTS = 5
 """So many in a row may bring nothing before we give up."""
@@ -27,6 +28,8 @@ COMPLETE = 416
 """How a server says that there is nothing after what we have."""
 
 Progress = Callable[[int], None]
+"""Is told how many bytes there are."""
+Response = http.client.HTTPResponse | urllib.error.HTTPError
 
 
 class CutOffError(Exception):
@@ -35,96 +38,6 @@ class CutOffError(Exception):
 
 class UnreachableError(PlexusError):
     """No answer from the server at all."""
-
-
-def download(url: str, part: Path, size: int | None, progress: Progress, pause_s: float = 1.0) -> None:
-    """Complete `part`, which may hold the beginning already, with what is behind `url`.
-
-    `size` is how many bytes that must be; None takes the server's word. What was received stays in
-    `part` when this fails, so that a later call goes on from there.
-    """
-    with writing_to(part):
-        if size is not None:
-            if _size(part) > size:
-                part.unlink()  # it cannot be the beginning of this file
-            room_for(size - _size(part), part.parent, url)
-        fruitless = 0
-        while _size(part) != size:
-            have = _size(part)
-            try:
-                _continue(url, part, have, size, progress)
-                break
-            except CutOffError as cut:
-                fruitless = 0 if _size(part) > have else fruitless + 1
-                if fruitless == ATTEMPTS:
-                    raise PlexusError(
-                        f"{url}: {cut}, {ATTEMPTS} times in a row; {_size(part):,} bytes are kept: "
-                        "run it again to go on from there"
-                    ) from None
-                time.sleep(pause_s * fruitless)
-        progress(_size(part))
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _continue(url: str, part: Path, have: int, size: int | None, progress: Progress) -> None:
-    """One request, from byte `have` on. Returns when the file is complete."""
-    with _open(url, have) as response:
-        if have and response.status == COMPLETE:
-            return
-        if have and not _resumes(response, have):
-            have = 0  # the server sends the whole file again
-        length = response.headers.get("Content-Length")
-        total = size if length is None else have + int(length)
-        if size is not None and total != size:
-            raise PlexusError(f"{url}: has {total:,} bytes, not {size:,}: it is another file")
-        part.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("r+b" if part.exists() else "wb") as file:
-            file.truncate(have)
-            file.seek(have)
-            while chunk := _read(response):
-                file.write(chunk)
-                have += len(chunk)
-                progress(have)
-    if total is not None and have < total:
-        raise CutOffError(f"the connection ended after {have:,} of {total:,} bytes")
-
-
-def _open(url: str, have: int) -> http.client.HTTPResponse | urllib.error.HTTPError:
-    headers = {"User-Agent": f"plexus/{__version__}", "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    request = urllib.request.Request(url, headers=headers)
-    try:
-        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT_S)
-        return response
-    except urllib.error.HTTPError as error:
-        if error.code == COMPLETE and error.headers.get("Content-Range") == f"bytes */{have}":
-            return error  # nothing follows: we have it all
-        error.close()
-        if error.code >= 500 or error.code == 429:
-            raise CutOffError(f"the server answers {error.code} {error.reason}") from None
-        raise PlexusError(f"{url}: the server answers {error.code} {error.reason}") from None
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-        reason = getattr(error, "reason", error)
-        raise UnreachableError(f"cannot reach {urlsplit(url).hostname} ({reason})") from None
-    except http.client.HTTPException as error:
-        raise CutOffError(f"the server's answer makes no sense ({type(error).__name__})") from None
-
-
-def _resumes(response: http.client.HTTPResponse | urllib.error.HTTPError, have: int) -> bool:
-    """Whether the server sends what follows after the first `have` bytes."""
-    begins = (response.headers.get("Content-Range") or "").startswith(f"bytes {have}-")
-    return response.status == 206 and begins
-
-
-def _read(response: http.client.HTTPResponse | urllib.error.HTTPError) -> bytes:
-    try:
-        return response.read(CHUNK)
-    except (http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        raise CutOffError(f"the connection broke ({type(error).__name__})") from None
 
 
 def fetch(
@@ -142,6 +55,7 @@ def fetch(
         raise PlexusError(f"{dataset.name} cannot be fetched, no address is known: {by_hand(dataset)}")
     try:
         if dataset.archive is not None:
+            room_for(dataset.archive.size + dataset.size, data_directory(), dataset.name)
             _fetch_archive(dataset, mirror or dataset.archive.url, progress, pause_s)
         else:
             for file in dataset.files:
@@ -157,20 +71,19 @@ def by_hand(dataset: Dataset) -> str:
     command = f"`plexus data import {dataset.name} PATH`"
     if not dataset.fetchable:
         return f"it derives from {dataset.page}; whoever has the file runs {command}"
-    archive = dataset.archive
-    addresses = [archive.url] if archive else [file.url or "" for file in dataset.files]
+    addresses = [each.url or "" for each in ([dataset.archive] if dataset.archive else dataset.files)]
     return f"get {' and '.join(addresses)} on any machine, then run {command}"
 
 
 def _all_here(dataset: Dataset, force: bool) -> bool:
-    states = [state_of(file) for file in dataset.files]
-    for file, state in zip(dataset.files, states, strict=True):
+    states = {path_of(file): state_of(file) for file in dataset.files}
+    for path, state in states.items():
         if state == "other" and not force:
             raise PlexusError(
-                f"{path_of(file)} is there, but is not {dataset.name}: its checksum differs; move it away, "
+                f"{path} is there, but is not {dataset.name}: its checksum differs; move it away, "
                 "or replace it with --force"
             )
-    return all(state == "here" for state in states)
+    return set(states.values()) == {"here"}
 
 
 def _address(file: File, dataset: Dataset, mirror: str | None) -> str:
@@ -197,9 +110,7 @@ def _fetch_file(file: File, url: str, progress: Progress, pause_s: float) -> Non
 
 
 def _fetch_archive(dataset: Dataset, url: str, progress: Progress, pause_s: float) -> None:
-    assert dataset.archive is not None
     part = data_directory() / f".{dataset.name}.part"
-    room_for(dataset.archive.size + dataset.size, part.parent, dataset.name)
     download(url, part, None, progress, pause_s)
     try:
         extract(part, dataset)
@@ -207,3 +118,85 @@ def _fetch_archive(dataset: Dataset, url: str, progress: Progress, pause_s: floa
         part.unlink()  # else the next attempt would go on from it
         raise
     part.unlink()
+
+
+def download(url: str, part: Path, size: int | None, progress: Progress, pause_s: float = 1.0) -> None:
+    """Complete `part`, which may hold the beginning already, with what is behind `url`.
+
+    `size` is how many bytes that must be; None takes the server's word. What was received stays in
+    `part` when this fails, so that a later call goes on from there.
+    """
+    with writing_to(part):
+        if size is not None:
+            if _size(part) > size:
+                part.unlink()  # it cannot be the beginning of this file
+            room_for(size - _size(part), part.parent, url)
+        fruitless = 0
+        while _size(part) != size:
+            have = _size(part)
+            try:
+                _continue(url, part, have, size, progress)
+                break
+            except CutOffError as cut:
+                fruitless = 0 if _size(part) > have else fruitless + 1
+                if fruitless == ATTEMPTS:
+                    kept = f"{_size(part):,} bytes are kept: run it again to go on from there"
+                    raise PlexusError(f"{url}: {cut}, {ATTEMPTS} times in a row; {kept}") from None
+                time.sleep(pause_s * fruitless)
+        progress(_size(part))
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _continue(url: str, part: Path, have: int, size: int | None, progress: Progress) -> None:
+    """One request, from byte `have` on. Returns when the file is complete."""
+    with _open(url, have) as response:
+        if have and response.status == COMPLETE:
+            return
+        begins = (response.headers.get("Content-Range") or "").startswith(f"bytes {have}-")
+        if response.status != 206 or not begins:
+            have = 0  # the server sends the whole file, perhaps again
+        length = response.headers.get("Content-Length")
+        total = size if length is None else have + int(length)
+        if size is not None and total != size:
+            raise PlexusError(f"{url}: has {total:,} bytes, not {size:,}: it is another file")
+        part.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("r+b" if part.exists() else "wb") as file:
+            file.truncate(have)
+            file.seek(have)
+            while chunk := _read(response):
+                file.write(chunk)
+                have += len(chunk)
+                progress(have)
+    if total is not None and have < total:
+        raise CutOffError(f"the connection ended after {have:,} of {total:,} bytes")
+
+
+def _open(url: str, have: int) -> Response:
+    headers = {"User-Agent": f"plexus/{__version__}", "Accept-Encoding": "identity"}
+    headers |= {"Range": f"bytes={have}-"} if have else {}
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        response: Response = urllib.request.urlopen(request, timeout=TIMEOUT_S)
+        return response
+    except urllib.error.HTTPError as error:
+        if error.code == COMPLETE and error.headers.get("Content-Range") == f"bytes */{have}":
+            return error  # nothing follows: we have it all
+        error.close()
+        if error.code >= 500 or error.code == 429:
+            raise CutOffError(f"the server answers {error.code} {error.reason}") from None
+        raise PlexusError(f"{url}: the server answers {error.code} {error.reason}") from None
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        why = getattr(error, "reason", error)
+        raise UnreachableError(f"cannot reach {urlsplit(url).hostname} ({why})") from None
+    except http.client.HTTPException as error:
+        raise CutOffError(f"the server's answer makes no sense ({type(error).__name__})") from None
+
+
+def _read(response: Response) -> bytes:
+    try:
+        return response.read(CHUNK)
+    except (http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        raise CutOffError(f"the connection broke ({type(error).__name__})") from None

@@ -13,7 +13,7 @@ from typing import IO, Literal
 
 from plexus.data.registry import File
 from plexus.errors import PlexusError
-from plexus.traces.readers.datadir import data_directory
+from plexus.files import data_directory
 
 State = Literal["here", "missing", "other"]
 CHUNK = 1 << 20

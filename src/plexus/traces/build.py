@@ -16,8 +16,8 @@ from plexus.traces.calibrations import CALIBRATIONS
 from plexus.traces.cities import City, world_cities
 from plexus.traces.readers.availability import read_availability
 from plexus.traces.readers.devices import KBPS_TO_BYTES_PER_S, choose_devices, read_devices
+from plexus.traces.readers.files import find
 from plexus.traces.readers.latency import LatencyKind, nearest_cities, read_latency, read_places
-from plexus.traces.readers.paths import resolve
 from plexus.traces.sessions import Sessions, choose, drop_before, shift
 from plexus.traces.synthetic import deal_cities, generate_availability, generate_devices, generate_latency
 from plexus.traces.world import DAY_S, Availability, Device, Latency, World, always_online
@@ -87,7 +87,7 @@ def _devices(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> list[De
     if spec.devices == "generated":
         devices = generate_devices(nodes, seed)
     else:
-        trace = read_devices(resolve("traces.devices", spec.devices, base_dir))
+        trace = read_devices(find(spec.devices, base_dir, "traces.devices"))
         devices = trace.choose(choose_devices(len(trace), nodes, seed, "devices"))
     uniform = (spec.uniform_compute_ms_per_sample, spec.uniform_up_kbps, spec.uniform_down_kbps)
     if uniform == (None, None, None):
@@ -113,7 +113,7 @@ def _availability(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Av
         generated = generate_availability(nodes, calibration, seed)
         sessions, periods_s = generated.packed, generated.periods_s
     else:
-        path = resolve("traces.availability", spec.availability, base_dir)
+        path = find(spec.availability, base_dir, "traces.availability")
         trace = read_availability(path, spec.period_s)
         chosen = choose_devices(len(trace), nodes, seed, "availability")
         kept = drop_before(trace.sessions, spec.drop_before_s)
@@ -137,17 +137,17 @@ def _latency(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Latency
         matrix_s = generate_latency(cities, seed)
         named = cities
     else:
-        path = resolve("traces.latency", spec.latency, base_dir)
+        path = find(spec.latency, base_dir, "traces.latency")
         trace = read_latency(path, spec.latency_kind)
         matrix_s = trace.matrix_s
         named = [City(name, "", math.nan, math.nan) for name in trace.cities]
         if spec.cities is not None:
-            cities = _cities_of(resolve("traces.cities", spec.cities, base_dir), trace.cities)
+            cities = _cities_of(find(spec.cities, base_dir, "traces.cities"), trace.cities)
     if spec.places is None:
         return Latency(matrix_s, deal_cities(nodes, len(matrix_s), seed), cities or named)
     if cities is None:
         raise PlexusError("traces.cities: needed beside traces.places, to say where cities are")
-    places = [place for _, place in read_places(resolve("traces.places", spec.places, base_dir))]
+    places = [place for _, place in read_places(find(spec.places, base_dir, "traces.places"))]
     return Latency(matrix_s, nearest_cities(places, cities, nodes), cities)
 
 

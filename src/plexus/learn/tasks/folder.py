@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from plexus.errors import MissingDataError
-from plexus.traces.readers.datadir import data_directory
+from plexus.files import data_directory
 
 
 def data_folder(given: str | None, *usual: str, what: str) -> Path:

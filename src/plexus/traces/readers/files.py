@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import math
+import os
 import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,8 +20,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
+from plexus.files import data_directory
 from plexus.traces.readers.plain_pickle import loads_plain
 
+DATA_PREFIX = "data:"
 MOST_BYTES = 2**27
 """The largest file that is read; the largest published one has 39 MB."""
 Record = tuple[str, Mapping[str, object]]
@@ -41,6 +44,23 @@ class Table(Struct, frozen=True):
 
 
 Content = Table | NDArray[np.float64] | dict[str, object] | list[object]
+
+
+def find(value: str, base_dir: Path, key: str = "") -> Path:
+    """The file that somebody names, in a spec under `key`: `data:` is the data directory, `$NAME` the
+    environment, and other paths start from `base_dir`."""
+    said, hint = f"{key} = {value!r}: " if key else "", ""
+    if value.startswith(DATA_PREFIX):
+        path = data_directory() / value.removeprefix(DATA_PREFIX)
+        hint = "; `plexus data list` shows what can be fetched or imported"
+    else:
+        expanded = os.path.expandvars(value)
+        if "$" in expanded:
+            raise PlexusError(f"{said}an environment variable in {value} is not set")
+        path = base_dir / Path(expanded).expanduser()
+    if not path.is_file():
+        raise PlexusError(f"{said}there is no file {path}{hint}")
+    return path
 
 
 def fault(path: Path, record: str, field: str, problem: str) -> PlexusError:
