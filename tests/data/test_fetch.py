@@ -1,6 +1,7 @@
 """Fetching against a server that cuts, lies and forgets."""
 
 import errno
+import resource
 import shutil
 import socket
 from collections import namedtuple
@@ -184,6 +185,20 @@ def test_a_wrong_member_leaves_nothing(site, packed, data_home, pack):
     site.content = pack({"top/a.csv": MEMBERS["top/a.csv"], "top/b.csv": b"wrong"})
     with pytest.raises(PlexusError, match=r"top/b.csv: wrong checksum"):
         get(packed)
+    assert [p for p in data_home.rglob("*") if p.is_file()] == []
+
+
+@pytest.mark.parametrize("pack", [as_tar, as_zip])
+def test_a_member_that_is_much_larger_than_known_is_refused_half_way(site, packed, data_home, pack):
+    """A few kilobytes of archive can be gigabytes on the disk."""
+    site.content = pack({"top/a.csv": MEMBERS["top/a.csv"], "top/b.csv": bytes(50_000_000)})
+    largest = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, largest[1]))  # who writes more gets an error
+    try:
+        with pytest.raises(PlexusError, match=r"top/b.csv has more than 14,000 bytes, not 7,000"):
+            get(packed)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, largest)
     assert [p for p in data_home.rglob("*") if p.is_file()] == []
 
 

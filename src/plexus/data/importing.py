@@ -1,4 +1,7 @@
-"""Take over files that a user already has: check them, read them, copy them into the data directory."""
+"""Take over files that a user already has: check them, read them, copy them into the data directory.
+
+Of a tar or zip archive the members that a data set names are taken out, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,10 @@ from plexus.errors import PlexusError
 from plexus.traces.describe.text import facts_of, lines, open_file
 from plexus.traces.readers.latency import LatencyKind, read_places
 
-# Take the files of a data set out of a tar or zip archive, and nothing else.
-
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError)
 """What the modules raise; the last two for flags that say how a member of a zip is packed or locked."""
-
-
-def is_archive(path: Path) -> bool:
-    """Whether it can be taken apart here."""
-    return path.is_file() and (tarfile.is_tarfile(path) or zipfile.is_zipfile(path))
+MOST_TIMES_LARGER = 2
+"""Than the registry says. Line ends may make a difference; what is much larger is another file, or a bomb."""
 
 
 def extract(archive: Path, dataset: Dataset) -> None:
@@ -33,9 +31,12 @@ def extract(archive: Path, dataset: Dataset) -> None:
     with all_or_nothing() as temporaries:
         for file in dataset.files:
             assert file.member is not None, "files of an archive are named in it"
+            source, most = f"{archive}: {file.member}", MOST_TIMES_LARGER * file.size
             with _member(archive, file.member) as content:
-                temporary = copy_into(content, path_of(file), temporaries)
-            verify(file, temporary, f"{archive}: {file.member}")
+                temporary = copy_into(content, path_of(file), temporaries, most)
+                if content.read(1):
+                    raise WrongContentError(f"{source} has more than {most:,} bytes, not {file.size:,}")
+            verify(file, temporary, source)
 
 
 @contextmanager
@@ -69,19 +70,20 @@ def import_dataset(dataset: Dataset, source: Path, *, unchecked: bool = False) -
     `unchecked` takes files whose checksum is another, as long as they can be read.
     """
     folder = path_of(dataset.files[0]).parent
-    if dataset.archive is not None and is_archive(source):
+    is_archive = source.is_file() and (tarfile.is_tarfile(source) or zipfile.is_zipfile(source))
+    if dataset.archive is not None and is_archive:
         room_for(dataset.size, folder, dataset.name)
         extract(source, dataset)
         return
-    found = {file.path: _find(file, dataset, source) for file in dataset.files}
-    for file in dataset.files:
+    found = [(file, _find(file, dataset, source)) for file in dataset.files]
+    for file, path in found:
         if not unchecked:
-            verify(file, found[file.path], str(found[file.path]))
-        _read(file, found[file.path])
-    room_for(sum(path.stat().st_size for path in found.values()), folder, dataset.name)
+            verify(file, path, str(path))
+        _read(file, path)
+    room_for(sum(path.stat().st_size for _, path in found), folder, dataset.name)
     with all_or_nothing() as temporaries:
-        for file in dataset.files:
-            with found[file.path].open("rb") as content:
+        for file, path in found:
+            with path.open("rb") as content:
                 copy_into(content, path_of(file), temporaries)
 
 
@@ -90,11 +92,9 @@ def _find(file: File, dataset: Dataset, source: Path) -> Path:
         raise PlexusError(f"{source}: there is no such file or folder")
     if source.is_file() and len(dataset.files) == 1:
         return source
-    names = [Path(each.path).name for each in dataset.files]
     if source.is_file():
-        raise PlexusError(
-            f"{source}: {dataset.name} is {len(names)} files; name the folder with {', '.join(names)}"
-        )
+        number, names = len(dataset.files), ", ".join(Path(each.path).name for each in dataset.files)
+        raise PlexusError(f"{source}: {dataset.name} is {number} files; name the folder with {names}")
     name = Path(file.path).name
     for place in (source / name, source / file.path, source / Path(file.path).parent.name / name):
         if place.is_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -38,11 +39,12 @@ def state_of(file: File) -> State:
 
 def matches(file: File, path: Path) -> bool:
     """Whether the content at `path` has one of the file's checksums."""
-    return any(checksum(path, known.partition(":")[0]) == known for known in file.checksums)
+    return any(_checksum(path, known) == known for known in file.checksums)
 
 
-def checksum(path: Path, kind: str) -> str:
-    """`kind:hex` of a file's content."""
+def _checksum(path: Path, like: str) -> str:
+    """Of a file's content, of the kind that `like` is."""
+    kind = like.partition(":")[0]
     with path.open("rb") as content:
         return f"{kind}:{hashlib.file_digest(content, kind).hexdigest()}"
 
@@ -50,8 +52,7 @@ def checksum(path: Path, kind: str) -> str:
 def verify(file: File, path: Path, source: str) -> None:
     """Refuse content that is not the file's."""
     if not matches(file, path):
-        found = checksum(path, file.checksums[0].partition(":")[0])
-        wanted = " or ".join(file.checksums)
+        found, wanted = _checksum(path, file.checksums[0]), " or ".join(file.checksums)
         raise WrongContentError(f"{source}: wrong checksum {found}, {file.path} has {wanted}")
 
 
@@ -88,13 +89,14 @@ def all_or_nothing() -> Iterator[dict[Path, Path]]:
             temporary.unlink(missing_ok=True)
 
 
-def copy_into(source: IO[bytes], path: Path, temporaries: dict[Path, Path]) -> Path:
-    """Write a stream, down to the disk, to a temporary file for `path`."""
+def copy_into(source: IO[bytes], path: Path, temporaries: dict[Path, Path], most: float = math.inf) -> Path:
+    """Write a stream, at most so many bytes and down to the disk, to a temporary file for `path`."""
     with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporaries[path] = path.with_name(f".{path.name}.new")
         with temporaries[path].open("wb") as target:
-            shutil.copyfileobj(source, target, CHUNK)
+            while (left := most - target.tell()) > 0 and (chunk := source.read(int(min(CHUNK, left)))):
+                target.write(chunk)
             target.flush()
             os.fsync(target.fileno())
     return temporaries[path]
