@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from plexus.storm import seeds
 from plexus.storm.plan import draw
 from plexus.storm.seeds import shrink
 from plexus.storm.storm import run_storm
+from plexus.workers import Heard
 from tests.storm.mutations import MUTATIONS
 
 PLANTED = MUTATIONS[0]
@@ -24,27 +25,18 @@ PLANTED = MUTATIONS[0]
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A view accepts an older counter; storms run in this process, so that they meet it."""
     monkeypatch.setattr(PLANTED.target, PLANTED.name, PLANTED.instead)
-    monkeypatch.setattr(seeds, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(seeds, "Pool", Here)
 
 
 class Here:
-    """An executor without processes."""
+    """A pool without processes."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
+    def __init__(self, work: Any, count: int) -> None:
+        self._work = work
 
-    def __enter__(self) -> Here:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def submit(self, function: Any, *arguments: Any) -> Any:
-        from concurrent.futures import Future
-
-        future: Future[Any] = Future()
-        future.set_result(function(*arguments))
-        return future
+    def run(self, jobs: Iterable[Any], hear: Any) -> None:
+        for job in jobs:
+            hear(Heard(job, "done", self._work(job, lambda said: None)))
 
 
 def call(*arguments: str) -> tuple[Any, str]:
@@ -102,14 +94,14 @@ def test_a_trace_reads_as_a_conversation() -> None:
     assert "digest" in text.splitlines()[-1]
 
 
-@pytest.mark.parametrize("text", ["7", "5..2", "a..b", "1..", "-1..3"])
-def test_bad_ranges_are_refused_by_name(text: str) -> None:
+@pytest.mark.parametrize("seeds", ["7", "5..2", "a..b", "1..", "-1..3"])
+def test_bad_ranges_are_refused_by_name(seeds: str) -> None:
     with pytest.raises(PlexusError, match="--seeds"):
-        call("--seeds", text)
+        call("--seeds", seeds)
 
 
 def test_fresh_seeds_begin_anywhere_and_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seeds, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(seeds, "Pool", Here)
     clock: Iterator[float] = iter([0.0, 1.0, 1.0] + [1e6] * 100)
     monkeypatch.setattr(seeds.time, "monotonic", lambda: next(clock))
     report = seeds.run_seeds(3, None, minutes=1, workers=1)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from plexus.studies.reproduce import load_studies, reproduce
+from plexus import reproduce
+from plexus.studies.reproduce import load_studies
 from tests.studies.kit import EXPERIMENTS, cut_down
 
 TABLES = ("summary", "totals", "overhead", "view-table")
@@ -15,6 +16,7 @@ TABLES = ("summary", "totals", "overhead", "view-table")
 def check(page: Path, browser: object, experiments: Path) -> None:
     """Every drawing of every study is on the page, and visible."""
     browser.open(page)  # type: ignore[attr-defined]
+    assert browser.find("h1")[0].text == "The paper's results, size tiny"  # type: ignore[attr-defined]
     for study in load_studies(["all"], "tiny", experiments):
         assert len(browser.find(f"section#{study.name} h2")) == 1, study.name  # type: ignore[attr-defined]
         for task in study.tasks:

@@ -48,6 +48,7 @@ def test_runs_side_by_side_once_and_the_page_is_written(
     runs = planned(folder, out)
     assert all(run.is_done for run in runs) and len(runs) == 4
     text = page.read_text()
+    assert "<h1>One study, size tiny</h1>" in text, "it is somebody's own, not the paper's"
     assert "Gossip Learning" in text and 'id="study-base-1"' in text
     assert (out / "report-files" / "study-base-1.png").stat().st_size > 1000
     before = {run.out: (run.out / "result.json").stat().st_mtime_ns for run in runs}

@@ -11,7 +11,7 @@ from plexus.cli.groups import JSON, print_json
 from plexus.errors import PlexusError
 from plexus.machine import usable_cores
 from plexus.storm.plan import Plan, draw
-from plexus.storm.seeds import Found, Report, run_seeds, shrink
+from plexus.storm.seeds import BrokenSeed, SeedsReport, run_seeds, shrink
 from plexus.storm.storm import Finding, Storm, run_storm
 
 MOST_SHOWN = 3
@@ -73,7 +73,7 @@ def _range(seeds: str | None, seed: int | None, minutes: float | None) -> tuple[
     return int(a), int(b)
 
 
-def _print(report: Report) -> None:
+def _print(report: SeedsReport) -> None:
     for found in report.found[:MOST_SHOWN]:
         _show(found)
     for found in report.found[MOST_SHOWN:]:
@@ -84,7 +84,7 @@ def _print(report: Report) -> None:
     )
 
 
-def _show(found: Found) -> None:
+def _show(found: BrokenSeed) -> None:
     """The finding as it is, then the smallest storm that shows it."""
     click.echo(f"seed {found.seed}: {_in_words(found.finding)}")
     smallest = shrink(run_storm(draw(found.seed)))

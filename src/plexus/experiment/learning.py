@@ -76,6 +76,11 @@ class Learning:
     """Who measures models during the session, given what the protocol is judged by."""
 
 
+def require_data(spec: ExperimentSpec, base_dir: Path) -> None:
+    """Raise `MissingDataError` unless the data of the spec's task is on this machine."""
+    build_task(spec.task.parameters, spec.nodes, spec.seed, base_dir)
+
+
 def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery) -> Learning:
     """Everything that learning needs, ready to compute."""
     parameters = spec.task.parameters

@@ -11,10 +11,14 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from plexus.experiment.critical_path import CriticalPaths
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.protocol.membership import Membership
 from plexus.protocol.messages import AggregateRequest, ClientModel, GlobalModel, TrainRequest
+from plexus.protocol.view import Snapshot
+from plexus.protocol.wire import view_bytes
 from plexus.runs.recorder import Recorder
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import Cast
@@ -184,3 +188,8 @@ def believed_online(runtime: Runtime) -> list[int]:
         if online
     )
     return [known.view.online_count() for known in memberships if isinstance(known, Membership)]
+
+
+def whole_view_bytes(nodes: int) -> int:
+    """What a view that knows all nodes takes in a message."""
+    return view_bytes(Snapshot(np.ones(nodes, np.uint32), np.zeros(nodes, np.uint32)))

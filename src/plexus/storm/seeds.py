@@ -1,17 +1,19 @@
-"""Storms of many seeds, on all cores; and the way from a storm that breaks an invariant to a smaller one."""
+"""Storms by the hundred, on all cores; from one that breaks an invariant to a smaller one that still does."""
 
 from __future__ import annotations
 
-import multiprocessing
+import math
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from plexus.errors import PlexusError
 from plexus.storm.plan import Plan, draw
 from plexus.storm.storm import Finding, Outcome, run_storm
+from plexus.workers import Heard, Pool, Say
 
 CHUNK = 5
 """Seeds that a process is given at a time."""
@@ -19,15 +21,15 @@ MOST_TRIES = 40
 SHORTEST_S = 20.0
 
 
-class Found(Struct, frozen=True):
+class BrokenSeed(Struct, frozen=True):
     """A storm in which an invariant did not hold."""
 
     seed: int
     finding: Finding
 
 
-class Report(Struct):
-    """What `--json` prints."""
+class SeedsReport(Struct):
+    """What came of many storms."""
 
     first: int
     last: int
@@ -36,59 +38,49 @@ class Report(Struct):
     violations: int = 0
     cpu_s: float = 0.0
     wall_s: float = 0.0
-    found: list[Found] = []
+    found: list[BrokenSeed] = []
 
 
-def run_seeds(first: int, last: int | None, minutes: float | None, workers: int) -> Report:
-    """Run the storms from `first` to `last` (None: without end) on `workers` processes."""
+def run_seeds(first: int, last: int | None, minutes: float | None, workers: int) -> SeedsReport:
+    """Run the storms from `first` to `last` (None: without end) on so many processes, for so long at most."""
     began_s = time.monotonic()
-    until_s = began_s + 60 * minutes if minutes is not None else None
-    report = Report(first, first - 1, found=[])
-    chunks = _chunks(first, last)
-    # Not fork: threads of numeric libraries do not survive it.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        running: set[Future[tuple[int, int, float, list[Found]]]] = set()
-        while True:
-            while len(running) < 2 * workers and (until_s is None or time.monotonic() < until_s):
-                chunk = next(chunks, None)
-                if chunk is None:
-                    break
-                running.add(pool.submit(run_chunk, *chunk))
-            if not running:
-                break
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                _add(report, *future.result())
+    until_s = began_s + 60 * (math.inf if minutes is None else minutes)
+    report = SeedsReport(first, first - 1, found=[])
+    Pool(run_chunk, workers).run(_chunks(first, last, until_s), partial(_add, report))
     report.found.sort(key=lambda found: found.seed)
     report.wall_s = time.monotonic() - began_s
     return report
 
 
-def run_chunk(first: int, last: int) -> tuple[int, int, float, list[Found]]:
-    """In a worker: what the storms from `first` to `last` found, and the CPU time they took."""
+def _chunks(first: int, last: int | None, until_s: float) -> Iterator[range]:
+    while (last is None or first <= last) and time.monotonic() < until_s:
+        end = first + CHUNK if last is None else min(first + CHUNK, last + 1)
+        yield range(first, end)
+        first = end
+
+
+def run_chunk(seeds: range, say: Say) -> tuple[float, list[BrokenSeed]]:
+    """In a worker: the CPU time that these storms took, and what they found."""
     began_s = time.process_time()
     found = []
-    for seed in range(first, last + 1):
+    for seed in seeds:
         finding = run_storm(draw(seed)).finding
         if finding is not None:
-            found.append(Found(seed, finding))
-    return first, last, time.process_time() - began_s, found
+            found.append(BrokenSeed(seed, finding))
+        say(seed)
+    return time.process_time() - began_s, found
 
 
-def _add(report: Report, first: int, last: int, cpu_s: float, found: list[Found]) -> None:
-    report.seeds += last - first + 1
-    report.last = max(report.last, last)
-    report.cpu_s += cpu_s
-    report.violations += len(found)
-    report.found += found
-
-
-def _chunks(first: int, last: int | None) -> Iterator[tuple[int, int]]:
-    while last is None or first <= last:
-        end = first + CHUNK - 1 if last is None else min(first + CHUNK - 1, last)
-        yield first, end
-        first = end + 1
+def _add(report: SeedsReport, news: Heard) -> None:
+    if news.kind == "failed":
+        raise PlexusError(f"seeds {news.job[0]}..{news.job[-1]}: {news.value}")
+    if news.kind == "done":
+        cpu_s, found = news.value
+        report.seeds += len(news.job)
+        report.last = max(report.last, news.job[-1])
+        report.cpu_s += cpu_s
+        report.violations += len(found)
+        report.found += found
 
 
 def shrink(outcome: Outcome) -> Outcome:

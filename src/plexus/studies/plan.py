@@ -12,7 +12,6 @@ import msgspec
 from plexus.checked import Source
 from plexus.errors import MissingDataError, PlexusError
 from plexus.runs.directory import CHECKPOINT, RESULT, VERSIONS, result_of, spec_digest_of
-from plexus.sim.protocols import PROTOCOLS
 from plexus.spec.experiment import FULL_SIZE, ExperimentSpec, read_text, read_toml, sized, typed_spec
 from plexus.studies.study import Sized
 
@@ -55,13 +54,12 @@ class Planned:
         """A guess at trainings, good enough to begin with the longest run and to draw a bar."""
         spec = self.spec
         online = spec.nodes * (1 if spec.traces.availability == "none" else ONLINE_WITH_CHURN)
-        if PROTOCOLS[spec.protocol.name].judged_by == "global model":
-            online = min(online, getattr(spec.protocol.parameters, "sample_size", online))
-        return float(spec.hours * online)
+        # Where a sample trains in each round, the others do not.
+        return float(spec.hours * min(online, getattr(spec.protocol.parameters, "sample_size", online)))
 
 
 @dataclass
-class Plan:
+class RunPlan:
     """All runs of some studies."""
 
     studies: list[Sized]
@@ -81,32 +79,27 @@ class Plan:
         return [task for task in study.tasks if (study.name, task, first) in self.runs]
 
 
-def make_plan(studies: Sequence[Sized], out: Path, only: Sequence[str] = ()) -> Plan:
+def make_plan(studies: Sequence[Sized], out: Path, only: Sequence[str] = ()) -> RunPlan:
     """The runs that `studies` need, of all their tasks or `only` of some."""
-    plan = Plan(list(studies))
-    _check_tasks(studies, only)
+    plan = RunPlan(list(studies))
+    known = list(dict.fromkeys(task for study in studies for task in study.tasks))
+    for task in only:
+        if task not in known:
+            raise PlexusError(f"--task {task}: at size {studies[0].size} there are {', '.join(known)}")
     for study in studies:
         for task in study.tasks:
             if only and task not in only:
                 continue
             base = Base(study.file.parent / f"{task}.toml", study)
-            if task not in plan.skipped:
-                planned = {arm: base.runs(arm, out) for arm in study.study.arms}
-                missing = base.missing_data(planned)
-                if missing is not None:
-                    plan.skipped[task] = missing
-                    continue
-                for arm, runs in planned.items():
-                    plan.runs[study.name, task, arm] = runs
+            if task in plan.skipped:
+                continue
+            planned = {arm: base.runs(arm, out) for arm in study.study.arms}
+            missing = base.missing_data(planned)
+            if missing is not None:
+                plan.skipped[task] = missing
+            else:
+                plan.runs |= {(study.name, task, arm): runs for arm, runs in planned.items()}
     return plan
-
-
-def _check_tasks(studies: Sequence[Sized], only: Sequence[str]) -> None:
-    known = list(dict.fromkeys(task for study in studies for task in study.tasks))
-    for task in only:
-        if task not in known:
-            size = studies[0].size
-            raise PlexusError(f"--task {task}: at size {size} there are {', '.join(known)}")
 
 
 class Base:
@@ -138,13 +131,12 @@ class Base:
     def missing_data(self, planned: dict[str, list[Planned]]) -> str | None:
         """Why the task's data cannot be had, if so; nothing is asked of a task whose runs are all done."""
         runs = [run for arm in planned.values() for run in arm]
-        parameters = runs[0].spec.task.parameters
-        if not hasattr(parameters, "data") or all(run.is_done for run in runs):
+        if not hasattr(runs[0].spec.task.parameters, "data") or all(run.is_done for run in runs):
             return None
-        from plexus.learn.tasks import build_task
+        from plexus.experiment.learning import require_data
 
         try:
-            build_task(parameters, runs[0].spec.nodes, runs[0].spec.seed, self._file.parent)
+            require_data(runs[0].spec, self._file.parent)
         except MissingDataError as error:
             return str(error)
         return None

@@ -12,8 +12,8 @@ from plexus.machine import usable_cores
 from plexus.report.page import write_report
 from plexus.spec.experiment import EXPERIMENTS
 from plexus.studies.page import Album
-from plexus.studies.plan import Plan, make_plan
-from plexus.studies.pool import Pool, Standing
+from plexus.studies.plan import RunPlan, make_plan
+from plexus.studies.pool import Standing, carry_out
 from plexus.studies.study import SIZES, STUDIES, Sized, load_study
 
 PAGE = "report.html"
@@ -37,14 +37,13 @@ def reproduce(
     Returns the path of the page.
     """
     out = default_out(size) if out is None else Path(out)
-    chosen = load_studies(studies, size, experiments)
-    plan = make_plan(chosen, out, tasks)
+    plan = make_plan(load_studies(studies, size, experiments), out, tasks)
     for task, why in plan.skipped.items():
         say(f"skipping the task {task}: {why}")
     if not plan.runs:
         raise PlexusError("nothing left to run: the data of every task is missing")
-    carry_out(plan, device, jobs or usable_cores(), progress)
-    return write_page(plan, out, studies, tasks)
+    _run(plan, device, jobs or usable_cores(), progress)
+    return _write_page(plan, out, studies, tasks)
 
 
 def default_out(size: str) -> Path:
@@ -53,10 +52,14 @@ def default_out(size: str) -> Path:
 
 
 def load_studies(names: Sequence[str], size: str, experiments: Path | str | None = None) -> list[Sized]:
-    """The studies with these names; `all` stands for those of the paper."""
+    """The studies with these names; `all` stands for those of the paper.
+
+    They are in the folder `experiments` of the working directory, or those that come with Plexus.
+    """
     if size not in SIZES:
         raise PlexusError(f"--size {size}: is not one of {', '.join(SIZES)}{suggest(size, SIZES)}")
-    folder = experiments_folder() if experiments is None else Path(experiments)
+    here = Path("experiments" if experiments is None else experiments)
+    is_there = experiments is not None or (here / f"{STUDIES[0]}.toml").is_file()
     wanted = [each for name in names for each in (STUDIES if name == "all" else (name,))]
     for name in wanted:
         if name not in STUDIES and not name.endswith(".toml"):
@@ -64,24 +67,18 @@ def load_studies(names: Sequence[str], size: str, experiments: Path | str | None
             raise PlexusError(
                 f"{name}: is not one of {known}, nor a file that ends in .toml{suggest(name, STUDIES)}"
             )
-    return [load_study(name, size, folder) for name in dict.fromkeys(wanted)]
+    return [load_study(name, size, here if is_there else EXPERIMENTS) for name in dict.fromkeys(wanted)]
 
 
-def experiments_folder() -> Path:
-    """Where the studies are: in the working directory, or those that come with Plexus."""
-    here = Path("experiments")
-    return here if (here / f"{STUDIES[0]}.toml").is_file() else EXPERIMENTS
-
-
-def carry_out(plan: Plan, device: str | None, jobs: int, progress: Callable[[Standing], None]) -> None:
+def _run(plan: RunPlan, device: str | None, jobs: int, progress: Callable[[Standing], None]) -> None:
     """Do all runs that have no result yet."""
     runs = plan.all_runs
     todo = [run for run in runs if not run.is_done]
     standing = Standing(todo, done_before=len(runs) - len(todo))
     try:
-        Pool(jobs, device, standing).carry_out(progress)
+        carry_out(standing, jobs, device, progress)
     except KeyboardInterrupt:
-        done = standing.done_before + standing.done
+        done = sum(run.is_done for run in runs)
         raise KeyboardInterrupt(
             f"interrupted after {done} of {len(runs)} runs; the same command goes on from there"
         ) from None
@@ -90,14 +87,14 @@ def carry_out(plan: Plan, device: str | None, jobs: int, progress: Callable[[Sta
         raise PlexusError(f"{len(standing.failures)} of {len(todo)} runs failed; the first, {path}: {why}")
 
 
-def write_page(plan: Plan, out: Path, studies: Sequence[str], tasks: Sequence[str]) -> Path:
+def _write_page(plan: RunPlan, out: Path, studies: Sequence[str], tasks: Sequence[str]) -> Path:
     """Draw everything and put it on one page."""
-    album = Album(plan)
+    album, size, page = Album(plan), plan.studies[0].size, out / PAGE
     sections = [album.section(study) for study in plan.studies if plan.tasks_of(study)]
-    size = plan.studies[0].size
     options = [f"--task={task}" for task in tasks]
     command = shlex.join(["plexus", "reproduce", *studies, "--size", size, *options])
-    page = out / PAGE
-    title = f"The paper's results, size {size}"
-    write_report(page, title, sections, album.runs(), command, album.arms())
+    title = "The paper's results"
+    if any(name.endswith(".toml") for name in studies):  # somebody's own
+        title = "; ".join(study.study.title for study in plan.studies)
+    write_report(page, f"{title}, size {size}", sections, album.runs, command, album.arms())
     return page
