@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -116,18 +117,11 @@ def exponential_churn(nodes: int, seed: int) -> Availability:
 
 
 def _churn_facts(availability: Availability, until_s: float) -> tuple[int, float]:
+    """How often somebody joined or left, and how many were online on average."""
     toggles, online_s = 0, 0.0
     for device in range(len(availability.sessions)):
-        since_s = None
-        for time_s, online in availability.toggles(device):
-            if time_s > until_s:
-                break
-            toggles += time_s > 0
-            if online:
-                since_s = time_s
-            elif since_s is not None:
-                online_s += time_s - since_s
-                since_s = None
-        if since_s is not None:
-            online_s += until_s - since_s
+        changes = list(takewhile(lambda change: change[0] <= until_s, availability.toggles(device)))
+        toggles += sum(time_s > 0 for time_s, _ in changes)
+        for (time_s, online), (end_s, _) in pairwise([*changes, (until_s, False)]):
+            online_s += (end_s - time_s) * online
     return toggles, online_s / until_s

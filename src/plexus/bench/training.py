@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -72,16 +71,24 @@ def bench_training(
 
 
 def _in_turn(task: Task, engine: Engine, clients: int, repeats: int) -> tuple[list[float], list[float]]:
+    """How long the loop and the engine took each time, in seconds."""
     loop = BareLoop(task, engine.device)
-    loop_s: list[float] = []
-    engine_s: list[float] = []
+    taken_s: tuple[list[float], list[float]] = ([], [])
     for round in range(repeats + 1):
         jobs = [LocalTraining(engine.initial, node, round) for node in range(clients)]
-        for times, run in ((loop_s, loop.train), (engine_s, engine.train)):
-            seconds = _timed(lambda run=run, jobs=jobs: run(jobs), engine.device)  # type: ignore[misc]
+        for times, train in zip(taken_s, (loop.train, engine.train), strict=True):
+            _synchronise(engine.device)
+            began_s = time.perf_counter()
+            train(jobs)
+            _synchronise(engine.device)
             if round > 0:  # the first is to warm up
-                times.append(seconds)
-    return loop_s, engine_s
+                times.append(time.perf_counter() - began_s)
+    return taken_s
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 class BareLoop:
@@ -110,19 +117,6 @@ class BareLoop:
                     optimiser.zero_grad()
                     self._task.loss(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
                     optimiser.step()
-
-
-def _timed(run: Callable[[], object], device: torch.device) -> float:
-    _synchronise(device)
-    started = time.perf_counter()
-    run()
-    _synchronise(device)
-    return time.perf_counter() - started
-
-
-def _synchronise(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _task(name: str, clients: int, seed: int, random_data: bool) -> Task:

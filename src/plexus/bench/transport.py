@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from plexus.bench.transport_peer import LOOPBACK, Echo, made_up_model
+from plexus.bench import transport_peer
+from plexus.bench.transport_peer import LOOPBACK, MODELS, Echo, FarSide, aggregate, echo, made_up_model, plain
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, raw_public
@@ -34,7 +35,6 @@ MEGABYTE = 1_000_000
 REPEATS = 20
 PINGS = 1000
 LOAD_LINKS, LOAD_S, LOAD_MODEL_BYTES = 8, 6.0, 16 * MEGABYTE
-MODELS = 13
 CHUNK_BYTES = 256 * 1024
 
 
@@ -73,7 +73,7 @@ async def _bench(directory: Path, size: int) -> TransportBench:
         throughput_mb_per_s=size / MEGABYTE / ours_s,
         plain_tcp_mb_per_s=size / MEGABYTE / plain_s,
         ping_p50_us=1e6 * statistics.median(ping_s),
-        ping_p99_under_load_ms=1e3 * _percentile(loaded_s, 0.99),
+        ping_p99_under_load_ms=1e3 * statistics.quantiles(loaded_s, n=100)[-1],
         aggregator_peak_mb=peak_mb,
         model_mb=size / MEGABYTE,
     )
@@ -100,21 +100,19 @@ class Homes:
         return home
 
     @asynccontextmanager
-    async def far_side(self, kind: str, size: int) -> AsyncIterator[Far]:
-        session = self.session
-        arguments = [kind, str(self.new()), session.authority.hex(), session.digest.hex()]
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "plexus.bench.transport_peer", *arguments, str(size), str(MODELS)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        far = Far(process)
+    async def far_side(self, side: FarSide, size: int) -> AsyncIterator[tuple[int, Connection]]:
+        """The port of a process that is this, and how it says more."""
+        context = get_context("spawn")
+        here, there = context.Pipe()
+        arguments = (side, self.new(), self.session, size, there)
+        process = context.Process(target=transport_peer.run, args=arguments, daemon=True)
+        process.start()
+        there.close()
         try:
-            far.port = int(await far.says())
-            yield far
+            yield await asyncio.to_thread(here.recv), here
         finally:
             process.kill()
-            await process.wait()
+            process.join()
 
     async def near_side(self, port: int) -> Near:
         near = Near(Admission(self.new(), self.session))
@@ -122,18 +120,6 @@ class Homes:
         assert reason is None, reason
         (near.far_key,) = near.hub.links
         return near
-
-
-class Far:
-    """The other process."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.port = 0
-
-    async def says(self) -> float:
-        assert self._process.stdout is not None
-        return float(json.loads(await self._process.stdout.readline()))
 
 
 class Near(Echo):
@@ -177,10 +163,10 @@ async def _throughput(party: Homes, model: LiveModel) -> tuple[float, float, lis
     """Best times of plain TCP and of a link, taken in turn, and round trips on the idle link."""
     size = len(model.data)
     plain_s, ours_s = [], []
-    async with party.far_side("plain", size) as plain, party.far_side("echo", size) as far:
-        near = await party.near_side(far.port)
+    async with party.far_side(plain, size) as (plain_port, _), party.far_side(echo, size) as (port, _):
+        near = await party.near_side(port)
         for _ in range(REPEATS):
-            plain_s.append(await _send_plain(plain.port, model.data))
+            plain_s.append(await _send_plain(plain_port, model.data))
             ours_s.append(await near.send(model))
         pings_s = [await near.ping() for _ in range(PINGS)]
         await near.hub.close("done")
@@ -202,8 +188,8 @@ async def _under_load(party: Homes) -> list[float]:
     """Round trips on links that carry models as fast as they can."""
     model = made_up_model(LOAD_MODEL_BYTES)
     times: list[float] = []
-    async with party.far_side("echo", len(model.data)) as far:
-        sides = [await party.near_side(far.port) for _ in range(LOAD_LINKS)]
+    async with party.far_side(echo, len(model.data)) as (port, _):
+        sides = [await party.near_side(port) for _ in range(LOAD_LINKS)]
         until = time.perf_counter() + LOAD_S
 
         async def saturate(side: Near) -> None:
@@ -223,15 +209,10 @@ async def _under_load(party: Homes) -> list[float]:
 
 
 async def _aggregate(party: Homes, model: LiveModel, size: int) -> float:
-    async with party.far_side("aggregate", size) as far:
-        sides = [await party.near_side(far.port) for _ in range(MODELS)]
+    async with party.far_side(aggregate, size) as (port, far):
+        sides = [await party.near_side(port) for _ in range(MODELS)]
         await asyncio.gather(*(side.send(model) for side in sides))
-        peak_mb = await far.says()
+        peak_mb: float = await asyncio.to_thread(far.recv)
         for side in sides:
             await side.hub.close("done")
     return peak_mb
-
-
-def _percentile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,19 +1,21 @@
-"""The far side of `plexus bench transport`: a process that receives, answers and aggregates."""
+"""The far side of `plexus bench transport`: a process that receives, answers or aggregates.
+
+It says its port, then what it finds, and ends with the near side.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import resource
-import sys
-import threading
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.session_file import Session
@@ -27,6 +29,7 @@ from plexus.live.transport.frames import Hello
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits
 from plexus.live.transport.receiving import Buffers, Ticket
+from plexus.machine import peak_mb
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
@@ -34,7 +37,11 @@ from plexus.protocol.view import View
 from plexus.rng import array_stream
 
 LOOPBACK = "127.0.0.1"
+MODELS = 13
 STREAM_LIMIT = 2**20
+
+FarSide = Callable[[Path, Session, int, Connection], Coroutine[Any, Any, None]]
+"""(home, session, bytes of a model, near side)."""
 
 
 class Echo:
@@ -83,20 +90,13 @@ class Echo:
 
 def made_up_model(size_bytes: int) -> LiveModel:
     """A safetensors file of one tensor of random numbers, of about this size."""
-    count = size_bytes // 4
-    entry = {"dtype": "F32", "shape": [count], "data_offsets": [0, 4 * count]}
-    text = json.dumps({"weights": entry}).encode()
-    text += b" " * (-len(text) % 8)
-    data = np.empty(8 + len(text) + 4 * count, np.uint8)
-    head = len(text).to_bytes(8, "little") + text
-    data[: len(head)] = np.frombuffer(head, np.uint8)
     # The same numbers over and over: what they are does not matter, drawing them takes time.
     some = array_stream(1, "bench", "transport").standard_normal(2**16).astype(np.float32)
-    data[len(head) :].view(np.float32)[:] = np.resize(some, count)
-    return LiveModel(data.data, seal(data.data))
+    data = safetensors.numpy.save({"weights": np.resize(some, size_bytes // 4)})
+    return LiveModel(memoryview(data), seal(data))
 
 
-async def plain(size: int) -> None:
+async def plain(home: Path, session: Session, size: int, near: Connection) -> None:
     """Receives `size` bytes over asyncio's plain TCP streams, into one buffer, and says so."""
 
     async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -110,19 +110,19 @@ async def plain(size: int) -> None:
         writer.close()
 
     server = await asyncio.start_server(receive, LOOPBACK, 0, limit=STREAM_LIMIT)
-    _say(server.sockets[0].getsockname()[1])
-    await asyncio.Event().wait()
+    near.send(server.sockets[0].getsockname()[1])
+    await gone(near)
 
 
-async def echo(home: Path, session: Session, size: int) -> None:
+async def echo(home: Path, session: Session, size: int, near: Connection) -> None:
     side = Echo(size)
     side.hub = Hub(Admission(home, session), Limits(), side, side, Log(level="warning"))
-    _say((await side.hub.listen((LOOPBACK, 0)))[1])
-    await asyncio.Event().wait()
+    near.send((await side.hub.listen((LOOPBACK, 0)))[1])
+    await gone(near)
 
 
-async def aggregate(home: Path, session: Session, size: int, models: int) -> None:
-    """A real node that aggregates `models` models; says its peak memory in megabytes."""
+async def aggregate(home: Path, session: Session, size: int, near: Connection) -> None:
+    """A real node that aggregates `MODELS` models; says its peak memory in megabytes."""
     admission = Admission(home, session)
     initial = made_up_model(size)
     layout = ModelLayout(initial.data)
@@ -131,7 +131,7 @@ async def aggregate(home: Path, session: Session, size: int, models: int) -> Non
 
     def observe(fact: object) -> None:
         if isinstance(fact, AggregationCompleted):
-            assert fact.models == models
+            assert fact.models == MODELS
             done.set()
 
     runtime = Runtime(
@@ -154,32 +154,18 @@ async def aggregate(home: Path, session: Session, size: int, models: int) -> Non
         initial_model=initial,
         rng=Random(1),
     )
-    _say((await runtime.hub.listen((LOOPBACK, 0)))[1])
+    near.send((await runtime.hub.listen((LOOPBACK, 0)))[1])
     await done.wait()
-    _say(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-    await asyncio.Event().wait()
+    near.send(peak_mb())
+    await gone(near)
 
 
-def _say(value: object) -> None:
-    print(json.dumps(value), flush=True)
+def run(side: FarSide, *arguments: Any) -> None:
+    """What the process does."""
+    asyncio.run(side(*arguments))
 
 
-def _end_with_parent() -> None:
-    sys.stdin.read()
-    os._exit(0)
-
-
-def main(kind: str, home: str, authority: str, digest: str, size: str, models: str) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    session = Session("bench", 20, bytes.fromhex(authority), bytes.fromhex(digest))
-    match kind:
-        case "plain":
-            asyncio.run(plain(int(size)))
-        case "echo":
-            asyncio.run(echo(Path(home), session, int(size)))
-        case "aggregate":
-            asyncio.run(aggregate(Path(home), session, int(size), int(models)))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+async def gone(near: Connection) -> None:
+    """Nobody needs this process any more."""
+    with suppress(EOFError):
+        await asyncio.to_thread(near.recv)

@@ -106,19 +106,15 @@ def _with_target(
     path: Path, columns: dict[str, list[str]], target: str
 ) -> tuple[dict[str, list[str]], list[str]]:
     """The rows that say what is to be predicted, and a note on how many do not."""
-    found = numbers(columns[target])
-    if found is None:
-        kept = np.array([cell.lower() not in NO_CLASS for cell in columns[target]])
-    else:
-        kept = ~np.isnan(found)
-    if kept.all():
+    cells, found = columns[target], numbers(columns[target])
+    kept = [cell.lower() not in NO_CLASS for cell in cells] if found is None else (~np.isnan(found)).tolist()
+    left = sum(kept)
+    if left == len(cells):
         return columns, []
-    if kept.sum() < 2:
-        raise PlexusError(
-            f"{path}: {int(kept.sum())} rows have something in {target!r}, the column to predict"
-        )
-    notes = [f"{int((~kept).sum())} rows left out, as they have nothing in {target!r}"]
-    return {name: list(compress(cells, kept)) for name, cells in columns.items()}, notes
+    if left < 2:
+        raise PlexusError(f"{path}: {left} rows have something in {target!r}, the column to predict")
+    notes = [f"{len(cells) - left} rows left out, as they have nothing in {target!r}"]
+    return {name: list(compress(each, kept)) for name, each in columns.items()}, notes
 
 
 def read_columns(path: Path) -> dict[str, list[str]]:
@@ -188,9 +184,8 @@ def _standard(values: NDArray[np.float64]) -> NDArray[np.float32]:
 
 def _targets(path: Path, name: str, cells: list[str], kind: Target) -> tuple[NDArray[Any], tuple[str, ...]]:
     if kind == "classes" or (kind == "auto" and is_class(cells)):
-        classes = sorted(set(cells))
-        if all(numbers([each]) is not None for each in classes):
-            classes.sort(key=float)
+        are_numbers = all(numbers([each]) is not None for each in set(cells))
+        classes = sorted(set(cells), key=float if are_numbers else str)
         if len(classes) < 2:
             raise PlexusError(f"{path}: {name!r} is {classes[0]!r} in every row")
         number_of = {word: number for number, word in enumerate(classes)}

@@ -94,9 +94,7 @@ class Stopped(Struct, frozen=True, tag=True):
         return kinds.get(self.kind, PlexusError)(self.reason)
 
 
-ToWorker: TypeAlias = SetUp | TrainJob | EvaluateJob | Interrupt
-FromWorker: TypeAlias = Ready | Finished | Evaluated | Stopped
-Header: TypeAlias = ToWorker | FromWorker
+Header: TypeAlias = SetUp | TrainJob | EvaluateJob | Interrupt | Ready | Finished | Evaluated | Stopped
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Header)
@@ -144,3 +142,15 @@ async def receive_async(reader: asyncio.StreamReader) -> tuple[Header, bytes]:
     header_bytes, body_bytes = _HEAD.unpack(await reader.readexactly(_HEAD.size))
     header = _decoder.decode(await reader.readexactly(header_bytes))
     return header, await reader.readexactly(body_bytes)
+
+
+async def set_up(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, setup: SetUp
+) -> tuple[Ready, bytes]:
+    """For the peer: what a new worker says, and the initial model. Its complaint is raised."""
+    await send_async(writer, setup)
+    answer, initial = await receive_async(reader)
+    if isinstance(answer, Stopped):
+        raise answer.error
+    assert isinstance(answer, Ready)
+    return answer, initial

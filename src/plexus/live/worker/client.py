@@ -183,29 +183,20 @@ class TrainingWorker:
         assert self._writer is not None
         while True:
             header, body = await self._outbox.get()
-            if isinstance(header, TrainJob) and self._is_overtaken(header):
-                continue
-            await channel.send_async(self._writer, header, body)
-
-    def _is_overtaken(self, job: TrainJob) -> bool:
-        return self._training is None or self._training[0].job != job.job
+            wanted = self._training and self._training[0]
+            if not isinstance(header, TrainJob) or header == wanted:  # else it is overtaken
+                await channel.send_async(self._writer, header, body)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, bytes]:
         reader, self._writer = await self._open()
-        await channel.send_async(self._writer, self._setup)
         try:
-            answer, body = await channel.receive_async(reader)
+            self.ready, initial = await channel.set_up(reader, self._writer, self._setup)
         except EOFError:
             status = "" if self._process is None else f" with {await self._process.wait()}"
             raise TaskError(f"the training worker ended{status} before it was ready") from None
-        if isinstance(answer, Stopped):
-            if isinstance(answer.error, MissingModuleError):
-                hint = "; say with --task-dir which folder it is in"
-                raise MissingModuleError(answer.reason + hint)
-            raise answer.error
-        assert isinstance(answer, Ready)
-        self.ready = answer
-        return reader, body
+        except MissingModuleError as error:
+            raise MissingModuleError(f"{error}; say with --task-dir which folder it is in") from None
+        return reader, initial
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         limit = 2**20

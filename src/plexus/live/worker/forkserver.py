@@ -1,4 +1,4 @@
-"""The process that a fleet's training workers are forked from, and the first question put to it."""
+"""The process that a fleet's training workers are forked from: a fork server, with torch imported once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from plexus.errors import PlexusError, TaskError
 from plexus.live.worker import channel
-from plexus.live.worker.channel import Ready, SetUp, Stopped
+from plexus.live.worker.channel import Ready, SetUp
 
 SOCKET_FILE = "forkserver.sock"
 LOG_FILE = "forkserver.log"
@@ -17,7 +17,7 @@ START_S = 60.0
 
 
 class ForkServer:
-    """One process with torch imported; its socket and its log are in `directory`."""
+    """Its socket and its log are in `directory`."""
 
     files = (SOCKET_FILE, LOG_FILE)
 
@@ -55,16 +55,12 @@ class ForkServer:
         """What a worker says that is set up like this; its complaint is raised."""
         reader, writer = await asyncio.open_unix_connection(self.socket)
         try:
-            await channel.send_async(writer, setup)
-            answer, _ = await channel.receive_async(reader)
+            ready, _ = await channel.set_up(reader, writer, setup)
         except (OSError, EOFError):
             raise TaskError(f"the training worker died as it tried its task: {self._said}") from None
         finally:
             writer.close()
-        if isinstance(answer, Stopped):
-            raise answer.error
-        assert isinstance(answer, Ready)
-        return answer
+        return ready
 
     async def close(self) -> None:
         if self._process is not None:

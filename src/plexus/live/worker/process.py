@@ -61,10 +61,9 @@ class Worker:
         task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed, Path(setup.folder))
         task, self._node = with_data(task, setup.data)
         self._name = task.name
-        self.samples = task.samples(self._node)
-        self.shared_out = len(np.unique(np.concatenate(task.parts)))
-        self.examples = len(task.train)
-        self.measure = task.measure
+        measure, shared_out = task.measure, len(np.unique(np.concatenate(task.parts)))
+        samples, examples = task.samples(self._node), len(task.train)
+        self.ready = Ready(measure.name, measure.higher_is_better, samples, shared_out, examples)
         self._trainer = Trainer(replace(task, loss=self._checked(task.loss)), torch.device("cpu"))
         if setup.try_out:
             self._trainer.try_out(self._node)
@@ -179,9 +178,7 @@ def serve(sock: socket.socket) -> None:
     except PlexusError as error:
         channel.send(sock, Stopped(0, str(error), type(error).__name__))
         return
-    measure = worker.measure
-    ready = Ready(measure.name, measure.higher_is_better, worker.samples, worker.shared_out, worker.examples)
-    channel.send(sock, ready, worker.initial)
+    channel.send(sock, worker.ready, worker.initial)
     worker.serve()
 
 
