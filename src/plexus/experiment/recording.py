@@ -1,4 +1,4 @@
-"""What a simulated session keeps of itself for whoever looks closely: the tables of `metrics.tables.DETAILS`.
+"""What a simulated session keeps of itself for whoever looks closely: the tables `runs.tables.DETAILS`.
 
 Their size is bounded. Of transfers and trainings a session keeps at most so many rows, spread over its
 whole length: where more happens, the first of each thousandth of the session are kept. States are taken
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from plexus.experiment.critical_path import CriticalPaths
-from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, Fact, RoundRestarted
 from plexus.protocol.membership import Membership
 from plexus.protocol.messages import AggregateRequest, ClientModel, GlobalModel, TrainRequest
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import view_bytes
+from plexus.runs.critical_path import CriticalPaths
 from plexus.runs.recorder import Recorder
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import Cast
@@ -102,22 +102,16 @@ class Recording:
 
     def on_fact(self, now_s: float, node: int, fact: Fact) -> None:
         """A node reported something."""
-        path = self._paths.on_fact(now_s, node, fact)
-        if isinstance(fact, AggregationCompleted):
+        if isinstance(fact, AggregatorChosen) and fact.aggregator == node:
+            # A node sends nothing to itself: its own model is there at once.
+            self._paths.arrived("aggregate", fact.round, node, node, now_s, now_s)
+        elif isinstance(fact, AggregationCompleted):
             self._worked_on[node] = max(fact.round, self._worked_on.get(node, 0))
-            if path is not None and self._may("phases", now_s, MOST_EVENTS):
-                self._recorder.record(
-                    "phases",
-                    simulated_s=round(now_s, 3),
-                    round=fact.round,
-                    aggregator=node,
-                    participant=path.participant,
-                    began_s=round(path.began_s, 3),
-                    sampling_s=round(path.sampling_s, 3),
-                    transfer_s=round(path.transfer_s, 3),
-                    training_s=round(path.training_s, 3),
-                    aggregation_s=round(path.aggregation_s, 3),
-                )
+            phases = self._paths.phases(now_s, node, fact.round)
+            if phases is not None and self._may("phases", now_s, MOST_EVENTS):
+                self._recorder.record("phases", **phases)
+        if isinstance(fact, AggregationCompleted | RoundRestarted):
+            self._paths.completed(node, fact.round, now_s)
 
     # Told by the runtime
 
@@ -127,13 +121,12 @@ class Recording:
 
     def training_began(self, now: float, node: int, round: int) -> None:
         self._trainings[node] = (now, round)
-        self._paths.training(node, now)
         self._worked_on[node] = max(round, self._worked_on.get(node, 0))
 
     def training_ended(self, now: float, node: int, completed: bool) -> None:
         began_s, number = self._trainings.pop(node)
         if completed:
-            self._paths.trained(node, began_s, now)
+            self._paths.trained(node, number, began_s, now)
         if self._may("trainings", now):
             self._recorder.record(
                 "trainings",
@@ -175,9 +168,6 @@ class Recording:
             return False
         self._written[table] += 1
         return True
-
-
-# What the nodes of a session believe about each other, seen from outside.
 
 
 def believed_online(runtime: Runtime) -> list[int]:
