@@ -1,4 +1,4 @@
-"""Keeps weights within a budget of memory; what has not been used for longest goes to disk.
+"""Keeps weights within a budget of memory; what has not been used for longest (LRU) is spilled to disk.
 
 A `Kept` stands for one vector wherever it is. When the last holder lets go of it, its memory or its
 file is free at once.
@@ -30,7 +30,6 @@ class VectorStore:
         self._parent = spill_to
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._held: OrderedDict[int, weakref.ref[Kept]] = OrderedDict()
-        self._files = 0
 
     def keep(self, vector: Tensor) -> Kept:
         """Take `vector` into the store. Nobody may change it any more."""
@@ -54,18 +53,14 @@ class VectorStore:
 
     def _spill(self, kept: Kept) -> None:
         if kept.path is None:
-            kept.path = self._new_file()
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="plexus-models-", dir=self._parent)
+            kept.path = Path(self._folder.name) / f"{self.spilled}.npy"
             assert kept.tensor is not None
             np.save(kept.path, kept.tensor.cpu().numpy(), allow_pickle=False)
             self.spilled += 1
         self._drop(kept)
         kept.tensor = None
-
-    def _new_file(self) -> Path:
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="plexus-models-", dir=self._parent)
-        self._files += 1
-        return Path(self._folder.name) / f"{self._files}.npy"
 
     def _drop(self, kept: Kept) -> None:
         if self._held.pop(id(kept), None) is not None:

@@ -100,11 +100,9 @@ class Augmentation(Protocol):
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
         """The random numbers for `count` examples, one row each."""
-        ...
 
     def apply(self, inputs: Tensor, drawn: Tensor) -> Tensor:
         """`inputs` (prepared) changed as `drawn`, both with one row per example."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -181,9 +179,6 @@ class Task:
             torch.default_generator.manual_seed(stream_seed(self.seed, "learn", "initial"))
             with blaming(f"task {self.name}: building the model"):
                 return self.build_model()
-
-
-# The metrics of the paper: top-1 accuracy and squared error.
 
 
 def is_top1(outputs: Tensor, targets: Tensor) -> Tensor:

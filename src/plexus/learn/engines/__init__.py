@@ -50,15 +50,12 @@ class Engine(Protocol):
 
     def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         """The trained weights of each job."""
-        ...
 
     def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
         """Each model's metrics on the test set."""
-        ...
 
     def close(self) -> None:
         """Give back workers and memory. The engine is not used afterwards."""
-        ...
 
 
 def create_engine(
@@ -70,6 +67,11 @@ def create_engine(
     address: str | None = None,
 ) -> tuple[Engine, ChosenEngine]:
     """The engine called `name`; `auto` chooses. `workers` for processes and ray, `address` for ray."""
+    from plexus.learn.engines.inline import InlineEngine
+    from plexus.learn.engines.processes import ProcessesEngine
+    from plexus.learn.engines.ray import RayEngine
+    from plexus.learn.engines.stacked import StackedEngine, check_stackable
+
     if name not in ENGINES:
         raise PlexusError(f"engine {not_one_of(name, ENGINES)}")
     if name == "auto":
@@ -77,11 +79,16 @@ def create_engine(
     else:
         chosen = ChosenEngine(name, device or _usual_device(name), "asked for")
     _check_device(chosen)
-    if name == "stacked":
-        from plexus.learn.engines.stacked import check_stackable
-
+    match chosen.name:
+        case "inline":
+            return InlineEngine(task, chosen.device), chosen
+        case "processes":
+            return ProcessesEngine(task, workers), chosen
+        case "ray":
+            return RayEngine(task, workers, address), chosen
+    if name != "auto":
         check_stackable(task)
-    return _build(chosen, task, workers, address), chosen
+    return StackedEngine(task, chosen.device), chosen
 
 
 def choose(task: Task, workers: int | None = None, device: str | None = None) -> ChosenEngine:
@@ -129,23 +136,3 @@ def _check_device(chosen: ChosenEngine) -> None:
         raise PlexusError(f"device {chosen.device} was asked for, but this machine has no CUDA GPU")
     if kind != "cpu" and chosen.name in ("processes", "ray"):
         raise PlexusError(f"the engine {chosen.name} computes on the CPU, not on {chosen.device}")
-
-
-def _build(chosen: ChosenEngine, task: Task, workers: int | None, address: str | None) -> Engine:
-    match chosen.name:
-        case "inline":
-            from plexus.learn.engines.inline import InlineEngine
-
-            return InlineEngine(task, chosen.device)
-        case "stacked":
-            from plexus.learn.engines.stacked import StackedEngine
-
-            return StackedEngine(task, chosen.device)
-        case "processes":
-            from plexus.learn.engines.processes import ProcessesEngine
-
-            return ProcessesEngine(task, workers)
-        case _:
-            from plexus.learn.engines.ray import RayEngine
-
-            return RayEngine(task, workers, address)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from plexus.errors import PlexusError, TaskError, described
-from plexus.learn.engines.workers import PoolEngine, PoolWorker, Request, WorkerLostError
+from plexus.learn.engines.worker_pool import PoolEngine, PoolWorker, Request, WorkerLostError
 from plexus.learn.task import Task
 from plexus.machine import usable_cores
 

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError, TaskError
-from plexus.learn.engines.workers import PoolEngine, PoolWorker, Request, WorkerLostError
+from plexus.learn.engines.worker_pool import PoolEngine, PoolWorker, Request, WorkerLostError
 from plexus.learn.task import Task
 
 

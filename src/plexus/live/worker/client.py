@@ -13,17 +13,7 @@ from plexus.errors import MissingModuleError, PlexusError, TaskError
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
 from plexus.live.worker import channel
-from plexus.live.worker.channel import (
-    Evaluated,
-    EvaluateJob,
-    Finished,
-    Header,
-    Interrupt,
-    Ready,
-    SetUp,
-    Stopped,
-    TrainJob,
-)
+from plexus.live.worker.channel import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
 
 WORKER_MODULE = "plexus.live.worker.process"
 RESTART_S = 1.0
@@ -41,7 +31,7 @@ class TrainingWorker:
 
     def __init__(
         self,
-        setup: SetUp,
+        setup: channel.SetUp,
         log: Log,
         on_trained: OnTrained,
         on_evaluated: OnEvaluated,
@@ -58,7 +48,7 @@ class TrainingWorker:
         """Workers that this training has cost."""
         self._evaluating: tuple[EvaluateJob, int] | None = None
         self._to_evaluate: tuple[int, LiveModel] | None = None
-        self._outbox: asyncio.Queue[tuple[Header, memoryview]] = asyncio.Queue()
+        self._outbox: asyncio.Queue[tuple[channel.Header, memoryview]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -110,7 +100,7 @@ class TrainingWorker:
         self._evaluating = EvaluateJob(self._last_job), round
         self._outbox.put_nowait((self._evaluating[0], model.data))
 
-    def _on_answer(self, answer: Header, body: bytes) -> None:
+    def _on_answer(self, answer: channel.Header, body: bytes) -> None:
         match answer:
             case Finished(job, seal, _) if self._training and job == self._training[0].job:
                 round = self._training[0].round

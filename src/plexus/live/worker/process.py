@@ -32,17 +32,7 @@ from plexus.learn.tasks import build_task
 from plexus.learn.trainer import Trainer
 from plexus.live.models import seal
 from plexus.live.worker import channel
-from plexus.live.worker.channel import (
-    Evaluated,
-    EvaluateJob,
-    Finished,
-    Header,
-    Interrupt,
-    Ready,
-    SetUp,
-    Stopped,
-    TrainJob,
-)
+from plexus.live.worker.channel import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
 from plexus.spec.experiment import parse_spec
 
 
@@ -53,7 +43,7 @@ class InterruptedTraining(BaseException):
 class Worker:
     """One task, one node's data, one job at a time."""
 
-    def __init__(self, sock: socket.socket, setup: SetUp) -> None:
+    def __init__(self, sock: socket.socket, setup: channel.SetUp) -> None:
         self._sock = sock
         self._job = 0
         self._stop_before = 0
@@ -74,7 +64,7 @@ class Worker:
 
     def serve(self) -> None:
         """Do one job after the other until the peer is gone."""
-        jobs: SimpleQueue[tuple[Header, memoryview]] = SimpleQueue()
+        jobs: SimpleQueue[tuple[channel.Header, memoryview]] = SimpleQueue()
         threading.Thread(target=self._listen, args=(jobs,), daemon=True).start()
         while True:
             job, model = jobs.get()
@@ -104,7 +94,7 @@ class Worker:
         finished = Finished(job.job, seal(body), time.perf_counter() - began_s)
         channel.send(self._sock, finished, body)
 
-    def _listen(self, jobs: SimpleQueue[tuple[Header, memoryview]]) -> None:
+    def _listen(self, jobs: SimpleQueue[tuple[channel.Header, memoryview]]) -> None:
         try:
             while True:
                 job, model = channel.receive(self._sock)
@@ -170,7 +160,7 @@ def serve(sock: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the peer decides when to end
     torch.set_num_threads(1)
     setup, _ = channel.receive(sock)
-    if not isinstance(setup, SetUp):
+    if not isinstance(setup, channel.SetUp):
         raise PlexusError("the peer must set its worker up first")
     try:
         with blaming("the training worker cannot be set up"):
