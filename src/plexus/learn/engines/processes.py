@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from plexus.errors import PlexusError, TaskError, described
-from plexus.learn.engines.worker_pool import PoolEngine, PoolWorker, Request, WorkerLostError
+from plexus.learn.engines.worker_pool import PoolEngine, RemoteTrainer, Request, WorkerLostError
 from plexus.learn.task import Task
 from plexus.machine import usable_cores
 
@@ -99,13 +99,13 @@ def work(connection: Connection, folder: str) -> None:
     """What a worker process does: answers requests, or says why not, until nobody is there any more."""
     # Ctrl-C reaches every process of the terminal; when to stop is for the engine to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    worker: PoolWorker | None = None
+    worker: RemoteTrainer | None = None
     answer: tuple[NDArray[Any], float] | str
     with suppress(EOFError, OSError):
         while True:
             request = connection.recv()
             try:
-                worker = worker or PoolWorker(unpack(Path(folder)))
+                worker = worker or RemoteTrainer(unpack(Path(folder)))
                 answer = worker.answer(*request)
             except PlexusError as error:
                 answer = str(error)

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError, TaskError
-from plexus.learn.engines.worker_pool import PoolEngine, PoolWorker, Request, WorkerLostError
+from plexus.learn.engines.worker_pool import PoolEngine, RemoteTrainer, Request, WorkerLostError
 from plexus.learn.task import Task
 
 
@@ -36,7 +36,7 @@ class RayEngine(PoolEngine):
         self._began = not self._ray.is_initialized()
         if self._began:
             self._connect(workers, address)
-        self._actor = self._ray.remote(num_cpus=1)(PoolWorker)
+        self._actor = self._ray.remote(num_cpus=1)(RemoteTrainer)
         self._shipped = self._ray.put(task)
         self._stored: dict[int, Any] = {}
         """By identity, where the vectors of the requests under way are in the cluster."""

@@ -45,7 +45,7 @@ class Request:
         return training(*self.arguments) if self.method == "train" else "evaluating"
 
 
-class PoolWorker:
+class RemoteTrainer:
     """What a worker does, wherever it lives: answers one request after the other."""
 
     def __init__(self, task: Task) -> None:
@@ -70,7 +70,7 @@ class WorkerLostError(Exception):
     """A worker died before it answered: killed, or out of memory. The text says what is known of it."""
 
 
-class Worker(Protocol):
+class WorkerHandle(Protocol):
     """A worker as the engine sees it: at most one request at a time."""
 
     def give(self, request: Request) -> Hashable:
@@ -92,11 +92,11 @@ class PoolEngine(ABC):
         trainer = Trainer(task, self.device)
         self.layout, self.initial = trainer.layout, trainer.initial
         self.workers_cpu_s = 0.0
-        self._workers: list[Worker] = [self._new_worker() for _ in range(count)]
+        self._workers: list[WorkerHandle] = [self._new_worker() for _ in range(count)]
         self._count = count
 
     @abstractmethod
-    def _new_worker(self) -> Worker: ...
+    def _new_worker(self) -> WorkerHandle: ...
 
     @abstractmethod
     def _first(self, answers: Sequence[Any]) -> Any:
@@ -136,7 +136,7 @@ class PoolEngine(ABC):
     def _collect(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
         found: dict[int, NDArray[Any]] = {}
         waiting, free = deque(requests), deque(self._workers)
-        running: dict[Hashable, tuple[Worker, Request]] = {}
+        running: dict[Hashable, tuple[WorkerHandle, Request]] = {}
         while waiting or running:
             while waiting and free:
                 worker, request = free.popleft(), waiting.popleft()
@@ -151,7 +151,7 @@ class PoolEngine(ABC):
             free.append(worker)
         return [found[place] for place in range(len(requests))]
 
-    def _replaced(self, lost: Worker, request: Request, loss: WorkerLostError) -> Worker:
+    def _replaced(self, lost: WorkerHandle, request: Request, loss: WorkerLostError) -> WorkerHandle:
         """A new worker in the place of one that died."""
         request.losses += 1
         if request.losses >= MOST_LOSSES:
