@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plexus.traces.calibrations import FEDSCALE, STRICT
+from plexus.traces.calibrations import CALIBRATIONS
 from plexus.traces.cities import world_cities
 from plexus.traces.describe.facts import (
     availability_facts,
@@ -17,11 +17,11 @@ from plexus.traces.describe.facts import (
     lengths,
     online_by_hour,
 )
-from plexus.traces.fitting import fit_start_rates
 from plexus.traces.readers.availability import read_availability
 from plexus.traces.readers.devices import read_devices
 from plexus.traces.readers.latency import read_latency
 from plexus.traces.synthetic import generate_availability, generate_devices, generate_latency
+from tools.fit_calibration import fit_start_rates
 
 NODES = 20_000
 SEEDS = (1, 2, 3)
@@ -47,12 +47,12 @@ def devices(request):
 
 @pytest.fixture(scope="module", params=SEEDS)
 def fedscale(request):
-    return generate_availability(NODES, FEDSCALE, request.param)
+    return generate_availability(NODES, CALIBRATIONS["fedscale"], request.param)
 
 
 @pytest.fixture(scope="module", params=SEEDS)
 def strict(request):
-    return generate_availability(NODES, STRICT, request.param)
+    return generate_availability(NODES, CALIBRATIONS["strict"], request.param)
 
 
 def test_compute_quantiles_are_within_15_percent(real, devices):
@@ -165,9 +165,9 @@ def test_the_capacity_excerpt_agrees_with_the_generator(real, devices):
 def test_the_rates_are_found_by_fitting():
     """From a flat day to the wanted one, within a point: how the shipped numbers were made."""
     wanted = 0.2 + 0.05 * np.sin(np.arange(24) / 24 * 2 * np.pi)
-    flat = fit_start_rates(FEDSCALE, np.full(24, 0.2), nodes=2000, rounds=1)
+    flat = fit_start_rates(CALIBRATIONS["fedscale"], np.full(24, 0.2), nodes=2000, rounds=1)
     assert set(flat.start_rate_by_hour) == {1.0}
-    fitted = fit_start_rates(FEDSCALE, wanted, nodes=8000, rounds=6)
+    fitted = fit_start_rates(CALIBRATIONS["fedscale"], wanted, nodes=8000, rounds=6)
     generated = generate_availability(NODES, fitted, 1)
     found = online_by_hour(generated.packed, generated.periods_s)
     np.testing.assert_allclose(found / found.mean(), wanted / wanted.mean(), atol=0.05)

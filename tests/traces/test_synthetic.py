@@ -6,7 +6,7 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.rng import array_stream
 from plexus.traces import synthetic
-from plexus.traces.calibrations import CALIBRATIONS, FEDSCALE, STRICT
+from plexus.traces.calibrations import CALIBRATIONS
 from plexus.traces.describe.facts import online_over_time
 from plexus.traces.readers.availability import fit_period
 from plexus.traces.synthetic import PERIOD_S, generate_availability
@@ -27,7 +27,7 @@ def test_placing_equals_sorting():
     """The fast layout against the general functions: wrap each row, sort, join."""
     rng = array_stream(5, "test")
     shares, seam_s = rng.random(300), rng.random(300) * PERIOD_S
-    sessions = synthetic._renewal(shares, seam_s, STRICT, rng)
+    sessions = synthetic._renewal(shares, seam_s, CALIBRATIONS["strict"], rng)
     fast = synthetic._wrap(sessions)
     later = sessions.rows >= PERIOD_S
     rows = sessions.rows - np.where(later[:, :1], PERIOD_S, 0.0)
@@ -47,7 +47,7 @@ def test_nothing_special_happens_when_the_week_repeats(name):
 
 
 def test_devices_differ_and_some_are_hardly_ever_online():
-    availability = generate_availability(4000, STRICT, 2)
+    availability = generate_availability(4000, CALIBRATIONS["strict"], 2)
     rows = availability.packed.rows
     online_s = np.bincount(availability.packed.owners(), rows[:, 1] - rows[:, 0], minlength=4000)
     shares = online_s / PERIOD_S
@@ -57,14 +57,14 @@ def test_devices_differ_and_some_are_hardly_ever_online():
 
 def test_the_best_hour_follows_peak_online():
     """The paper: 8.8 % of the devices online in the best case."""
-    availability = generate_availability(20_000, STRICT.with_peak(0.088), 1)
+    availability = generate_availability(20_000, CALIBRATIONS["strict"].with_peak(0.088), 1)
     by_hour = np.array([availability.online_at(h * 3600.0).mean() for h in range(168)])
     assert by_hour.reshape(7, 24).mean(0).max() == pytest.approx(0.088, abs=0.005)
 
 
 def test_an_impossible_peak_is_refused():
     with pytest.raises(PlexusError, match=r"traces.peak_online = 1.5: must be below 1\.\d\d"):
-        FEDSCALE.with_peak(1.5)
+        CALIBRATIONS["fedscale"].with_peak(1.5)
 
 
 def test_a_clock_with_quiet_hours_reaches_the_same_midnight():

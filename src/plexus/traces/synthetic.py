@@ -16,92 +16,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plexus.rng import array_stream
-from plexus.traces import calibrations as fitted
-from plexus.traces.calibrations import Calibration, Durations, Quantiles
+from plexus.traces.calibrations import DEVICES, ROUTES, Calibration, Durations, Quantiles
 from plexus.traces.cities import City, great_circle_km
 from plexus.traces.readers.devices import KBPS_TO_BYTES_PER_S
 from plexus.traces.sessions import Sessions, bounds_of, concatenate
 from plexus.traces.world import DAY_S, HOUR_S, Availability, Device
 
-# Draw lengths of sessions and gaps, millions a second.
-#
-# A length comes from a table of quantiles: one random number picks an entry. That is several times
-# faster than drawing log-normals one by one, and with this many entries as good.
-
-SIZE = 1 << 14
-
-Lengths = NDArray[np.float32]
-
-
-class DurationTable:
-    """A mixture of flickers and long durations; the median of the latter is given when drawing."""
-
-    def __init__(self, durations: Durations) -> None:
-        self._durations = durations
-        self._flickers = round(durations.flicker_share * SIZE)
-        flickers = durations.flicker_median_s * _log_normal(durations.flicker_sigma, self._flickers)
-        relative = _log_normal(durations.sigma, SIZE - self._flickers)
-        self._table = np.concatenate((flickers, relative)).astype(np.float32)
-
-    def draw(self, median_s: Lengths, count: int, rng: np.random.Generator) -> Lengths:
-        """Lengths of at least a second."""
-        pick = rng.integers(0, SIZE, count, np.uint16)
-        length_s: Lengths = self._table[pick]
-        length_s *= np.where(pick < self._flickers, np.float32(1), median_s)
-        np.maximum(length_s, np.float32(1), out=length_s)
-        return length_s
-
-    def draw_rest(self, median_s: Lengths, count: int, rng: np.random.Generator) -> Lengths:
-        """What is left of lengths under way at a random instant: the longer, the likelier met."""
-        short_s, long_s = self._parts(median_s)
-        short = rng.random(count) < short_s / (short_s + long_s)
-        own = self._durations
-        sigma = np.where(short, own.flicker_sigma, own.sigma)
-        median = np.where(short, own.flicker_median_s, median_s)
-        length_s = median * np.exp(sigma * (rng.standard_normal(count) + sigma))
-        return np.asarray(rng.random(count) * np.maximum(length_s, 1.0), np.float32)
-
-    def mean_s(self, median_s: Lengths) -> Floats:
-        """The average length, flickers included."""
-        short_s, long_s = self._parts(median_s)
-        return np.asarray(short_s + long_s, np.float64)
-
-    def median_for(self, mean_s: Floats) -> Lengths:
-        """The median of long durations that makes the average `mean_s`."""
-        one = np.ones(1, np.float32)
-        short_s, long_s = self._parts(one)
-        return (np.maximum(mean_s - short_s, 1.0) / long_s).astype(np.float32)
-
-    def _parts(self, median_s: Lengths) -> tuple[float, Floats]:
-        """What flickers and long durations contribute to the average."""
-        own = self._durations
-        short_s = own.flicker_share * own.flicker_median_s * np.exp(own.flicker_sigma**2 / 2)
-        long_s = (1 - own.flicker_share) * median_s.astype(np.float64) * np.exp(own.sigma**2 / 2)
-        return float(short_s), long_s
-
-
-@cache
-def _log_normal(sigma: float, count: int) -> Floats:
-    """Quantiles of a log-normal with median 1, one for each of `count` equal parts."""
-    normal = NormalDist()
-    middle = [normal.inv_cdf((i + 0.5) / count) for i in range(count)]
-    return np.exp(sigma * np.array(middle, np.float64))
-
-
 PERIOD_S = 7 * DAY_S
 """A generated week repeats."""
 BATCH = 16384
 """Devices generated together: enough to be quick, few enough that memory is used again."""
-
+SIZE = 1 << 14
+"""Of a table of durations."""
 
 Floats = NDArray[np.float64]
+Lengths = NDArray[np.float32]
 
 
 def generate_devices(nodes: int, seed: int) -> list[Device]:
     """Compute speed and bandwidth, independent of each other as in the published traces."""
     rng = array_stream(seed, "traces", "devices")
-    compute_ms = _from_quantiles(fitted.COMPUTE_MS_PER_SAMPLE, rng.random(nodes))
-    bytes_per_s = _from_quantiles(fitted.BANDWIDTH_KBPS, rng.random(nodes)) * KBPS_TO_BYTES_PER_S
+    compute_ms = _from_quantiles(DEVICES.compute_ms_per_sample, rng.random(nodes))
+    bytes_per_s = _from_quantiles(DEVICES.bandwidth_kbps, rng.random(nodes)) * KBPS_TO_BYTES_PER_S
     pairs = zip(compute_ms.tolist(), bytes_per_s.tolist(), strict=True)
     return [Device(ms, rate, rate) for ms, rate in pairs]
 
@@ -115,12 +51,12 @@ def generate_latency(cities: list[City], seed: int) -> Floats:
     """One-way seconds between cities: great circle, speed of light in fibre, detours, last mile."""
     count = len(cities)
     distance_km = np.maximum(great_circle_km(cities), 1.0)
-    inflation = fitted.PATH_INFLATION_AT_1000_KM * (distance_km / 1000) ** (fitted.PATH_INFLATION_EXPONENT)
+    inflation = ROUTES.inflation_at_1000_km * (distance_km / 1000) ** ROUTES.inflation_exponent
     spread = array_stream(seed, "traces", "latency").standard_normal((count, count))
     spread = np.triu(spread, 1) + np.triu(spread, 1).T  # a detour is one both ways
-    fibre_ms = distance_km / fitted.FIBRE_KM_PER_MS * inflation
-    matrix_ms = fitted.LAST_MILE_MS + fibre_ms * np.exp(fitted.PATH_SPREAD_SIGMA * spread)
-    np.fill_diagonal(matrix_ms, fitted.LAST_MILE_MS)
+    fibre_ms = distance_km / ROUTES.fibre_km_per_ms * inflation
+    matrix_ms = ROUTES.last_mile_ms + fibre_ms * np.exp(ROUTES.spread_sigma * spread)
+    np.fill_diagonal(matrix_ms, ROUTES.last_mile_ms)
     return np.asarray(matrix_ms / 1000, np.float64)
 
 
@@ -227,6 +163,65 @@ def _wrap(sessions: Sessions) -> Sessions:
     wrapped[wrapped[:, 0] >= PERIOD_S] -= PERIOD_S
     np.minimum(wrapped[:, 1], PERIOD_S, out=wrapped[:, 1])
     return Sessions(wrapped, wrapped_bounds)
+
+
+class DurationTable:
+    """A mixture of flickers and long durations; the median of the latter is given when drawing.
+
+    A length comes from a table of quantiles: one random number picks an entry. That is several times
+    faster than drawing log-normals one by one, and with this many entries as good.
+    """
+
+    def __init__(self, durations: Durations) -> None:
+        self._durations = durations
+        self._flickers = round(durations.flicker_share * SIZE)
+        flickers = durations.flicker_median_s * _log_normal(durations.flicker_sigma, self._flickers)
+        relative = _log_normal(durations.sigma, SIZE - self._flickers)
+        self._table = np.concatenate((flickers, relative)).astype(np.float32)
+
+    def draw(self, median_s: Lengths, count: int, rng: np.random.Generator) -> Lengths:
+        """Lengths of at least a second."""
+        pick = rng.integers(0, SIZE, count, np.uint16)
+        length_s: Lengths = self._table[pick]
+        length_s *= np.where(pick < self._flickers, np.float32(1), median_s)
+        np.maximum(length_s, np.float32(1), out=length_s)
+        return length_s
+
+    def draw_rest(self, median_s: Lengths, count: int, rng: np.random.Generator) -> Lengths:
+        """What is left of lengths under way at a random instant: the longer, the likelier met."""
+        short_s, long_s = self._parts(median_s)
+        short = rng.random(count) < short_s / (short_s + long_s)
+        own = self._durations
+        sigma = np.where(short, own.flicker_sigma, own.sigma)
+        median = np.where(short, own.flicker_median_s, median_s)
+        length_s = median * np.exp(sigma * (rng.standard_normal(count) + sigma))
+        return np.asarray(rng.random(count) * np.maximum(length_s, 1.0), np.float32)
+
+    def mean_s(self, median_s: Lengths) -> Floats:
+        """The average length, flickers included."""
+        short_s, long_s = self._parts(median_s)
+        return np.asarray(short_s + long_s, np.float64)
+
+    def median_for(self, mean_s: Floats) -> Lengths:
+        """The median of long durations that makes the average `mean_s`."""
+        one = np.ones(1, np.float32)
+        short_s, long_s = self._parts(one)
+        return (np.maximum(mean_s - short_s, 1.0) / long_s).astype(np.float32)
+
+    def _parts(self, median_s: Lengths) -> tuple[float, Floats]:
+        """What flickers and long durations contribute to the average."""
+        own = self._durations
+        short_s = own.flicker_share * own.flicker_median_s * np.exp(own.flicker_sigma**2 / 2)
+        long_s = (1 - own.flicker_share) * median_s.astype(np.float64) * np.exp(own.sigma**2 / 2)
+        return float(short_s), long_s
+
+
+@cache
+def _log_normal(sigma: float, count: int) -> Floats:
+    """Quantiles of a log-normal with median 1, one for each of `count` equal parts."""
+    normal = NormalDist()
+    middle = [normal.inv_cdf((i + 0.5) / count) for i in range(count)]
+    return np.exp(sigma * np.array(middle, np.float64))
 
 
 class _DayClock:

@@ -22,42 +22,19 @@ MOST_BYTES = 4 * 2**30
 MOST_ITEMS = 10_000_000
 """How many things there may be where lists or dictionaries are in several places."""
 
-_CONTAINERS = ("EMPTY_LIST", "LIST", "EMPTY_DICT", "DICT")
-_NUMBERS = {"INT": 22, "LONG": 22, "LONG1": 8, "FLOAT": 32}
-"""And how long they may be. Of larger ones, as many as one likes have the same hash."""
-_PUTS, _GETS = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), ("GET", "BINGET", "LONG_BINGET")
-_ENDS = ("STOP", "GLOBAL", "STACK_GLOBAL", "INST", "PERSID", "BINPERSID")
-"""Nothing after these is run: all but the first are refused then, with the name that they ask for."""
-_SHORT = ("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "BINFLOAT", "MARK")
-_TEXTS = ("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE")
-_VERBS = ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "POP", "POP_MARK", "PROTO", "FRAME")
-_PLAIN = {*_CONTAINERS, *_NUMBERS, *_PUTS, *_GETS, *_ENDS, *_SHORT, *_TEXTS, "BINUNICODE8", *_VERBS}
-_LENGTH_BYTES = {
-    pickletools.TAKEN_FROM_ARGUMENT1: 1,
-    pickletools.TAKEN_FROM_ARGUMENT4: 4,
-    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
-    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+_OPCODES = {
+    "short": "NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 BINFLOAT FLOAT MARK APPEND APPENDS SETITEM SETITEMS"
+    " POP POP_MARK PROTO FRAME",
+    "container": "EMPTY_LIST LIST EMPTY_DICT DICT",
+    "text": "STRING BINSTRING SHORT_BINSTRING UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8",
+    "integer": "INT LONG LONG1",
+    "put": "PUT BINPUT LONG_BINPUT MEMOIZE",
+    "get": "GET BINGET LONG_BINGET",
+    # Nothing after these is run: all but the first are refused then, with the name that they ask for.
+    "end": "STOP GLOBAL STACK_GLOBAL INST PERSID BINPERSID",
 }
-
-
-class _Opcode:
-    """What the check needs to know of an opcode."""
-
-    def __init__(self, info: pickletools.OpcodeInfo) -> None:
-        self.name = info.name
-        self.is_plain = info.name in _PLAIN
-        self.argument = 0 if info.arg is None else info.arg.n
-        """Its length; below 0 if it has to be looked up."""
-        self.is_line = self.argument == pickletools.UP_TO_NEWLINE
-        self.most = _NUMBERS.get(info.name)
-        """How long its argument may be."""
-        self.is_text = info.name in _TEXTS
-        self.ends = info.name in _ENDS
-        self.puts, self.gets = info.name in _PUTS, info.name in _GETS
-        self.made_bytes = 320 if info.name in _CONTAINERS else 64
-
-
-_OPCODES = {ord(each.code): _Opcode(each) for each in pickletools.opcodes}
+"""All that plain data needs, by what the check has to do about it."""
+_KINDS = {name: kind for kind, names in _OPCODES.items() for name in names.split()}
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -86,49 +63,33 @@ def _check(data: bytes) -> bool:
     """Raise unless it makes plain data of bounded size; says whether a list or dictionary is shared."""
     memo: list[bool] = []
     """Of all that may be referred to again, whether it may be a list or dictionary."""
-    is_shared, left, at, before = False, MOST_BYTES, 0, _OPCODES[pickle.STOP[0]]
-    while True:
-        opcode = _OPCODES[data[at]]
-        if not opcode.is_plain:
+    is_shared, left, before = False, MOST_BYTES, ""
+    for opcode, argument, _ in pickletools.genops(data):
+        kind = _KINDS.get(opcode.name)
+        left -= 64
+        if kind == "put":
+            index = len(memo) if argument is None else argument
+            if index > len(memo) + 1:  # some begin to count at 1
+                raise PlexusError(f"this pickle numbers what it holds by {index}, out of turn")
+            memo += [True] * (index + 1 - len(memo))
+            memo[index] = before != "text"
+        elif kind == "get":
+            is_shared |= memo[argument]
+        elif kind == "container":
+            left -= 256
+        elif kind == "text":
+            left -= 4 * len(argument)  # one wide character makes all of a text wide
+        elif kind == "integer" and not -(2**63) <= argument < 2**63:
+            # Of larger ones, as many as one likes have the same hash.
+            raise PlexusError("this pickle has a number of more than 64 bits")
+        elif kind == "end":
+            break
+        elif kind is None:
             raise PlexusError(f"this pickle has {opcode.name} in it: only plain data is read")
-        at, size = at + 1, opcode.argument
-        if size < 0:
-            at, size = _variable(data, at, opcode)
-            left -= 4 * size  # one wide character makes all of a text wide
-        left -= opcode.made_bytes
         if left < 0:
             raise PlexusError(f"this pickle holds more than {MOST_BYTES / 2**30:g} GiB")
-        if opcode.gets:
-            is_shared |= memo[_index(opcode, data[at : at + size])]
-        elif opcode.puts:
-            index = _index(opcode, data[at : at + size]) if size else len(memo)
-            _note(memo, index, not before.is_text)
-        elif opcode.ends:
-            return is_shared
-        at += size
-        before = opcode
-
-
-def _variable(data: bytes, at: int, opcode: _Opcode) -> tuple[int, int]:
-    """Where an argument begins, and its length."""
-    begin = at if opcode.is_line else at + _LENGTH_BYTES[opcode.argument]
-    size = data.index(b"\n", at) + 1 - at if opcode.is_line else int.from_bytes(data[at:begin], "little")
-    if opcode.most is not None and size > opcode.most:
-        raise PlexusError("this pickle has a number of more than 64 bits")
-    if begin + size > len(data):
-        raise EOFError("it ends within a text")
-    return begin, size
-
-
-def _index(opcode: _Opcode, argument: bytes) -> int:
-    return int(argument) if opcode.is_line else int.from_bytes(argument, "little")
-
-
-def _note(memo: list[bool], index: int, may_hold: bool) -> None:
-    if index > len(memo) + 1:  # some begin to count at 1
-        raise PlexusError(f"this pickle numbers what it holds by {index}, out of turn")
-    memo += [True] * (index + 1 - len(memo))
-    memo[index] = may_hold
+        before = kind
+    return is_shared
 
 
 def _count(loaded: object) -> None:

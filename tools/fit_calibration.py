@@ -1,4 +1,6 @@
-"""Find the hourly rates behind a calibration: how its `start_rate_by_hour` was made.
+"""Finds the hourly rates behind a calibration of generated availability, as its `start_rate_by_hour` was made.
+
+    python tools/fit_calibration.py TRACE [CALIBRATION]
 
 How many are online in an hour follows from who came online in the hours before, so the rates cannot
 be read off the curve one wants. They are found by trying: generate, compare, correct, repeat.
@@ -6,12 +8,16 @@ be read off the curve one wants. They are found by trying: generate, compare, co
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from plexus.traces.calibrations import Calibration
+from plexus.traces.calibrations import CALIBRATIONS, Calibration
 from plexus.traces.describe.facts import online_by_hour
+from plexus.traces.readers.availability import read_availability
 from plexus.traces.synthetic import generate_availability
 
 
@@ -32,3 +38,9 @@ def fit_start_rates(
         rate = np.clip(rate * correction ** (2 if attempt < rounds / 2 else 1), 0.1, 4.0)
         rate /= rate.mean()
     return replace(calibration, peak_online=round(float(found.max()), 3))
+
+
+if __name__ == "__main__":
+    trace = read_availability(Path(sys.argv[1]))
+    start = CALIBRATIONS[sys.argv[2] if len(sys.argv) > 2 else "strict"]
+    print(fit_start_rates(start, online_by_hour(trace.sessions, trace.periods_s)).start_rate_by_hour)
