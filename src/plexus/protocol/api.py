@@ -4,6 +4,9 @@ A node is a synchronous state machine: one event in, a list of effects out. Hand
 completion and are never re-entered. Messages may be lost, delayed, duplicated and reordered. Once a
 node goes offline the runtime discards its timers, transfers and training; nothing of them arrives.
 A crash is silence: the node is told nothing, and finds out by its next `WentOnline`.
+
+A runtime performs and does not think. What it knows and the node cannot see it says as an event
+(`Undelivered`, `PeerLost`, `Expelled`); what follows from that is for the node to decide.
 """
 
 from __future__ import annotations
@@ -61,6 +64,21 @@ class BandwidthMeasured(Event, frozen=True):
     bandwidth_bytes_per_s: int
 
 
+class Undelivered(Event, frozen=True):
+    """The runtime knows that `body` did not reach `to`. Not every loss is known: silence stays possible."""
+
+    to: NodeId
+    body: Any
+    declined: bool = False
+    """`to` is there, and had no use for it."""
+
+
+class PeerLost(Event, frozen=True):
+    """The connection with `node` broke: it may be gone, or just the connection."""
+
+    node: NodeId
+
+
 class Expelled(Event, frozen=True):
     """`node` is no longer admitted to the session: nothing arrives from it, and it never comes back."""
 
@@ -100,6 +118,15 @@ class Train(Effect, frozen=True):
 
     round: int
     model: Model
+
+
+class Collect(Effect, frozen=True):
+    """Keep the received `model` for the `Aggregate` of `round`; `samples` examples are behind it. A runtime
+    may add it to a running sum at once: what is collected is not looked at otherwise."""
+
+    round: int
+    model: Model
+    samples: int
 
 
 class Aggregate(Effect, frozen=True):
@@ -143,6 +170,8 @@ class Durable(Struct, frozen=True):
     round: int
     """Round of the newest aggregated model this node holds."""
     model: Model
+    view: Any = None
+    """A snapshot of whom the node knows, if it keeps a view."""
 
 
 class Node(Protocol):
@@ -150,4 +179,9 @@ class Node(Protocol):
 
     def handle(self, now: float, event: Event) -> list[Effect]:
         """Advance by one event. Synchronous, total, and the only way to change the node."""
+        ...
+
+    def is_obsolete(self, body: Any) -> bool:
+        """Whether a model message has become pointless on its way: a runtime need not finish carrying it,
+        be it to this node or from it. Changes nothing."""
         ...

@@ -10,12 +10,14 @@ from plexus.protocol.api import (
     Effect,
     Event,
     Expelled,
+    PeerLost,
     Received,
     Report,
     Send,
     SetTimer,
     TimerFired,
     TimerKey,
+    Undelivered,
 )
 from plexus.protocol.facts import Fact
 from plexus.protocol.messages import Message, NodeId
@@ -30,7 +32,8 @@ class Machine:
         self.outbox: list[Effect] = []
         self._on_event: dict[type[Event], Callable[[Any], None]] = {
             TimerFired: self._on_timer,
-            Expelled: lambda _: None,  # who keeps no view has nobody to forget
+            # Who has nothing to decide about these may ignore them.
+            **dict.fromkeys((Undelivered, PeerLost, Expelled), lambda _: None),
         }
         self._on_message: dict[type[Message], Callable[[NodeId, Any], None]] = {}
         self._on_timeout: dict[str, Callable[[int], None]] = {}
@@ -45,6 +48,10 @@ class Machine:
         else:
             self._on_event[kind](event)
         return effects
+
+    def is_obsolete(self, body: Message) -> bool:
+        """Whether a model message has become pointless on its way."""
+        return False
 
     def send(self, to: tuple[NodeId, ...], body: Message) -> None:
         if to:

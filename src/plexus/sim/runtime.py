@@ -11,6 +11,7 @@ from plexus.protocol.api import (
     Aggregate,
     Aggregated,
     CancelTimer,
+    Collect,
     Effect,
     Merge,
     Node,
@@ -89,6 +90,7 @@ class Runtime:
             SetTimer: self._set_timer,
             CancelTimer: self._cancel_timer,
             Train: self._train,
+            Collect: self._collect,
             Aggregate: self._aggregate,
             Merge: self._merge,
             StopSending: self._stop_sending,
@@ -224,6 +226,9 @@ class Runtime:
             self.accounts.training_s[node] += self.kernel.now - since_s
             if self._watch is not None:
                 self._watch.training_ended(self.kernel.now, node, False)
+
+    def _collect(self, node: NodeId, effect: Collect) -> None:
+        """Nothing to do: what is to be aggregated comes with `Aggregate`."""
 
     def _aggregate(self, node: NodeId, effect: Aggregate) -> None:
         model = self._models.mean(effect.models, effect.samples)

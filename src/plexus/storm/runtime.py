@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from random import Random
 from typing import Any
 
-from plexus.protocol.api import Durable, Effect, Event, Save, SetTimer
+from plexus.protocol.api import Durable, Effect, Event, PeerLost, Save, SetTimer
 from plexus.protocol.messages import NodeId
 from plexus.protocol.view import Snapshot
 from plexus.sim.network import INTERNAL
 from plexus.sim.runtime import Runtime
 from plexus.storm.network import FaultyNetwork
 from plexus.storm.nodes import AnyNode
+
+NOTICED, NOTICED_AFTER_S = 0.7, 12.0
+"""The share of losses that connections notice, and within which time."""
 
 
 class Disk:
@@ -21,12 +26,15 @@ class Disk:
     def __init__(self) -> None:
         self.newest: Durable | None = None
         self.before: Durable | None = None
-        self.view: Snapshot | None = None
 
-    def write(self, state: Durable, view: Snapshot | None) -> None:
+    @property
+    def view(self) -> Snapshot | None:
+        return None if self.newest is None else self.newest.view
+
+    def write(self, state: Durable) -> None:
         if self.newest is None or state.round != self.newest.round:
             self.before = self.newest
-        self.newest, self.view = state, view
+        self.newest = state
 
     def read(self, lagging: bool) -> Durable | None:
         if self.newest is None:
@@ -54,6 +62,9 @@ class Watched:
         self._witness.after(self.me, event, effects)
         return effects
 
+    def is_obsolete(self, body: Any) -> bool:
+        return self.node.is_obsolete(body)
+
 
 class Witness:
     """Who looks on. Nothing it does has an influence."""
@@ -79,16 +90,22 @@ class StormRuntime(Runtime):
     network: FaultyNetwork
     nodes: list[Watched]
 
-    def __init__(self, *, witness: Witness, **options: Any) -> None:
+    def __init__(self, *, witness: Witness, notices: Random | None, **options: Any) -> None:
+        """`notices` draws what connections notice, and when; None where there are no connections."""
         super().__init__(**options)
         self.disks = [Disk() for _ in self.nodes]
         self.doomed: dict[NodeId, int] = {}
         """After how many more effects the power of these nodes fails."""
         self.on_doom: Callable[[NodeId], None]
         self._witness = witness
+        self._notices = notices
+        self._presences = [0] * len(self.nodes)
+        """How often each node came online: what it had under way before concerns it no more."""
+        self.network.on_undelivered = self._notice_later
 
     def bring_online(self, node: NodeId) -> None:
         if not self.online[node]:
+            self._presences[node] += 1
             super().bring_online(node)
             self._settled(node)
 
@@ -97,11 +114,25 @@ class StormRuntime(Runtime):
             super().crash(node)
             self.doomed.pop(node, None)
             self._witness.gone(node)
+            for other in range(len(self.nodes)) if self._notices else ():
+                self._notice_later(other, PeerLost(node))
 
     def _deliver(self, target: int, event: Any) -> None:
         super()._deliver(target, event)
         if target != INTERNAL:
             self._settled(target)
+            if self._notices is not None and self.online[target]:
+                self.network.withdraw(target, self.nodes[target].is_obsolete)
+
+    def _notice_later(self, node: NodeId, event: Event) -> None:
+        if self._notices is None or not self.online[node] or self._notices.random() > NOTICED:
+            return
+        at_s = self.kernel.now + NOTICED_AFTER_S * self._notices.random()
+        self.call_at(at_s, partial(self._notice, node, self._presences[node], event))
+
+    def _notice(self, node: NodeId, presence: int, event: Event) -> None:
+        if self.online[node] and self._presences[node] == presence:
+            self._deliver(node, event)
 
     def _settled(self, node: NodeId) -> None:
         if self.online[node]:
@@ -123,6 +154,4 @@ class StormRuntime(Runtime):
         super()._set_timer(node, effect)
 
     def _save(self, node: NodeId, effect: Save) -> None:
-        membership = getattr(self.nodes[node].node, "membership", None)
-        view = membership.view.snapshot() if membership is not None else None
-        self.disks[node].write(effect.state, view)
+        self.disks[node].write(effect.state)

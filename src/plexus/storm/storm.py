@@ -70,6 +70,7 @@ class Storm(Witness):
         devices = setting.world.devices
         self.runtime = StormRuntime(
             witness=self,
+            notices=stream(plan.seed, "storm", "notices") if plan.connected else None,
             world=setting.world,
             nodes=[Watched(make(node, 0, None, None), node, self) for node in range(plan.nodes)],
             models=setting.models,
