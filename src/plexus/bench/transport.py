@@ -16,16 +16,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from plexus.bench.transport_peer import LOOPBACK, Echo, made_up_model
+from plexus.bench.transport_peer import LOOPBACK, Echo, connect, made_up_model
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, raw_public
 from plexus.live.identity.session_file import Session, found_session
 from plexus.live.models import LiveModel
-from plexus.live.operator.log import Log
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import Hub
-from plexus.live.transport.limits import Limits
 from plexus.protocol import wire
 from plexus.protocol.messages import AggregateRequest, Ping
 from plexus.protocol.view import View
@@ -141,7 +139,7 @@ class Near(Echo):
 
     def __init__(self, admission: Admission) -> None:
         super().__init__(model_bytes=1)
-        self.hub: Hub = Hub(admission, Limits(), self, self, Log(level="warning"))
+        self.hub: Hub = connect(admission, self)
         self.far_key = b""
         self.roster = LiveRoster(admission.session.digest, admission.key, 100)
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()

@@ -180,8 +180,3 @@ class Node(Protocol):
     def handle(self, now: float, event: Event) -> list[Effect]:
         """Advance by one event. Synchronous, total, and the only way to change the node."""
         ...
-
-    def is_obsolete(self, body: Any) -> bool:
-        """Whether a model message has become pointless on its way: a runtime need not finish carrying it,
-        be it to this node or from it. Changes nothing."""
-        ...

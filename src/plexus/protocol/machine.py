@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from plexus.protocol.api import (
@@ -49,8 +49,14 @@ class Machine:
             self._on_event[kind](event)
         return effects
 
+    @property
+    def messages(self) -> Collection[type[Message]]:
+        """The kinds of message it understands."""
+        return self._on_message.keys()
+
     def is_obsolete(self, body: Message) -> bool:
-        """Whether a model message has become pointless on its way."""
+        """Whether a model message has become pointless on its way: a runtime need not finish carrying it,
+        be it to this node or from it. Changes nothing."""
         return False
 
     def send(self, to: tuple[NodeId, ...], body: Message) -> None:

@@ -316,12 +316,10 @@ class PlexusNode(Machine):
             self.send((lost.node,), Ping(HEARD_ME, self.training.k_train))
 
     def is_obsolete(self, body: Message) -> bool:
-        """A model for the aggregator of a complete round, or one to train in a round whose successor is
-        complete, would be ignored when it arrives."""
+        """A model for the aggregator of a complete round would be ignored when it arrives. One to train is
+        carried to its end, however late: a node with a slow link might otherwise never get one, or a view."""
         complete = max(self.watchdog.k_seen - 1, self.held_round)
-        if isinstance(body, AggregateRequest):
-            return body.round <= complete
-        return isinstance(body, TrainRequest) and body.round < complete
+        return isinstance(body, AggregateRequest) and body.round <= complete
 
     # Aggregation (III-C)
 

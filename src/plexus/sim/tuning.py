@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from plexus.errors import PlexusError
 from plexus.protocol.api import Effect, Event, Node, Received
@@ -35,9 +34,6 @@ class Watched:
         if type(event) is Received and hasattr(event.body, "model"):
             self._arrivals_s.append(now - (event.body.round - 1) * LONG_ROUND_S)
         return self._node.handle(now, event)
-
-    def is_obsolete(self, body: Any) -> bool:
-        return self._node.is_obsolete(body)
 
 
 def tune_rounds(

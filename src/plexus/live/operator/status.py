@@ -177,7 +177,7 @@ class Status:
             for way, transfers in ways:
                 for tag, moved in transfers:
                     if tag is not None:
-                        what = {"kind": tag[0].__name__, "round": tag[1]}
+                        what = {"kind": type(tag).__name__, "round": getattr(tag, "round", None)}
                         part = {"bytes": moved, "of_bytes": size}
                         found.append({"peer": short(link.key), "way": way, **what, **part})
         return found
