@@ -52,6 +52,7 @@ class End:
         self.models: list[tuple[bytes, bytes, bytes]] = []
         self.fates: list[tuple[Any, str]] = []
         self.downs: list[str] = []
+        self.withdrawn: list[bytes] = []
         self._events = 1
         self.rates: list[tuple[bool, float]] = []
         self.failures: list[str] = []
@@ -104,6 +105,9 @@ class End:
             self.buffers.give_back(ticket)
         else:
             self.holding.append(ticket)
+
+    def not_coming(self, src: bytes, body: Any) -> None:
+        self.withdrawn.append(body)
 
     def sent(self, dst: bytes, tag: Any) -> None:
         self.fates.append((tag, "sent"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from plexus.protocol.api import Aggregated, Effect, PeerLost, Received, Train, Trained, Undelivered
+from plexus.protocol.api import Aggregated, Effect, Offered, PeerLost, Received, Train, Trained, Undelivered
 from plexus.protocol.membership import HEARD_ME
-from plexus.protocol.messages import Ack, AggregateRequest, Left, Message, Ping, Pong, TrainRequest
+from plexus.protocol.messages import Ack, AggregateRequest, Joined, Left, Message, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import AGGREGATOR, PlexusNode
 from plexus.protocol.training import ACK
-from tests.protocol.kit import NOTHING, hash_order, online_node, sent
+from tests.protocol.kit import NOTHING, hash_order, online_node, sent, snapshot_of
 
 K, N = 5, 6
 
@@ -94,6 +94,34 @@ def test_a_candidate_that_cannot_be_asked_is_silent_at_once() -> None:
     assert third == hash_order(N, K + 1)[2] and again.exchange != ping.exchange
     assert node.handle(2.3, Undelivered(second, ping)) == [], "of an exchange that is over"
     assert node.sampler.is_searching(AGGREGATOR)
+
+
+def test_what_a_sender_knows_is_of_use_before_its_model_is_there_and_even_if_that_is_not() -> None:
+    node = online_node(0, N)
+    late = AggregateRequest(1, 2, 1, snapshot_of(N, (3, 9, False)), "t")
+    node.handle(1.0, Received(1, Ping(9, K)))
+    assert node.is_obsolete(late)
+    assert node.handle(2.0, Offered(1, late)) == []
+    assert not node.membership.view.is_online(3)
+
+
+def test_word_that_the_awaited_aggregator_left_comes_ahead_of_a_model() -> None:
+    node, _ = waiting_node()
+    awaited = node.training.awaited
+    assert awaited is not None
+    view = snapshot_of(N, (awaited, 9, False))
+    assert asks_again(node.handle(3.0, Offered(1, TrainRequest(K, 2, view, "m"))))
+
+
+def test_an_aggregator_whose_round_was_completed_elsewhere_says_that_it_is_there() -> None:
+    """Whoever completed it does not know of this node, or its models had come here too."""
+    node = online_node(0, N)
+    request = AggregateRequest(K, 2, 1, NOTHING, "t")
+    effects = node.handle(1.0, Undelivered(0, request))
+    assert {type(body) for _, body in sent(effects)} == {Joined}
+    node.handle(2.0, Received(1, request))
+    assert node.handle(3.0, Undelivered(0, request)) == [], "it is the aggregator of that round"
+    assert node.handle(3.0, Undelivered(0, TrainRequest(K, 2, NOTHING, "m"))) == []
 
 
 def test_which_messages_are_obsolete() -> None:

@@ -6,10 +6,11 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -20,12 +21,11 @@ from plexus.live.identity.keys import exposure
 from plexus.live.identity.revocations import Revocations
 from plexus.live.identity.session_file import Session
 from plexus.live.joining import Joining
-from plexus.live.loop import unless
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator import notify
 from plexus.live.operator.control import lock_home, serve_control, serve_metrics, socket_path
 from plexus.live.operator.log import Log
-from plexus.live.operator.status import Observer, Status, starting
+from plexus.live.operator.status import Observer, PeerStatus, Status, counts
 from plexus.live.runtime import Callbacks, Runtime
 from plexus.live.state import Store
 from plexus.live.transport import addresses
@@ -42,6 +42,7 @@ from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import EXPELLED, View
 from plexus.protocol.wire import WireError
 
+Result = TypeVar("Result")
 HOUSEKEEPING_S = 2.0
 ANNOUNCE_EVERY_S = 60.0
 LEAVE_S = 2.0
@@ -103,9 +104,7 @@ class Peer:
         self._warned_s = float("inf")
         """How long its certificate was still good when the log said so last."""
         self._node: PlexusNode | None = None
-        self._status: Status | None = None
-        """From when the training worker has started."""
-        self._started_s = time.time()
+        self._status = Status(config.session.name, self._admission)
         self._announced_at = 0.0
 
     async def run(self) -> None:
@@ -119,7 +118,7 @@ class Peer:
         # A fleet has tried the task before it started any peer.
         setup = SetUp(self._config.spec, self._config.data, folder, try_out=is_alone)
         self._trainer = Trainer(setup, self._log, self._on_trained, self._on_evaluated, self._config.nursery)
-        control = await serve_control(self._config.home, self._picture, self._stop.set)
+        control = await serve_control(self._config.home, self._now, self._stop.set)
         try:
             initial = await unless(self._stop, self._trainer.start())
             if initial is not None:
@@ -168,25 +167,22 @@ class Peer:
         )
         self._hub = self._runtime.hub
         self._revocations = Revocations(self._admission, self._hub, self._log, self._expel)
-        status = Status(
-            config.session.name, "joining", self._hub, self._runtime, self._trainer, self._observer
-        )
         listening = await self._hub.listen(config.listen)
         self._hub.advertise(config.advertise or listening)
         self._log.info("listening", address=addresses.show(listening), node=self._admission.key)
         self._joining = Joining(self._hub, self._runtime, self._view, list(config.join), self._rng, self._log)
-        metrics = await serve_metrics(config.metrics, self._picture) if config.metrics else None
-        self._status = status
+        metrics = await serve_metrics(config.metrics, self._now) if config.metrics else None
+        self._status.join(self._runtime, self._trainer, self._observer)
         keeping = asyncio.create_task(self._keep_house())
         try:
             with notify.running(self._log):
                 await unless(self._stop, self._join())
                 if not self._stop.is_set():
                     self._go_online(initial)
-                    status.enter("online")
+                    self._status.enter("online")
                     await self._stop.wait()
             if self._node is not None:
-                status.enter("leaving")
+                self._status.enter("leaving")
                 await self._leave()
         finally:
             keeping.cancel()
@@ -194,7 +190,7 @@ class Peer:
             if metrics is not None:
                 metrics.close()
             self._runtime.close()
-            self._log.info("stopped", **status.counts())
+            self._log.info("stopped", **counts(self._runtime, self._observer))
 
     # Joining
 
@@ -339,13 +335,8 @@ class Peer:
             view.merge(saved)
         return view
 
-    def _picture(self) -> dict[str, Any]:
-        if self._status is None:
-            return starting(self._config.session.name, self._admission, self._started_s)
-        picture = self._status.picture()
-        if self._status.phase == "joining":
-            picture["waiting_for"] = self._joining.waits()
-        return picture
+    def _now(self) -> PeerStatus:
+        return self._status.now(self._joining.waits() if self._status.phase == "joining" else None)
 
     def _on_unsaved(self, reason: str) -> None:
         self._end(f"the node's counter cannot be saved, so it went offline: {reason}")
@@ -357,3 +348,16 @@ class Peer:
         reason = repr(context.get("exception"))
         self._log.warning("failure", where=context.get("message"), reason=reason)
         self._log.errors += 1
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> Result | None:
+    """What comes of `work`; if `stop` is set first, the work is cancelled and nothing comes of it."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not stop.is_set():
+        return working.result()
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    return None

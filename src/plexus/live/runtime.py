@@ -36,6 +36,7 @@ from plexus.protocol.api import (
     Effect,
     Event,
     Merge,
+    Offered,
     PeerLost,
     Received,
     Report,
@@ -297,7 +298,13 @@ class Runtime:
             raise WireError(f"a model with a {type(body).__name__}")
         if model_bytes != self._layout.size_bytes:
             raise WireError(f"a model of {model_bytes} bytes: this session's has {self._layout.size_bytes}")
-        return None if self.node is None or self.node.is_obsolete(body) else body
+        self.step(Offered(self.roster.number(src), body))
+        if self.node is None:
+            return None
+        if self.node.is_obsolete(body):
+            self.not_coming(src, body)
+            return None
+        return body
 
     def model(self, src: bytes, body: Any, model: LiveModel, ticket: Ticket) -> None:
         def checked(flaw: str | None) -> None:
@@ -311,6 +318,9 @@ class Runtime:
             self._receive(self.roster.number(src), whole, size_bytes, ticket)
 
         self._aggregator.check(model, checked)
+
+    def not_coming(self, src: bytes, body: Any) -> None:
+        self._loop.call_soon(self.step, Undelivered(0, body))
 
     def sent(self, dst: bytes, body: Any) -> None:
         """Nothing to do: the receiver's node answers by itself."""

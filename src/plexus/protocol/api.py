@@ -33,6 +33,15 @@ class Received(Event, frozen=True):
     size_bytes: int = 0
 
 
+class Offered(Event, frozen=True):
+    """A model is on its way here, and the message that it belongs to has come ahead of it. `Received` follows
+    with the model, unless the node holds the message obsolete or the transfer breaks off. Not every runtime
+    tells."""
+
+    src: NodeId
+    body: Any
+
+
 class TimerFired(Event, frozen=True):
     """The timer `key` ran out. A timer that was cancelled or set anew does not fire."""
 
@@ -65,7 +74,8 @@ class BandwidthMeasured(Event, frozen=True):
 
 
 class Undelivered(Event, frozen=True):
-    """The runtime knows that `body` did not reach `to`. Not every loss is known: silence stays possible."""
+    """The runtime knows that `body` did not reach `to`. Not every loss is known: silence stays possible.
+    If `to` is the node itself, what was offered to it does not come."""
 
     to: NodeId
     body: Any

@@ -10,6 +10,7 @@ from plexus.protocol.api import (
     Effect,
     Event,
     Expelled,
+    Offered,
     PeerLost,
     Received,
     Report,
@@ -33,7 +34,7 @@ class Machine:
         self._on_event: dict[type[Event], Callable[[Any], None]] = {
             TimerFired: self._on_timer,
             # Who has nothing to decide about these may ignore them.
-            **dict.fromkeys((Undelivered, PeerLost, Expelled), lambda _: None),
+            **dict.fromkeys((Offered, Undelivered, PeerLost, Expelled), lambda _: None),
         }
         self._on_message: dict[type[Message], Callable[[NodeId, Any], None]] = {}
         self._on_timeout: dict[str, Callable[[int], None]] = {}

@@ -15,6 +15,7 @@ from plexus.protocol.api import (
     BandwidthMeasured,
     Durable,
     Expelled,
+    Offered,
     PeerLost,
     Save,
     Trained,
@@ -90,6 +91,7 @@ class PlexusNode(Machine):
             WentOnline: self._on_online,
             WentOffline: self._on_offline,
             BandwidthMeasured: self._on_bandwidth_measured,
+            Offered: self._on_offered,
             Undelivered: self._on_undelivered,
             PeerLost: self._on_peer_lost,
             Expelled: self._on_expelled,
@@ -154,6 +156,11 @@ class PlexusNode(Machine):
     def _on_view_reply(self, src: NodeId, reply: ViewReply) -> None:
         # It heard the question, which does not mean that it heard of the join.
         self._merge(src, reply.view)
+        self._retry_if_aggregator_left()
+
+    def _on_offered(self, offered: Offered) -> None:
+        # What the sender knows is of use even if its model is not.
+        self._merge(offered.src, offered.body.view)
         self._retry_if_aggregator_left()
 
     def _merge(self, src: NodeId, view: Snapshot) -> None:
@@ -296,7 +303,11 @@ class PlexusNode(Machine):
 
     def _on_undelivered(self, lost: Undelivered) -> None:
         body = lost.body
-        if isinstance(body, Ping):
+        if lost.to == self.me:
+            if isinstance(body, AggregateRequest) and body.round > self.aggregation.k_agg:
+                # The round was completed elsewhere, by somebody who does not know of this node.
+                self.membership.advertise_again()
+        elif isinstance(body, Ping):
             self.sampler.on_undelivered(lost.to, body)
         elif not isinstance(body, AggregateRequest):
             return
@@ -306,7 +317,7 @@ class PlexusNode(Machine):
             return
         elif body.round != self.training.k_train + 1:
             return
-        if lost.to == self.training.awaited:
+        if lost.to == self.training.awaited != self.me:
             # It has not got the model, or cannot be reached any more: no need to wait for the timeout.
             self._on_ack_timeout(0)
 
@@ -317,7 +328,7 @@ class PlexusNode(Machine):
 
     def is_obsolete(self, body: Message) -> bool:
         """A model for the aggregator of a complete round would be ignored when it arrives. One to train is
-        carried to its end, however late: a node with a slow link might otherwise never get one, or a view."""
+        carried to its end, however late: a node with a slow link might otherwise never get any."""
         complete = max(self.watchdog.k_seen - 1, self.held_round)
         return isinstance(body, AggregateRequest) and body.round <= complete
 

@@ -92,6 +92,7 @@ class FaultyNetwork(Network):
         self.sharing: Sharing = self._transfers.sharing
         self.on_send: Callable[[NodeId, tuple[NodeId, ...], Message], None]
         self.on_lost: Callable[[NodeId, NodeId, Message, str], None]
+        self.on_offered: Callable[[NodeId, list[NodeId], Message], None]
         self.on_undelivered: Callable[[NodeId, Undelivered], None]
         """A connection of this node may notice it."""
 
@@ -128,6 +129,8 @@ class FaultyNetwork(Network):
         flows = [flow for flow in self.sharing.flows_of(node) if is_obsolete(flow.tag.body)]
         if flows:
             self._account_cut(self._transfers.cut_flows(flows, self._kernel.now), declined_by=node)
+            for flow in flows:
+                self.on_undelivered(flow.dst, Undelivered(flow.dst, flow.tag.body))
 
     def _account_cut(self, flows: list[Flow], declined_by: NodeId | None = None) -> None:
         super()._account_cut(flows)
@@ -146,6 +149,7 @@ class FaultyNetwork(Network):
     def _transfer(self, src: NodeId, to: list[NodeId], asked: int, body: Message) -> None:
         there = [dst for dst in to if self.weather.connected(src, dst)]
         super()._transfer(src, there, asked, body)
+        self.on_offered(src, there, body)
 
     def _arrive(self, dst: NodeId, received: Received) -> None:
         if self.weather.active:

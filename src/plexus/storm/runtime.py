@@ -7,8 +7,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from plexus.protocol.api import Durable, Effect, Event, PeerLost, Save, SetTimer
-from plexus.protocol.messages import NodeId
+from plexus.protocol.api import Durable, Effect, Event, Offered, PeerLost, Save, SetTimer
+from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.view import Snapshot
 from plexus.sim.network import INTERNAL
 from plexus.sim.runtime import Runtime
@@ -101,6 +101,7 @@ class StormRuntime(Runtime):
         self._notices = notices
         self._presences = [0] * len(self.nodes)
         """How often each node came online: what it had under way before concerns it no more."""
+        self.network.on_offered = self._offer
         self.network.on_undelivered = self._notice_later
 
     def bring_online(self, node: NodeId) -> None:
@@ -123,6 +124,11 @@ class StormRuntime(Runtime):
             self._settled(target)
             if self._notices is not None and self.online[target]:
                 self.network.withdraw(target, self.nodes[target].is_obsolete)
+
+    def _offer(self, src: NodeId, to: list[NodeId], body: Message) -> None:
+        """On a connection, the message comes ahead of its model."""
+        if self._notices is not None:
+            self.kernel.spread(to, self.network.delays_s(src), Offered(src, body))
 
     def _notice_later(self, node: NodeId, event: Event) -> None:
         if self._notices is None or not self.online[node] or self._notices.random() > NOTICED:

@@ -32,6 +32,9 @@ class Inbox(Protocol):
         """A whole model, its seal not yet checked, what `offered` made of its message, and the ticket of the
         buffer it is in."""
 
+    def not_coming(self, src: bytes, body: Any) -> None:
+        """A model that was offered and wanted does not come after all."""
+
     def sent(self, dst: bytes, tag: Any) -> None:
         """The model that was sent with this tag is there."""
 
@@ -139,6 +142,9 @@ class Link:
             self._inbox.model(self.key, body, model, ticket)
         except Exception:
             self._inbox.failed("model")
+
+    def not_coming(self, body: Any) -> None:
+        self._inbox.not_coming(self.key, body)
 
     def sent(self, tag: Any) -> None:
         self._inbox.sent(self.key, tag)

@@ -306,6 +306,8 @@ class Receiving:
             self._send(numbered(answer, incoming.number, reason))
         if incoming.ticket is not None:
             self._buffers.withdraw(incoming.ticket)
+        if incoming.tag is not None:
+            self._link.not_coming(incoming.tag)
 
     def _forget(self, incoming: Incoming) -> None:
         del self.under_way[incoming.number]
