@@ -25,7 +25,7 @@ from plexus.protocol.facts import AggregatorChosen, SampleDerived
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
-from plexus.sim.session import Cast, Setting, SymbolicModels, assemble
+from plexus.sim.session import Nodes, Setting, SymbolicModels, assemble
 from plexus.spec.experiment import ExperimentSpec, parse_spec
 from plexus.traces.build import TracesSpec, build_world
 from tests.live.homes import authority_public, node_keys
@@ -105,7 +105,7 @@ def run_simulated(spec: ExperimentSpec, session: bytes, keys: list[bytes]) -> Lo
             log["aggregator", fact.round].add(short(keys[fact.aggregator]))
 
     setting = Setting(world, SymbolicModels(20_000), None, lambda _: 1.0, spec.seed)
-    assemble(setting, Cast(nodes, world), observe).run(3600.0)
+    assemble(setting, Nodes(nodes, world), observe).run(3600.0)
     return log
 
 

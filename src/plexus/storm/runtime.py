@@ -1,4 +1,4 @@
-"""The simulator's runtime with what a storm needs besides: disks, drifting clocks, power cuts, witnesses."""
+"""The simulator's runtime with what a storm needs besides: disks, drifting clocks, power cuts, observers."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ class Disk:
         return Durable(self.newest.counter, model.round, model.model)
 
 
-class Watched:
+class ObservedNode:
     """A node as the runtime sees it: with its own clock, and somebody who looks on."""
 
-    def __init__(self, node: AnyNode, me: NodeId, witness: Witness) -> None:
+    def __init__(self, node: AnyNode, me: NodeId, observer: NodeObserver) -> None:
         self.node = node
         self.me = me
         self.offset_s = 0.0
         self.drift = 0.0
-        self._witness = witness
+        self._looks_on = observer
 
     def clock_s(self, now: float) -> float:
         return self.offset_s + now * (1 + self.drift)
 
     def handle(self, now: float, event: Event) -> list[Effect]:
-        self._witness.before(self.me, event)
+        self._looks_on.before(self.me, event)
         effects = self.node.handle(self.clock_s(now), event)
-        self._witness.after(self.me, event, effects)
+        self._looks_on.after(self.me, event, effects)
         return effects
 
     def is_obsolete(self, body: Any) -> bool:
         return self.node.is_obsolete(body)
 
 
-class Witness:
+class NodeObserver:
     """Who looks on. Nothing it does has an influence."""
 
     def before(self, node: NodeId, event: Event) -> None:
@@ -88,16 +88,16 @@ class StormRuntime(Runtime):
 
     network_type = FaultyNetwork
     network: FaultyNetwork
-    nodes: list[Watched]
+    nodes: list[ObservedNode]
 
-    def __init__(self, *, witness: Witness, notices: Random | None, **options: Any) -> None:
+    def __init__(self, *, observer: NodeObserver, notices: Random | None, **options: Any) -> None:
         """`notices` draws what connections notice, and when; None where there are no connections."""
         super().__init__(**options)
         self.disks = [Disk() for _ in self.nodes]
         self.doomed: dict[NodeId, int] = {}
         """After how many more effects the power of these nodes fails."""
         self.on_doom: Callable[[NodeId], None]
-        self._witness = witness
+        self._looks_on = observer
         self._notices = notices
         self._presences = [0] * len(self.nodes)
         """How often each node came online: what it had under way before concerns it no more."""
@@ -114,7 +114,7 @@ class StormRuntime(Runtime):
         if self.online[node]:
             super().crash(node)
             self.doomed.pop(node, None)
-            self._witness.gone(node)
+            self._looks_on.gone(node)
             for other in range(len(self.nodes)) if self._notices else ():
                 self._notice_later(other, PeerLost(node))
 
@@ -142,7 +142,7 @@ class StormRuntime(Runtime):
 
     def _settled(self, node: NodeId) -> None:
         if self.online[node]:
-            self._witness.settled(node)
+            self._looks_on.settled(node)
 
     def _perform(self, node: NodeId, effects: list[Effect]) -> None:
         left = self.doomed.get(node)
