@@ -126,7 +126,7 @@ def _run(name: str) -> Callable[[bytes, Path], object]:
 
 def _state(data: bytes, folder: Path) -> object:
     (folder / STATE_FILE).write_bytes(data)
-    store = Store(folder, SESSION, on_error=lambda error: None)
+    store = Store(folder, Roster(SESSION), on_error=lambda error: None)
     try:
         return store.model()
     finally:

@@ -1,4 +1,5 @@
-"""Finds the hourly rates behind a calibration of generated availability, as its `start_rate_by_hour` was made.
+"""Finds the hourly rates behind a calibration of generated availability, as its
+`start_rate_by_hour` was made.
 
     python tools/fit_calibration.py TRACE [CALIBRATION]
 

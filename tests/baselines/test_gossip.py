@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from unittest.mock import ANY
 
 import pytest
 
@@ -116,7 +117,7 @@ def test_models_are_merged_by_age_then_trained(
     assert only(handle(Aggregated(age, "both")), Train) == [Train(age + 1, "both")]
     effects = handle(Trained(age + 1, "better"))
     assert reported(effects, ModelUpdated) == [ModelUpdated(age + 1, "better", merged=2)]
-    assert only(effects, Save) == [Save(Durable(2, age + 1, "better"))]
+    assert only(effects, Save) == [Save(Durable(2, age + 1, "better", ANY))]
     ((peer,), ping) = sent(handle(SEND), Ping)[0]
     effects = handle(Received(peer, Pong(ping.exchange, 0, 0, 0)))
     body = sent(effects, GossipModel)[0][1]
@@ -154,7 +155,7 @@ def test_who_finds_itself_misrepresented_says_so() -> None:
     known.learn(0, event_number(9, False))
     effects = handle(Received(3, GossipModel(1, known.snapshot(), "x")))
     assert [body for _, body in sent(effects, Joined)] == [Joined(10, 100)]
-    assert only(effects, Save) == [Save(Durable(10, 0, "m0"))]
+    assert only(effects, Save) == [Save(Durable(10, 0, "m0", ANY))]
     effects = handle(Received(3, Pong(0, 0, 0, counter=12)))
     assert [body for _, body in sent(effects, Joined)] == [Joined(13, 100)]
 

@@ -28,6 +28,7 @@ from typing import Any
 from plexus.protocol.api import (
     Aggregate,
     CancelTimer,
+    Collect,
     Effect,
     Event,
     Received,
@@ -307,7 +308,7 @@ def sentence(effect: Effect) -> str | None:
             return f"aggregates round {k} of {' + '.join(models)}"
         case Report(fact):
             return fact_sentence(fact)
-        case Send() | SetTimer() | CancelTimer() | Save():
+        case Send() | SetTimer() | CancelTimer() | Collect() | Save():
             return None
     raise TypeError(f"no words for {effect}")
 

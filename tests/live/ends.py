@@ -14,8 +14,7 @@ from plexus.live.identity.admission import Admission
 from plexus.live.models import LiveModel, seal
 from plexus.live.operator.log import Log
 from plexus.live.transport import addresses
-from plexus.live.transport.addresses import Address
-from plexus.live.transport.frames import Hello
+from plexus.live.transport.addresses import Address, LiveRoster
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits
 from plexus.live.transport.receiving import Buffers, Ticket
@@ -37,13 +36,24 @@ class End:
         self.log = StringIO()
         self.buffers = Buffers(model_bytes, 2 * model_bytes)
         self.key = admission.key
-        self.hub = Hub(admission, limits, self, self, Log(self.log, "warning"), source)
+        self.roster = LiveRoster(admission.session.digest, admission.key, 1000)
+        self.hub = Hub(
+            admission,
+            limits,
+            self.roster,
+            lambda _: self.known_bandwidth,
+            Log(self.log, "warning"),
+            self,
+            source=source,
+            dial_only=True,
+        )
         self.address: Address = ("127.0.0.1", 0)
-        self.book: dict[bytes, Address] = {}
         self.messages: list[tuple[bytes, bytes]] = []
         self.models: list[tuple[bytes, bytes, bytes]] = []
         self.fates: list[tuple[Any, str]] = []
         self.downs: list[str] = []
+        self.withdrawn: list[bytes] = []
+        self._events = 1
         self.rates: list[tuple[bool, float]] = []
         self.failures: list[str] = []
         self.unwanted: set[bytes] = set()
@@ -56,7 +66,12 @@ class End:
 
     def knows(self, *others: End) -> None:
         for other in others:
-            self.book[other.key] = other.address
+            self.learn(other.key, other.address)
+
+    def learn(self, key: bytes, address: Address) -> None:
+        """Somebody with this key can be dialled there, from now on."""
+        self._events += 1
+        self.roster.learn_address(self.roster.number(key), self._events, addresses.pack(address))
 
     async def until(self, is_so: Callable[[], object]) -> None:
         """Wait for something; fails if it does not come."""
@@ -81,7 +96,7 @@ class End:
     def message(self, src: bytes, payload: bytes) -> None:
         self.messages.append((src, payload))
 
-    def wants(self, src: bytes, payload: bytes) -> bytes | None:
+    def offered(self, src: bytes, payload: bytes) -> bytes | None:
         return None if payload in self.unwanted else payload
 
     def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
@@ -90,6 +105,9 @@ class End:
             self.buffers.give_back(ticket)
         else:
             self.holding.append(ticket)
+
+    def not_coming(self, src: bytes, body: Any) -> None:
+        self.withdrawn.append(body)
 
     def sent(self, dst: bytes, tag: Any) -> None:
         self.fates.append((tag, "sent"))
@@ -100,24 +118,11 @@ class End:
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self.rates.append((sent, size_bytes / seconds))
 
-    def bandwidth(self, src: bytes) -> int:
-        return self.known_bandwidth
-
     def revocations(self, src: bytes, list_der: bytes) -> None:
         self.hub.admission.adopt(list_der)
 
     def failed(self, where: str) -> None:
         self.failures.append(traceback.format_exc())
-
-    # Whom the hub asks
-
-    def address_of(self, key: bytes) -> Address | None:
-        return self.book.get(key)
-
-    def is_at(self, origin: bytes) -> bool:
-        return any(addresses.origin(host) == origin for host, _ in self.book.values())
-
-    def link_up(self, key: bytes, hello: Hello) -> None: ...
 
     def link_down(self, key: bytes, reason: str) -> None:
         self.downs.append(reason)

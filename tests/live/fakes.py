@@ -95,18 +95,18 @@ class Recorder:
     def message(self, src: bytes, payload: bytes) -> None:
         wire.decode(payload, self._roster)
 
-    def wants(self, src: bytes, payload: bytes) -> str:
+    def offered(self, src: bytes, payload: bytes) -> str:
         wire.decode(payload, self._roster)
         return "tag"
 
     def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
         self.buffers.give_back(ticket)
 
+    def not_coming(self, src: bytes, body: Any) -> None: ...
     def sent(self, dst: bytes, tag: Any) -> None: ...
     def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
-    def bandwidth(self, src: bytes) -> int:
-        return 0
+    def link_down(self, key: bytes, reason: str) -> None: ...
 
     def revocations(self, src: bytes, list_der: bytes) -> None: ...
     def failed(self, where: str) -> None:
@@ -131,7 +131,7 @@ class StubOwner:
     def greeted(self, connection: Connection, hello: Hello) -> None: ...
 
     def up(self, connection: Connection, hello: Hello) -> Link:
-        return Link(connection, hello, Recorder(), self.limits, Log(), Traffic())
+        return Link(connection, hello, Recorder(), self.limits, Log(), Traffic(), lambda _: 0)
 
     def closed(self, connection: Connection, reason: str) -> None: ...
 

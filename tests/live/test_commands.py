@@ -152,11 +152,12 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     assert "progress of the session" in [each["what"] for each in timers]
     page = f"http://127.0.0.1:{peers.metrics_port}/metrics"
     with urllib.request.urlopen(page, timeout=10) as answer:
-        metrics = dict(line.split() for line in answer.read().decode().splitlines() if line[0] != "#")
-    assert metrics["plexus_online"] == "1"
-    assert float(metrics["plexus_round"]) >= 5
-    assert metrics["plexus_peers_linked"] == "1"
-    assert metrics["plexus_errors_total"] == "0"
+        lines = [line.split() for line in answer.read().decode().splitlines() if line[0] != "#"]
+    metrics = {name: float(value) for name, value in lines}
+    assert metrics["plexus_online"] == 1
+    assert metrics["plexus_round"] >= 5
+    assert metrics["plexus_peers_linked"] == 1
+    assert metrics["plexus_errors_total"] == 0
     sent = {what: metrics[f"plexus_{what}_sent_bytes_total"] for what in ("message", "model")}
     assert all(float(count) > 0 for count in sent.values())
     # The model has 3 KB: a probe for joining is the smallest there is.

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor
 
 from plexus.learn.aggregation import AGGREGATIONS, aggregation_named
@@ -25,7 +25,7 @@ from plexus.protocol.facts import AggregatorChosen, SampleDerived
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
-from plexus.sim.session import Cast, Setting, SymbolicModels, assemble
+from plexus.sim.session import Nodes, Setting, SymbolicModels, assemble
 from plexus.spec.experiment import ExperimentSpec, parse_spec
 from plexus.traces.build import TracesSpec, build_world
 from tests.live.homes import authority_public, node_keys
@@ -105,7 +105,7 @@ def run_simulated(spec: ExperimentSpec, session: bytes, keys: list[bytes]) -> Lo
             log["aggregator", fact.round].add(short(keys[fact.aggregator]))
 
     setting = Setting(world, SymbolicModels(20_000), None, lambda _: 1.0, spec.seed)
-    assemble(setting, Cast(nodes, world), observe).run(3600.0)
+    assemble(setting, Nodes(nodes, world), observe).run(3600.0)
     return log
 
 
@@ -151,8 +151,9 @@ def simulated_weights(spec: ExperimentSpec, rule: str, round: int) -> dict[str, 
 def test_every_aggregation_gives_the_same_weights_live_and_simulated(rule: str, tmp_path: Path) -> None:
     spec = parse_spec(WEIGHTED.format(rule=rule), "weights.toml")
     fleet = asyncio.run(run_fleet(spec, tmp_path, rounds=3))
-    round, file = max(newest_model(member.home) for member in fleet.members)
-    live = load_file(file)
+    held = [found for member in fleet.members if (found := newest_model(member.home)) is not None]
+    round, data = max(held, key=lambda found: found[0])
+    live = load(bytes(data))
 
     def difference(name: str) -> float:
         wanted = simulated_weights(spec, name, round)

@@ -97,7 +97,7 @@ def test_a_host_of_members_goes_before_outsiders(party: Party, known_by: str) ->
     async def story() -> None:
         async with besieged(party, Limits(max_handshakes=FULL, handshake_grace_s=60)) as (a, b):
             if known_by == "address":
-                a.book[b.key] = (NEWCOMER, 7000)
+                a.learn(b.key, (NEWCOMER, 7000))
             else:
                 assert await b.hub.dialler.introduce(a.address) is None
                 b.hub.links[a.key].connection.close("for a while")
@@ -112,7 +112,7 @@ def test_a_host_of_members_goes_before_outsiders(party: Party, known_by: str) ->
 def test_outsiders_do_not_push_members_out(party: Party) -> None:
     async def story() -> None:
         async with besieged(party, Limits(max_handshakes=FULL, handshake_grace_s=0)) as (a, b):
-            a.book[b.key] = (OUTSIDERS[0], 7000)
+            a.learn(b.key, (OUTSIDERS[0], 7000))
             async with half_open(a.address, FULL * [OUTSIDERS[0]]):
                 await a.until(lambda: a.hub.handshakes == FULL)
                 async with half_open(a.address, OUTSIDERS[1:10]) as others:

@@ -93,7 +93,7 @@ def test_connects_that_arrive_in_another_order_still_make_one_link(party: Party)
     async def story() -> None:
         async with ends(party) as (a, b):
             late = Proxy(b.address, lambda _: Route(connect_delay_s=0.3))
-            a.book[b.key] = await late.listen(("127.0.0.1", 0))
+            a.learn(b.key, await late.listen(("127.0.0.1", 0)))
             a.send(b, b"by the slow way")
             await asyncio.sleep(0.05)
             b.send(a, b"by the fast way")
@@ -114,9 +114,9 @@ def test_a_model_for_a_peer_that_is_gone_is_said_to_be_not_sent(party: Party) ->
             await a.until(lambda: not a.is_linked(b))
             a.send_model(b, bytes(1000), "tag")
             await a.until(lambda: a.fates)
-            a.hub.reach(b.key, "looked for")
+            a.hub.send(b.key, b"\0\0\0\5hello", "a message")
             await a.until(lambda: len(a.fates) == 2)
-            assert a.fates == [("tag", UNREACHABLE), ("looked for", UNREACHABLE)]
+            assert a.fates == [("tag", UNREACHABLE), ("a message", UNREACHABLE)]
 
     run(story)
 
@@ -158,7 +158,7 @@ def test_messages_overtake_a_model(party: Party) -> None:
         data = os.urandom(1_000_000)
         async with ends(party, size=len(data)) as (a, b):
             proxy, _ = slow_way(party, a, b, 1_000_000)
-            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.learn(b.key, await proxy.listen(("127.0.0.1", 0)))
             a.send_model(b, data, "tag")
             await b.until(lambda: b.buffers.in_use)
             for number in range(5):
@@ -178,7 +178,7 @@ def test_a_proxy_delays_each_way(party: Party) -> None:
         async with ends(party) as (a, b):
             route = Route(there=Way(delay_s=0.1), back=Way(delay_s=0.2))
             proxy = Proxy(b.address, lambda _: route)
-            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.learn(b.key, await proxy.listen(("127.0.0.1", 0)))
             a.send(b, b"shake hands")
             await b.until(lambda: b.messages)
             now = asyncio.get_running_loop().time
@@ -198,7 +198,7 @@ def test_a_transfer_stops_when_the_round_moves_on(party: Party, who: str) -> Non
         data = bytes(2_000_000)
         async with ends(party, size=len(data)) as (a, b):
             proxy, _ = slow_way(party, a, b, 500_000)
-            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.learn(b.key, await proxy.listen(("127.0.0.1", 0)))
             a.send_model(b, data, "tag")
             await b.until(lambda: b.buffers.in_use)
             if who == "sender":
@@ -236,7 +236,7 @@ def test_a_restarted_peer_replaces_its_former_link(party: Party) -> None:
             await b.until(lambda: b.messages)
             again = End.__new__(End)
             again.__dict__.update(vars(a))
-            again.hub = Hub(a.hub.admission, Limits(), again, again, Log(level="warning"))
+            again.hub = Hub(a.hub.admission, Limits(), a.roster, lambda _: 0, Log(level="warning"), again)
             again.send(b, b"after")
             await b.until(lambda: len(b.messages) == 2)
             await a.until(lambda: not a.hub.links)
@@ -251,7 +251,7 @@ def test_a_half_open_connection_is_noticed_and_made_anew(party: Party) -> None:
         async with ends(party, limits=HASTY) as (a, b):
             route = Route()
             proxy = Proxy(b.address, lambda _: route)
-            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.learn(b.key, await proxy.listen(("127.0.0.1", 0)))
             a.send(b, b"before")
             await b.until(lambda: b.messages)
             route.there.is_open = route.back.is_open = False
@@ -274,7 +274,7 @@ def test_a_cut_connection_is_made_anew(party: Party) -> None:
     async def story() -> None:
         async with ends(party, limits=HASTY) as (a, b):
             proxy = Proxy(b.address, lambda _: Route())
-            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.learn(b.key, await proxy.listen(("127.0.0.1", 0)))
             a.send(b, b"before")
             await b.until(lambda: b.messages)
             proxy.cut()
@@ -289,7 +289,7 @@ def test_a_cut_connection_is_made_anew(party: Party) -> None:
 def test_who_is_dialled_must_be_who_was_meant(party: Party) -> None:
     async def story() -> None:
         async with ends(party, "abc") as (a, b, c):
-            a.book[b.key] = c.address
+            a.learn(b.key, c.address)
             a.send(b, b"for b alone")
             await a.until(lambda: a.hub.refused)
             assert not a.hub.links
@@ -343,7 +343,7 @@ def test_links_over_ipv6(party: Party) -> None:
         a, b = End(party.admission("a")), End(party.admission("b"))
         await a.open(("::1", 0))
         await b.open(("::", 0))
-        a.book[b.key] = ("::1", b.address[1])
+        a.learn(b.key, ("::1", b.address[1]))
         a.send(b, b"over IPv6")
         await b.until(lambda: b.messages)
         assert b.hub.links[a.key].connection.remote[0] == "::1"
@@ -390,7 +390,7 @@ def test_far_away_a_probe_is_not_taken_for_slow(party: Party) -> None:
         async with ends(party, size=600_000) as (a, b):
             route = Route(there=Way(delay_s=0.25), back=Way(delay_s=0.25))
             proxy = Proxy(b.address, lambda _: route)
-            a.book[b.key] = await proxy.listen(("127.0.0.1", 0))
+            a.learn(b.key, await proxy.listen(("127.0.0.1", 0)))
             a.send(b, b"hello")
             await b.until(lambda: b.messages)
             a.hub.links[b.key].measure()

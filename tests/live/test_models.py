@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 
 from plexus.errors import PlexusError
 from plexus.learn import aggregation
-from plexus.live.aggregation import Aggregator, Contribution
+from plexus.live.aggregation import WEIGHTS, Aggregator
 from plexus.live.models import LiveModel, ModelLayout, RunningSum, fits, seal
 from plexus.live.transport.receiving import Buffers, Ticket
 
@@ -36,9 +36,9 @@ def owned(data: bytes) -> memoryview:
 @pytest.mark.parametrize("rule", aggregation.AGGREGATIONS)
 def test_the_running_mean_is_the_mean_that_the_simulator_computes(rule: str) -> None:
     models, samples = [encoded(seed) for seed in range(5)], [3, 1, 4, 1, 5]
-    total = RunningSum(ModelLayout(models[0]), rule)
+    total = RunningSum(ModelLayout(models[0]))
     for model, count in zip(models, samples, strict=True):
-        total.add(owned(model), count, owned=True)
+        total.add(owned(model), WEIGHTS[rule](count), owned=True)
     combine = aggregation.aggregation_named(rule)
     found = load(bytes(total.mean()))
     for name in SHAPES:
@@ -48,7 +48,7 @@ def test_the_running_mean_is_the_mean_that_the_simulator_computes(rule: str) -> 
 
 def test_the_plain_mean_has_the_same_bits_as_the_simulators() -> None:
     models = [encoded(seed) for seed in range(7)]
-    total = RunningSum(ModelLayout(models[0]), "mean")
+    total = RunningSum(ModelLayout(models[0]))
     for model in models:
         total.add(owned(model), 1, owned=True)
     found = load(bytes(total.mean()))
@@ -64,7 +64,7 @@ def test_counters_and_halves_are_averaged_too() -> None:
         encoded(0, steps=torch.tensor([n, 10]), half=torch.tensor([n], dtype=torch.float16))
         for n in (1, 2, 2)
     ]
-    total = RunningSum(ModelLayout(models[0]), "mean")
+    total = RunningSum(ModelLayout(models[0]))
     for model in models:
         total.add(owned(model), 1, owned=True)
     found = load(bytes(total.mean()))
@@ -80,7 +80,7 @@ def test_a_type_that_cannot_be_averaged_is_named() -> None:
 def test_the_first_owned_model_becomes_the_sum_and_others_are_only_read() -> None:
     first, second = owned(encoded(0)), owned(encoded(1))
     before = bytes(second)
-    total = RunningSum(ModelLayout(first), "mean")
+    total = RunningSum(ModelLayout(first))
     assert total.add(first, 1, owned=True)
     assert not total.add(second, 1, owned=True)
     assert total.mean() is first
@@ -89,7 +89,7 @@ def test_the_first_owned_model_becomes_the_sum_and_others_are_only_read() -> Non
 
 def test_a_model_that_somebody_else_holds_is_not_changed() -> None:
     mine = encoded(0)
-    total = RunningSum(ModelLayout(mine), "mean")
+    total = RunningSum(ModelLayout(mine))
     assert not total.add(memoryview(mine), 1, owned=False)
     total.add(owned(encoded(1)), 1, owned=True)
     assert mine == encoded(0)
@@ -137,16 +137,21 @@ def test_a_round_that_is_abandoned_leaves_no_sum_behind() -> None:
 async def abandon_a_round() -> None:
     data = encoded(0)
     buffers = Buffers(len(data), 2 * len(data))
-    aggregator = Aggregator(ModelLayout(data), buffers, lambda *_: None, "mean")
-    ticket = Ticket(lambda: None)
-    buffers.request(ticket)
-    assert ticket.buffer is not None
-    ticket.buffer[:] = data
-    contribution = Contribution(LiveModel(ticket.buffer, b""), ticket)
-    aggregator.add(5, contribution, 1)
-    assert contribution.total is not None
-    gone = weakref.ref(contribution.total)
-    del contribution
+    aggregator = Aggregator(ModelLayout(data), buffers, "mean", lambda *_: None)
+    for round in (5, 6):
+        ticket = Ticket(lambda: None)
+        buffers.request(ticket)
+        assert ticket.buffer is not None
+        ticket.buffer[:] = data
+        model = LiveModel(ticket.buffer, b"")
+        model.ticket = ticket
+        aggregator.collect(round, model, 1)
+        assert len(model.data) == 0, "its memory is not its own any more"
+        assert aggregator._collected is not None
+        if round == 5:
+            gone = weakref.ref(aggregator._collected[1])
+        await asyncio.sleep(0)
     gc.collect()
     assert gone() is None
+    assert buffers.in_use == 0
     aggregator.close()

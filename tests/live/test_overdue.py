@@ -130,7 +130,7 @@ def test_a_slow_model_whose_bytes_keep_coming_arrives(party: Party) -> None:
             a.known_bandwidth = SIZE
             pipe = Way(pipes=[Pipe(SIZE)])
             proxy = Proxy(a.address, lambda _: Route(there=pipe))
-            b.book[a.key] = await proxy.listen(("127.0.0.1", 0))
+            b.learn(a.key, await proxy.listen(("127.0.0.1", 0)))
             b.send_model(a, bytes(SIZE), "tag")
             await b.until(lambda: b.fates)
             assert b.fates == [("tag", "sent")]

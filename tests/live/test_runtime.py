@@ -14,20 +14,23 @@ import pytest
 from plexus.bench.transport_peer import made_up_model
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.log import Log
-from plexus.live.runtime import DECLINED, MAX_QUEUED, OBSOLETE, Runtime
+from plexus.live.runtime import MAX_QUEUED, OBSOLETE, STOPPED, Callbacks, Runtime
 from plexus.live.state import STATE_FILE, Store, read_state
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import UNREACHABLE
 from plexus.live.transport.receiving import Buffers, Ticket
+from plexus.live.transport.sending import DECLINED
 from plexus.protocol import wire
 from plexus.protocol.api import (
+    Aggregate,
     BandwidthMeasured,
     CancelTimer,
-    Received,
-    Send,
+    Merge,
+    PeerLost,
     SetTimer,
+    StopSending,
     TimerFired,
-    WentOnline,
+    Undelivered,
 )
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.messages import (
@@ -42,8 +45,7 @@ from plexus.protocol.messages import (
     TrainRequest,
 )
 from plexus.protocol.parameters import PlexusParameters
-from plexus.protocol.plexus import FIRST_ROUND, START, PlexusNode
-from plexus.protocol.training import ACK
+from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import View
 from plexus.protocol.wire import WireError
 from tests.live.disks import SlowDisk, fill, small_disk
@@ -59,16 +61,12 @@ class FakeHub:
         self.links: dict[bytes, Any] = {}
         self.sent: list[tuple[bytes, bytes]] = []
         self.models: list[tuple[bytes, LiveModel, Any]] = []
-        self.reached: list[tuple[bytes, Any]] = []
 
-    def send(self, key: bytes, frame: bytes) -> None:
+    def send(self, key: bytes, frame: bytes, tag: Any = None) -> None:
         self.sent.append((key, frame))
 
     def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
         self.models.append((key, model, tag))
-
-    def reach(self, key: bytes, tag: Any) -> None:
-        self.reached.append((key, tag))
 
 
 class Bench:
@@ -82,12 +80,21 @@ class Bench:
         self.buffers = Buffers(layout.size_bytes, 10 * layout.size_bytes)
         self.facts: list[Any] = []
         self.log = Log((home / "log").open("w"))
-        self.store = Store(home, b"session", on_error=lambda _: None)
-        self.runtime = Runtime(
-            self.roster, layout, self.buffers, self.store, self.log, self.facts.append, "mean"
-        )
+        self.store = Store(home, self.roster, on_error=lambda _: None)
         self.hub = FakeHub()
-        self.runtime.hub = self.hub  # type: ignore[assignment]
+        self.unsaved: list[str] = []
+        self.early: list[Message] = []
+        self.runtime = Runtime(
+            self.roster,
+            layout,
+            self.buffers,
+            "mean",
+            self.store,
+            None,
+            self.log,
+            lambda inbox: self.hub,  # type: ignore[arg-type,return-value]
+            Callbacks(self.facts.append, self.early.append, self.unsaved.append, lambda src, der: None),
+        )
         view = View.of(5, [(n, 1) for n in range(5)])
         for key in PEERS:
             self.roster.number(key)
@@ -100,8 +107,7 @@ class Bench:
             initial_model=self.initial,
             rng=Random(1),
         )
-        self.runtime.node = self.node
-        self.runtime.step(WentOnline())
+        self.runtime.start(self.node)
 
     def frame(self, body: Message) -> bytes:
         model_bytes = self.layout.size_bytes if hasattr(body, "model") else 0
@@ -109,16 +115,15 @@ class Bench:
 
     def contribute(self, peer: int, value: float, round: int = 5) -> None:
         """A model full of `value` arrives from a peer for the aggregator of `round`."""
-        body = AggregateRequest(round, 3, 1, View.of(1).snapshot(), None)
-        payload = self.frame(body)
-        assert self.runtime.wants(PEERS[peer], payload) == (AggregateRequest, round)
+        payload = self.frame(AggregateRequest(round, 3, 1, View.of(1).snapshot(), None))
+        body = self.runtime.offered(PEERS[peer], payload)
         ticket = Ticket(lambda: None)
         self.buffers.request(ticket)
         assert ticket.buffer is not None
         ticket.buffer[:] = self.initial.data
         self.layout.numbers(ticket.buffer)[0][:] = value
         model = LiveModel(ticket.buffer, seal(ticket.buffer))
-        self.runtime.model(PEERS[peer], payload, model, ticket)
+        self.runtime.model(PEERS[peer], body, model, ticket)
 
     def said(self, frame: bytes) -> Any:
         return wire.decode(frame[wire.LENGTH_BYTES :], self.roster)[0]
@@ -186,52 +191,71 @@ def test_a_round_left_behind_leaves_nothing_in_the_next_sum(tmp_path: Path) -> N
     with_bench(tmp_path, story)
 
 
-@pytest.mark.parametrize("reason", [OBSOLETE, DECLINED])
-def test_a_model_that_came_too_late_counts_as_acknowledged(tmp_path: Path, reason: str) -> None:
+def events_seen(bench: Bench) -> list[Any]:
+    """What the node is told from now on."""
+    seen: list[Any] = []
+    handle = bench.node.handle
+    bench.node.handle = lambda now, event: [*handle(now, event), *(seen.append(event) or [])]  # type: ignore[method-assign,func-returns-value]
+    return seen
+
+
+def test_the_node_is_told_what_did_not_arrive_and_which_links_broke(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
-        seen: list[Any] = []
-        handle = bench.node.handle
-        bench.node.handle = lambda now, event: [*handle(now, event), *(seen.append(event) or [])]  # type: ignore[method-assign,func-returns-value]
-        bench.runtime.not_sent(PEERS[1], (AggregateRequest, 4), reason)
-        bench.runtime.not_sent(PEERS[1], (AggregateRequest, 5), "connection lost")
-        bench.runtime.not_sent(PEERS[1], (TrainRequest, 6), reason)
+        seen = events_seen(bench)
+        request = AggregateRequest(5, 3, 1, View.of(1).snapshot(), bench.initial)
+        bench.runtime.not_sent(PEERS[1], request, DECLINED)
+        bench.runtime.not_sent(PEERS[2], Ping(1, 2), UNREACHABLE)
+        bench.runtime.link_down(PEERS[3], "connection lost")
+        assert seen == [], "not in the midst of something else"
         await bench.settle()
-        assert seen == [Received(2, Ack(4))]
+        assert seen == [Undelivered(2, request, declined=True), Undelivered(3, Ping(1, 2)), PeerLost(4)]
 
     with_bench(tmp_path, story)
 
 
-def test_an_aggregator_that_cannot_be_reached_is_not_waited_for(tmp_path: Path) -> None:
+class FakeLink:
+    """Two halves of a link on which something is under way."""
+
+    def __init__(self, *bodies: Message) -> None:
+        self.sending = self.receiving = self
+        self.under_way = list(bodies)
+        self.told: list[str] = []
+
+    def cancel(self, is_pointless: Callable[[Message], bool], reason: str) -> None:
+        self.told += [f"stops {type(b).__name__}: {reason}" for b in self.under_way if is_pointless(b)]
+
+    def decline(self, is_pointless: Callable[[Message], bool]) -> None:
+        self.told += [f"declines {type(b).__name__}" for b in self.under_way if is_pointless(b)]
+
+
+def test_what_has_become_obsolete_on_its_way_is_ended(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
-        seen: list[Any] = []
-        handle = bench.node.handle
-        bench.node.handle = lambda now, event: [*handle(now, event), *(seen.append(event) or [])]  # type: ignore[method-assign,func-returns-value]
-        request = AggregateRequest(5, 3, 1, View.of(1).snapshot(), bench.initial)
-        bench.runtime.perform([Send((2,), request), SetTimer(ACK, 100.0)])
-        bench.runtime.not_sent(PEERS[2], (AggregateRequest, 5), UNREACHABLE)  # not the one asked
-        bench.runtime.not_sent(PEERS[1], (AggregateRequest, 4), UNREACHABLE)  # another round
-        await bench.settle()
-        assert seen == []
-        bench.runtime.not_sent(PEERS[1], (AggregateRequest, 5), UNREACHABLE)
-        bench.runtime.not_sent(PEERS[1], (AggregateRequest, 5), UNREACHABLE)
-        await bench.settle()
-        assert seen == [TimerFired(ACK)]
+        view = View.of(1).snapshot()
+        link = FakeLink(AggregateRequest(8, 3, 1, view, None), TrainRequest(8, 3, view, None))
+        bench.hub.links[PEERS[1]] = link
+        bench.runtime.message(PEERS[0], bench.frame(Ping(1, 8)))
+        assert link.told == []
+        bench.runtime.message(PEERS[0], bench.frame(Ping(1, 9)))  # so round 8 is complete
+        assert link.told == [f"stops AggregateRequest: {OBSOLETE}", "declines AggregateRequest"]
 
     with_bench(tmp_path, story)
 
 
-def test_when_the_link_to_the_awaited_aggregator_breaks_it_is_looked_for(tmp_path: Path) -> None:
+def test_every_effect_of_a_protocol_is_performed(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
-        request = AggregateRequest(5, 3, 1, View.of(1).snapshot(), bench.initial)
-        bench.runtime.link_down(PEERS[1])
-        bench.runtime.perform([Send((2,), request), SetTimer(ACK, 100.0)])
-        bench.runtime.link_down(PEERS[2])
-        assert bench.hub.reached == []
-        bench.runtime.link_down(PEERS[1])
-        assert bench.hub.reached == [(PEERS[1], (AggregateRequest, 5))]
-        bench.runtime.perform([CancelTimer(ACK)])
-        bench.runtime.link_down(PEERS[1])
-        assert len(bench.hub.reached) == 1
+        seen = events_seen(bench)
+        link = FakeLink(TrainRequest(8, 3, View.of(1).snapshot(), None))
+        bench.hub.links[PEERS[1]] = link
+        models = [LiveModel(memoryview(bytearray(bench.initial.data)), b"") for _ in range(2)]
+        for model, value in zip(models, (1.0, 4.0), strict=True):
+            bench.layout.numbers(model.data)[0][:] = value
+        bench.runtime.perform([StopSending(), Merge(7, tuple(models), (2.0, 1.0))])
+        bench.runtime.perform([Aggregate(8, tuple(models), (1, 1))])
+        await bench.settle()
+        assert link.told == [f"stops TrainRequest: {STOPPED}"]
+        results = [(event.round, bench.layout.numbers(event.model.data)[0][0]) for event in seen]
+        assert results == [(7, 2.0), (8, 2.5)]
+        assert bench.layout.numbers(models[0].data)[0][0] == 1.0, "models that the node keeps are untouched"
 
     with_bench(tmp_path, story)
 
@@ -240,9 +264,8 @@ def test_what_is_no_longer_wanted_is_declined_before_it_is_sent(tmp_path: Path) 
     async def story(bench: Bench) -> None:
         view = View.of(1).snapshot()
         bench.runtime.message(PEERS[0], bench.frame(Ping(1, 9)))  # so round 8 is complete
-        assert bench.runtime.wants(PEERS[0], bench.frame(AggregateRequest(8, 3, 1, view, None))) is None
-        assert bench.runtime.wants(PEERS[0], bench.frame(TrainRequest(7, 3, view, None))) is None
-        assert bench.runtime.wants(PEERS[0], bench.frame(TrainRequest(8, 3, view, None))) is not None
+        assert bench.runtime.offered(PEERS[0], bench.frame(AggregateRequest(8, 3, 1, view, None))) is None
+        assert bench.runtime.offered(PEERS[0], bench.frame(TrainRequest(8, 3, view, None))) is not None
 
     with_bench(tmp_path, story)
 
@@ -253,12 +276,12 @@ def test_messages_that_do_not_belong_here_end_the_link(tmp_path: Path) -> None:
         with pytest.raises(WireError, match="without its model"):
             bench.runtime.message(PEERS[0], bench.frame(TrainRequest(1, 3, view, None)))
         with pytest.raises(WireError, match="a model with a Ack"):
-            bench.runtime.wants(PEERS[0], bench.frame(Ack(1)))
-        with pytest.raises(WireError, match="a model with a GossipModel"):
-            bench.runtime.wants(PEERS[0], bench.frame(GossipModel(1, view, None)))
+            bench.runtime.offered(PEERS[0], bench.frame(Ack(1)))
+        with pytest.raises(WireError, match="a GossipModel, which this session's protocol does not have"):
+            bench.runtime.offered(PEERS[0], bench.frame(GossipModel(1, view, None)))
         wrong = wire.encode(TrainRequest(1, 3, view, None), bench.roster, 17)[wire.LENGTH_BYTES :]
         with pytest.raises(WireError, match="a model of 17 bytes"):
-            bench.runtime.wants(PEERS[0], wrong)
+            bench.runtime.offered(PEERS[0], wrong)
 
     with_bench(tmp_path, story)
 
@@ -267,7 +290,7 @@ def test_messages_that_do_not_belong_here_end_the_link(tmp_path: Path) -> None:
 def test_a_model_with_a_flaw_is_dropped_before_the_node_sees_it(tmp_path: Path, flaw: str) -> None:
     async def story(bench: Bench) -> None:
         handled = bench.runtime.handled
-        payload = bench.frame(TrainRequest(3, 3, View.of(1).snapshot(), None))
+        body = TrainRequest(3, 3, View.of(1).snapshot(), None)
         ticket = Ticket(lambda: None)
         bench.buffers.request(ticket)
         assert ticket.buffer is not None
@@ -277,7 +300,7 @@ def test_a_model_with_a_flaw_is_dropped_before_the_node_sees_it(tmp_path: Path, 
         fitting = seal(ticket.buffer)
         if flaw == "other seal":
             ticket.buffer[-1] ^= 1
-        bench.runtime.model(PEERS[0], payload, LiveModel(ticket.buffer, fitting), ticket)
+        bench.runtime.model(PEERS[0], body, LiveModel(ticket.buffer, fitting), ticket)
         await bench.settle()
         assert bench.runtime.handled == handled
         assert bench.buffers.in_use == 0
@@ -301,13 +324,11 @@ def test_a_node_that_fails_is_logged_and_goes_on(tmp_path: Path) -> None:
 
 def test_nobody_hears_of_a_counter_that_is_not_on_the_disk(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
-        told: list[str] = []
-        bench.runtime.on_unsaved = told.append
         before = len(bench.hub.sent)
         fill(disk)
         bench.runtime.step(BandwidthMeasured(7))
         await bench.settle()
-        assert told == [f"{disk / STATE_FILE}: No space left on device"]
+        assert bench.unsaved == [f"{disk / STATE_FILE}: No space left on device"]
         assert bench.store.failed == 1
         bench.runtime.message(PEERS[0], bench.frame(Ping(4, 2)))
         assert len(bench.hub.sent) == before, "the node is offline, without a word"
@@ -319,12 +340,10 @@ def test_nobody_hears_of_a_counter_that_is_not_on_the_disk(tmp_path: Path) -> No
 
 def test_a_save_that_fails_for_whatever_reason_is_no_save(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
-        told: list[str] = []
-        bench.runtime.on_unsaved = told.append
-        bench.runtime.view_frame = lambda: bytes(1 // 0)
+        bench.store._encode = lambda view: bytes(1 // 0)  # type: ignore[method-assign]
         before = len(bench.hub.sent)
         bench.runtime.step(BandwidthMeasured(7))
-        assert told == ["integer division or modulo by zero"]
+        assert bench.unsaved == ["integer division or modulo by zero"]
         assert len(bench.hub.sent) == before
 
     with_bench(tmp_path, story)
@@ -411,12 +430,10 @@ def test_a_goodbye_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_goodbye_that_does_not_fit_on_the_disk_is_not_said(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
-        told: list[str] = []
-        bench.runtime.on_unsaved = told.append
         before = len(bench.hub.sent)
         fill(disk)
         await bench.runtime.leave()
-        assert told == [f"{disk / STATE_FILE}: No space left on device"]
+        assert bench.unsaved == [f"{disk / STATE_FILE}: No space left on device"]
         assert len(bench.hub.sent) == before
 
     with small_disk(tmp_path / "disk", kilobytes=64) as disk:
@@ -438,41 +455,16 @@ def test_of_a_node_that_is_stopped_nothing_more_leaves(
     with_bench(tmp_path, story)
 
 
-def test_who_begins_the_first_round_takes_the_others_along(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        assert START in bench.runtime.timers
-        bench.runtime.message(PEERS[0], bench.frame(Ping(0, FIRST_ROUND + 1)))
-        assert START in bench.runtime.timers, "that is no longer the first round"
-        bench.runtime.message(PEERS[0], bench.frame(Ping(1, FIRST_ROUND)))
-        assert START not in bench.runtime.timers
-
-    with_bench(tmp_path, story)
-
-
 def test_nothing_reaches_a_node_that_is_offline(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         bench.runtime.stop()
         assert bench.runtime.timers == {}
         handled = bench.runtime.handled
         bench.runtime.message(PEERS[0], bench.frame(Joined(3, 1)))
-        bench.contribute(0, 1.0)
+        assert [type(body) for body in bench.early] == [Joined], "who waits to go online may want to know"
+        payload = bench.frame(AggregateRequest(5, 3, 1, View.of(1).snapshot(), None))
+        assert bench.runtime.offered(PEERS[0], payload) is None
         await bench.settle()
         assert bench.runtime.handled == handled
-        assert bench.buffers.in_use == 0
-
-    with_bench(tmp_path, story)
-
-
-def test_how_fast_models_should_come_is_up_to_the_slower_end(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        runtime, view = bench.runtime, bench.node.membership.view
-        runtime.bandwidth_of = view.bandwidth_of
-        view.learn(1, 5, bandwidth_bytes_per_s=700)
-        assert runtime.bandwidth(PEERS[0]) == 0, "this end has not been measured"
-        for sent in (True, False):
-            runtime.measured(1_000_000, 1000.0, sent)
-        assert runtime.bandwidth(PEERS[0]) == 700
-        view.learn(1, 7, bandwidth_bytes_per_s=70_000)
-        assert runtime.bandwidth(PEERS[0]) == 1000
 
     with_bench(tmp_path, story)

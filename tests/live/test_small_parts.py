@@ -27,14 +27,12 @@ from plexus.live.identity.keys import (
     short,
 )
 from plexus.live.identity.session_file import SESSION_FILE, found_session, read_session, session_digest
-from plexus.live.obsolete import Progress
 from plexus.live.operator.control import lock_home, socket_path
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.limits import KEPT, Meter
 from plexus.live.transport.sending import INITIAL_BYTES, MIN_BYTES, Window
-from plexus.protocol.messages import NO_ADDRESS, Ack, AggregateRequest, Joined, Ping, Pong, TrainRequest
-from plexus.protocol.view import View
+from plexus.protocol.messages import NO_ADDRESS
 from plexus.protocol.wire import WireError
 
 # Addresses
@@ -169,37 +167,6 @@ def test_an_acknowledgement_of_nothing_is_noticed() -> None:
     window = Window()
     assert not window.acknowledged(0.0)
     assert window.bytes == INITIAL_BYTES
-
-
-# Progress
-
-VIEW = View.of(0).snapshot()
-
-
-@pytest.mark.parametrize(
-    ("body", "complete"),
-    [
-        (TrainRequest(7, 2, VIEW, None), 7),
-        (AggregateRequest(7, 2, 1, VIEW, None), 6),
-        (Ack(7), 7),
-        (Ping(1, 7), 6),
-        (Pong(1, 7, 3, 0), 6),
-        (Pong(1, 7, 7, 0), 7),
-        (Joined(9, 1), 0),
-    ],
-)
-def test_messages_show_which_round_is_complete(body: Any, complete: int) -> None:
-    progress = Progress()
-    assert progress.notice(body) == (complete > 0)
-    assert progress.complete == complete
-
-
-def test_what_has_become_pointless_to_send() -> None:
-    progress = Progress(complete=7)
-    assert progress.is_obsolete(AggregateRequest, 7)
-    assert not progress.is_obsolete(AggregateRequest, 8)
-    assert progress.is_obsolete(TrainRequest, 6)
-    assert not progress.is_obsolete(TrainRequest, 7), "its participants are still wanted"
 
 
 # A peer's home

@@ -12,9 +12,15 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.live.models import LiveModel, seal
 from plexus.live.state import STATE_FILE, Store, newest_model
+from plexus.protocol.roster import Roster
+from plexus.protocol.view import View
 from tests.live.disks import damaged
 
 MODEL_FILE = "model-9.safetensors"
+
+
+ROSTER = Roster.simulated(b"session", 2)
+NOBODY, SOMEBODY = View.of(2).snapshot(), View.of(2, [(1, 70)]).snapshot()
 
 
 def model(content: bytes) -> LiveModel:
@@ -26,27 +32,27 @@ def fail(error: BaseException) -> None:
 
 
 def written(home: Path) -> Store:
-    store = Store(home, b"session", fail)
-    store.save_counter(3, b"a view", 1000)
-    store.save_model(9, model(b"nine"), b"newer view")
+    store = Store(home, ROSTER, fail)
+    store.save_counter(3, NOBODY, 1000)
+    store.save_model(9, model(b"nine"), SOMEBODY)
     store.close()
     return store
 
 
 def test_state_survives(tmp_path: Path) -> None:
     written(tmp_path)
-    again = Store(tmp_path, b"session", fail)
+    again = Store(tmp_path, ROSTER, fail)
     held = again.model()
     assert held is not None
     assert (bytes(held.data), again.state.round, again.state.counter) == (b"nine", 9, 3)
-    assert (again.state.view, again.state.bandwidth_bytes_per_s) == (b"newer view", 1000)
+    assert (again.view(), again.state.bandwidth_bytes_per_s) == (SOMEBODY, 1000)
     assert newest_model(tmp_path) == (9, b"nine")
 
 
 def test_only_the_newest_model_is_kept(tmp_path: Path) -> None:
-    store = Store(tmp_path, b"session", fail)
+    store = Store(tmp_path, ROSTER, fail)
     for number in range(1, 50):
-        store.save_model(number, model(b"%d" % number), b"")
+        store.save_model(number, model(b"%d" % number), NOBODY)
     store.close()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["model-49.safetensors", STATE_FILE]
 
@@ -54,17 +60,17 @@ def test_only_the_newest_model_is_kept(tmp_path: Path) -> None:
 def test_a_crash_while_writing_leaves_the_state_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path, b"session", fail)
-    store.save_counter(3, b"", 0).result()
+    store = Store(tmp_path, ROSTER, fail)
+    store.save_counter(3, NOBODY, 0).result()
 
     def crash(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "replace", crash)
     with pytest.raises(KeyboardInterrupt):
-        store.save_counter(4, b"", 0).result()
+        store.save_counter(4, NOBODY, 0).result()
     monkeypatch.undo()
-    assert Store(tmp_path, b"session", fail).state.counter == 3
+    assert Store(tmp_path, ROSTER, fail).state.counter == 3
 
 
 def test_models_that_keep_coming_do_not_hold_up_a_counter(
@@ -80,11 +86,11 @@ def test_models_that_keep_coming_do_not_hold_up_a_counter(
         return replace(path, target)
 
     monkeypatch.setattr(Path, "replace", slow)
-    store = Store(tmp_path, b"session", fail)
-    store.save_model(1, model(b"1"), b"")
-    counter = store.save_counter(3, b"", 0)
+    store = Store(tmp_path, ROSTER, fail)
+    store.save_model(1, model(b"1"), NOBODY)
+    counter = store.save_counter(3, NOBODY, 0)
     for number in range(2, 9):
-        store.save_model(number, model(b"%d" % number), b"")
+        store.save_model(number, model(b"%d" % number), NOBODY)
     for _ in range(9):
         may_go_on.release()
     counter.result()
@@ -92,7 +98,7 @@ def test_models_that_keep_coming_do_not_hold_up_a_counter(
     files = [name for name in order if name != STATE_FILE]
     assert files[-1] == "model-8.safetensors"
     assert len(files) <= 2
-    assert Store(tmp_path, b"session", fail).state.counter == 3
+    assert Store(tmp_path, ROSTER, fail).state.counter == 3
 
 
 # Damage
@@ -101,7 +107,7 @@ def test_models_that_keep_coming_do_not_hold_up_a_counter(
 def test_another_sessions_state_is_not_taken(tmp_path: Path) -> None:
     written(tmp_path)
     with pytest.raises(PlexusError, match="of another session"):
-        Store(tmp_path, b"another", fail)
+        Store(tmp_path, Roster(b"another"), fail)
 
 
 @pytest.mark.parametrize("name", [STATE_FILE, MODEL_FILE])
@@ -109,7 +115,7 @@ def test_every_flipped_bit_and_every_cut_is_one_line_that_says_what_to_do(name: 
     written(tmp_path)
     path = tmp_path / name
     readers: list[Callable[[], object]] = [
-        lambda: Store(tmp_path, b"session", fail).model(),
+        lambda: Store(tmp_path, ROSTER, fail).model(),
         lambda: newest_model(tmp_path),
     ]
     for content in damaged(path.read_bytes()):
@@ -126,11 +132,11 @@ def test_every_flipped_bit_and_every_cut_is_one_line_that_says_what_to_do(name: 
 def test_a_state_of_the_format_before_is_said_to_be_of_another_version(tmp_path: Path) -> None:
     (tmp_path / STATE_FILE).write_bytes(b"\x82\xa6format\x01\xa7session\xc4\x07session")
     with pytest.raises(PlexusError, match="damaged, or of another version of Plexus; move"):
-        Store(tmp_path, b"session", fail)
+        Store(tmp_path, ROSTER, fail)
 
 
 def test_a_model_that_is_gone_is_named(tmp_path: Path) -> None:
     written(tmp_path)
     os.unlink(tmp_path / MODEL_FILE)
     with pytest.raises(PlexusError, match=f"{MODEL_FILE}: No such file or directory; move"):
-        Store(tmp_path, b"session", fail).model()
+        Store(tmp_path, ROSTER, fail).model()

@@ -8,6 +8,7 @@ from plexus.protocol.api import (
     Aggregate,
     Aggregated,
     CancelTimer,
+    Collect,
     Received,
     SetTimer,
     TimerFired,
@@ -17,7 +18,7 @@ from plexus.protocol.api import (
 from plexus.protocol.facts import AggregationCompleted, TrainingStarted
 from plexus.protocol.messages import Ack, AggregateRequest, Message, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import PlexusNode
-from tests.protocol.kit import NOTHING, Exchange, hash_order, online_node, sent
+from tests.protocol.kit import NOTHING, Exchange, hash_order, online_node, sent, without
 
 N, S, K = 6, 3, 4
 ACK, AGGREGATION = ("ack", 0), ("aggregation", 0)
@@ -95,7 +96,7 @@ def test_c05_nodes_start_working_only_when_a_model_arrives() -> None:
     for k in range(1, 50):
         effects = node.handle(float(k), Received(1, Ping(k, k)))
         assert [type(body) for _, body in sent(effects)] == [Pong]
-        assert len(effects) == 1
+        assert len(without(effects, CancelTimer)) == 1
     assert Train(60, "m") in node.handle(60.0, train(60))
 
 
@@ -169,7 +170,7 @@ def test_c14_a_message_is_fresh_ongoing_or_stale() -> None:
     node = node_of()
     node.handle(1.0, aggregate(1, K))
     assert node.aggregation.k_agg == K, "fresh"
-    assert node.handle(2.0, aggregate(2, K)) == [], "ongoing"
+    assert node.handle(2.0, aggregate(2, K)) == [Collect(K, "t", 10)], "ongoing"
     assert sent(node.handle(3.0, aggregate(3, K - 1))) == [(3, Ack(K - 1))], "stale"
     assert node.aggregation.k_agg == K
     node.handle(4.0, aggregate(4, K + 1))
@@ -238,14 +239,15 @@ def test_c20_the_success_fraction_says_how_many(success_fraction: float, s: int,
 def test_c21_a_timeout_guards_against_offline_participants() -> None:
     """III-C: in addition there is an aggregation timeout Δt_agg."""
     node = node_of(aggregation_timeout_s=123.0)
-    assert node.handle(1.0, aggregate(1)) == [SetTimer(AGGREGATION, 123.0)]
+    assert SetTimer(AGGREGATION, 123.0) in node.handle(1.0, aggregate(1))
 
 
 def test_c22_it_starts_with_the_first_model_and_ends_the_aggregation() -> None:
     """III-C: the timeout starts when the first model of a round arrives, not later ones; then it is over."""
     node = node_of()
     assert SetTimer(AGGREGATION, 300.0) in node.handle(1.0, aggregate(1))
-    assert node.handle(200.0, aggregate(2)) == [], "not started anew"
+    effects = node.handle(200.0, aggregate(2))
+    assert not any(isinstance(effect, SetTimer) for effect in effects), "not started anew"
     effects = node.handle(301.0, TimerFired(AGGREGATION))
     assert [e.round for e in effects if isinstance(e, Aggregate)] == [K]
 

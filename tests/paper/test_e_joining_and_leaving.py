@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import ANY
+
 import pytest
 
 from plexus.protocol.api import Durable, Effect, Received, Save, Trained, WentOffline, WentOnline
@@ -156,7 +158,7 @@ def test_e11_who_joins_raises_its_counter_and_records_the_event_first(times: int
         node.handle(1.0, WentOffline())
     effects = node.handle(2.0, WentOnline())
     assert node.membership.view.event_of(0) == joined(2 * times - 1)
-    assert effects[0] == Save(Durable(2 * times - 1, 0, INITIAL)), "before anybody is told"
+    assert effects[0] == Save(Durable(2 * times - 1, 0, INITIAL, ANY)), "before anybody is told"
 
 
 def test_e12_it_advertises_itself_to_a_random_set_with_its_counter() -> None:
@@ -185,7 +187,7 @@ def test_e14_leaving_is_the_same_with_a_left_event() -> None:
     node = online_node(0, 50, advertise_size=7)
     effects = node.handle(5.0, WentOffline())
     assert node.membership.view.event_of(0) == left(3)
-    assert effects[0] == Save(Durable(3, 0, INITIAL))
+    assert effects[0] == Save(Durable(3, 0, INITIAL, ANY))
     assert len(set(told(effects))) == 7
     receiver = online_node(1, 50)
     for counter, known in ((3, left(3)), (2, left(3)), (5, left(5))):

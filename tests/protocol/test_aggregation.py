@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import ANY
+
 from plexus.protocol.api import (
     Aggregate,
     Aggregated,
     CancelTimer,
+    Collect,
     Durable,
     Received,
     Report,
@@ -46,14 +49,15 @@ def aggregating_node(me: int = 0, n: int = 6) -> PlexusNode:
 def test_a_fresh_message_starts_the_task_and_its_timeout() -> None:
     node = online_node(0, 6, success_fraction=1.0)
     effects = node.handle(1.0, Received(1, trained_model(K, "t1")))
-    assert effects == [SetTimer(("aggregation", 0), 300.0)]
+    assert effects == [SetTimer(("aggregation", 0), 300.0), Collect(K, "t1", 10)]
     assert node.aggregation.k_agg == K
 
 
 def test_enough_models_are_acknowledged_then_aggregated() -> None:
     node = collecting_node(participants=3)
-    assert node.handle(2.0, Received(2, trained_model(K, "t2", 3))) == []
+    assert node.handle(2.0, Received(2, trained_model(K, "t2", 3))) == [Collect(K, "t2", 10)]
     assert node.handle(3.0, Received(3, trained_model(K, "t3", 3))) == [
+        Collect(K, "t3", 10),
         CancelTimer(("aggregation", 0)),
         Send((1, 2, 3), Ack(K)),
         Aggregate(K, ("t1", "t2", "t3"), (10, 10, 10)),
@@ -64,6 +68,7 @@ def test_one_model_of_one_participant_is_enough_at_once() -> None:
     node = online_node(0, 6)
     assert node.handle(1.0, Received(1, trained_model(K, "t1", participants=1))) == [
         SetTimer(("aggregation", 0), 300.0),
+        Collect(K, "t1", 10),
         CancelTimer(("aggregation", 0)),
         Send((1,), Ack(K)),
         Aggregate(K, ("t1",), (10,)),
@@ -107,7 +112,7 @@ def test_an_aggregator_in_its_own_sample_saves_the_model_once() -> None:
     node = aggregating_node(0, 1)
     effects = node.handle(1.0, Aggregated(K, "m5"))
     effects += node.handle(1.0, Received(0, sent(effects, TrainRequest)[0][1]))
-    assert [effect for effect in effects if isinstance(effect, Save)] == [Save(Durable(2, K, "m5"))]
+    assert [effect for effect in effects if isinstance(effect, Save)] == [Save(Durable(2, K, "m5", ANY))]
 
 
 def test_the_mean_is_kept_and_pushed_to_the_participants_of_the_round() -> None:
@@ -115,7 +120,7 @@ def test_the_mean_is_kept_and_pushed_to_the_participants_of_the_round() -> None:
     node = aggregating_node(me=hash_order(6, K)[-1])
     assert node.handle(1.5, Aggregated(K, "m5")) == [
         Report(AggregationCompleted(K, "m5", 1, 1, timed_out=False, waited_s=0.5)),
-        Save(Durable(2, K, "m5")),
+        Save(Durable(2, K, "m5", ANY)),
         Send(tuple(first), Ping(1, K)),
         SetTimer(("ping", 1), 2.0),
     ]
@@ -143,6 +148,7 @@ def test_a_fresh_round_releases_those_who_wait_for_the_one_before() -> None:
         CancelTimer(("aggregation", 0)),
         Send((1,), Ack(K)),
         SetTimer(("aggregation", 0), 300.0),
+        Collect(K + 1, "t4", 10),
     ]
     effects = node.handle(302.0, TIMEOUT)
     assert Aggregate(K + 1, ("t4",), (10,)) in effects
@@ -199,7 +205,7 @@ def test_a_round_that_a_crash_cut_short_is_fresh_again_and_never_acknowledged_as
     node = collecting_node(participants=2)
     node.handle(60.0, WentOnline())  # after a crash: the model of node 1 is lost
     effects = node.handle(61.0, Received(2, trained_model(K, "t2")))
-    assert effects == [SetTimer(("aggregation", 0), 300.0)]
+    assert effects == [SetTimer(("aggregation", 0), 300.0), Collect(K, "t2", 10)]
     assert node.aggregation.collecting
 
 

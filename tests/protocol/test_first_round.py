@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import ANY
+
 import pytest
 
 from plexus.protocol.api import (
@@ -36,7 +38,7 @@ def test_a_member_of_the_first_sample_pings_the_others_and_trains_the_initial_mo
         Report(SampleDerived(1, FIRST_SAMPLE, (me, other), 0)),
         Train(1, INITIAL),
         Report(TrainingStarted(1)),
-        Save(Durable(2, 1, INITIAL)),
+        Save(Durable(2, 1, INITIAL, ANY)),
     ]
 
 
@@ -70,8 +72,24 @@ def test_who_heard_of_a_later_round_does_not_begin_the_first() -> None:
 
 def test_others_that_begin_the_first_round_too_are_no_reason_not_to() -> None:
     node = online_node(FIRST[0], N)
-    node.handle(1.0, Received(FIRST[1], Ping(3, 1)))
-    assert sent(node.handle(5.0, START), Ping) == [(FIRST[1], Ping(1, 1))]
+    node.handle(5.0, START)
+    effects = node.handle(5.1, Received(FIRST[1], Ping(3, 1)))
+    assert sent(effects) == [(FIRST[1], Pong(3, 0, 0, 1))], "and goes on asking"
+    assert node.sampler.is_searching(FIRST_SAMPLE)
+
+
+def test_who_still_waits_begins_when_another_has_begun() -> None:
+    """Nodes do not come at the same instant: who kept waiting would miss the round."""
+    node = online_node(FIRST[0], N)
+    effects = node.handle(1.0, Received(FIRST[1], Ping(3, 1)))
+    assert CancelTimer(("start", 0)) in effects
+    assert sent(effects, Ping) == [(FIRST[1], Ping(1, 1))]
+    assert sent(node.handle(1.1, Received(FIRST[1], Ping(4, 1))), Ping) == [], "once"
+
+
+def test_who_still_waits_is_not_moved_by_pings_of_other_rounds() -> None:
+    node = online_node(FIRST[0], N)
+    assert sent(node.handle(1.0, Received(FIRST[1], Ping(0, 0))), Ping) == []
 
 
 def test_who_has_been_in_a_round_before_does_not_wait_for_the_first() -> None:
@@ -126,5 +144,5 @@ def test_a_node_without_others_begins_alone() -> None:
         Report(SampleDerived(1, FIRST_SAMPLE, (0,), 0)),
         Train(1, INITIAL),
         Report(TrainingStarted(1)),
-        Save(Durable(2, 1, INITIAL)),
+        Save(Durable(2, 1, INITIAL, ANY)),
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import ANY
+
 import pytest
 
 from plexus.protocol.api import BandwidthMeasured, Durable, Received, Save, TimerFired
@@ -46,7 +48,7 @@ def test_a_new_bandwidth_is_advertised_with_a_new_event() -> None:
     node = online_node(0, N)
     counter = node.membership.counter
     effects = node.handle(1.0, BandwidthMeasured(12_345))
-    assert effects[0] == Save(Durable(counter + 1, 0, INITIAL))
+    assert effects[0] == Save(Durable(counter + 1, 0, INITIAL, ANY))
     told = sent(effects, Joined)
     assert {body for _, body in told} == {Joined(counter + 1, 12_345)}
     assert node.membership.view.bandwidth_of(0) == 12_345

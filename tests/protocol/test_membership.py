@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import ANY
+
 import pytest
 
 from plexus.protocol.api import (
@@ -35,7 +37,7 @@ def test_going_online_raises_the_counter_saves_it_and_only_then_advertises() -> 
     node = make_node(1, 4, known=[])
     effects = node.handle(0.0, WentOnline())
     save, send, readvertise, watchdog, start = effects
-    assert save == Save(Durable(1, 0, INITIAL))
+    assert save == Save(Durable(1, 0, INITIAL, ANY))
     assert isinstance(send, Send)
     assert sorted(send.to) == [0, 2, 3]
     assert send.body == Joined(1, 200)
@@ -49,7 +51,7 @@ def test_going_online_raises_the_counter_saves_it_and_only_then_advertises() -> 
 def test_going_offline_raises_the_counter_saves_it_and_says_goodbye() -> None:
     node = online_node(1, 4)
     effects = node.handle(9.0, WentOffline())
-    assert effects[0] == Save(Durable(3, 0, INITIAL))
+    assert effects[0] == Save(Durable(3, 0, INITIAL, ANY))
     assert dict(sent(effects)) == dict.fromkeys([0, 2, 3], Left(3))
     assert not node.membership.view.is_online(1)
 
@@ -66,7 +68,7 @@ def test_each_coming_and_going_has_a_number_of_its_own() -> None:
 def test_the_counter_goes_on_from_what_was_saved() -> None:
     node = make_node(0, 3, durable=Durable(counter=7, round=4, model="m4"))
     effects = node.handle(0.0, WentOnline())
-    assert effects[0] == Save(Durable(8, 4, "m4"))
+    assert effects[0] == Save(Durable(8, 4, "m4", ANY))
     assert {joined.counter for _, joined in sent(effects, Joined)} == {8}
 
 
@@ -77,7 +79,7 @@ def test_a_node_that_lost_its_disk_gets_above_every_number_known_of_it(kind: typ
     view = snapshot_of(3, (0, 40, True))
     request = TrainRequest(5, 2, view, "m") if kind is TrainRequest else AggregateRequest(5, 2, 1, view, "t")
     effects = node.handle(3.0, Received(1, request))
-    assert effects[0] == Save(Durable(41, 0, INITIAL))
+    assert effects[0] == Save(Durable(41, 0, INITIAL, ANY))
     assert dict(sent(effects, Joined)) == dict.fromkeys([1, 2], Joined(41, 100))
     assert SetTimer(("readvertise", 0), READVERTISE_S) in effects
     assert node.membership.view.event_of(0) == event_number(41, True)
@@ -86,7 +88,7 @@ def test_a_node_that_lost_its_disk_gets_above_every_number_known_of_it(kind: typ
 def test_an_answer_is_enough_to_learn_that_the_disk_was_lost() -> None:
     node = online_node(0, 3, known=[1, 2])
     effects = node.handle(3.0, Received(1, Pong(0, 5, 5, 40)))
-    assert effects[0] == Save(Durable(41, 0, INITIAL))
+    assert effects[0] == Save(Durable(41, 0, INITIAL, ANY))
     assert dict(sent(effects, Joined)) == dict.fromkeys([1, 2], Joined(41, 100))
 
 

@@ -24,6 +24,8 @@ from plexus.learn.graph import Expression, LazyModels
 from plexus.learn.tasks import build_task
 from plexus.live.models import LiveModel, seal
 from plexus.live.state import STATE_FILE, Store, newest_model
+from plexus.protocol.roster import Roster
+from plexus.protocol.view import View
 from plexus.runs.directory import RunDirectory, load_run
 from plexus.runs.recorder import Recorder
 from plexus.sim.kernel import Kernel
@@ -68,12 +70,15 @@ def full_disk(room_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+NOBODY = View.of(1).snapshot()
+
+
 def model(content: bytes) -> LiveModel:
     return LiveModel(memoryview(content), seal(content))
 
 
 def open_store(home: Path, errors: list[BaseException] | None = None) -> Store:
-    return Store(home, b"session", (errors if errors is not None else []).append)
+    return Store(home, Roster.simulated(b"session", 500), (errors if errors is not None else []).append)
 
 
 # Files that are replaced
@@ -113,17 +118,17 @@ def test_a_node_finds_all_it_was_promised_whenever_the_power_fails(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path)
-    store.save_counter(3, b"", 0).result()
-    store.save_model(9, model(b"nine"), b"")
+    store.save_counter(3, NOBODY, 0).result()
+    store.save_model(9, model(b"nine"), NOBODY)
     store.close()
     counter = 3
     cut = open_store(tmp_path)
     try:
         with power_cut_at(step, monkeypatch):
-            cut.save_counter(4, b"", 0).result()
+            cut.save_counter(4, NOBODY, 0).result()
             counter = 4
-            cut.save_model(10, model(b"ten"), b"")
-            cut.save_counter(5, b"", 0).result()
+            cut.save_model(10, model(b"ten"), NOBODY)
+            cut.save_counter(5, NOBODY, 0).result()
             counter = 5
     except PowerCut:
         pass
@@ -138,9 +143,9 @@ def test_a_node_finds_all_it_was_promised_whenever_the_power_fails(
 
 def test_a_counter_that_does_not_fit_on_the_disk_is_told_nobody(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    store.save_counter(3, b"", 0).result()
+    store.save_counter(3, NOBODY, 0).result()
     with full_disk(100), pytest.raises(PlexusError, match=STATE_FILE):
-        store.save_counter(4, b"v" * 5000, 0).result()
+        store.save_counter(4, View.of(500, [(n, 1) for n in range(500)]).snapshot(), 0).result()
     assert (store.state.counter, store.failed) == (3, 1)
     store.close()
     assert open_store(tmp_path).state.counter == 3
@@ -149,11 +154,11 @@ def test_a_counter_that_does_not_fit_on_the_disk_is_told_nobody(tmp_path: Path) 
 def test_a_model_that_does_not_fit_is_reported_and_the_last_one_kept(tmp_path: Path) -> None:
     errors: list[BaseException] = []
     store = open_store(tmp_path, errors)
-    store.save_model(1, model(b"one"), b"")
+    store.save_model(1, model(b"one"), NOBODY)
     store.close()
     store = open_store(tmp_path, errors)
     with full_disk(1000):
-        store.save_model(2, model(b"2" * 5000), b"")
+        store.save_model(2, model(b"2" * 5000), NOBODY)
         store.close()
     assert len(errors) == store.failed == 1 and "model-2" in str(errors[0])
     assert newest_model(tmp_path) == (1, b"one")

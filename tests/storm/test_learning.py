@@ -60,6 +60,7 @@ def accuracy(seed: int, faults: tuple[kinds.Fault, ...]) -> float:
         gone=0,
         sharing="shared",
         through_codec=False,
+        connected=False,
         storm_s=STORM_S,
         faults=faults,
     )

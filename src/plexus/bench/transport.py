@@ -17,16 +17,24 @@ from typing import Any
 from msgspec import Struct
 
 from plexus.bench import transport_peer
-from plexus.bench.transport_peer import LOOPBACK, MODELS, Echo, FarSide, aggregate, echo, made_up_model, plain
+from plexus.bench.transport_peer import (
+    LOOPBACK,
+    MODELS,
+    Echo,
+    FarSide,
+    aggregate,
+    connect,
+    echo,
+    made_up_model,
+    plain,
+)
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, raw_public
 from plexus.live.identity.session_file import Session, found_session
 from plexus.live.models import LiveModel
-from plexus.live.operator.log import Log
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import Hub
-from plexus.live.transport.limits import Limits
 from plexus.protocol import wire
 from plexus.protocol.messages import AggregateRequest, Ping
 from plexus.protocol.view import View
@@ -127,7 +135,7 @@ class Near(Echo):
 
     def __init__(self, admission: Admission) -> None:
         super().__init__(model_bytes=1)
-        self.hub: Hub = Hub(admission, Limits(), self, self, Log(level="warning"))
+        self.hub: Hub = connect(admission, self)
         self.far_key = b""
         self.roster = LiveRoster(admission.session.digest, admission.key, 100)
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -21,13 +22,13 @@ from plexus.live.identity.admission import Admission
 from plexus.live.identity.session_file import Session
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
-from plexus.live.runtime import Runtime
+from plexus.live.runtime import Callbacks, Runtime
 from plexus.live.state import Store
-from plexus.live.transport.addresses import Address, LiveRoster
+from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.connection import RECEIVE_BYTES
-from plexus.live.transport.frames import Hello
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits
+from plexus.live.transport.link import Inbox
 from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.machine import peak_mb
 from plexus.protocol.facts import AggregationCompleted
@@ -57,10 +58,10 @@ class Echo:
         assert self.hub is not None
         self.hub.send(src, len(payload).to_bytes(4, "big") + payload)
 
-    def wants(self, src: bytes, payload: bytes) -> bool:
+    def offered(self, src: bytes, payload: bytes) -> bool:
         return True
 
-    def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
+    def model(self, src: bytes, body: Any, model: LiveModel, ticket: Ticket) -> None:
         def checked(job: asyncio.Future[bool]) -> None:
             assert job.result(), "a model does not fit its seal"
             self.buffers.give_back(ticket)
@@ -68,24 +69,21 @@ class Echo:
         loop = asyncio.get_running_loop()
         loop.run_in_executor(self._thread, fits, model.seal, model.data).add_done_callback(checked)
 
+    def not_coming(self, src: bytes, body: Any) -> None: ...
     def sent(self, dst: bytes, tag: Any) -> None: ...
     def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
-    def bandwidth(self, src: bytes) -> int:
-        return 0
-
     def revocations(self, src: bytes, list_der: bytes) -> None: ...
     def failed(self, where: str) -> None:
         raise AssertionError(where)
 
-    def address_of(self, key: bytes) -> Address | None:
-        return None
-
-    def is_at(self, origin: bytes) -> bool:
-        return False
-
-    def link_up(self, key: bytes, hello: Hello) -> None: ...
     def link_down(self, key: bytes, reason: str) -> None: ...
+
+
+def connect(admission: Admission, inbox: Inbox) -> Hub:
+    """A hub that dials nobody by itself."""
+    roster = LiveRoster(admission.session.digest, admission.key, 100)
+    return Hub(admission, Limits(), roster, lambda _: 0, Log(level="warning"), inbox)
 
 
 def made_up_model(size_bytes: int) -> LiveModel:
@@ -116,7 +114,7 @@ async def plain(home: Path, session: Session, size: int, near: Connection) -> No
 
 async def echo(home: Path, session: Session, size: int, near: Connection) -> None:
     side = Echo(size)
-    side.hub = Hub(Admission(home, session), Limits(), side, side, Log(level="warning"))
+    side.hub = connect(Admission(home, session), side)
     near.send((await side.hub.listen((LOOPBACK, 0)))[1])
     await gone(near)
 
@@ -138,13 +136,13 @@ async def aggregate(home: Path, session: Session, size: int, near: Connection) -
         roster,
         layout,
         Buffers(layout.size_bytes, Limits().memory_bytes),
-        Store(home, session.digest, on_error=lambda _: None),
-        Log(level="warning"),
-        observe,
         "mean",
+        Store(home, roster, on_error=lambda _: None),
+        None,
+        Log(level="warning"),
+        partial(connect, admission),
+        Callbacks(observe, *[lambda *_: None] * 3),
     )
-    side = Echo(size)
-    runtime.hub = Hub(admission, Limits(), runtime, side, Log(level="warning"))
     runtime.node = PlexusNode(
         me=0,
         parameters=PlexusParameters(success_fraction=1.0),

@@ -21,7 +21,7 @@ from plexus.protocol.wire import view_bytes
 from plexus.runs.critical_path import CriticalPaths
 from plexus.runs.recorder import Recorder
 from plexus.sim.runtime import Runtime
-from plexus.sim.session import Cast
+from plexus.sim.session import Nodes
 from plexus.sim.sharing import Flow
 
 SLICES = 1000
@@ -38,7 +38,7 @@ KINDS: dict[type, str] = {
 
 
 class Recording:
-    """Watches a session (see `sim.watch`) and appends to its tables."""
+    """Observes a session (see `sim.network`) and appends to its tables."""
 
     def __init__(self, recorder: Recorder, until_s: float) -> None:
         self._recorder = recorder
@@ -51,7 +51,7 @@ class Recording:
         self._worked_on: dict[int, int] = {}
         self._next_states_s = 0.0
 
-    def begin(self, cast: Cast, training_s: Any) -> None:
+    def begin(self, cast: Nodes, training_s: Any) -> None:
         """Say who takes part."""
         latency = cast.world.latency
         for node, device in enumerate(cast.world.devices):

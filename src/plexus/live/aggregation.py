@@ -6,45 +6,39 @@ Large models are handled on one thread of their own, in order, so the mean is ta
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
 from plexus.live.models import LiveModel, ModelLayout, RunningSum, fits, seal
-from plexus.live.transport.receiving import Buffers, Ticket
+from plexus.live.transport.receiving import Buffers
 
 INLINE_BYTES = 2**20
 Result = TypeVar("Result")
 
-
-class Contribution:
-    """A participant's model, as the node holds it; its numbers are in `total` once it was added."""
-
-    __slots__ = ("__weakref__", "model", "ticket", "total")
-
-    def __init__(self, model: LiveModel, ticket: Ticket | None) -> None:
-        self.model: LiveModel | None = model
-        self.ticket = ticket
-        """Of the buffer the model is in; None if it is this node's own model."""
-        self.total: RunningSum | None = None
+WEIGHTS: dict[str, Callable[[int], int]] = {
+    "mean": lambda samples: 1,
+    "sample-weighted-mean": lambda samples: samples,
+}
+"""By aggregation rule, what a model counts that so many examples are behind."""
 
 
 class Aggregator:
-    """One running sum per round, kept alive by the contributions to it and by nothing else."""
+    """The running sum of the round that a node collects models for."""
 
     def __init__(
         self,
         layout: ModelLayout,
         buffers: Buffers,
-        done: Callable[[int, LiveModel | None, str | None], None],
         rule: str,
+        done: Callable[[int, LiveModel | None, str | None], None],
     ) -> None:
         self._layout = layout
-        self._rule = rule
         self._buffers = buffers
+        self._weight_of = WEIGHTS[rule]
         self._done = done
-        self._totals: WeakValueDictionary[int, RunningSum] = WeakValueDictionary()
+        self._collected: tuple[int, RunningSum, int] | None = None
+        """Round, sum, and how many models are in it or about to be."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sums")
 
     def check(self, model: LiveModel, then: Callable[[str | None], None]) -> None:
@@ -57,40 +51,53 @@ class Aggregator:
 
         self._do(flaw, then)
 
-    def add(self, round: int, contribution: Contribution, samples: int) -> None:
-        """Add a model that the node accepted for `round`."""
-        total = self._totals.get(round)
-        if total is None:
-            total = self._totals[round] = RunningSum(self._layout, self._rule)
-        contribution.total = total
-        model, ticket = contribution.model, contribution.ticket
-        assert model is not None, "a model is added once"
-        contribution.model = None
-        owned = ticket is not None
+    def collect(self, round: int, model: LiveModel, samples: int) -> None:
+        """Add a model to the sum of `round`; that of another round is forgotten, nobody asks for it again."""
+        if self._collected is None or self._collected[0] != round:
+            self._collected = round, RunningSum(self._layout), 0
+        _, total, count = self._collected
+        self._collected = round, total, count + 1
+        data, ticket, weight = model.data, model.ticket, self._weight_of(samples)
+        if ticket is not None:
+            model.spend()
 
         def added(taken_over: bool) -> None:
             if ticket is not None:
                 (self._buffers.let_go if taken_over else self._buffers.give_back)(ticket)
 
-        self._do(lambda: total.add(model.data, samples, owned), added)
+        self._do(lambda: total.add(data, weight, ticket is not None), added)
 
-    def finish(self, round: int, contributions: tuple[Contribution, ...]) -> None:
-        """Take the mean of what was added."""
-        total = contributions[0].total
-        assert total is not None
-        assert all(each.total is total for each in contributions), "added to one sum"
-        self._totals.pop(round, None)
+    def aggregate(self, round: int, models: Sequence[LiveModel], samples: Sequence[int]) -> None:
+        """Take the mean: of what was collected, or of models that the node kept by itself."""
+        collected, self._collected = self._collected, None
+        if collected is None or collected[0] != round:
+            self.merge(round, models, [self._weight_of(each) for each in samples])
+            return
+        assert collected[2] == len(models), "what was collected is what the node aggregates"
+        self._finish(round, collected[1].mean)
 
-        def mean() -> tuple[LiveModel | None, str | None]:
-            assert total.count == len(contributions), "what was added is what the node kept"
-            data = total.mean()
-            flaw = self._layout.flaw(data)
-            return (None, flaw) if flaw else (LiveModel(data, seal(data)), None)
+    def merge(self, round: int, models: Sequence[LiveModel], weights: Sequence[float]) -> None:
+        """Take the mean in which `models[i]` counts `weights[i]`."""
+        data = [model.data for model in models]
 
-        self._do(mean, lambda result: self._done(round, *result))
+        def merged() -> memoryview:
+            total = RunningSum(self._layout)
+            for each, weight in zip(data, weights, strict=True):
+                total.add(each, weight, owned=False)
+            return total.mean()
+
+        self._finish(round, merged)
 
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _finish(self, round: int, mean: Callable[[], memoryview]) -> None:
+        def result() -> tuple[LiveModel | None, str | None]:
+            data = mean()
+            flaw = self._layout.flaw(data)
+            return (None, flaw) if flaw else (LiveModel(data, seal(data)), None)
+
+        self._do(result, lambda found: self._done(round, *found))
 
     def _do(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
         loop = asyncio.get_running_loop()

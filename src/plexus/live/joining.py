@@ -17,8 +17,8 @@ from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.transport.hub import Hub
 from plexus.protocol import wire
-from plexus.protocol.messages import ViewRequest
-from plexus.protocol.view import Snapshot, View
+from plexus.protocol.messages import Message, ViewReply, ViewRequest
+from plexus.protocol.view import View
 
 RETRY_S, MAX_RETRY_S = 0.25, 5.0
 REPLY_S = 2.0
@@ -77,10 +77,8 @@ class Joining:
     async def ask_for_views(self) -> None:
         """Ask those who are linked whom they know, and wait for their answers for a while."""
         self._wait_for("the views of those linked")
-        self._runtime.on_view = self._on_view
         asked = ask_for_views(self._hub, self._runtime, self._rng)
         await self._until(lambda: self._replies >= asked)
-        self._runtime.on_view = None
 
     async def measure(self) -> None:
         """Measure this node's bandwidth with one of those who are linked."""
@@ -91,9 +89,11 @@ class Joining:
             self._rng.choice(links).measure()
             await self._until(lambda: meter.is_measured)
 
-    def _on_view(self, snapshot: Snapshot) -> None:
-        self._replies += 1
-        self._view.merge(snapshot)
+    def early(self, body: Message) -> None:
+        """A message came before the node is online."""
+        if isinstance(body, ViewReply):
+            self._replies += 1
+            self._view.merge(body.view)
 
     async def _try(self, targets: list[Address]) -> None:
         linked = {addresses.unpack(link.hello.address) for link in self._hub.links.values()}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,11 +35,17 @@ _TYPES = {
 class LiveModel:
     """An encoded model and its seal."""
 
-    __slots__ = ("data", "seal")
+    __slots__ = ("data", "seal", "ticket")
 
     def __init__(self, data: memoryview, seal: bytes) -> None:
         self.data = data
         self.seal = seal
+        self.ticket: Any = None
+        """Of the buffer that it arrived in, until it is used up or kept for good."""
+
+    def spend(self) -> None:
+        """Its numbers are in a sum: its memory is used for something else."""
+        self.data, self.ticket = memoryview(b""), None
 
 
 class ModelLayout:
@@ -81,39 +86,28 @@ class ModelLayout:
         return None
 
 
-WEIGHTS: dict[str, Callable[[int], int]] = {
-    "mean": lambda samples: 1,
-    "sample-weighted-mean": lambda samples: samples,
-}
-"""By aggregation rule, what a model counts that so many examples are behind."""
-
-
 class RunningSum:
     """The mean of models that arrive one by one, in the memory of one: the first is added to in place.
 
     The same rules and arithmetic as `learn.aggregation`: one addition after the other, then one division.
     """
 
-    def __init__(self, layout: ModelLayout, rule: str) -> None:
+    def __init__(self, layout: ModelLayout) -> None:
         self._layout = layout
-        self._weight_of = WEIGHTS[rule]
         self._data: memoryview | None = None
         self._sums: list[NDArray[Any]] = []
-        self._weight = 0
-        self.count = 0
+        self._weight = 0.0
 
-    def add(self, data: memoryview, samples: int, owned: bool) -> bool:
+    def add(self, data: memoryview, weight: float, owned: bool) -> bool:
         """Add a model. Says whether its memory was taken over, which happens only if it is `owned`."""
-        weight = self._weight_of(samples)
         self._weight += weight
-        self.count += 1
         if self._data is None:
             self._data = data = data if owned else memoryview(bytearray(data))
             # Whole numbers are summed apart, as floating point, and rounded at the end.
             self._sums = [_summable(numbers) for numbers in self._layout.numbers(data)]
             if weight != 1:
                 for total in self._sums:
-                    total *= weight
+                    total *= total.dtype.type(weight)
             return owned
         for total, numbers in zip(self._sums, self._layout.numbers(data), strict=True):
             if weight == 1:

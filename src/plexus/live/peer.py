@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -19,39 +21,34 @@ from plexus.live.identity.keys import exposure
 from plexus.live.identity.revocations import Revocations
 from plexus.live.identity.session_file import Session
 from plexus.live.joining import Joining
-from plexus.live.loop import unless
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator import notify
 from plexus.live.operator.control import lock_home, serve_control, serve_metrics, socket_path
 from plexus.live.operator.log import Log
-from plexus.live.operator.status import Observer, Status, starting
-from plexus.live.runtime import Runtime
-from plexus.live.state import REMEDY, STATE_FILE, Store
+from plexus.live.operator.status import Observer, PeerStatus, Status, counts
+from plexus.live.runtime import Callbacks, Runtime
+from plexus.live.state import Store
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address, LiveRoster
-from plexus.live.transport.frames import Hello
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits
 from plexus.live.transport.receiving import Buffers
 from plexus.live.worker.channel import SetUp
 from plexus.live.worker.client import TrainingWorker
-from plexus.protocol import wire
-from plexus.protocol.api import BandwidthMeasured, Durable, Expelled, WentOnline
+from plexus.protocol.api import BandwidthMeasured, Durable, Expelled
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingStarted
-from plexus.protocol.messages import NO_ADDRESS, ViewReply
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import EXPELLED, View
 from plexus.protocol.wire import WireError
 
+Result = TypeVar("Result")
 HOUSEKEEPING_S = 2.0
 ANNOUNCE_EVERY_S = 60.0
 LEAVE_S = 2.0
 SELDOM = 10
 WARNED_OF_EXPIRY_S = (3 * 86400.0, 86400.0, 3600.0)
 """How long before its certificate runs out the log says so."""
-OWN_EVENT = 2**62
-"""This node knows its own address better than any view."""
 
 
 class PeerConfig(Struct, frozen=True, kw_only=True):
@@ -95,8 +92,8 @@ class Peer:
             log.warning("home_exposed", reason=exposed)
         socket_path(config.home)  # too long a path is better found out now
         self._admission = Admission(config.home, config.session)
-        self._store = Store(config.home, config.session.digest, self._on_store_error)
         self._roster = LiveRoster(config.session.digest, self._admission.key, config.limits.max_nodes)
+        self._store = Store(config.home, self._roster, self._on_store_error)
         self._rng = Random(int.from_bytes(os.urandom(8), "big"))
         self._view = self._saved_view()
         self._held = self._store.model()
@@ -107,11 +104,8 @@ class Peer:
         self._warned_s = float("inf")
         """How long its certificate was still good when the log said so last."""
         self._node: PlexusNode | None = None
-        self._status: Status | None = None
-        """From when the training worker has started."""
-        self._started_s = time.time()
+        self._status = Status(config.session.name, self._admission)
         self._announced_at = 0.0
-        self._port = 0
 
     async def run(self) -> None:
         """From start to stop; returns when the node has left."""
@@ -126,7 +120,7 @@ class Peer:
         self._trainer = TrainingWorker(
             setup, self._log, self._on_trained, self._on_evaluated, self._config.fork_server
         )
-        control = await serve_control(self._config.home, self._picture, self._stop.set)
+        control = await serve_control(self._config.home, self._now, self._stop.set)
         try:
             initial = await unless(self._stop, self._trainer.start())
             if initial is not None:
@@ -149,37 +143,48 @@ class Peer:
         layout = ModelLayout(initial.data)
         buffers = Buffers(layout.size_bytes, config.limits.memory_bytes)
         self._runtime = Runtime(
-            self._roster, layout, buffers, self._store, self._log, self._on_fact, config.aggregation
+            self._roster,
+            layout,
+            buffers,
+            config.aggregation,
+            self._store,
+            self._trainer,
+            self._log,
+            partial(
+                Hub,
+                self._admission,
+                config.limits,
+                self._roster,
+                self._bandwidth_to,
+                self._log,
+                source=config.source,
+                dial_only=config.dial_only,
+            ),
+            Callbacks(
+                fact=self._on_fact,
+                early=lambda body: self._joining.early(body),
+                unsaved=self._on_unsaved,
+                revocations=lambda src, list_der: self._revocations.offered(src, list_der),
+            ),
         )
-        self._runtime.trainer = self._trainer
-        self._runtime.on_unsaved = lambda reason: self._end(
-            f"the node's counter cannot be saved, so it went offline: {reason}"
-        )
-        self._hub = self._runtime.hub = Hub(
-            self._admission, config.limits, self._runtime, self, self._log, config.source
-        )
+        self._hub = self._runtime.hub
         self._revocations = Revocations(self._admission, self._hub, self._log, self._expel)
-        self._runtime.revocations = self._revocations.offered
-        status = Status(
-            config.session.name, "joining", self._hub, self._runtime, self._trainer, self._observer
-        )
         listening = await self._hub.listen(config.listen)
-        self._port = listening[1]
-        self._advertise(config.advertise or listening)
+        self._hub.advertise(config.advertise or listening)
         self._log.info("listening", address=addresses.show(listening), node=self._admission.key)
         self._joining = Joining(self._hub, self._runtime, self._view, list(config.join), self._rng, self._log)
-        metrics = await serve_metrics(config.metrics, self._picture) if config.metrics else None
-        self._status = status
+        metrics = await serve_metrics(config.metrics, self._now) if config.metrics else None
+        self._status.join(self._runtime, self._trainer, self._observer)
         keeping = asyncio.create_task(self._keep_house())
         try:
             with notify.running(self._log):
                 await unless(self._stop, self._join())
                 if not self._stop.is_set():
                     self._go_online(initial)
-                    status.enter("online")
+                    self._status.enter("online")
                     await self._stop.wait()
             if self._node is not None:
-                status.enter("leaving")
+                self._status.enter("leaving")
                 await self._leave()
         finally:
             keeping.cancel()
@@ -187,7 +192,7 @@ class Peer:
             if metrics is not None:
                 metrics.close()
             self._runtime.close()
-            self._log.info("stopped", **status.counts())
+            self._log.info("stopped", **counts(self._runtime, self._observer))
 
     # Joining
 
@@ -212,9 +217,6 @@ class Peer:
             durable=durable,
             address=self._hub.advertised,
         )
-        self._runtime.view_frame = self._view_frame
-        self._runtime.bandwidth_of = self._node.membership.view.bandwidth_of
-        self._runtime.node = self._node
         self._announced_at = time.monotonic()
         self._log.info(
             "online",
@@ -223,7 +225,7 @@ class Peer:
             bandwidth_bytes_per_s=self._bandwidth(),
             known=len(self._roster) - 1,
         )
-        self._runtime.step(WentOnline())
+        self._runtime.start(self._node)
         loop = asyncio.get_running_loop()
         # Nodes that join at the same moment miss each other's advertisement: look again.
         for share in (0.05, 0.5, 0.9):
@@ -236,32 +238,14 @@ class Peer:
         declared = self._config.bandwidth_bytes_per_s
         return self._runtime.meter.bytes_per_s if declared is None else declared
 
+    def _bandwidth_to(self, key: bytes) -> int:
+        """Of the slower end of a link, as far as both are known; else 0."""
+        known = self._view.bandwidth_of(self._roster.number(key))
+        return min(known, self._runtime.meter.bytes_per_s)
+
     async def _leave(self) -> None:
         await self._runtime.leave()
         await self._hub.flush(LEAVE_S)
-
-    # What the hub asks and tells
-
-    def address_of(self, key: bytes) -> Address | None:
-        return None if key in self._admission.revoked_nodes else self._roster.where(key)
-
-    def is_at(self, origin: bytes) -> bool:
-        return self._roster.is_at(origin)
-
-    def link_up(self, key: bytes, hello: Hello) -> None:
-        number = self._roster.number(key)
-        self._roster.learn_address(number, 1, hello.address)
-        seen = addresses.unpack(hello.observed)
-        if seen is not None and self._hub.advertised == NO_ADDRESS:
-            self._advertise((seen[0], self._port))
-
-    def link_down(self, key: bytes, reason: str) -> None:
-        self._runtime.link_down(key)
-
-    def _advertise(self, address: Address) -> None:
-        if not self._config.dial_only and not addresses.is_unspecified(address):
-            self._hub.advertised = addresses.pack(address)
-            self._roster.learn_address(0, OWN_EVENT, self._hub.advertised)
 
     # Learning
 
@@ -346,29 +330,18 @@ class Peer:
 
     def _saved_view(self) -> View:
         view = View.of(1)
-        frame = self._store.state.view
         for key in self._admission.revoked_nodes:
             view.learn(self._roster.number(key), EXPELLED)
-        try:
-            if frame:
-                body, _ = wire.decode(frame[wire.LENGTH_BYTES :], self._roster)
-                assert isinstance(body, ViewReply)
-                view.merge(body.view)
-        except WireError as error:
-            raise PlexusError(f"{self._config.home / STATE_FILE}: {error}; {REMEDY}") from None
+        saved = self._store.view()
+        if saved is not None:
+            view.merge(saved)
         return view
 
-    def _view_frame(self) -> bytes:
-        assert self._node is not None
-        return wire.encode(ViewReply(self._node.membership.view.snapshot()), self._roster)
+    def _now(self) -> PeerStatus:
+        return self._status.now(self._joining.waits() if self._status.phase == "joining" else None)
 
-    def _picture(self) -> dict[str, Any]:
-        if self._status is None:
-            return starting(self._config.session.name, self._admission, self._started_s)
-        picture = self._status.picture()
-        if self._status.phase == "joining":
-            picture["waiting_for"] = self._joining.waits()
-        return picture
+    def _on_unsaved(self, reason: str) -> None:
+        self._end(f"the node's counter cannot be saved, so it went offline: {reason}")
 
     def _on_store_error(self, error: BaseException) -> None:
         self._log.warning("state_not_written", reason=str(error))
@@ -377,3 +350,16 @@ class Peer:
         reason = repr(context.get("exception"))
         self._log.warning("failure", where=context.get("message"), reason=reason)
         self._log.errors += 1
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> Result | None:
+    """What comes of `work`; if `stop` is set first, the work is cancelled and nothing comes of it."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not stop.is_set():
+        return working.result()
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    return None

@@ -1,63 +1,77 @@
 """Performs the effects of one node in real time: the live half of the contract in `protocol.api`.
 
-Effects wait in one queue, in order. A state that must be on the disk first holds up those behind it, but
-neither the event loop nor the node: links live on, events are handled, and what follows from them queues up.
+It knows of messages only which carry a model; what any of them means is the node's business. Effects wait in
+one queue, in order. A state that must be on the disk first holds up those behind it, but neither the event
+loop nor the node: links live on, events are handled, and what follows from them queues up.
 """
 
 from __future__ import annotations
 
 import asyncio
-import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from plexus.live.aggregation import Aggregator, Contribution
+from plexus.live.aggregation import Aggregator
 from plexus.live.identity.keys import short
 from plexus.live.models import LiveModel, ModelLayout
-from plexus.live.obsolete import Progress
 from plexus.live.operator.log import Log
 from plexus.live.state import Store
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Meter
+from plexus.live.transport.link import Inbox
 from plexus.live.transport.receiving import Buffers, Ticket
+from plexus.live.transport.sending import DECLINED
 from plexus.live.worker.client import TrainingWorker
 from plexus.protocol import wire
 from plexus.protocol.api import (
     Aggregate,
     Aggregated,
     CancelTimer,
+    Collect,
     Effect,
     Event,
-    Node,
+    Merge,
+    Offered,
+    PeerLost,
     Received,
     Report,
     Save,
     Send,
     SetTimer,
+    StopSending,
     TimerFired,
     TimerKey,
     Train,
     Trained,
+    Undelivered,
     WentOffline,
+    WentOnline,
 )
-from plexus.protocol.messages import Ack, AggregateRequest, Message, NodeId, Ping, TrainRequest, ViewReply
-from plexus.protocol.plexus import FIRST_ROUND, START
-from plexus.protocol.training import ACK
-from plexus.protocol.view import Snapshot
+from plexus.protocol.machine import Machine
+from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.wire import WireError
 
-OBSOLETE, DECLINED = "the round has moved on", "declined"
-MODEL_MESSAGES = (TrainRequest, AggregateRequest)
-Tag = tuple[type[Message], int]
-"""Kind and round of a model message under way."""
+OBSOLETE, STOPPED = "it has become obsolete", "the node sends no more of it"
 MAX_QUEUED = 64
 """Effects that wait for the disk; with more, messages are lost, as on any network. Few, because each may
 hold a model, and an answer that is late by as much is of no use."""
+
+
+class Callbacks(NamedTuple):
+    """Whom the runtime tells what."""
+
+    fact: Callable[[Any], None]
+    early: Callable[[Message], None]
+    """A message came before the node is online."""
+    unsaved: Callable[[str], None]
+    """The node had to go offline, because its counter could not be saved."""
+    revocations: Callable[[bytes, bytes], None]
+    """A peer passes on a list."""
 
 
 class Runtime:
@@ -68,54 +82,75 @@ class Runtime:
         roster: LiveRoster,
         layout: ModelLayout,
         buffers: Buffers,
+        rule: str,
         store: Store,
+        trainer: TrainingWorker | None,
         log: Log,
-        observe: Callable[[Any], None],
-        aggregation: str,
+        connect: Callable[[Inbox], Hub],
+        tell: Callbacks,
     ) -> None:
+        """`rule` is the session's rule of aggregation; `connect` makes the hub whose inbox this is."""
         self.roster = roster
         self.buffers = buffers
+        self.store = store
+        self.log = log
         self.meter = Meter(store.state.bandwidth_bytes_per_s)
-        self.progress = Progress(store.state.round)
-        self.node: Node | None = None
+        self.node: Machine | None = None
         """Set while the node is online."""
-        self._asked: tuple[NodeId, int] | None = None
-        """The aggregator that was sent a model last, and the round."""
-        self.hub: Hub | None = None
-        self.trainer: TrainingWorker | None = None
-        self.on_view: Callable[[Snapshot], None] | None = None
-        """Who wants to see views before the node is online."""
-        self.view_frame: Callable[[], bytes] = bytes
-        """The node's view, encoded, for the store."""
-        self.bandwidth_of: Callable[[NodeId], int] = lambda _: 0
-        """What the node's view says of another one's bandwidth."""
-        self.on_unsaved: Callable[[str], None] = lambda reason: None
-        """Who is told that the node had to go offline because its counter could not be saved."""
-        self.revocations: Callable[[bytes, bytes], None] = lambda src, list_der: None
-        """Who looks at lists of revocations that peers pass on."""
         self.timers: dict[TimerKey, tuple[asyncio.TimerHandle, float]] = {}
         self.handled = 0
         self.lost = 0
         """Messages that came while too much waited for the disk."""
-        self.store = store
-        self._layout = layout
-        self._queue: deque[Effect] = deque()
         self.writing: asyncio.Future[None] | None = None
         """The state that effects in the queue wait for."""
         self.writing_since = 0.0
-        self.log = log
-        self._observe = observe
-        self._aggregator = Aggregator(layout, buffers, self._on_aggregated, aggregation)
+        self._trainer = trainer
+        self._tell = tell
+        self._layout = layout
+        self._queue: deque[Effect] = deque()
+        self._aggregator = Aggregator(layout, buffers, rule, self._on_aggregated)
         self._loop = asyncio.get_running_loop()
         self._perform_one: dict[type[Effect], Callable[[Any], None]] = {
             Send: self._send,
+            StopSending: lambda _: self._withdraw(lambda _: True, STOPPED),
             SetTimer: self._set_timer,
             CancelTimer: lambda effect: self._disarm(effect.key),
             Train: self._train,
-            Aggregate: self._aggregate,
+            Collect: lambda effect: self._aggregator.collect(effect.round, effect.model, effect.samples),
+            Aggregate: lambda effect: self._aggregator.aggregate(effect.round, effect.models, effect.samples),
+            Merge: lambda effect: self._aggregator.merge(effect.round, effect.models, effect.weights),
             Save: self._save,
-            Report: lambda effect: self._observe(effect.fact),
+            Report: lambda effect: tell.fact(effect.fact),
         }
+        self.hub = connect(self)
+
+    # Coming and going
+
+    def start(self, node: Machine) -> None:
+        """The node is online from now on."""
+        self.node = node
+        self.step(WentOnline())
+
+    async def leave(self) -> None:
+        """Let the node say goodbye, as soon as its disk allows; then it is offline."""
+        self.step(WentOffline())
+        self.node = None
+        while self.writing is not None:
+            await asyncio.wait([self.writing])
+        self.stop()
+
+    def stop(self) -> None:
+        """The node is offline: nothing of what it had under way arrives."""
+        self.node = None
+        self._queue.clear()
+        for handle, _ in self.timers.values():
+            handle.cancel()
+        self.timers.clear()
+        if self._trainer is not None:
+            self._trainer.interrupt()
+
+    def close(self) -> None:
+        self._aggregator.close()
 
     # Events in, effects out
 
@@ -141,27 +176,6 @@ class Runtime:
                 if isinstance(effect, Save):
                     self._go_offline(str(error))
 
-    async def leave(self) -> None:
-        """Let the node say goodbye, as soon as its disk allows; then it is offline."""
-        self.step(WentOffline())
-        self.node = None
-        while self.writing is not None:
-            await asyncio.wait([self.writing])
-        self.stop()
-
-    def stop(self) -> None:
-        """The node is offline: nothing of what it had under way arrives."""
-        self.node = None
-        self._queue.clear()
-        for handle, _ in self.timers.values():
-            handle.cancel()
-        self.timers.clear()
-        if self.trainer is not None:
-            self.trainer.interrupt()
-
-    def close(self) -> None:
-        self._aggregator.close()
-
     def _handle(self, event: Event) -> list[Effect]:
         if self.node is None:
             return []
@@ -175,48 +189,35 @@ class Runtime:
             self.log.exception("failure", where=f"handling {type(event).__name__}")
             return []
 
-    def _receive(self, src: NodeId, body: Message, size_bytes: int = 0) -> None:
-        if isinstance(body, Ping) and body.round == FIRST_ROUND and START in self.timers:
-            # Peers do not start at the same instant, but the first one who begins tells the others; who
-            # kept waiting would miss the round.
-            self._fire(START)
-        if self.progress.notice(body):
-            self._drop_obsolete()
-        self.step(Received(src, body, size_bytes))
+    def _receive(self, src: NodeId, body: Message, size_bytes: int, ticket: Ticket | None = None) -> None:
+        effects = self._handle(Received(src, body, size_bytes))
+        if ticket is not None and not any(isinstance(effect, Collect) for effect in effects):
+            self.buffers.let_go(ticket)  # the node may keep the model for long, or not at all
+        self.perform(effects)
+        if self.node is not None:
+            self._withdraw(self.node.is_obsolete, OBSOLETE)
+
+    def _withdraw(self, is_pointless: Callable[[Any], bool], reason: str) -> None:
+        """End what is under way and pointless: it is not sent, and who sends it is told to stop."""
+        for link in list(self.hub.links.values()):
+            link.sending.cancel(is_pointless, reason)
+            if reason is OBSOLETE:
+                link.receiving.decline(is_pointless)
 
     # Effects
 
     def _send(self, effect: Send) -> None:
         body = effect.body
-        others = [node for node in effect.to if node != 0]
+        others = [self.roster.keys[node] for node in effect.to if node != 0]
         if len(others) < len(effect.to):
-            self._loop.call_soon(self._send_to_self, body)
-        if isinstance(body, MODEL_MESSAGES):
-            # Whoever takes part in a round knows that the one before is complete.
-            if self.progress.notice(body):
-                self._drop_obsolete()
-            frame = wire.encode(body, self.roster, len(body.model.data))
-            tag: Tag = (type(body), body.round)
-            if isinstance(body, AggregateRequest) and others:
-                self._asked = (others[0], body.round)
-            for node in others:
-                key = self.roster.keys[node]
-                self._hub.send_model(key, frame[wire.LENGTH_BYTES :], body.model, tag)
-        else:
-            frame = wire.encode(body, self.roster)
-            for node in others:
-                self._hub.send(self.roster.keys[node], frame)
-
-    def _send_to_self(self, body: Any) -> None:
-        if isinstance(body, AggregateRequest):
-            self._deliver_contribution(0, body, Contribution(body.model, None))
-        else:
-            self._receive(0, body)
-
-    @property
-    def _hub(self) -> Hub:
-        assert self.hub is not None
-        return self.hub
+            self._loop.call_soon(self._receive, 0, body, 0)
+        model = getattr(body, "model", None)
+        frame = wire.encode(body, self.roster, 0 if model is None else len(model.data))
+        for key in others:
+            if model is None:
+                self.hub.send(key, frame, body)
+            else:
+                self.hub.send_model(key, frame[wire.LENGTH_BYTES :], model, body)
 
     def _set_timer(self, effect: SetTimer) -> None:
         self._disarm(effect.key)
@@ -229,24 +230,18 @@ class Runtime:
             found[0].cancel()
 
     def _fire(self, key: TimerKey) -> None:
-        handle, _ = self.timers.pop(key)
-        handle.cancel()
+        del self.timers[key]
         self.step(TimerFired(key))
 
     def _train(self, effect: Train) -> None:
-        assert self.trainer is not None
-        self.trainer.train(effect.round, effect.model)
+        assert self._trainer is not None
+        self._trainer.train(effect.round, effect.model)
 
     def trained(self, round: int, model: LiveModel) -> None:
         """The worker has finished."""
-        assert self.trainer is not None
-        assert self.trainer.ready is not None
-        self.step(Trained(round, model, self.trainer.ready.samples))
-
-    def _aggregate(self, effect: Aggregate) -> None:
-        if self.progress.advance(effect.round):
-            self._drop_obsolete()
-        self._aggregator.finish(effect.round, effect.models)
+        assert self._trainer is not None
+        assert self._trainer.ready is not None
+        self.step(Trained(round, model, self._trainer.ready.samples))
 
     def _on_aggregated(self, round: int, model: LiveModel | None, flaw: str | None) -> None:
         if model is None:
@@ -257,12 +252,12 @@ class Runtime:
     def _save(self, effect: Save) -> None:
         state, on_disk = effect.state, self.store.state
         if state.counter != on_disk.counter:
-            written = self.store.save_counter(state.counter, self.view_frame(), self.meter.bytes_per_s)
+            written = self.store.save_counter(state.counter, state.view, self.meter.bytes_per_s)
             self.writing = asyncio.wrap_future(written)
             self.writing_since = self._loop.time()
             self.writing.add_done_callback(self._on_written)
         if state.round > on_disk.round:
-            self.store.save_model(state.round, state.model, self.view_frame())
+            self.store.save_model(state.round, state.model, state.view)
             if self.log.is_detailed:
                 self.log.debug("holds", round=state.round, crc=zlib.crc32(state.model.data))
 
@@ -278,109 +273,71 @@ class Runtime:
     def _go_offline(self, reason: str) -> None:
         """The counter is not on the disk and would be used again after a crash: without a word."""
         self.stop()
-        self.on_unsaved(reason)
-
-    def _drop_obsolete(self) -> None:
-        is_obsolete = self.progress.is_obsolete
-        for link in list(self._hub.links.values()):
-            link.sending.cancel(lambda tag: is_obsolete(*tag), OBSOLETE)
-            link.receiving.decline(lambda tag: is_obsolete(*tag))
+        self._tell.unsaved(reason)
 
     # What the links bring
 
+    def _decode(self, payload: bytes) -> tuple[Message, int]:
+        body, model_bytes = wire.decode(payload, self.roster)
+        if self.node is not None and type(body) not in self.node.messages:
+            raise WireError(f"a {type(body).__name__}, which this session's protocol does not have")
+        return body, model_bytes
+
     def message(self, src: bytes, payload: bytes) -> None:
-        body, _ = wire.decode(payload, self.roster)
+        body, _ = self._decode(payload)
         if hasattr(body, "model"):
             raise WireError(f"a {type(body).__name__} without its model")
         if self.node is None:
-            if isinstance(body, ViewReply) and self.on_view is not None:
-                self.on_view(body.view)
-            return
-        self._receive(self.roster.number(src), body, len(payload) + wire.LENGTH_BYTES)
+            self._tell.early(body)
+        else:
+            self._receive(self.roster.number(src), body, len(payload) + wire.LENGTH_BYTES)
 
-    def wants(self, src: bytes, payload: bytes) -> Tag | None:
-        body, model_bytes = wire.decode(payload, self.roster)
-        if not isinstance(body, MODEL_MESSAGES):
+    def offered(self, src: bytes, payload: bytes) -> Message | None:
+        body, model_bytes = self._decode(payload)
+        if not hasattr(body, "model"):
             raise WireError(f"a model with a {type(body).__name__}")
         if model_bytes != self._layout.size_bytes:
             raise WireError(f"a model of {model_bytes} bytes: this session's has {self._layout.size_bytes}")
-        tag: Tag = (type(body), body.round)
-        return None if self.progress.is_obsolete(*tag) else tag
+        self.step(Offered(self.roster.number(src), body))
+        if self.node is None:
+            return None
+        if self.node.is_obsolete(body):
+            self.not_coming(src, body)
+            return None
+        return body
 
-    def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
+    def model(self, src: bytes, body: Any, model: LiveModel, ticket: Ticket) -> None:
         def checked(flaw: str | None) -> None:
             if flaw is not None:
                 self.log.warning("model_refused", peer=short(src), reason=flaw)
                 self.buffers.give_back(ticket)
                 return
-            self._deliver_model(src, payload, model, ticket)
+            model.ticket = ticket
+            whole = msgspec.structs.replace(body, model=model)
+            size_bytes = wire.frame_bytes(whole, len(model.data)) + len(model.data)
+            self._receive(self.roster.number(src), whole, size_bytes, ticket)
 
         self._aggregator.check(model, checked)
 
-    def _deliver_model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
-        body, _ = wire.decode(payload, self.roster)
-        number = self.roster.number(src)
-        if isinstance(body, AggregateRequest):
-            self._deliver_contribution(number, body, Contribution(model, ticket))
-        else:
-            self.buffers.let_go(ticket)  # the node may keep the model for long
-            size_bytes = wire.LENGTH_BYTES + len(payload) + len(model.data)
-            self._receive(number, msgspec.structs.replace(body, model=model), size_bytes)
+    def not_coming(self, src: bytes, body: Any) -> None:
+        self._loop.call_soon(self.step, Undelivered(0, body))
 
-    def _deliver_contribution(self, src: NodeId, body: AggregateRequest, contribution: Contribution) -> None:
-        """Give the node a model for aggregation, and add it to the sum if the node keeps it.
+    def sent(self, dst: bytes, body: Any) -> None:
+        """Nothing to do: the receiver's node answers by itself."""
 
-        The node alone decides what counts. What it keeps is still referred to after it handled the
-        message; what it does not keep is gone, and its buffer comes back.
-        """
-        if self.progress.notice(body):
-            self._drop_obsolete()
-        kept, ticket = weakref.ref(contribution), contribution.ticket
-        samples, round = body.samples, body.round
-        body = msgspec.structs.replace(body, model=contribution)
-        del contribution
-        effects = self._handle(Received(src, body))
-        del body
-        contribution_kept = kept()
-        if contribution_kept is not None:
-            self._aggregator.add(round, contribution_kept, samples)
-        elif ticket is not None:
-            self.buffers.give_back(ticket)
-        del contribution_kept
-        self.perform(effects)
+    def not_sent(self, dst: bytes, body: Any, reason: str) -> None:
+        self.log.debug("not_sent", peer=short(dst), kind=type(body).__name__, reason=reason)
+        lost = Undelivered(self.roster.number(dst), body, declined=reason == DECLINED)
+        self._loop.call_soon(self.step, lost)
 
-    def sent(self, dst: bytes, tag: Tag) -> None:
-        """Nothing to do: the receiver's protocol answers by itself."""
-
-    def not_sent(self, dst: bytes, tag: Tag, reason: str) -> None:
-        kind, round = tag
-        self.log.debug("not_sent", peer=short(dst), kind=kind.__name__, round=round, reason=reason)
-        if kind is not AggregateRequest:
-            return
-        aggregator = self.roster.number(dst)
-        if reason in (OBSOLETE, DECLINED):
-            # The round is complete: what its aggregator would have answered to a stale model.
-            self._loop.call_soon(self._receive, aggregator, Ack(round))
-        else:
-            self._loop.call_soon(self._aggregator_lost, aggregator, round)
-
-    def link_down(self, key: bytes) -> None:
-        """Find out whether the aggregator that an answer is awaited from is gone or just the link."""
-        if self._asked is not None and ACK in self.timers:
-            aggregator, round = self._asked
-            if self.roster.keys[aggregator] == key:
-                self._hub.reach(key, (AggregateRequest, round))
-
-    def _aggregator_lost(self, aggregator: NodeId, round: int) -> None:
-        """The model has not arrived, so nobody will acknowledge it: no need to wait for the timeout."""
-        if self._asked == (aggregator, round) and ACK in self.timers:
-            self._fire(ACK)
+    def link_down(self, key: bytes, reason: str) -> None:
+        self._loop.call_soon(self.step, PeerLost(self.roster.number(key)))
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self.meter.note(size_bytes, seconds, sent)
 
-    def bandwidth(self, src: bytes) -> int:
-        return min(self.bandwidth_of(self.roster.number(src)), self.meter.bytes_per_s)
+    def revocations(self, src: bytes, list_der: bytes) -> None:
+        self._tell.revocations(src, list_der)
 
     def failed(self, where: str) -> None:
         self.log.exception("failure", where=where)

@@ -23,6 +23,11 @@ from plexus.errors import PlexusError
 from plexus.files import named, write_bytes
 from plexus.live.identity.admission import KEY_FILE
 from plexus.live.models import LiveModel, fits
+from plexus.protocol import wire
+from plexus.protocol.messages import ViewReply
+from plexus.protocol.roster import Roster
+from plexus.protocol.view import Snapshot
+from plexus.protocol.wire import WireError
 
 STATE_FILE = "state.bin"
 MODEL_SUFFIX = ".safetensors"
@@ -50,10 +55,11 @@ class State(Struct, frozen=True, kw_only=True):
 class Store:
     """One node's state on disk."""
 
-    def __init__(self, home: Path, session: bytes, on_error: Callable[[BaseException], None]) -> None:
+    def __init__(self, home: Path, roster: Roster, on_error: Callable[[BaseException], None]) -> None:
         self._home = home
+        self._roster = roster
         self._on_error = on_error
-        self.state = self._read(session)
+        self.state = self._read(roster.session)
         """What is on the disk."""
         self.failed = 0
         """Writes that failed."""
@@ -66,22 +72,39 @@ class Store:
         """The model held before the crash or stop."""
         return _read_model(self._home, self.state) if self.state.model_file else None
 
-    def save_counter(self, counter: int, view: bytes, bandwidth_bytes_per_s: int) -> Future[None]:
+    def view(self) -> Snapshot | None:
+        """Whom the node knew before."""
+        frame = self.state.view
+        if not frame:
+            return None
+        try:
+            body, _ = wire.decode(frame[wire.LENGTH_BYTES :], self._roster)
+        except WireError as error:
+            raise PlexusError(f"{self._home / STATE_FILE}: {error}; {REMEDY}") from None
+        assert isinstance(body, ViewReply)
+        return body.view
+
+    def save_counter(self, counter: int, view: Snapshot, bandwidth_bytes_per_s: int) -> Future[None]:
         """Done when it is on the disk; fails if it cannot be written."""
-        changes = {"counter": counter, "view": view, "bandwidth_bytes_per_s": bandwidth_bytes_per_s}
+        frame = self._encode(view)
+        changes = {"counter": counter, "view": frame, "bandwidth_bytes_per_s": bandwidth_bytes_per_s}
         return self._thread.submit(self._update, changes)
 
-    def save_model(self, round: int, model: LiveModel, view: bytes) -> None:
+    def save_model(self, round: int, model: LiveModel, view: Snapshot) -> None:
         """On the disk soon, unless a newer one overtakes it."""
+        frame = self._encode(view)
         with self._lock:
             is_asked_for = self._pending is not None
-            self._pending = round, model, view
+            self._pending = round, model, frame
         if not is_asked_for:
             self._thread.submit(self._write_newest)
 
     def close(self) -> None:
         """Wait until everything is written."""
         self._thread.shutdown(wait=True)
+
+    def _encode(self, view: Snapshot) -> bytes:
+        return wire.encode(ViewReply(view), self._roster)
 
     # In the thread
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plexus.protocol.api import Aggregate, Aggregated
+from plexus.protocol.api import Aggregate, Aggregated, Collect
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Ack, AggregateRequest, Model, NodeId
@@ -91,7 +91,9 @@ class AggregationTask:
 
     def _collect(self, src: NodeId, request: AggregateRequest) -> None:
         # By sender, so that a duplicated message or a second try does not count twice.
-        self._models.setdefault(src, (request.model, request.samples))
+        if src not in self._models:
+            self._models[src] = (request.model, request.samples)
+            self._node.outbox.append(Collect(self.k_agg, request.model, request.samples))
         self._participants = max(self._participants, request.participants)
         if len(self._models) >= self._parameters.models_needed(self._participants):
             self._node.cancel_timer(AGGREGATION)

@@ -4,6 +4,9 @@ A node is a synchronous state machine: one event in, a list of effects out. Hand
 completion and are never re-entered. Messages may be lost, delayed, duplicated and reordered. Once a
 node goes offline the runtime discards its timers, transfers and training; nothing of them arrives.
 A crash is silence: the node is told nothing, and finds out by its next `WentOnline`.
+
+A runtime performs and does not think. What it knows and the node cannot see it says as an event
+(`Undelivered`, `PeerLost`, `Expelled`); what follows from that is for the node to decide.
 """
 
 from __future__ import annotations
@@ -28,6 +31,15 @@ class Received(Event, frozen=True):
     src: NodeId
     body: Any
     size_bytes: int = 0
+
+
+class Offered(Event, frozen=True):
+    """A model is on its way here, and the message that it belongs to has come ahead of it. `Received` follows
+    with the model, unless the node holds the message obsolete or the transfer breaks off. Not every runtime
+    tells."""
+
+    src: NodeId
+    body: Any
 
 
 class TimerFired(Event, frozen=True):
@@ -59,6 +71,22 @@ class BandwidthMeasured(Event, frozen=True):
     """The device's bandwidth turned out to be another than the node advertised."""
 
     bandwidth_bytes_per_s: int
+
+
+class Undelivered(Event, frozen=True):
+    """The runtime knows that `body` did not reach `to`. Not every loss is known: silence stays possible.
+    If `to` is the node itself, what was offered to it does not come."""
+
+    to: NodeId
+    body: Any
+    declined: bool = False
+    """`to` is there, and had no use for it."""
+
+
+class PeerLost(Event, frozen=True):
+    """The connection with `node` broke: it may be gone, or just the connection."""
+
+    node: NodeId
 
 
 class Expelled(Event, frozen=True):
@@ -102,6 +130,15 @@ class Train(Effect, frozen=True):
     model: Model
 
 
+class Collect(Effect, frozen=True):
+    """Keep the received `model` for the `Aggregate` of `round`; `samples` examples are behind it. A runtime
+    may add it to a running sum at once: what is collected is not looked at otherwise."""
+
+    round: int
+    model: Model
+    samples: int
+
+
 class Aggregate(Effect, frozen=True):
     """Combine `models` into one, then `Aggregated`. `samples[i]` examples are behind `models[i]`."""
 
@@ -143,6 +180,8 @@ class Durable(Struct, frozen=True):
     round: int
     """Round of the newest aggregated model this node holds."""
     model: Model
+    view: Any = None
+    """A snapshot of whom the node knows, if it keeps a view."""
 
 
 class Node(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from plexus.protocol.api import (
@@ -10,12 +10,15 @@ from plexus.protocol.api import (
     Effect,
     Event,
     Expelled,
+    Offered,
+    PeerLost,
     Received,
     Report,
     Send,
     SetTimer,
     TimerFired,
     TimerKey,
+    Undelivered,
 )
 from plexus.protocol.facts import Fact
 from plexus.protocol.messages import Message, NodeId
@@ -30,7 +33,8 @@ class Machine:
         self.outbox: list[Effect] = []
         self._on_event: dict[type[Event], Callable[[Any], None]] = {
             TimerFired: self._on_timer,
-            Expelled: lambda _: None,  # who keeps no view has nobody to forget
+            # Who has nothing to decide about these may ignore them.
+            **dict.fromkeys((Offered, Undelivered, PeerLost, Expelled), lambda _: None),
         }
         self._on_message: dict[type[Message], Callable[[NodeId, Any], None]] = {}
         self._on_timeout: dict[str, Callable[[int], None]] = {}
@@ -45,6 +49,16 @@ class Machine:
         else:
             self._on_event[kind](event)
         return effects
+
+    @property
+    def messages(self) -> Collection[type[Message]]:
+        """The kinds of message it understands."""
+        return self._on_message.keys()
+
+    def is_obsolete(self, body: Message) -> bool:
+        """Whether a model message has become pointless on its way: a runtime need not finish carrying it,
+        be it to this node or from it. Changes nothing."""
+        return False
 
     def send(self, to: tuple[NodeId, ...], body: Message) -> None:
         if to:

@@ -15,8 +15,11 @@ from plexus.protocol.api import (
     BandwidthMeasured,
     Durable,
     Expelled,
+    Offered,
+    PeerLost,
     Save,
     Trained,
+    Undelivered,
     WentOffline,
     WentOnline,
 )
@@ -29,6 +32,7 @@ from plexus.protocol.messages import (
     AggregateRequest,
     Joined,
     Left,
+    Message,
     Model,
     NodeId,
     Ping,
@@ -74,6 +78,8 @@ class PlexusNode(Machine):
         self.held_model = durable.model
         self._has_worked = False
         """Since it came online: trained, or collected models."""
+        self._is_starting = False
+        """It knows of no round and waits for others to show up before it begins the first."""
         self.membership = Membership(
             self, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address
         )
@@ -85,6 +91,9 @@ class PlexusNode(Machine):
             WentOnline: self._on_online,
             WentOffline: self._on_offline,
             BandwidthMeasured: self._on_bandwidth_measured,
+            Offered: self._on_offered,
+            Undelivered: self._on_undelivered,
+            PeerLost: self._on_peer_lost,
             Expelled: self._on_expelled,
             Trained: self._on_trained,
             Aggregated: self._on_aggregated,
@@ -120,7 +129,8 @@ class PlexusNode(Machine):
         self._save()
         self.membership.advertise_joined()
         self.watchdog.start(self.held_round)
-        if self.watchdog.k_seen == 0:
+        self._is_starting = self.watchdog.k_seen == 0
+        if self._is_starting:
             self.set_timer(START, self.parameters.start_delay_s)
 
     def _on_offline(self, _: WentOffline) -> None:
@@ -146,6 +156,11 @@ class PlexusNode(Machine):
     def _on_view_reply(self, src: NodeId, reply: ViewReply) -> None:
         # It heard the question, which does not mean that it heard of the join.
         self._merge(src, reply.view)
+        self._retry_if_aggregator_left()
+
+    def _on_offered(self, offered: Offered) -> None:
+        # What the sender knows is of use even if its model is not.
+        self._merge(offered.src, offered.body.view)
         self._retry_if_aggregator_left()
 
     def _merge(self, src: NodeId, view: Snapshot) -> None:
@@ -176,6 +191,7 @@ class PlexusNode(Machine):
     # The first round: everybody derives the first sample, its members begin by themselves
 
     def _on_start(self, _: int) -> None:
+        self._is_starting = False
         first = self.roster.candidates(self.membership.view, FIRST_ROUND)
         # Nodes further back would be members only if earlier ones are silent: the watchdog's case.
         if self.watchdog.k_seen <= FIRST_ROUND and self.me in first[: self.parameters.sample_size]:
@@ -195,6 +211,11 @@ class PlexusNode(Machine):
 
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
         self.membership.contacted = True
+        if self._is_starting and ping.round == FIRST_ROUND:
+            # Nodes do not come at the same instant, but the first one that begins tells the others: who kept
+            # waiting would miss the round.
+            self.cancel_timer(START)
+            self._on_start(0)
         # Answer with what was known before: nobody must take the echo of its own ping for progress.
         counter = self.membership.counter_of(src)
         self.send((src,), Pong(ping.exchange, self.watchdog.k_seen, self.held_round, counter))
@@ -280,6 +301,37 @@ class PlexusNode(Machine):
         if self.training.aggregator_left:
             self._on_ack_timeout(0)
 
+    def _on_undelivered(self, lost: Undelivered) -> None:
+        body = lost.body
+        if lost.to == self.me:
+            if isinstance(body, AggregateRequest) and body.round > self.aggregation.k_agg:
+                # The round was completed elsewhere, by somebody who does not know of this node.
+                self.membership.advertise_again()
+        elif isinstance(body, Ping):
+            self.sampler.on_undelivered(lost.to, body)
+        elif not isinstance(body, AggregateRequest):
+            return
+        elif lost.declined or self.is_obsolete(body):
+            # The round is complete: this is what its aggregator would have answered to a stale model.
+            self._on_ack(lost.to, Ack(body.round))
+            return
+        elif body.round != self.training.k_train + 1:
+            return
+        if lost.to == self.training.awaited != self.me:
+            # It has not got the model, or cannot be reached any more: no need to wait for the timeout.
+            self._on_ack_timeout(0)
+
+    def _on_peer_lost(self, lost: PeerLost) -> None:
+        if lost.node == self.training.awaited:
+            # Is it gone, or just the connection? If this does not get there, another is looked for.
+            self.send((lost.node,), Ping(HEARD_ME, self.training.k_train))
+
+    def is_obsolete(self, body: Message) -> bool:
+        """A model for the aggregator of a complete round would be ignored when it arrives. One to train is
+        carried to its end, however late: a node with a slow link might otherwise never get any."""
+        complete = max(self.watchdog.k_seen - 1, self.held_round)
+        return isinstance(body, AggregateRequest) and body.round <= complete
+
     # Aggregation (III-C)
 
     def _on_aggregate_request(self, src: NodeId, request: AggregateRequest) -> None:
@@ -335,5 +387,6 @@ class PlexusNode(Machine):
             self._save()
 
     def _save(self) -> None:
-        state = Durable(self.membership.counter, self.held_round, self.held_model)
+        view = self.membership.view.snapshot()
+        state = Durable(self.membership.counter, self.held_round, self.held_model, view)
         self.outbox.append(Save(state))

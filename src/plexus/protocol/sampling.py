@@ -65,6 +65,14 @@ class SampleSearch:
         self._answered.add(node)
         return not self._waiting
 
+    def unreachable(self, node: NodeId) -> bool:
+        """`node` cannot be asked. Says whether the contact under way is thereby settled."""
+        if node not in self._waiting:
+            return False
+        self._waiting.remove(node)
+        self.silent += 1
+        return not self._waiting
+
     def timed_out(self) -> None:
         """Those contacted and not heard of within the ping timeout are taken as offline."""
         self.silent += len(self._waiting)
@@ -127,6 +135,12 @@ class Sampler:
         search = self._exchanges.get(pong.exchange)
         if search is not None and search.sample.answered(src):
             self._close(pong.exchange)
+            self._go_on(search)
+
+    def on_undelivered(self, to: NodeId, ping: Ping) -> None:
+        search = self._exchanges.get(ping.exchange)
+        if search is not None and search.sample.unreachable(to):
+            self._close(ping.exchange)
             self._go_on(search)
 
     def on_timeout(self, exchange: int) -> None:

@@ -49,11 +49,9 @@ class Snapshot:
         return int(self.events[node]) if node < len(self.events) else 0
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Snapshot)
-            and np.array_equal(self.events, other.events)
-            and np.array_equal(self.bandwidths, other.bandwidths)
-        )
+        if not isinstance(other, Snapshot):
+            return NotImplemented
+        return np.array_equal(self.events, other.events) and np.array_equal(self.bandwidths, other.bandwidths)
 
     __hash__ = None  # type: ignore[assignment]
 

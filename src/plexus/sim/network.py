@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Protocol
 
 from plexus.protocol.api import Received
 from plexus.protocol.messages import Message, NodeId
@@ -12,11 +13,28 @@ from plexus.sim.accounts import Accounts
 from plexus.sim.kernel import Kernel
 from plexus.sim.sharing import Flow, Sharing
 from plexus.sim.transfers import Transfers
-from plexus.sim.watch import Watch
 from plexus.traces.world import Latency
 
 INTERNAL = -1
 """The kernel target of the simulator's own events, which are callables."""
+
+
+class Observer(Protocol):
+    """Told of things as they happen. It must change nothing; without one nothing is spent on it."""
+
+    def presence(self, now: float, node: NodeId, online: bool) -> None:
+        """A node came online or went offline."""
+
+    def training_began(self, now: float, node: NodeId, round: int) -> None: ...
+
+    def training_ended(self, now: float, node: NodeId, completed: bool) -> None:
+        """The device is done, or a newer round or the end of its presence interrupted it."""
+
+    def transfer_began(self, now: float, flow: Flow) -> None:
+        """A model leaves `flow.src` for `flow.dst`; `flow.tag` is what will be received."""
+
+    def transfer_ended(self, now: float, flow: Flow, arrival_s: float | None) -> None:
+        """The last byte was sent now and arrives then; None: the transfer was cut now."""
 
 
 class Network:
@@ -30,10 +48,10 @@ class Network:
         model_bytes: int,
         online: Sequence[bool],
         accounts: Accounts,
-        watch: Watch | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._kernel = kernel
-        self._watch = watch
+        self._observer = observer
         self._latency = latency
         self._city_of: list[int] = latency.city_of.tolist()
         self._delays_s: list[list[float] | None] = [None] * len(latency.matrix_s)
@@ -89,9 +107,9 @@ class Network:
         self._accounts.begin_transfers(type(body), asked, hasattr(body, "view"))
         self._accounts.lose(asked - len(to), 0)  # no connection, so nothing was sent
         flows = [Flow(src, dst, total, received) for dst in to]
-        if self._watch is not None:
+        if self._observer is not None:
             for flow in flows:
-                self._watch.transfer_began(self._kernel.now, flow)
+                self._observer.transfer_began(self._kernel.now, flow)
         self._transfers.begin(flows, self._kernel.now)
 
     def _at(self, time_s: float, flow: Flow) -> int:
@@ -101,9 +119,9 @@ class Network:
         for complete in self._transfers.completed(flow, self._kernel.now):
             received: Received = complete.tag
             self._account(complete, received.size_bytes)
-            if self._watch is not None:
+            if self._observer is not None:
                 arrival_s = self._arrival_s(complete.dst, received)
-                self._watch.transfer_ended(self._kernel.now, complete, arrival_s)
+                self._observer.transfer_ended(self._kernel.now, complete, arrival_s)
             self._arrive(complete.dst, received)
 
     def _arrive(self, dst: NodeId, received: Received) -> None:
@@ -118,8 +136,8 @@ class Network:
             sent = round(flow.sent_bytes)
             self._account(flow, sent)
             self._accounts.cut_bytes += sent
-            if self._watch is not None:
-                self._watch.transfer_ended(self._kernel.now, flow, None)
+            if self._observer is not None:
+                self._observer.transfer_ended(self._kernel.now, flow, None)
 
     def _account(self, flow: Flow, sent: int) -> None:
         body = flow.tag.body

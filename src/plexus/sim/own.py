@@ -23,7 +23,7 @@ from plexus.protocol.registry import OwnProtocolSpec
 from plexus.protocol.view import View
 from plexus.rng import stream
 from plexus.sim.protocols import PROTOCOLS, Entry, JudgedBy, advertised_bandwidth, initial_view
-from plexus.sim.session import Cast, Setting
+from plexus.sim.session import Nodes, Setting
 
 
 class NoParameters(Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,7 +56,7 @@ def own_protocol(
     `parameters` is a frozen struct of the keys that its table in a spec may have.
     """
 
-    def build(setting: Setting, values: Any) -> Cast:
+    def build(setting: Setting, values: Any) -> Nodes:
         world = setting.world
         online = initial_view(world)
         nodes = [
@@ -73,7 +73,7 @@ def own_protocol(
             )
             for me, device in enumerate(world.devices)
         ]
-        return Cast(nodes, world)
+        return Nodes(nodes, world)
 
     return Entry(parameters, build, judged_by)
 

@@ -23,13 +23,13 @@ from plexus.protocol.roster import Roster
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S, Snapshot, View
 from plexus.rng import stream
 from plexus.runs.result import RoundTuning
-from plexus.sim.session import Cast, Setting
+from plexus.sim.session import Nodes, Setting
 from plexus.sim.topologies import build_topology
 from plexus.sim.tuning import tune_rounds
 from plexus.traces.world import Availability, Device, Latency, World
 
 
-def plexus(setting: Setting, parameters: PlexusParameters) -> Cast:
+def plexus(setting: Setting, parameters: PlexusParameters) -> Nodes:
     """Every node starts with the same view: those who are there at time 0.
 
     That list is exchanged before training starts, like the model and the parameters (section III-A).
@@ -49,10 +49,10 @@ def plexus(setting: Setting, parameters: PlexusParameters) -> Cast:
         )
         for node, device in enumerate(world.devices)
     ]
-    return Cast(nodes, world)
+    return Nodes(nodes, world)
 
 
-def gossip(setting: Setting, parameters: GossipParameters) -> Cast:
+def gossip(setting: Setting, parameters: GossipParameters) -> Nodes:
     """Every node starts with the same view, as in Plexus."""
     initial = initial_view(setting.world)
     nodes = [
@@ -66,10 +66,10 @@ def gossip(setting: Setting, parameters: GossipParameters) -> Cast:
         )
         for node, device in enumerate(setting.world.devices)
     ]
-    return Cast(nodes, setting.world)
+    return Nodes(nodes, setting.world)
 
 
-def dpsgd(setting: Setting, parameters: DpsgdParameters) -> Cast:
+def dpsgd(setting: Setting, parameters: DpsgdParameters) -> Nodes:
     """Synchronous rounds without churn; else of the given or a tuned duration."""
     topology = build_topology(parameters, setting)
 
@@ -82,7 +82,7 @@ def dpsgd(setting: Setting, parameters: DpsgdParameters) -> Cast:
     return _in_rounds(setting, parameters, nodes, topology.cycle)
 
 
-def epidemic(setting: Setting, parameters: EpidemicParameters) -> Cast:
+def epidemic(setting: Setting, parameters: EpidemicParameters) -> Nodes:
     """Synchronous rounds without churn; else of the given or a tuned duration."""
     draws = RandomDigraph(len(setting.world), parameters.fanout, session_key(setting.seed))
 
@@ -110,13 +110,13 @@ def _in_rounds(
     parameters: DpsgdParameters | EpidemicParameters,
     nodes: Callable[[Setting, float | None], Sequence[Node]],
     cycle: int,
-) -> Cast:
+) -> Nodes:
     duration_s = parameters.round_duration_s
     tuning: RoundTuning | None = None
     if duration_s is None and setting.world.availability.has_churn:
         tuning = tune_rounds(setting, nodes, cycle, parameters.transfers_complete)
         duration_s = tuning.round_duration_s
-    return Cast(nodes(setting, duration_s), setting.world, tuning=tuning)
+    return Nodes(nodes(setting, duration_s), setting.world, tuning=tuning)
 
 
 def session_key(seed: int) -> bytes:
@@ -142,7 +142,7 @@ def advertised_bandwidth(device: Device) -> int:
 BYTES_PER_S_PER_MBPS = 1e6 / 8
 
 
-def fedavg(setting: Setting, parameters: FedavgParameters) -> Cast:
+def fedavg(setting: Setting, parameters: FedavgParameters) -> Nodes:
     """The clients are the world's devices; the server comes after them."""
     world = with_server(setting.world, BYTES_PER_S_PER_MBPS * parameters.server_mbps)
     me = len(setting.world)
@@ -157,7 +157,7 @@ def fedavg(setting: Setting, parameters: FedavgParameters) -> Cast:
         FedavgClient(client, server=me, bandwidth_bytes_per_s=advertised_bandwidth(device))
         for client, device in enumerate(setting.world.devices)
     ]
-    return Cast([*clients, server], world, servers=1)
+    return Nodes([*clients, server], world, servers=1)
 
 
 def with_server(world: World, bytes_per_s: float) -> World:
@@ -180,7 +180,7 @@ class Entry(NamedTuple):
     """One protocol that can be simulated."""
 
     parameters: type[Struct]
-    build: Callable[[Setting, Any], Cast]
+    build: Callable[[Setting, Any], Nodes]
     """(setting, parameters) -> its nodes."""
     judged_by: JudgedBy
     """What is evaluated: the model that a round ends with, or what each node has."""

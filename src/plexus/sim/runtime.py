@@ -11,6 +11,7 @@ from plexus.protocol.api import (
     Aggregate,
     Aggregated,
     CancelTimer,
+    Collect,
     Effect,
     Merge,
     Node,
@@ -30,9 +31,8 @@ from plexus.protocol.api import (
 from plexus.protocol.messages import Model, NodeId
 from plexus.sim.accounts import Accounts
 from plexus.sim.kernel import Kernel, Token
-from plexus.sim.network import INTERNAL, Network
+from plexus.sim.network import INTERNAL, Network, Observer
 from plexus.sim.sharing import Sharing
-from plexus.sim.watch import Watch
 from plexus.traces.world import World
 
 
@@ -47,7 +47,7 @@ class Models(Protocol):
     def samples(self, node: NodeId) -> int: ...
 
 
-Observer = Callable[[float, NodeId, Any], None]
+OnFact = Callable[[float, NodeId, Any], None]
 
 
 class Runtime:
@@ -63,18 +63,18 @@ class Runtime:
         models: Models,
         sharing: Sharing,
         training_s: Callable[[NodeId], float],
-        observe: Observer,
+        observe: OnFact,
         leave_rng: Random,
         graceful_share: float = 1.0,
-        watch: Watch | None = None,
+        observer: Observer | None = None,
     ) -> None:
-        self._watch = watch
+        self._observer = observer
         self.kernel = Kernel(self._deliver)
         self.accounts = Accounts(len(nodes))
         self.online: list[bool] = [False] * len(nodes)
         self.online_count = 0
         self.network = self.network_type(
-            self.kernel, world.latency, sharing, models.model_bytes, self.online, self.accounts, watch
+            self.kernel, world.latency, sharing, models.model_bytes, self.online, self.accounts, observer
         )
         self.nodes = nodes
         self._models = models
@@ -89,6 +89,7 @@ class Runtime:
             SetTimer: self._set_timer,
             CancelTimer: self._cancel_timer,
             Train: self._train,
+            Collect: self._collect,
             Aggregate: self._aggregate,
             Merge: self._merge,
             StopSending: self._stop_sending,
@@ -111,8 +112,8 @@ class Runtime:
         if not self.online[node]:
             self.online[node] = True
             self.online_count += 1
-            if self._watch is not None:
-                self._watch.presence(self.kernel.now, node, True)
+            if self._observer is not None:
+                self._observer.presence(self.kernel.now, node, True)
             self._perform(node, self.nodes[node].handle(self.kernel.now, WentOnline()))
 
     def leave(self, node: NodeId) -> None:
@@ -132,8 +133,8 @@ class Runtime:
         self._timers[node].clear()
         self._stop_training(node)
         self.network.cut(node)
-        if self._watch is not None:
-            self._watch.presence(self.kernel.now, node, False)
+        if self._observer is not None:
+            self._observer.presence(self.kernel.now, node, False)
 
     def _schedule_toggle(self, node: NodeId, toggles: Iterator[tuple[float, bool]]) -> None:
         change = next(toggles, None)
@@ -150,7 +151,7 @@ class Runtime:
             self.crash(node)
         self._schedule_toggle(node, toggles)
 
-    # For whoever watches
+    # For whoever looks on
 
     def timers_of(self, node: NodeId) -> Collection[TimerKey]:
         """What the node waits for."""
@@ -176,8 +177,8 @@ class Runtime:
         elif kind is Trained:
             self.accounts.training_s[target] += self._training_s(target)
             del self._training[target]
-            if self._watch is not None:
-                self._watch.training_ended(self.kernel.now, target, True)
+            if self._observer is not None:
+                self._observer.training_ended(self.kernel.now, target, True)
         elif not self.online[target]:
             return
         effects = self.nodes[target].handle(self.kernel.now, event)
@@ -212,8 +213,8 @@ class Runtime:
         now = self.kernel.now
         token = self.kernel.at(now + self._training_s(node), node, trained)
         self._training[node] = (token, now)
-        if self._watch is not None:
-            self._watch.training_began(now, node, effect.round)
+        if self._observer is not None:
+            self._observer.training_began(now, node, effect.round)
 
     def _stop_training(self, node: NodeId) -> None:
         """Interrupt: the time already spent was spent, the result is never sent."""
@@ -222,8 +223,11 @@ class Runtime:
             token, since_s = under_way
             self.kernel.cancel(token)
             self.accounts.training_s[node] += self.kernel.now - since_s
-            if self._watch is not None:
-                self._watch.training_ended(self.kernel.now, node, False)
+            if self._observer is not None:
+                self._observer.training_ended(self.kernel.now, node, False)
+
+    def _collect(self, node: NodeId, effect: Collect) -> None:
+        """Nothing to do: what is to be aggregated comes with `Aggregate`."""
 
     def _aggregate(self, node: NodeId, effect: Aggregate) -> None:
         model = self._models.mean(effect.models, effect.samples)

@@ -11,9 +11,9 @@ from plexus.protocol.api import Node
 from plexus.protocol.messages import Model, NodeId
 from plexus.rng import stream
 from plexus.runs.result import RoundTuning
-from plexus.sim.runtime import Models, Observer, Runtime
+from plexus.sim.network import Observer
+from plexus.sim.runtime import Models, OnFact, Runtime
 from plexus.sim.sharing import RULES
-from plexus.sim.watch import Watch
 from plexus.traces.world import World
 
 
@@ -34,7 +34,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Cast:
+class Nodes:
     """The nodes that a protocol puts into a setting."""
 
     nodes: Sequence[Node]
@@ -46,21 +46,21 @@ class Cast:
     """How the duration of rounds was found, if it was."""
 
 
-def assemble(setting: Setting, cast: Cast, observe: Observer, watch: Watch | None = None) -> Runtime:
-    """The runtime in which `cast` plays."""
+def assemble(setting: Setting, nodes: Nodes, observe: OnFact, observer: Observer | None = None) -> Runtime:
+    """The runtime of these nodes."""
     return Runtime(
-        world=cast.world,
-        nodes=cast.nodes,
+        world=nodes.world,
+        nodes=nodes.nodes,
         models=setting.models,
         sharing=RULES[setting.sharing](
-            [device.up_bytes_per_s for device in cast.world.devices],
-            [device.down_bytes_per_s for device in cast.world.devices],
+            [device.up_bytes_per_s for device in nodes.world.devices],
+            [device.down_bytes_per_s for device in nodes.world.devices],
         ),
         training_s=setting.training_s,
         observe=observe,
         leave_rng=stream(setting.seed, "leaves"),
         graceful_share=setting.graceful_share,
-        watch=watch,
+        observer=observer,
     )
 
 

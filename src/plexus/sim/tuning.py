@@ -14,7 +14,7 @@ from dataclasses import replace
 from plexus.errors import PlexusError
 from plexus.protocol.api import Effect, Event, Node, Received
 from plexus.runs.result import RoundTuning
-from plexus.sim.session import Cast, Setting, SymbolicModels, assemble
+from plexus.sim.session import Nodes, Setting, SymbolicModels, assemble
 from plexus.traces.world import World, always_online
 
 LONG_ROUND_S = 86_400.0
@@ -23,7 +23,7 @@ STEP_S = 0.1
 """A duration is rounded up to a multiple of this."""
 
 
-class Watched:
+class TimedNode:
     """A node, and the times at which models reached it."""
 
     def __init__(self, node: Node, arrivals_s: list[float]) -> None:
@@ -54,8 +54,8 @@ def tune_rounds(
         initial_model=None,
     )
     arrivals_s: list[float] = []
-    watched = [Watched(node, arrivals_s) for node in nodes(quiet, LONG_ROUND_S)]
-    runtime = assemble(quiet, Cast(watched, quiet.world), lambda now, node, fact: None)
+    watched = [TimedNode(node, arrivals_s) for node in nodes(quiet, LONG_ROUND_S)]
+    runtime = assemble(quiet, Nodes(watched, quiet.world), lambda now, node, fact: None)
     runtime.run(math.nextafter(rounds * LONG_ROUND_S, 0))
     begun, _ = runtime.accounts.messages["model"]
     if not begun:  # a node alone: rounds need time for nothing but training

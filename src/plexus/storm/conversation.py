@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from plexus.protocol.api import Event, Received, Report, TimerFired, Trained
+from plexus.protocol.api import Event, PeerLost, Received, Report, TimerFired, Trained, Undelivered
 from plexus.protocol.facts import Fact
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.view import Snapshot
@@ -43,6 +43,10 @@ class Conversation:
                 self._add((event.src, node), event.body)
         elif isinstance(event, TimerFired):
             self._add((node,), f"timeout: {event.key[0]}")
+        elif isinstance(event, Undelivered):
+            self._add((node, event.to), event.body, " — known not to have arrived")
+        elif isinstance(event, PeerLost):
+            self._add((node,), f"has lost its connection with {event.node}")
         elif isinstance(event, Trained):
             self._add((node,), f"has trained for round {event.round}")
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from plexus.protocol.api import Received
+from plexus.protocol.api import Received, Undelivered
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.roster import Roster
 from plexus.protocol.wire import LENGTH_BYTES, WireError, decode, encode, frame_bytes
 from plexus.sim.network import Network
-from plexus.sim.sharing import Sharing
+from plexus.sim.sharing import Flow, Sharing
 from plexus.storm.weather import Weather
 
 # The real codec between simulated nodes: every byte a deployment would send, and damage to them.
@@ -92,15 +92,23 @@ class FaultyNetwork(Network):
         self.sharing: Sharing = self._transfers.sharing
         self.on_send: Callable[[NodeId, tuple[NodeId, ...], Message], None]
         self.on_lost: Callable[[NodeId, NodeId, Message, str], None]
+        self.on_offered: Callable[[NodeId, list[NodeId], Message], None]
+        self.on_undelivered: Callable[[NodeId, Undelivered], None]
+        """A connection of this node may notice it."""
 
     def send(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         self.on_send(src, to, body)
         if self.through_codec:
             body = self.codec.carry(body)
         if not self.weather.active or hasattr(body, "model"):
+            for dst in to:
+                if not (self._online[dst] and self.weather.connected(src, dst)):
+                    self.on_undelivered(src, Undelivered(dst, body))
             super().send(src, to, body)
             return
         for dst in to:
+            if not self._online[dst]:
+                self.on_undelivered(src, Undelivered(dst, body))
             if dst == src or not self._online[dst]:
                 super().send(src, (dst,), body)
             else:
@@ -116,6 +124,20 @@ class FaultyNetwork(Network):
         ]
         self._account_cut(self._transfers.cut_flows(parted, self._kernel.now))
 
+    def withdraw(self, node: NodeId, is_obsolete: Callable[[Message], bool]) -> None:
+        """End the transfers of `node` that it holds obsolete."""
+        flows = [flow for flow in self.sharing.flows_of(node) if is_obsolete(flow.tag.body)]
+        if flows:
+            self._account_cut(self._transfers.cut_flows(flows, self._kernel.now), declined_by=node)
+            for flow in flows:
+                self.on_undelivered(flow.dst, Undelivered(flow.dst, flow.tag.body))
+
+    def _account_cut(self, flows: list[Flow], declined_by: NodeId | None = None) -> None:
+        super()._account_cut(flows)
+        for flow in flows:
+            lost = Undelivered(flow.dst, flow.tag.body, declined=flow.dst == declined_by)
+            self.on_undelivered(flow.src, lost)
+
     def _send_one(self, src: NodeId, dst: NodeId, body: Message) -> None:
         size_bytes = frame_bytes(body)
         self._accounts.send_control(src, type(body), 1, size_bytes)
@@ -127,6 +149,7 @@ class FaultyNetwork(Network):
     def _transfer(self, src: NodeId, to: list[NodeId], asked: int, body: Message) -> None:
         there = [dst for dst in to if self.weather.connected(src, dst)]
         super()._transfer(src, there, asked, body)
+        self.on_offered(src, there, body)
 
     def _arrive(self, dst: NodeId, received: Received) -> None:
         if self.weather.active:
@@ -153,3 +176,5 @@ class FaultyNetwork(Network):
     def _lose(self, src: NodeId, dst: NodeId, body: Message, size_bytes: int, why: str) -> None:
         self._accounts.lose(1, size_bytes)
         self.on_lost(src, dst, body, why)
+        if not self.weather.connected(src, dst):
+            self.on_undelivered(src, Undelivered(dst, body))

@@ -46,6 +46,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     sharing: str
     through_codec: bool
     """Whether every message is really encoded and decoded."""
+    connected: bool
+    """Whether nodes hold connections, as deployed ones do: these tell of much that is lost, and what has
+    become obsolete on its way is not carried to its end."""
     storm_s: float
     faults: tuple[kinds.Fault, ...]
 
@@ -68,6 +71,7 @@ def draw(seed: int) -> Plan:
         gone=int(rng.choice([0, 0, MOST_GONE * rng.random()]) * nodes),
         sharing=rng.choice(["shared", "shared", "fair", "fifo"]),
         through_codec=rng.random() < 0.3,
+        connected=stream(seed, "storm", "connected").random() < 0.5,
         storm_s=storm_s,
         faults=faults,
     )

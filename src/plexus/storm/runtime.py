@@ -1,17 +1,22 @@
-"""The simulator's runtime with what a storm needs besides: disks, drifting clocks, power cuts, witnesses."""
+"""The simulator's runtime with what a storm needs besides: disks, drifting clocks, power cuts, observers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from random import Random
 from typing import Any
 
-from plexus.protocol.api import Durable, Effect, Event, Save, SetTimer
-from plexus.protocol.messages import NodeId
+from plexus.protocol.api import Durable, Effect, Event, Offered, PeerLost, Save, SetTimer
+from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.view import Snapshot
 from plexus.sim.network import INTERNAL
 from plexus.sim.runtime import Runtime
 from plexus.storm.network import FaultyNetwork
 from plexus.storm.nodes import AnyNode
+
+NOTICED, NOTICED_AFTER_S = 0.7, 12.0
+"""The share of losses that connections notice, and within which time."""
 
 
 class Disk:
@@ -21,12 +26,15 @@ class Disk:
     def __init__(self) -> None:
         self.newest: Durable | None = None
         self.before: Durable | None = None
-        self.view: Snapshot | None = None
 
-    def write(self, state: Durable, view: Snapshot | None) -> None:
+    @property
+    def view(self) -> Snapshot | None:
+        return None if self.newest is None else self.newest.view
+
+    def write(self, state: Durable) -> None:
         if self.newest is None or state.round != self.newest.round:
             self.before = self.newest
-        self.newest, self.view = state, view
+        self.newest = state
 
     def read(self, lagging: bool) -> Durable | None:
         if self.newest is None:
@@ -35,27 +43,30 @@ class Disk:
         return Durable(self.newest.counter, model.round, model.model)
 
 
-class Watched:
+class ObservedNode:
     """A node as the runtime sees it: with its own clock, and somebody who looks on."""
 
-    def __init__(self, node: AnyNode, me: NodeId, witness: Witness) -> None:
+    def __init__(self, node: AnyNode, me: NodeId, observer: NodeObserver) -> None:
         self.node = node
         self.me = me
         self.offset_s = 0.0
         self.drift = 0.0
-        self._witness = witness
+        self._looks_on = observer
 
     def clock_s(self, now: float) -> float:
         return self.offset_s + now * (1 + self.drift)
 
     def handle(self, now: float, event: Event) -> list[Effect]:
-        self._witness.before(self.me, event)
+        self._looks_on.before(self.me, event)
         effects = self.node.handle(self.clock_s(now), event)
-        self._witness.after(self.me, event, effects)
+        self._looks_on.after(self.me, event, effects)
         return effects
 
+    def is_obsolete(self, body: Any) -> bool:
+        return self.node.is_obsolete(body)
 
-class Witness:
+
+class NodeObserver:
     """Who looks on. Nothing it does has an influence."""
 
     def before(self, node: NodeId, event: Event) -> None:
@@ -77,18 +88,25 @@ class StormRuntime(Runtime):
 
     network_type = FaultyNetwork
     network: FaultyNetwork
-    nodes: list[Watched]
+    nodes: list[ObservedNode]
 
-    def __init__(self, *, witness: Witness, **options: Any) -> None:
+    def __init__(self, *, observer: NodeObserver, notices: Random | None, **options: Any) -> None:
+        """`notices` draws what connections notice, and when; None where there are no connections."""
         super().__init__(**options)
         self.disks = [Disk() for _ in self.nodes]
         self.doomed: dict[NodeId, int] = {}
         """After how many more effects the power of these nodes fails."""
         self.on_doom: Callable[[NodeId], None]
-        self._witness = witness
+        self._looks_on = observer
+        self._notices = notices
+        self._presences = [0] * len(self.nodes)
+        """How often each node came online: what it had under way before concerns it no more."""
+        self.network.on_offered = self._offer
+        self.network.on_undelivered = self._notice_later
 
     def bring_online(self, node: NodeId) -> None:
         if not self.online[node]:
+            self._presences[node] += 1
             super().bring_online(node)
             self._settled(node)
 
@@ -96,16 +114,35 @@ class StormRuntime(Runtime):
         if self.online[node]:
             super().crash(node)
             self.doomed.pop(node, None)
-            self._witness.gone(node)
+            self._looks_on.gone(node)
+            for other in range(len(self.nodes)) if self._notices else ():
+                self._notice_later(other, PeerLost(node))
 
     def _deliver(self, target: int, event: Any) -> None:
         super()._deliver(target, event)
         if target != INTERNAL:
             self._settled(target)
+            if self._notices is not None and self.online[target]:
+                self.network.withdraw(target, self.nodes[target].is_obsolete)
+
+    def _offer(self, src: NodeId, to: list[NodeId], body: Message) -> None:
+        """On a connection, the message comes ahead of its model."""
+        if self._notices is not None:
+            self.kernel.spread(to, self.network.delays_s(src), Offered(src, body))
+
+    def _notice_later(self, node: NodeId, event: Event) -> None:
+        if self._notices is None or not self.online[node] or self._notices.random() > NOTICED:
+            return
+        at_s = self.kernel.now + NOTICED_AFTER_S * self._notices.random()
+        self.call_at(at_s, partial(self._notice, node, self._presences[node], event))
+
+    def _notice(self, node: NodeId, presence: int, event: Event) -> None:
+        if self.online[node] and self._presences[node] == presence:
+            self._deliver(node, event)
 
     def _settled(self, node: NodeId) -> None:
         if self.online[node]:
-            self._witness.settled(node)
+            self._looks_on.settled(node)
 
     def _perform(self, node: NodeId, effects: list[Effect]) -> None:
         left = self.doomed.get(node)
@@ -123,6 +160,4 @@ class StormRuntime(Runtime):
         super()._set_timer(node, effect)
 
     def _save(self, node: NodeId, effect: Save) -> None:
-        membership = getattr(self.nodes[node].node, "membership", None)
-        view = membership.view.snapshot() if membership is not None else None
-        self.disks[node].write(effect.state, view)
+        self.disks[node].write(effect.state)

@@ -92,9 +92,9 @@ class Script:
 
     def _skew(self, fault: kinds.Skew) -> None:
         for node in sorted(fault.nodes):
-            watched = self._runtime.nodes[node]
-            watched.offset_s = fault.offset_s * self._rng.random()
-            watched.drift = fault.drift * self._rng.uniform(-1, 1)
+            observed = self._runtime.nodes[node]
+            observed.offset_s = fault.offset_s * self._rng.random()
+            observed.drift = fault.drift * self._rng.uniform(-1, 1)
 
     def _resize(self, fault: kinds.Collapse, factor: float) -> None:
         for node in sorted(fault.nodes):

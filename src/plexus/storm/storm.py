@@ -18,7 +18,7 @@ from plexus.storm.conversation import Conversation
 from plexus.storm.network import Codec
 from plexus.storm.nodes import Learning, maker_of, roster_of, setting_of
 from plexus.storm.plan import Plan
-from plexus.storm.runtime import StormRuntime, Watched, Witness
+from plexus.storm.runtime import NodeObserver, ObservedNode, StormRuntime
 from plexus.storm.script import Script
 from plexus.storm.weather import Weather
 
@@ -57,7 +57,7 @@ def run_storm(plan: Plan, kept_lines: int | None = KEPT_LINES, shown_lines: int 
     return Storm(plan, kept_lines).run(shown_lines)
 
 
-class Storm(Witness):
+class Storm(NodeObserver):
     """A session in a storm."""
 
     def __init__(self, plan: Plan, kept_lines: int | None = None, learning: Learning = None) -> None:
@@ -69,9 +69,10 @@ class Storm(Witness):
         make = maker_of(plan, setting, roster)
         devices = setting.world.devices
         self.runtime = StormRuntime(
-            witness=self,
+            observer=self,
+            notices=stream(plan.seed, "storm", "notices") if plan.connected else None,
             world=setting.world,
-            nodes=[Watched(make(node, 0, None, None), node, self) for node in range(plan.nodes)],
+            nodes=[ObservedNode(make(node, 0, None, None), node, self) for node in range(plan.nodes)],
             models=setting.models,
             sharing=RULES[plan.sharing](
                 [device.up_bytes_per_s for device in devices], [device.down_bytes_per_s for device in devices]

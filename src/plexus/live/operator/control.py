@@ -15,7 +15,7 @@ import msgspec
 
 from plexus.errors import PlexusError
 from plexus.files import lock_directory
-from plexus.live.operator.status import as_json, as_prometheus
+from plexus.live.operator.status import PeerStatus, as_prometheus
 from plexus.live.transport.addresses import Address
 
 SOCKET_FILE = "control.sock"
@@ -25,10 +25,10 @@ MAX_PATH_BYTES = 100
 REQUEST_TIMEOUT_S = 5.0
 MAX_REQUEST_BYTES = 4096
 
-Picture = Callable[[], dict[str, Any]]
+Now = Callable[[], PeerStatus]
 
 
-async def serve_control(home: Path, picture: Picture, stop: Callable[[], None]) -> asyncio.Server:
+async def serve_control(home: Path, now: Now, stop: Callable[[], None]) -> asyncio.Server:
     """Answer `status` and `stop` at the socket in `home`, which only the owner can open."""
     path = socket_path(home)
     path.unlink(missing_ok=True)
@@ -38,7 +38,7 @@ async def serve_control(home: Path, picture: Picture, stop: Callable[[], None]) 
             command = (await reader.readline()).strip()
             if command == b"stop":
                 stop()
-            writer.write(as_json(picture()) + b"\n")
+            writer.write(msgspec.json.encode(now()) + b"\n")
             await writer.drain()
 
     server = await asyncio.start_unix_server(answer, path, limit=MAX_REQUEST_BYTES)
@@ -91,7 +91,7 @@ def socket_path(home: Path) -> Path:
     return path
 
 
-async def serve_metrics(address: Address, picture: Picture) -> asyncio.Server:
+async def serve_metrics(address: Address, now: Now) -> asyncio.Server:
     """Answer every HTTP request at `address` with the peer's metrics, or its status at `STATUS_PATH`."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -101,9 +101,9 @@ async def serve_metrics(address: Address, picture: Picture) -> asyncio.Server:
             except (asyncio.LimitOverrunError, asyncio.IncompleteReadError):
                 return
             if request.startswith(f"GET {STATUS_PATH} ".encode()):
-                body, kind = as_json(picture()), "application/json"
+                body, kind = msgspec.json.encode(now()), "application/json"
             else:
-                body, kind = as_prometheus(picture()), "text/plain; version=0.0.4"
+                body, kind = as_prometheus(now()), "text/plain; version=0.0.4"
             head = (
                 f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n"
                 f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec import Struct
 
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.keys import short
@@ -15,12 +15,13 @@ from plexus.live.operator.log import Log
 from plexus.live.runtime import Runtime
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import LiveRoster
-from plexus.live.transport.hub import Hub
 from plexus.live.worker.channel import Ready
 from plexus.live.worker.client import TrainingWorker
-from plexus.protocol.api import TimerKey
 from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, Fact, SampleDerived
 from plexus.protocol.messages import NodeId
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 AWAITED = {
     "ping": "answers to pings",
@@ -79,160 +80,175 @@ class Observer:
         return [short(self._roster.keys[node]) for node in nodes]
 
 
-class Status:
-    """A picture of the peer at this moment."""
+class PeersSeen(Struct, frozen=True):
+    """How many others the peer knows of, and has a link with."""
 
-    def __init__(
-        self, name: str, phase: str, hub: Hub, runtime: Runtime, trainer: TrainingWorker, facts: Observer
-    ) -> None:
-        self._name = name
-        self.phase = phase
-        """joining, online or leaving."""
-        self.phase_since_s = time.time()
-        self._hub = hub
-        self._runtime = runtime
-        self._trainer = trainer
-        self._facts = facts
-        self.online_peers = 0
+    known: int = 0
+    linked: int = 0
+
+
+class PeerStatus(Struct, frozen=True, kw_only=True):
+    """What a peer says of itself at one moment; its JSON is what operators and the dashboard read."""
+
+    session: str
+    node: str
+    phase: str
+    """starting, joining, online or leaving."""
+    phase_since_s: float
+    certificate_days_left: float
+    waiting_for: list[dict[str, Any]]
+    address: str = addresses.show(None)
+    round: int = 0
+    sample: dict[str, Any] | None = None
+    aggregator: dict[str, Any] | None = None
+    training: dict[str, Any] | None = None
+    timers: list[dict[str, Any]] = []
+    peers: PeersSeen = PeersSeen()
+    transfers: list[dict[str, Any]] = []
+    bandwidth_bytes_per_s: int = 0
+    metric: dict[str, Any] | None = None
+    counts: dict[str, int] = {}
+
+
+class Status:
+    """Looks at the parts of a peer, and says how it is."""
+
+    def __init__(self, session: str, admission: Admission) -> None:
+        self._session = session
+        self._admission = admission
+        self._parts: tuple[Runtime, TrainingWorker, Observer] | None = None
+        self.enter("starting")
 
     def enter(self, phase: str) -> None:
         self.phase, self.phase_since_s = phase, time.time()
 
-    def picture(self) -> dict[str, Any]:
-        facts, hub = self._facts, self._hub
-        return {
-            "session": self._name,
-            "node": short(hub.admission.key),
+    def join(self, runtime: Runtime, trainer: TrainingWorker, facts: Observer) -> None:
+        """The training worker has started: from now on there is something to see."""
+        self._parts = runtime, trainer, facts
+        self.enter("joining")
+
+    def now(self, joining: list[dict[str, Any]] | None = None) -> PeerStatus:
+        """How the peer is; `joining` is what it waits for before it goes online."""
+        since_s = round(time.time() - self.phase_since_s, 1)
+        common: dict[str, Any] = {
+            "session": self._session,
+            "node": short(self._admission.key),
             "phase": self.phase,
-            "phase_since_s": round(time.time() - self.phase_since_s, 1),
-            "address": addresses.show(addresses.unpack(hub.advertised)),
-            "certificate_days_left": round((hub.admission.expires_s - time.time()) / 86400, 1),
-            "round": facts.round,
-            "sample": facts.sample and {"round": facts.sample[0], "nodes": facts.sample[1]},
-            "aggregator": facts.aggregator and {"round": facts.aggregator[0], "node": facts.aggregator[1]},
-            "training": self._training(),
-            "waiting_for": self._waits(),
-            "timers": self._timers(ALARMS),
-            "peers": {"known": len(self._runtime.roster) - 1, "linked": len(hub.links)},
-            "transfers": self._transfers(),
-            "bandwidth_bytes_per_s": self._runtime.meter.bytes_per_s,
-            "metric": facts.metric,
-            "counts": self.counts(),
+            "phase_since_s": since_s,
+            "certificate_days_left": round((self._admission.expires_s - time.time()) / 86400, 1),
         }
-
-    def counts(self) -> dict[str, int]:
-        links = [link.connection for link in self._hub.links.values()]
-        return {
-            "rounds_aggregated": self._facts.aggregated,
-            "events_handled": self._runtime.handled,
-            "connections_refused": self._hub.refused,
-            "errors": self._runtime.log.errors,
-            "writes_failed": self._runtime.store.failed,
-            "messages_lost": self._runtime.lost,
-            "log_lines_lost": self._runtime.log.lost,
-            "link_sent_bytes": self._hub.past_sent_bytes + sum(each.sent_bytes for each in links),
-            "link_received_bytes": self._hub.past_received_bytes + sum(each.received_bytes for each in links),
-            **self._hub.traffic.counts,
-        }
-
-    def _training(self) -> dict[str, Any] | None:
-        if self._trainer.round is None or self._trainer.since_s is None:
-            return None
-        now = asyncio.get_running_loop().time()
-        return {"round": self._trainer.round, "since_s": round(now - self._trainer.since_s, 2)}
-
-    def _waits(self) -> list[dict[str, Any]]:
-        now = asyncio.get_running_loop().time()
-        waits = self._timers(AWAITED)
-        if self._runtime.writing is not None:
-            since_s = round(now - self._runtime.writing_since, 2)
-            waits.append({"what": "its state to be on the disk", "since_s": since_s})
-        buffers = self._runtime.buffers
-        if buffers.waiting_since is not None:
-            what = f"room for {buffers.waiting} arriving models"
-            waits.append({"what": what, "since_s": round(now - buffers.waiting_since, 2)})
-        return waits
-
-    def _timers(self, kinds: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The timers of these kinds that run now."""
-        now = asyncio.get_running_loop().time()
-        return [
-            {
-                "what": kinds[key[0]],
-                "since_s": round(now - since, 2),
-                "at_most_s": round(handle.when() - now, 2),
-            }
-            for key, (handle, since) in sorted(self._runtime.timers.items(), key=_by_name)
-            if key[0] in kinds
-        ]
-
-    def _transfers(self) -> list[dict[str, Any]]:
-        found = []
-        size = self._runtime.buffers.size_bytes
-        for link in self._hub.links.values():
-            ways = (
-                ("out", [(t.tag, t.sent_bytes) for t in link.sending.under_way.values()]),
-                ("in", [(t.tag, t.received_bytes) for t in link.receiving.under_way.values()]),
-            )
-            for way, transfers in ways:
-                for tag, moved in transfers:
-                    if tag is not None:
-                        what = {"kind": tag[0].__name__, "round": tag[1]}
-                        part = {"bytes": moved, "of_bytes": size}
-                        found.append({"peer": short(link.key), "way": way, **what, **part})
-        return found
+        if self._parts is None:
+            return PeerStatus(**common, waiting_for=[{"what": "its training worker", "since_s": since_s}])
+        runtime, trainer, facts = self._parts
+        return PeerStatus(
+            **common,
+            waiting_for=_waits(runtime) if joining is None else joining,
+            address=addresses.show(addresses.unpack(runtime.hub.advertised)),
+            round=facts.round,
+            sample=facts.sample and {"round": facts.sample[0], "nodes": facts.sample[1]},
+            aggregator=facts.aggregator and {"round": facts.aggregator[0], "node": facts.aggregator[1]},
+            training=_training(trainer),
+            timers=_timers(runtime, ALARMS),
+            peers=PeersSeen(len(runtime.roster) - 1, len(runtime.hub.links)),
+            transfers=_transfers(runtime),
+            bandwidth_bytes_per_s=runtime.meter.bytes_per_s,
+            metric=facts.metric,
+            counts=counts(runtime, facts),
+        )
 
 
-def _by_name(item: tuple[TimerKey, Any]) -> TimerKey:
-    return item[0]
-
-
-def as_json(picture: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(picture)
-
-
-def as_prometheus(picture: dict[str, Any]) -> bytes:
-    """The numbers of a status in Prometheus' text format."""
-    values: dict[str, float] = {
-        "plexus_up": 1,
-        "plexus_online": picture["phase"] == "online",
-        "plexus_round": picture["round"],
-        "plexus_peers_known": picture["peers"]["known"],
-        "plexus_peers_linked": picture["peers"]["linked"],
-        "plexus_transfers": len(picture["transfers"]),
-        "plexus_training": picture["training"] is not None,
-        "plexus_bandwidth_bytes_per_second": picture["bandwidth_bytes_per_s"],
-        "plexus_certificate_days_left": picture["certificate_days_left"],
-    }
-    counters = {f"plexus_{name}_total": value for name, value in picture["counts"].items()}
-    metric = picture["metric"]
-    if metric is not None:
-        values["plexus_metric_round"] = metric["round"]
-        values["plexus_metric_value"] = metric["value"]
-        values["plexus_metric_loss"] = metric["loss"]
-    lines = []
-    for kind, entries in (("gauge", values), ("counter", counters)):
-        for name, value in entries.items():
-            lines += [f"# TYPE {name} {kind}", f"{name} {float(value):.10g}"]
-    return ("\n".join(lines) + "\n").encode()
-
-
-def starting(session: str, admission: Admission, started_s: float) -> dict[str, Any]:
-    """The picture of a peer whose training worker is not there yet."""
-    since_s = round(time.time() - started_s, 1)
+def counts(runtime: Runtime, facts: Observer) -> dict[str, int]:
+    """What only ever grows."""
+    hub = runtime.hub
+    links = [link.connection for link in hub.links.values()]
     return {
-        "session": session,
-        "node": short(admission.key),
-        "phase": "starting",
-        "phase_since_s": since_s,
-        "address": addresses.show(None),
-        "certificate_days_left": round((admission.expires_s - time.time()) / 86400, 1),
-        "round": 0,
-        **dict.fromkeys(("sample", "aggregator", "training", "metric")),
-        "waiting_for": [{"what": "its training worker", "since_s": since_s}],
-        "timers": [],
-        "peers": {"known": 0, "linked": 0},
-        "transfers": [],
-        "bandwidth_bytes_per_s": 0,
-        "counts": {},
+        "rounds_aggregated": facts.aggregated,
+        "events_handled": runtime.handled,
+        "connections_refused": hub.refused,
+        "errors": runtime.log.errors,
+        "writes_failed": runtime.store.failed,
+        "messages_lost": runtime.lost,
+        "log_lines_lost": runtime.log.lost,
+        "link_sent_bytes": hub.past_sent_bytes + sum(each.sent_bytes for each in links),
+        "link_received_bytes": hub.past_received_bytes + sum(each.received_bytes for each in links),
+        **hub.traffic.counts,
     }
+
+
+def _training(trainer: TrainingWorker) -> dict[str, Any] | None:
+    if trainer.round is None or trainer.since_s is None:
+        return None
+    now = asyncio.get_running_loop().time()
+    return {"round": trainer.round, "since_s": round(now - trainer.since_s, 2)}
+
+
+def _waits(runtime: Runtime) -> list[dict[str, Any]]:
+    now = asyncio.get_running_loop().time()
+    waits = _timers(runtime, AWAITED)
+    if runtime.writing is not None:
+        since_s = round(now - runtime.writing_since, 2)
+        waits.append({"what": "its state to be on the disk", "since_s": since_s})
+    buffers = runtime.buffers
+    if buffers.waiting_since is not None:
+        what = f"room for {buffers.waiting} arriving models"
+        waits.append({"what": what, "since_s": round(now - buffers.waiting_since, 2)})
+    return waits
+
+
+def _timers(runtime: Runtime, kinds: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The timers of these kinds that run now."""
+    now = asyncio.get_running_loop().time()
+    return [
+        {"what": kinds[key[0]], "since_s": round(now - since, 2), "at_most_s": round(handle.when() - now, 2)}
+        for key, (handle, since) in sorted(runtime.timers.items(), key=lambda item: item[0])
+        if key[0] in kinds
+    ]
+
+
+def _transfers(runtime: Runtime) -> list[dict[str, Any]]:
+    found = []
+    for link in runtime.hub.links.values():
+        ways = (
+            ("out", [(t.tag, t.sent_bytes) for t in link.sending.under_way.values()]),
+            ("in", [(t.tag, t.received_bytes) for t in link.receiving.under_way.values()]),
+        )
+        for way, transfers in ways:
+            for body, moved in transfers:
+                if body is not None:
+                    what = {"kind": type(body).__name__, "round": getattr(body, "round", None)}
+                    part = {"bytes": moved, "of_bytes": runtime.buffers.size_bytes}
+                    found.append({"peer": short(link.key), "way": way, **what, **part})
+    return found
+
+
+def as_prometheus(status: PeerStatus) -> bytes:
+    """The numbers of a status in Prometheus' text format."""
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    values: dict[str, float] = {
+        "up": 1,
+        "online": status.phase == "online",
+        "round": status.round,
+        "peers_known": status.peers.known,
+        "peers_linked": status.peers.linked,
+        "transfers": len(status.transfers),
+        "training": status.training is not None,
+        "bandwidth_bytes_per_second": status.bandwidth_bytes_per_s,
+        "certificate_days_left": status.certificate_days_left,
+    }
+    if status.metric is not None:
+        values |= {f"metric_{name}": status.metric[name] for name in ("round", "value", "loss")}
+
+    class Families:
+        """What this peer has to tell, as the library wants it."""
+
+        def collect(self) -> Iterator[Metric]:
+            for name, value in values.items():
+                yield GaugeMetricFamily(f"plexus_{name}", name.replace("_", " "), value)
+            for name, value in status.counts.items():
+                yield CounterMetricFamily(f"plexus_{name}", name.replace("_", " "), value)
+
+    registry = CollectorRegistry()
+    registry.register(Families())
+    return generate_latest(registry)

@@ -14,6 +14,7 @@ from plexus.protocol.wire import WireError
 Address: TypeAlias = tuple[str, int]
 """An IP address in text and a port."""
 
+OWN_EVENT = 2**62
 _MAPPED = bytes(10) + b"\xff\xff"
 
 
@@ -106,6 +107,10 @@ class LiveRoster(Roster):
         if len(self.keys) >= self._max_nodes and key not in self._numbers:
             raise WireError(f"more than {self._max_nodes} nodes")
         return super().number(key)
+
+    def learn_own_address(self, address: bytes) -> None:
+        """This node knows better than any view where it is."""
+        self.learn_address(0, OWN_EVENT, address)
 
     def where(self, key: bytes) -> Address | None:
         """Where to dial the node with this key."""

@@ -12,17 +12,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from plexus.live.identity.admission import Admission, Admitted, RefusedError
+from plexus.live.identity.admission import Admitted, RefusedError
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.transport.frames import Frame, FrameError, FrameReader, Hello, Kind, Refused, frame, parse
-from plexus.live.transport.limits import Limits
 from plexus.live.transport.tls import Tls
 from plexus.protocol.wire import WireError
+
+if TYPE_CHECKING:
+    from plexus.live.transport.hub import Hub
 
 RECEIVE_BYTES = 64 * 1024
 """Taken from the network in one go. TLS's own messages among them are all handled at once."""
@@ -35,22 +37,6 @@ UNREAD = "the other side does not read what it is sent"
 
 # Filled and emptied within one callback of the loop, so all connections can share it.
 _received = memoryview(bytearray(RECEIVE_BYTES))
-
-
-class Owner(Protocol):
-    """The hub, as a connection sees it."""
-
-    admission: Admission
-    limits: Limits
-
-    def hello(self, observed: Address) -> Hello: ...
-    def greeted(self, connection: Connection, hello: Hello) -> None:
-        """Who dialled introduced itself; `RefusedError` or `RaceError` if it is not welcome."""
-
-    def up(self, connection: Connection, hello: Hello) -> Traffic: ...
-    def closed(self, connection: Connection, reason: str) -> None: ...
-    def failed(self, where: str) -> None:
-        """An exception that should not have happened; the connection goes on or is closed."""
 
 
 class Traffic(Protocol):
@@ -70,16 +56,16 @@ class RaceError(RefusedError):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """An asyncio protocol; `owner` decides about it and gets told of its life."""
+    """An asyncio protocol; the hub decides about it and gets told of its life."""
 
-    def __init__(self, owner: Owner, dialled: bool, expected: bytes | None = None) -> None:
-        self._owner = owner
+    def __init__(self, hub: Hub, dialled: bool, expected: bytes | None = None) -> None:
+        self._hub = hub
         self.dialled = dialled
         """By this side."""
         self._expected = expected
-        context = owner.admission.client_context if dialled else owner.admission.server_context
+        context = hub.admission.client_context if dialled else hub.admission.server_context
         self._tls = Tls(context, server_side=not dialled)
-        self._reader = FrameReader(self._sink, owner.limits.max_greeting_bytes)
+        self._reader = FrameReader(self._sink, hub.limits.max_greeting_bytes)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._traffic: Traffic | None = None
@@ -117,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         if name:
             self.remote = addresses.normal((name[0], name[1]))
         transport.set_write_buffer_limits(high=0)
-        timeout_s = self._owner.limits.handshake_timeout_s
+        timeout_s = self._hub.limits.handshake_timeout_s
         self._deadline = self._loop.call_later(timeout_s, self._on_deadline)
         self._guarded(self._advance)
 
@@ -153,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._control.append(data)
         self._control_bytes += len(data)
-        if self._control_bytes > self._owner.limits.max_unsent_bytes:
+        if self._control_bytes > self._hub.limits.max_unsent_bytes:
             self.close(UNREAD, tell=False)
             return
         self.pump()
@@ -194,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_later(CLOSE_S, self._transport.abort)
         if self._traffic is not None:
             self._call(lambda traffic: traffic.close(reason))
-        self._owner.closed(self, reason)
+        self._hub.closed(self, reason)
         if not self.settled.done():
             self.settled.set_result(None)
 
@@ -211,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
         except (RefusedError, FrameError, WireError) as error:
             self.close(str(error))
         except Exception:
-            self._owner.failed("connection")
+            self._hub.failed("connection")
             self.close("internal error")
 
     def _call(self, action: Callable[[Traffic], None]) -> None:
@@ -219,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             action(self._traffic)
         except Exception:
-            self._owner.failed("link")
+            self._hub.failed("link")
 
     def _advance(self) -> None:
         if not self._tls.ready:
@@ -260,11 +246,11 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
         if not self._tls.ready:
             return
-        self.peer = self._owner.admission.admit(self._tls.peer_certificate())
+        self.peer = self._hub.admission.admit(self._tls.peer_certificate())
         if self._expected is not None and self.peer.key != self._expected:
             raise RefusedError(f"expected node {self._expected.hex()} at this address")
         if self.dialled:
-            self._send_now(Kind.HELLO, self._owner.hello(self.remote))
+            self._send_now(Kind.HELLO, self._hub.hello(self.remote))
 
     def _on_frame(self, complete: Frame) -> None:
         kind = complete.kind
@@ -279,16 +265,16 @@ class Connection(asyncio.BufferedProtocol):
             raise FrameError(f"a {kind.name} before the greeting")
 
     def _on_greeting(self, hello: Hello) -> None:
-        mine = self._owner.admission.session.digest
+        mine = self._hub.admission.session.digest
         if hello.digest != mine:
             raise RefusedError(f"this is session {mine.hex()}, not {hello.digest.hex()}")
-        self._owner.greeted(self, hello)
+        self._hub.greeted(self, hello)
         if not self.dialled:
-            self._send_now(Kind.WELCOME, self._owner.hello(self.remote))
+            self._send_now(Kind.WELCOME, self._hub.hello(self.remote))
         assert self._deadline is not None
         self._deadline.cancel()
-        self._reader.max_bytes = self._owner.limits.max_frame_bytes
-        self._traffic = self._owner.up(self, hello)
+        self._reader.max_bytes = self._hub.limits.max_frame_bytes
+        self._traffic = self._hub.up(self, hello)
         if not self.settled.done():
             self.settled.set_result(None)
         self.pump()
@@ -319,11 +305,11 @@ class Connection(asyncio.BufferedProtocol):
             self.spoke_at = self._loop.time()
             self.sent_bytes += len(data)
             self._transport.write(data)
-            if self._transport.get_write_buffer_size() > self._owner.limits.max_unsent_bytes:
+            if self._transport.get_write_buffer_size() > self._hub.limits.max_unsent_bytes:
                 self.close(UNREAD, tell=False)
 
     def _on_deadline(self) -> None:
-        self.close(f"no link within {self._owner.limits.handshake_timeout_s:g} s", tell=False)
+        self.close(f"no link within {self._hub.limits.handshake_timeout_s:g} s", tell=False)
 
     def __repr__(self) -> str:
         way = "to" if self.dialled else "from"

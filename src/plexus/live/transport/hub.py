@@ -11,7 +11,7 @@ import secrets
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from plexus.errors import PlexusError
 from plexus.live.identity.admission import Admission, RefusedError
@@ -19,32 +19,17 @@ from plexus.live.identity.keys import short
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
 from plexus.live.transport import addresses
-from plexus.live.transport.addresses import Address
+from plexus.live.transport.addresses import Address, LiveRoster
 from plexus.live.transport.connection import Connection, RaceError
 from plexus.live.transport.dialler import Dialler
 from plexus.live.transport.frames import Hello, Kind, frame
 from plexus.live.transport.handshakes import Handshakes
 from plexus.live.transport.limits import Limits, Traffic
 from plexus.live.transport.link import Inbox, Link
-from plexus.live.transport.receiving import Ticket
 from plexus.protocol.messages import NO_ADDRESS
-
-__all__ = ["Hub", "Inbox", "Peers", "Ticket"]
-
 
 UNREACHABLE = "it cannot be reached"
 BACKLOG = 256
-
-
-class Peers(Protocol):
-    """Who knows where nodes are, and wants to know when links come and go."""
-
-    def address_of(self, key: bytes) -> Address | None: ...
-    def is_at(self, origin: bytes) -> bool:
-        """Whether a member is known to be at this host (see `addresses.origin`)."""
-
-    def link_up(self, key: bytes, hello: Hello) -> None: ...
-    def link_down(self, key: bytes, reason: str) -> None: ...
 
 
 class Hub:
@@ -54,11 +39,15 @@ class Hub:
         self,
         admission: Admission,
         limits: Limits,
-        inbox: Inbox,
-        peers: Peers,
+        roster: LiveRoster,
+        bandwidth: Callable[[bytes], int],
         log: Log,
+        inbox: Inbox,
+        *,
         source: str | None = None,
+        dial_only: bool = False,
     ) -> None:
+        """`bandwidth` is what is known of a link's slower end; `source` the local address to dial from."""
         self.admission = admission
         self.limits = limits
         self.links: dict[bytes, Link] = {}
@@ -66,8 +55,11 @@ class Hub:
         """Where this node wants to be dialled."""
         self._incarnation = secrets.token_bytes(8)
         self._inbox = inbox
-        self._peers = peers
+        self._roster = roster
+        self._bandwidth = bandwidth
         self._log = log
+        self._dial_only = dial_only
+        self._port = 0
         self._handshakes = Handshakes(limits)
         self._server: asyncio.Server | None = None
         self._keeper = asyncio.get_running_loop().create_task(self._keep_links())
@@ -93,7 +85,14 @@ class Hub:
         self._server = await loop.create_server(
             self._accepted, sock=_listening_socket(address), backlog=BACKLOG
         )
-        return address[0], self._server.sockets[0].getsockname()[1]
+        self._port = self._server.sockets[0].getsockname()[1]
+        return address[0], self._port
+
+    def advertise(self, address: Address) -> None:
+        """Let others know that this node can be dialled there."""
+        if not self._dial_only and not addresses.is_unspecified(address):
+            self.advertised = addresses.pack(address)
+            self._roster.learn_own_address(self.advertised)
 
     async def close(self, reason: str) -> None:
         """Stop listening and end all links."""
@@ -118,17 +117,14 @@ class Hub:
 
     # Sending
 
-    def send(self, key: bytes, message: bytes) -> None:
-        """Send a message (as encoded by `protocol.wire`) to the node with this key."""
-        self._when_up(key, lambda link: link.send(message))
+    def send(self, key: bytes, message: bytes, tag: Any = None) -> None:
+        """Send a message (as encoded by `protocol.wire`) to the node with this key; `tag` comes back if that
+        cannot be reached."""
+        self._when_up(key, lambda link: link.send(message), tag)
 
     def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
-        """Send a model; `tag` comes back with its fate."""
+        """Send a model; `tag` comes back if it is known not to have arrived."""
         self._when_up(key, lambda link: link.send_model(payload, model, tag), tag)
-
-    def reach(self, key: bytes, tag: Any) -> None:
-        """Have a link with the node; `tag` comes back if it cannot be reached."""
-        self._when_up(key, lambda link: None, tag)
 
     def _when_up(self, key: bytes, action: Callable[[Link], None], tag: Any = None) -> None:
         link = self.links.get(key)
@@ -137,7 +133,7 @@ class Hub:
             return
         waiting = self._waiting.setdefault(key, deque(maxlen=self.limits.max_waiting_messages))
         waiting.append((action, tag))
-        address = self._peers.address_of(key)
+        address = None if key in self.admission.revoked_nodes else self._roster.where(key)
         if address is None or not self.dialler.dial(address, key):
             self.forget(key)
 
@@ -189,7 +185,7 @@ class Hub:
         self._handshakes.end(connection)
         self._handshakes.admitted(addresses.origin(connection.remote[0]))
         self._make_room()
-        link = Link(connection, hello, self._inbox, self.limits, self._log, self.traffic)
+        link = Link(connection, hello, self._inbox, self.limits, self._log, self.traffic, self._bandwidth)
         self.links[key] = link
         self._log.debug("link_up", peer=short(key), remote=addresses.show(connection.remote))
         loop = asyncio.get_running_loop()
@@ -206,7 +202,7 @@ class Hub:
         if key is not None and link is not None and link.connection is connection:
             del self.links[key]
             self._log.debug("link_down", peer=short(key), reason=reason)
-            self._guarded(lambda: self._peers.link_down(key, reason))
+            self._guarded(lambda: self._inbox.link_down(key, reason))
         elif link is None and not connection.was_race:
             self.refused += 1
             say = self._log.info if connection.dialled else self._log.warning
@@ -229,16 +225,25 @@ class Hub:
     def begin_handshake(self, connection: Connection, host: str) -> bool:
         """Whether a connection from `host` may try to be admitted."""
         origin, now = addresses.origin(host), asyncio.get_running_loop().time()
-        return not self.closing and self._handshakes.begin(connection, origin, self._peers.is_at(origin), now)
+        return not self.closing and self._handshakes.begin(
+            connection, origin, self._roster.is_at(origin), now
+        )
 
     def _begin(self, link: Link) -> None:
         if not link.connection.is_up:
             return
         if link.hello.revocations < self.admission.revocations_number:
             link.connection.send(frame(Kind.REVOCATIONS, self.admission.revocations))
-        self._guarded(lambda: self._peers.link_up(link.key, link.hello))
+        self._guarded(lambda: self._note_addresses(link))
         for action, _ in self._waiting.pop(link.key, ()):
             self._guarded(lambda action=action: action(link))  # type: ignore[misc]
+
+    def _note_addresses(self, link: Link) -> None:
+        """Where the other one wants to be dialled, and where it sees this node come from."""
+        self._roster.learn_address(self._roster.number(link.key), 1, link.hello.address)
+        seen = addresses.unpack(link.hello.observed)
+        if seen is not None and self.advertised == NO_ADDRESS:
+            self.advertise((seen[0], self._port))
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:

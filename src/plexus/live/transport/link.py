@@ -25,14 +25,24 @@ class Inbox(Protocol):
     buffers: Buffers
 
     def message(self, src: bytes, payload: bytes) -> None: ...
-    def wants(self, src: bytes, payload: bytes) -> Any: ...
-    def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None: ...
-    def sent(self, dst: bytes, tag: Any) -> None: ...
-    def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
-    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
-    def bandwidth(self, src: bytes) -> int:
-        """The lesser of this node's and that one's, in bytes per second; 0 if one is not known."""
+    def offered(self, src: bytes, payload: bytes) -> Any:
+        """The message of a model, decoded, or None if the model is not worth receiving."""
 
+    def model(self, src: bytes, body: Any, model: LiveModel, ticket: Ticket) -> None:
+        """A whole model, its seal not yet checked, what `offered` made of its message, and the ticket of the
+        buffer it is in."""
+
+    def not_coming(self, src: bytes, body: Any) -> None:
+        """A model that was offered and wanted does not come after all."""
+
+    def sent(self, dst: bytes, tag: Any) -> None:
+        """The model that was sent with this tag is there."""
+
+    def not_sent(self, dst: bytes, tag: Any, reason: str) -> None:
+        """What was sent with this tag is known not to have arrived."""
+
+    def link_down(self, key: bytes, reason: str) -> None: ...
+    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
     def revocations(self, src: bytes, list_der: bytes) -> None: ...
     def failed(self, where: str) -> None: ...
 
@@ -41,7 +51,14 @@ class Link:
     """One per pair of nodes."""
 
     def __init__(
-        self, connection: Connection, hello: Hello, inbox: Inbox, limits: Limits, log: Log, traffic: Traffic
+        self,
+        connection: Connection,
+        hello: Hello,
+        inbox: Inbox,
+        limits: Limits,
+        log: Log,
+        traffic: Traffic,
+        bandwidth: Callable[[bytes], int],
     ) -> None:
         assert connection.peer is not None
         self.key = connection.peer.key
@@ -51,6 +68,7 @@ class Link:
         self._measured_at = -MEASURE_EVERY_S
         self._log = log
         self._traffic = traffic
+        self._bandwidth = bandwidth
         self.sending = Sending(
             connection.send, connection.pump, self, limits.max_transfers, inbox.buffers.size_bytes
         )
@@ -116,14 +134,17 @@ class Link:
 
     # What the two halves call
 
-    def wants(self, message: bytes) -> Any:
-        return self._inbox.wants(self.key, message)
+    def offered(self, message: bytes) -> Any:
+        return self._inbox.offered(self.key, message)
 
-    def arrived(self, message: bytes, model: LiveModel, ticket: Ticket) -> None:
+    def arrived(self, body: Any, model: LiveModel, ticket: Ticket) -> None:
         try:
-            self._inbox.model(self.key, message, model, ticket)
+            self._inbox.model(self.key, body, model, ticket)
         except Exception:
             self._inbox.failed("model")
+
+    def not_coming(self, body: Any) -> None:
+        self._inbox.not_coming(self.key, body)
 
     def sent(self, tag: Any) -> None:
         self._inbox.sent(self.key, tag)
@@ -138,7 +159,8 @@ class Link:
         self._traffic.note(what, size_bytes, sent)
 
     def bandwidth(self) -> int:
-        return self._inbox.bandwidth(self.key)
+        """Of the slower end, in bytes per second, as far as it is known; else 0."""
+        return self._bandwidth(self.key)
 
     def overdue(self, incoming: Incoming, waited_s: float) -> None:
         self._log.warning(

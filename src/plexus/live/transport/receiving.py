@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from plexus.live.models import SEAL_BYTES, LiveModel
 from plexus.live.transport.frames import ID_BYTES, FrameError, Kind, number_of, numbered
 from plexus.live.transport.limits import MODEL, PROBE, Limits
 from plexus.live.transport.sending import PROBES_BYTES
+
+if TYPE_CHECKING:
+    from plexus.live.transport.link import Link
 
 # Room for models that are arriving: a fixed number of buffers, given out first come, first served.
 
@@ -109,27 +112,6 @@ MIN_BYTES_PER_S = 1024
 _scratch = memoryview(bytearray(2**20))
 
 
-class Receiver(Protocol):
-    """Who gets the models."""
-
-    def wants(self, message: bytes) -> Any:
-        """A tag for the model of this message, or None if it is not worth receiving; WireError if there
-        is no such message."""
-
-    def arrived(self, message: bytes, model: LiveModel, ticket: Ticket) -> None:
-        """A whole model, its seal not yet checked, and the ticket of the buffer it is in."""
-
-    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
-    def moved(self, what: str, size_bytes: int, sent: bool) -> None:
-        """Bytes of models or probes."""
-
-    def bandwidth(self) -> int:
-        """The lesser of the two ends', in bytes per second, as far as they were measured; else 0."""
-
-    def overdue(self, incoming: Incoming, waited_s: float) -> None:
-        """A model is given up because its bytes do not come."""
-
-
 class Incoming:
     """A model on its way in."""
 
@@ -152,6 +134,7 @@ class Incoming:
         self.seal = seal
         self.message = message
         self.tag: Any = None
+        """The message, decoded."""
         self.granted_at: float | None = None
         self.deadline: asyncio.TimerHandle | None = None
         self.received_bytes = 0
@@ -179,11 +162,9 @@ class Incoming:
 class Receiving:
     """The incoming half of a link's models."""
 
-    def __init__(
-        self, send: Callable[[bytes], None], receiver: Receiver, buffers: Buffers, limits: Limits
-    ) -> None:
+    def __init__(self, send: Callable[[bytes], None], link: Link, buffers: Buffers, limits: Limits) -> None:
         self._send = send
-        self._receiver = receiver
+        self._link = link
         self._buffers = buffers
         self._most = limits.max_transfers
         self._grace_s = limits.transfer_grace_s
@@ -209,13 +190,13 @@ class Receiving:
         incoming = Incoming(number, seal, bytes(payload[ID_BYTES + SEAL_BYTES :]))
         self.under_way[number] = incoming
         what = PROBE if incoming.is_probe else MODEL
-        self._receiver.moved(what, len(payload) - ID_BYTES, sent=False)
+        self._link.moved(what, len(payload) - ID_BYTES, sent=False)
         if incoming.is_probe:
             if incoming.probe_bytes not in PROBES_BYTES:
                 raise FrameError("a measurement of an odd size")
             self._grant(incoming)
             return
-        incoming.tag = self._receiver.wants(incoming.message)
+        incoming.tag = self._link.offered(incoming.message)
         if incoming.tag is not None:
             incoming.ticket = Ticket(lambda: self._grant(incoming), self._now())
             self._buffers.request(incoming.ticket)
@@ -246,7 +227,7 @@ class Receiving:
         self._unacknowledged_bytes += length
         incoming = self.under_way.get(number)
         is_probe = incoming is not None and incoming.is_probe
-        self._receiver.moved(PROBE if is_probe else MODEL, length, sent=False)
+        self._link.moved(PROBE if is_probe else MODEL, length, sent=False)
         if incoming is None:
             return
         incoming.received_bytes += length
@@ -296,13 +277,13 @@ class Receiving:
     def _await(self, incoming: Incoming) -> None:
         """Give a model up if more of it should have come by now, else look again when it should have."""
         assert incoming.granted_at is not None
-        slowest = max(MIN_BYTES_PER_S, self._receiver.bandwidth() / PATIENCE)
+        slowest = max(MIN_BYTES_PER_S, self._link.bandwidth() / PATIENCE)
         waited_s = self._now() - incoming.granted_at
         left_s = self._grace_s + incoming.received_bytes / slowest - waited_s
         if left_s > 0:
             incoming.deadline = self._loop.call_later(left_s, self._await, incoming)
         else:
-            self._receiver.overdue(incoming, waited_s)
+            self._link.overdue(incoming, waited_s)
             self._end(incoming, Kind.DECLINE, b"its bytes do not come")
 
     def _measure(self, incoming: Incoming) -> None:
@@ -310,14 +291,14 @@ class Receiving:
         took_s = self._now() - incoming.started_at
         size_bytes = incoming.received_bytes - incoming.started_bytes
         if took_s > 0 and incoming.chunks > 2:
-            self._receiver.measured(size_bytes, took_s, sent=False)
+            self._link.measured(size_bytes, took_s, sent=False)
 
     def _complete(self, incoming: Incoming) -> None:
         self._forget(incoming)
         self._send(numbered(Kind.DONE, incoming.number))
         assert incoming.ticket is not None
         model = LiveModel(incoming.buffer, incoming.seal)
-        self._receiver.arrived(incoming.message, model, incoming.ticket)
+        self._link.arrived(incoming.tag, model, incoming.ticket)
 
     def _end(self, incoming: Incoming, answer: Kind | None, reason: bytes = b"") -> None:
         self._forget(incoming)
@@ -325,6 +306,8 @@ class Receiving:
             self._send(numbered(answer, incoming.number, reason))
         if incoming.ticket is not None:
             self._buffers.withdraw(incoming.ticket)
+        if incoming.tag is not None:
+            self._link.not_coming(incoming.tag)
 
     def _forget(self, incoming: Incoming) -> None:
         del self.under_way[incoming.number]

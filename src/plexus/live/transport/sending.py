@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plexus.live.models import SEAL_BYTES, LiveModel
 from plexus.live.transport.frames import ID_BYTES, FrameError, Kind, head, number_of, numbered
 from plexus.live.transport.limits import MODEL, PROBE
+
+if TYPE_CHECKING:
+    from plexus.live.transport.link import Link
 
 # How much of a model may be on its way: enough to fill the link, little enough that others get through.
 #
@@ -109,18 +112,10 @@ PROBES_BYTES = (64 * 1024, 512 * 1024, 4 * 2**20)
 """Sizes of probes, which measure bandwidth: the next larger one is sent if the one before took next to no
 time and a model is as large. The smallest one says something about bandwidth, not just about latency."""
 QUICK_S = 0.2
+DECLINED = "declined"
+"""Why a model was not sent: the receiver has no use for it."""
 MAX_REASON_BYTES = 300
 _zeros = memoryview(bytes(PROBES_BYTES[-1]))
-
-
-class Sender(Protocol):
-    """Who is told what became of a model; `tag` is what it was sent with."""
-
-    def sent(self, tag: Any) -> None: ...
-    def not_sent(self, tag: Any, reason: str) -> None: ...
-    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
-    def moved(self, what: str, size_bytes: int, sent: bool) -> None:
-        """Bytes of models or probes."""
 
 
 class Outgoing:
@@ -155,16 +150,11 @@ class Sending:
     """The outgoing half of a link's models."""
 
     def __init__(
-        self,
-        send: Callable[[bytes], None],
-        wake: Callable[[], None],
-        sender: Sender,
-        most: int,
-        model_bytes: int,
+        self, send: Callable[[bytes], None], wake: Callable[[], None], link: Link, most: int, model_bytes: int
     ) -> None:
         self._send = send
         self._wake = wake
-        self._sender = sender
+        self._link = link
         self._most = most
         self._model_bytes = model_bytes
         self._now = asyncio.get_running_loop().time
@@ -180,7 +170,7 @@ class Sending:
         self._last_number = (self._last_number + 1) % 2 ** (8 * ID_BYTES)
         outgoing = Outgoing(self._last_number, model, tag, self._now())
         self.under_way[outgoing.number] = outgoing
-        self._sender.moved(outgoing.kind, len(model.seal) + len(message), sent=True)
+        self._link.moved(outgoing.kind, len(model.seal) + len(message), sent=True)
         self._send(numbered(Kind.OFFER, outgoing.number, model.seal + message))
 
     def probe(self, step: int = 0) -> None:
@@ -210,7 +200,7 @@ class Sending:
             outgoing.started_at = now
         outgoing.sent_bytes += len(piece)
         self._window.sent(len(piece), now)
-        self._sender.moved(outgoing.kind, len(piece), sent=True)
+        self._link.moved(outgoing.kind, len(piece), sent=True)
         if outgoing.sent_bytes < len(data):
             self._granted.append(outgoing)
         number = outgoing.number.to_bytes(ID_BYTES, "big")
@@ -246,9 +236,9 @@ class Sending:
         # The way there and back may take longer than a small probe, and vary by more.
         measured_s = took_s if outgoing.tag is not None else max(took_s, elapsed_s / 2)
         if measured_s > 0:
-            self._sender.measured(outgoing.sent_bytes - outgoing.first_bytes, measured_s, sent=True)
+            self._link.measured(outgoing.sent_bytes - outgoing.first_bytes, measured_s, sent=True)
         if outgoing.tag is not None:
-            self._sender.sent(outgoing.tag)
+            self._link.sent(outgoing.tag)
         elif took_s < QUICK_S:
             step = PROBES_BYTES.index(outgoing.sent_bytes) + 1
             if step < len(PROBES_BYTES) and PROBES_BYTES[step] <= self._model_bytes:
@@ -258,7 +248,7 @@ class Sending:
         outgoing = self.under_way.get(number_of(payload))
         if outgoing is not None:
             reason = payload[ID_BYTES : ID_BYTES + MAX_REASON_BYTES].decode(errors="replace")
-            self._drop(outgoing, reason or "declined")
+            self._drop(outgoing, reason or DECLINED)
 
     def close(self, reason: str) -> None:
         """The link is gone."""
@@ -274,4 +264,4 @@ class Sending:
         if outgoing in self._granted:
             self._granted.remove(outgoing)
         if outgoing.tag is not None:
-            self._sender.not_sent(outgoing.tag, reason)
+            self._link.not_sent(outgoing.tag, reason)

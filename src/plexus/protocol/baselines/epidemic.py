@@ -90,5 +90,6 @@ class EpidemicNode(PeerNode):
         self.rounds.on_model(src, body.round, body.model)
 
     def save(self) -> None:
-        state = Durable(self.membership.counter, self.rounds.k - 1, self.rounds.model)
+        view = self.membership.view.snapshot()
+        state = Durable(self.membership.counter, self.rounds.k - 1, self.rounds.model, view)
         self.outbox.append(Save(state))

@@ -101,4 +101,5 @@ class GossipNode(PeerNode):
             self._merge(waiting)
 
     def save(self) -> None:
-        self.outbox.append(Save(Durable(self.membership.counter, self.age, self.model)))
+        view = self.membership.view.snapshot()
+        self.outbox.append(Save(Durable(self.membership.counter, self.age, self.model, view)))

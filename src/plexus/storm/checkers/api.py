@@ -10,7 +10,7 @@ from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.view import Snapshot
 from plexus.storm.nodes import AnyNode
 from plexus.storm.plan import Plan
-from plexus.storm.runtime import StormRuntime, Witness
+from plexus.storm.runtime import NodeObserver, StormRuntime
 
 
 class Violation(Exception):  # noqa: N818  (what was found, not what failed)
@@ -45,7 +45,7 @@ class Scene(NamedTuple):
         return [node for node, online in enumerate(self.runtime.online) if online]
 
 
-class Checker(Witness):
+class Checker(NodeObserver):
     """One invariant. It overrides what it needs to see."""
 
     reads_labels = False
@@ -70,7 +70,7 @@ class Checker(Witness):
         raise Violation(type(self).__name__, node, text)
 
 
-class Checkers(Witness):
+class Checkers(NodeObserver):
     """Several checkers, each asked only for what it looks at."""
 
     def __init__(self, checkers: Sequence[Checker]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
+from typing import Any
 
 from plexus.errors import PlexusError
 
@@ -23,8 +24,8 @@ MOST_ITEMS = 10_000_000
 """How many things there may be where lists or dictionaries are in several places."""
 
 _OPCODES = {
-    "short": "NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 BINFLOAT FLOAT MARK APPEND APPENDS SETITEM SETITEMS"
-    " POP POP_MARK PROTO FRAME",
+    "short": "NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 BINFLOAT FLOAT MARK APPEND APPENDS"
+    " SETITEM SETITEMS POP POP_MARK PROTO FRAME",
     "container": "EMPTY_LIST LIST EMPTY_DICT DICT",
     "text": "STRING BINSTRING SHORT_BINSTRING UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8",
     "integer": "INT LONG LONG1",
@@ -64,6 +65,7 @@ def _check(data: bytes) -> bool:
     memo: list[bool] = []
     """Of all that may be referred to again, whether it may be a list or dictionary."""
     is_shared, left, before = False, MOST_BYTES, ""
+    argument: Any
     for opcode, argument, _ in pickletools.genops(data):
         kind = _KINDS.get(opcode.name)
         left -= 64
