@@ -14,14 +14,14 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from plexus.dashboard.slices import binned, peaks, plain, rows, take, window
+from plexus.dashboard.slices import binned, peaks, plain, take, window
 from plexus.dashboard.source import Json
 from plexus.errors import PlexusError
 from plexus.files import named
 from plexus.live.fleet.logs import History, LogTail
 from plexus.live.operator import control
 from plexus.live.transport.addresses import parse
-from plexus.runs.tables import Columns
+from plexus.runs.tables import Columns, rows
 
 # Live nodes as the dashboard reaches them: at a socket file in their home, or at an address.
 

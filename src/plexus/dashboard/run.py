@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from plexus.dashboard.slices import binned, node_details, peaks, plain, rows, take, window
+from plexus.dashboard.slices import binned, node_details, peaks, plain, take, window
 from plexus.dashboard.source import Json
+from plexus.errors import PlexusError
 from plexus.files import named
 from plexus.runs.directory import CHECKPOINT, RESULT, VERSIONS, result_of, spec_of, versions_of
-from plexus.runs.growing import GrowingTable
-from plexus.runs.tables import TABLES, Columns, checked
+from plexus.runs.tables import TABLES, Columns, TableReader, checked, rows
 
 PARTS = ("sampling_s", "transfer_s", "training_s", "aggregation_s")
 QUIET_S = 120.0
@@ -33,9 +34,7 @@ class SimulatedRun:
         self.id = id
         self.path = path
         self._is_read_ahead = False
-        self._tables = {
-            name: GrowingTable(path / f"{name}.csv") for name in dict.fromkeys((*TABLES, "views"))
-        }
+        self._tables = {name: TableReader(path / f"{name}.csv") for name in TABLES}
 
     def table(self, name: str) -> Columns:
         return checked(self._tables[name].columns(), self.path / f"{name}.csv")
@@ -116,7 +115,11 @@ class SimulatedRun:
         if not self._is_read_ahead:
             self._is_read_ahead = True
             for name in ("transfers", "trainings", "presence"):
-                threading.Thread(target=self._tables[name].try_columns, daemon=True).start()
+                threading.Thread(target=self._look_into, args=(name,), daemon=True).start()
+
+    def _look_into(self, name: str) -> None:
+        with suppress(PlexusError):  # who asks for it will be told what is wrong
+            self.table(name)
 
     def _views(self) -> Json:
         """The size of views over time: recorded as such, or taken from the states of the nodes."""

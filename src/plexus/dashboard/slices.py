@@ -9,15 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plexus.dashboard.source import Json
-from plexus.runs.tables import Columns
+from plexus.runs.tables import Columns, rows
 
 # Making columns small enough for a picture, without hiding what stands out.
 
 MOST_POINTS = 900
-
-
-def rows(table: Columns) -> int:
-    return len(next(iter(table.values()), ()))
 
 
 def peaks(values: NDArray[Any], most: int = MOST_POINTS) -> NDArray[np.intp]:

@@ -302,7 +302,7 @@ def load_run(path: Path | str) -> Run:
             tables={
                 name: checked(read(path / f"{name}.csv"), path / f"{name}.csv")
                 for name, table in TABLES.items()
-                if not table.is_detail
+                if not table.detail
             },
         )
 

@@ -48,7 +48,7 @@ class Recorder:
             columns = {name: columns[name] for name in known}
         self._files[table][1].append(line(tuple(columns.values())))
         self._held += 1
-        if not TABLES[table].is_detail:
+        if not TABLES[table].detail:
             self.listen(table, columns)
         if self._held >= _ROWS_HELD or time.monotonic() >= self._flush_at:
             self.flush()
