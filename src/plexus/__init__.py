@@ -13,15 +13,14 @@ __version__ = "0.2.0.dev0"
 if TYPE_CHECKING:
     from plexus.api import load, simulate
     from plexus.errors import PlexusError, StopRun
-    from plexus.runs.directory import Run
-    from plexus.runs.run import Frame
+    from plexus.runs.run import Frame, Run
     from plexus.spec.experiment import ExperimentSpec, load_spec
     from plexus.studies.reproduce import reproduce
 
 _HOMES = {
     "simulate": "plexus.api",
     "load": "plexus.api",
-    "Run": "plexus.runs.directory",
+    "Run": "plexus.runs.run",
     "Frame": "plexus.runs.run",
     "ExperimentSpec": "plexus.spec.experiment",
     "load_spec": "plexus.spec.experiment",

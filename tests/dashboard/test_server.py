@@ -14,7 +14,7 @@ import pytest
 from plexus.dashboard.app import Guard, Questions, create_app
 from plexus.dashboard.library import Library
 from plexus.errors import PlexusError
-from plexus.runs.directory import load_run
+from plexus.runs.run import load_run
 from tests.dashboard.kit import write_run
 
 STATIC = Path(__file__).parents[2] / "src" / "plexus" / "dashboard" / "static"

@@ -21,8 +21,8 @@ from plexus.cli.run import stoppable
 from plexus.errors import PlexusError
 from plexus.experiment.checkpoint import read_checkpoint
 from plexus.experiment.simulation import Machinery, simulate
-from plexus.runs.directory import load_run
 from plexus.runs.result import Result
+from plexus.runs.run import load_run
 from plexus.runs.tables import TABLES
 from plexus.spec.experiment import parse_spec
 

@@ -11,7 +11,7 @@ from plexus.cli.progress import Progress
 from plexus.errors import PlexusError
 from plexus.experiment.simulation import simulate
 from plexus.learn.tasks import build_task
-from plexus.runs.directory import Run, load_run
+from plexus.runs.run import Run, load_run
 from plexus.spec.experiment import parse_spec
 from plexus.traces.build import build_world
 

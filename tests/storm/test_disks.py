@@ -24,8 +24,9 @@ from plexus.learn.graph import Expression, LazyModels
 from plexus.learn.tasks import build_task
 from plexus.live.models import LiveModel, seal
 from plexus.live.state import STATE_FILE, Store, newest_model
-from plexus.runs.directory import RunDirectory, load_run
+from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Recorder
+from plexus.runs.run import load_run
 from plexus.sim.kernel import Kernel
 from plexus.spec.experiment import parse_spec
 

@@ -15,7 +15,7 @@ from plexus.cli.progress import Tick
 from plexus.errors import PlexusError
 from plexus.experiment.learning import Machinery
 from plexus.experiment.simulation import simulate
-from plexus.runs.directory import load_run
+from plexus.runs.run import load_run
 from plexus.studies.plan import Planned, make_plan
 from plexus.studies.reproduce import reproduce
 from plexus.studies.study import load_study

@@ -155,7 +155,8 @@ def run(
     """
     from plexus.cli.run import how_to_go_on, trackers
     from plexus.experiment.checkpoint import outcome_of
-    from plexus.runs.directory import CHECKPOINT, claim, spec_dir_of
+    from plexus.runs.directory import CHECKPOINT, claim
+    from plexus.runs.run import spec_dir_of
     from plexus.spec.experiment import load_spec, located
 
     if resume is not None:
@@ -231,7 +232,8 @@ def _simulate(
 def _draw(out: Path, quiet: bool) -> None:
     """The figure is a courtesy: a run does not fail for want of it."""
     from plexus.report.learning_curve import accuracy_over_time
-    from plexus.runs.directory import FIGURE, load_run
+    from plexus.runs.directory import FIGURE
+    from plexus.runs.run import load_run
 
     try:
         accuracy_over_time(load_run(out), out / FIGURE)

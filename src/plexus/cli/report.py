@@ -19,7 +19,7 @@ from plexus.report.comparison import compare as compare_arms
 from plexus.report.document import Table, text_of
 from plexus.report.export import is_numeric
 from plexus.report.standard import by_setting, standard_sections, titles
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 
 if TYPE_CHECKING:
     from rich.console import Console

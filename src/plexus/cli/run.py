@@ -16,9 +16,9 @@ import msgspec
 
 from plexus import quantities
 from plexus.cli.progress import Observer, Tick
-from plexus.runs.directory import VERSIONS
 from plexus.runs.recorder import Listener
 from plexus.runs.result import Metric, ProtocolBench, Result, RoundTuning, Traffic
+from plexus.runs.run import VERSIONS
 from plexus.runs.tensorboard import EventFile
 
 if TYPE_CHECKING:

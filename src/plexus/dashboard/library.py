@@ -10,7 +10,7 @@ from plexus.dashboard.fleet import AddressMember, LiveFleet, Member, members_of
 from plexus.dashboard.run import SimulatedRun
 from plexus.dashboard.source import Source
 from plexus.errors import PlexusError
-from plexus.runs.directory import VERSIONS
+from plexus.runs.run import VERSIONS
 
 DEPTH = 3
 """Runs are looked for in folders of folders, but no deeper."""

@@ -15,7 +15,8 @@ from plexus.dashboard.slices import binned, node_details, peaks, plain, take, wi
 from plexus.dashboard.source import Json
 from plexus.errors import PlexusError
 from plexus.files import named
-from plexus.runs.directory import CHECKPOINT, RESULT, VERSIONS, result_of, spec_of, versions_of
+from plexus.runs.directory import CHECKPOINT
+from plexus.runs.run import RESULT, VERSIONS, result_of, spec_of, versions_of
 from plexus.runs.tables import TABLES, Columns, TableReader, checked, rows
 
 PARTS = ("sampling_s", "transfer_s", "training_s", "aggregation_s")

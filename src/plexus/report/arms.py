@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.report import naming
-from plexus.runs.directory import VERSIONS, Run, load_run, spec_digest_of
+from plexus.runs.run import VERSIONS, Run, load_run, spec_digest_of
 
 NOT_THE_SETTING = ("seed", "name")
 """Runs whose specs differ in these alone belong together."""

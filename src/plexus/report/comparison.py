@@ -17,7 +17,7 @@ from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.report.arms import Arm, common_metric
 from plexus.report.document import Cell, Quantity, Table, number, over_seeds
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 
 Judge = Literal["mean", "best"]
 """Where every node has a model of its own: what counts is their mean, or the best of them (the paper's

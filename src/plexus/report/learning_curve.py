@@ -12,7 +12,7 @@ from plexus.errors import PlexusError
 from plexus.files import named
 from plexus.report.arms import is_complete, metric_of, reached_h
 from plexus.report.style import PALETTE, SOFT, STYLE
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 from plexus.runs.tables import Columns
 
 if TYPE_CHECKING:

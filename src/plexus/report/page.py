@@ -21,7 +21,7 @@ from plexus.report.arms import Arm, group
 from plexus.report.document import Cell, Picture, Section, Table, heading, text_of
 from plexus.report.export import is_numeric, write_picture, write_table
 from plexus.report.style import COLOUR_VARIABLES, styled
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 
 if TYPE_CHECKING:
     from plexus.report.document import Picture

@@ -13,7 +13,7 @@ from plexus.files import named, write_text
 from plexus.report import naming
 from plexus.report.arms import Arm, is_complete, reached_h
 from plexus.report.document import Cell, Section, Table
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 from plexus.spec import toml
 
 LONGEST_TABLE = 12

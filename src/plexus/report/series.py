@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from plexus.report.arms import Arm
 from plexus.report.comparison import Judge, values_of
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 
 Axis = Literal["simulated_h", "sent_gb", "training_h"]
 Values = NDArray[np.float64]

@@ -11,7 +11,7 @@ from plexus.report import naming, plots
 from plexus.report.arms import Arm, group
 from plexus.report.comparison import Comparison, compare, table_of
 from plexus.report.document import Picture, Section, number
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 
 _OF_TRAINING = frozenset({"learning_rate", "momentum", "weight_decay", "local_steps", "batch"})
 _MESSAGES: tuple[tuple[Literal["bytes", "count"], str], ...] = (

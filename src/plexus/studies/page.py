@@ -15,8 +15,8 @@ from plexus.report.arms import Arm, common_metric
 from plexus.report.comparison import summary_table
 from plexus.report.document import Cell, Picture, Quantity, Section, Table, over_seeds
 from plexus.report.plots import durations_s
-from plexus.runs.directory import Run, load_run
 from plexus.runs.result import Result, Traffic
+from plexus.runs.run import Run, load_run
 from plexus.studies.plan import Plan, Planned
 from plexus.studies.study import Drawing, PaperTable, Sized
 
