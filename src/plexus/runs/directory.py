@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
@@ -44,11 +45,13 @@ class RunDirectory:
         base_dir: Path = Path(),
         resume: bool = False,
         replay: bool = False,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         """Make the directory, which must not hold a run yet (see `claim`), or go on with the run there.
 
         A run that is resumed writes its tables anew; one that replays does it beside those that are there,
-        until it has `caught_up`. `base_dir` is what paths in the spec start from.
+        until it has `caught_up`. `base_dir` is what paths in the spec start from; `about` is added to the
+        versions.
         """
         self.path = path
         self._is_resumed = resume
@@ -65,12 +68,7 @@ class RunDirectory:
             os.close(self._lock)
             raise PlexusError(f"{path}: already holds a run")
         else:
-            # The versions first: they mark the directory as a run's.
-            write_json(
-                path / VERSIONS,
-                {"spec_digest": spec_digest, "spec_dir": str(base_dir.resolve()), **versions()},
-            )
-            write_text(path / SPEC, spec_toml)
+            _mark(path, spec_toml, spec_digest, {"spec_dir": str(base_dir.resolve()), **(about or {})})
         if replay:
             with named(path):
                 (path / REPLAY).mkdir()
@@ -117,6 +115,26 @@ class RunDirectory:
         if self._is_made:
             with suppress(OSError):  # somebody else's file is in it
                 self.path.rmdir()
+
+
+def go_on(
+    path: Path, spec_toml: str, spec_digest: str, most_bytes: int, about: Mapping[str, Any]
+) -> Recorder:
+    """The recorder of a run that one process after the other goes on with, for as long as it likes: a peer's.
+
+    Its tables stay below `most_bytes` each.
+    """
+    if not (path / SPEC).exists():
+        with named(path):
+            path.mkdir(exist_ok=True)
+        _mark(path, spec_toml, spec_digest, about)
+    return Recorder(path, go_on=True, most_bytes=most_bytes)
+
+
+def _mark(path: Path, spec_toml: str, spec_digest: str, about: Mapping[str, Any]) -> None:
+    """The versions first: they mark the directory as a run's."""
+    write_json(path / VERSIONS, {"spec_digest": spec_digest, **versions(), **about})
+    write_text(path / SPEC, spec_toml)
 
 
 def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
@@ -181,7 +199,7 @@ def versions() -> dict[str, Any]:
         "plexus": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
     }
 

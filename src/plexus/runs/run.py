@@ -5,9 +5,10 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import msgspec
 from numpy.typing import NDArray
@@ -19,14 +20,19 @@ from plexus.runs.result import Result
 from plexus.runs.tables import TABLES, Columns, checked, read
 
 SPEC, VERSIONS, RESULT = "spec.toml", "versions.json", "result.json"
-LIVE, SIMULATED = "live", "simulated"
+LIVE: Final = "live"
+SIMULATED: Final = "simulated"
 ROWS_SHOWN = 10
 
 
 class _Versions(msgspec.Struct):
+    """What `versions.json` says at least, and whoever shows runs relies on."""
+
     spec_digest: str
     packages: dict[str, str] = {}
-    kind: str = SIMULATED
+    kind: Literal["simulated", "live"] = SIMULATED
+    started: datetime | None = None
+    homes: list[str] = []
 
 
 class _Named(msgspec.Struct):
@@ -56,6 +62,11 @@ class Run:
     """None where the run did not come to its end."""
     tables: dict[str, Columns]
     """Numpy columns by table; a table without rows has no columns. See `detail` for the large ones."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether real peers made it; else it was simulated."""
+        return bool(self.versions.get("kind") == LIVE)
 
     def detail(self, table: str) -> Columns:
         """The columns of any table, read now."""
@@ -141,6 +152,14 @@ def spec_dir_of(path: Path) -> Path:
 def spec_digest_of(path: Path) -> str:
     """The digest of the spec that the run in this directory has."""
     return str(versions_of(path)["spec_digest"])
+
+
+def started_s(path: Path) -> float:
+    """When the run in this directory was started, in seconds of Unix time."""
+    started = versions_of(path).get("started")
+    if started is None:
+        raise PlexusError(f"{path / VERSIONS}: does not say when the run started")
+    return datetime.fromisoformat(started).timestamp()
 
 
 def versions_of(path: Path) -> dict[str, Any]:

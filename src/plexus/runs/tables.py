@@ -26,6 +26,8 @@ from plexus.errors import PlexusError
 Columns = dict[str, NDArray[Any]]
 KNOWN = ("simulated_s", "round")
 """Columns in which no cell is empty."""
+TEXT = "name"
+"""A column that is never of numbers, whatever it looks like."""
 MANY = 1000
 """Rows; from here on it pays to read in another way."""
 WORD = 12
@@ -158,7 +160,8 @@ class TableReader:
             self._append(lines)
 
     def _append(self, lines: list[str]) -> None:
-        fresh = quickly(lines, len(self._header)) if len(lines) >= MANY else None
+        may_be_quick = len(lines) >= MANY and TEXT not in self._header
+        fresh = quickly(lines, len(self._header)) if may_be_quick else None
         found = dict(zip(self._header, fresh or self._closely(lines), strict=True))
         if self._columns:
             found = {name: _joined(old, found[name]) for name, old in self._columns.items()}
@@ -169,10 +172,11 @@ class TableReader:
         for number, row in enumerate(body, start=2 + rows(self._columns)):
             if len(row) != width:
                 raise ValueError(f"line {number} has {len(row)} cells, the header {width}")
-        return [_column(list(cells)) for cells in zip(*body, strict=True)]
+        columns = zip(self._header, zip(*body, strict=True), strict=True)
+        return [np.array(cells) if name == TEXT else _column(cells) for name, cells in columns]
 
 
-def _column(cells: list[str]) -> NDArray[Any]:
+def _column(cells: tuple[str, ...]) -> NDArray[Any]:
     """Cells with the narrowest type that holds all of them."""
     if all(cell in ("true", "false") for cell in cells):
         return np.array([cell == "true" for cell in cells])
