@@ -169,14 +169,14 @@ def test_no_damage_hides_the_other_runs(name: str, content: bytes, tmp_path: Pat
     for each in ("damaged", "whole"):
         write_run(tmp_path / each, until_s=120, finish=False)
     (tmp_path / "damaged" / name).write_bytes(content)
-    (tmp_path / "fleet" / "session").mkdir(parents=True)
-    (tmp_path / "fleet" / "session" / "session.toml").write_text("name =")
+    write_run(tmp_path / "fleet", until_s=120, finish=False)
+    (tmp_path / "fleet" / "versions.json").write_text('{"spec_digest": "abc", "kind": "live", "homes": 3}')
     questions = Questions(Library(tmp_path))
     for _ in range(2):  # it is still damaged at the second look
         listed = {run["id"]: run for run in json.loads(questions.runs(None).body)["runs"]}
         assert listed["whole"]["status"] == "running"
         assert str(tmp_path / "damaged" / name) in listed["damaged"]["error"]
-        assert "session.toml" in listed["fleet"]["error"]
+        assert str(tmp_path / "fleet" / "versions.json") in listed["fleet"]["error"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])

@@ -12,7 +12,8 @@ from random import Random
 import msgspec
 import pytest
 
-from plexus.live.fleet.fleet import Fleet, Member
+from plexus.live.fleet.fleet import Fleet
+from plexus.live.fleet.members import Member
 from plexus.spec.experiment import parse_spec
 
 NODES, SECONDS, EVERY_S = 16, 60.0, 3.0

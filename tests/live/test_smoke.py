@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.live.fleet.fleet import LOOPBACK, Fleet, Member
+from plexus.live.fleet.fleet import LOOPBACK, Fleet
+from plexus.live.fleet.members import Member
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, REVOKED_FILE
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, raw_public

@@ -10,7 +10,8 @@ from plexus import quantities
 from plexus.live.fleet.logs import LOG_FILE
 
 if TYPE_CHECKING:
-    from plexus.live.fleet.fleet import FleetResult, NodeResult
+    from plexus.live.fleet.fleet import FleetResult
+    from plexus.live.fleet.members import NodeResult
     from plexus.live.worker.channel import Ready
 
 

@@ -24,6 +24,7 @@ from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator import notify
 from plexus.live.operator.control import lock_home, serve_control, serve_metrics, socket_path
 from plexus.live.operator.log import Log
+from plexus.live.operator.peer_tables import PeerTables
 from plexus.live.operator.status import Observer, Status, starting
 from plexus.live.runtime import Runtime
 from plexus.live.state import REMEDY, STATE_FILE, Store
@@ -156,6 +157,7 @@ class Peer:
         self._hub = self._runtime.hub = Hub(
             self._admission, config.limits, self._runtime, self, self._log, config.source
         )
+        self._tables = PeerTables(config.home, config.spec, self._admission.key, self._log)
         self._revocations = Revocations(self._admission, self._hub, self._log, self._expel)
         self._runtime.revocations = self._revocations.offered
         status = Status(
@@ -185,6 +187,7 @@ class Peer:
             if metrics is not None:
                 metrics.close()
             self._runtime.close()
+            self._tables.close(self._hub.traffic)
             self._log.info("stopped", **status.counts())
 
     # Joining
@@ -221,6 +224,7 @@ class Peer:
             bandwidth_bytes_per_s=self._bandwidth(),
             known=len(self._roster) - 1,
         )
+        self._tables.online(True)
         self._runtime.step(WentOnline())
         loop = asyncio.get_running_loop()
         # Nodes that join at the same moment miss each other's advertisement: look again.
@@ -236,6 +240,7 @@ class Peer:
 
     async def _leave(self) -> None:
         await self._runtime.leave()
+        self._tables.online(False)
         await self._hub.flush(LEAVE_S)
 
     # What the hub asks and tells
@@ -265,6 +270,7 @@ class Peer:
 
     def _on_fact(self, fact: Fact) -> None:
         self._observer.fact(fact)
+        self._tables.fact(fact)
         every = self._config.evaluate_every
         if isinstance(fact, AggregationCompleted) and fact.round % every == 0:
             self._trainer.evaluate(fact.round, fact.model)
@@ -276,11 +282,13 @@ class Peer:
 
     def _on_trained(self, round: int, model: LiveModel) -> None:
         self._observer.trained += 1
+        self._tables.trained()
         self._runtime.trained(round, model)
 
     def _on_evaluated(self, round: int, value: float, loss: float) -> None:
         assert self._trainer.ready is not None
         self._observer.evaluated(self._trainer.ready, round, value, loss)
+        self._tables.evaluated(self._trainer.ready, round, value, loss)
 
     # Housekeeping
 
@@ -290,6 +298,7 @@ class Peer:
             try:
                 await self._revocations.look_on_disk()
                 self._look_after()
+                self._tables.look(self._hub.traffic, self._node)
             except Exception:
                 self._log.exception("failure", where="housekeeping")
 

@@ -22,6 +22,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
+from plexus.files import named, write_bytes
 
 Columns = dict[str, NDArray[Any]]
 KNOWN = ("simulated_s", "round")
@@ -82,6 +83,15 @@ _WRITE: dict[type, Callable[[Any], str]] = {
     str: _text,
     type(None): lambda value: "",
 }
+
+
+def sort(path: Path) -> None:
+    """Put the rows of a table into the order of their times, its first column."""
+    with named(path):
+        header, *body = path.read_bytes().splitlines(keepends=True)
+    ordered = sorted(body, key=lambda row: float(row.partition(b",")[0]))
+    if ordered != body:
+        write_bytes(path, b"".join([header, *ordered]))
 
 
 # Reading
