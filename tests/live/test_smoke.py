@@ -131,9 +131,11 @@ async def _one_is_killed(smoke: Smoke, victim: Member) -> None:
     await victim.end(signal.SIGKILL)
     smoke.lost.add(victim.number)
     await smoke.goes_on(f"kill -9 of node {victim.number}")
-    trained = victim.log.trained
+    trained = victim.log.counts["TrainingStarted"]
     await victim.start()
-    await smoke.until(f"node {victim.number} trains again", lambda: victim.log.trained > trained)
+    await smoke.until(
+        f"node {victim.number} trains again", lambda: victim.log.counts["TrainingStarted"] > trained
+    )
     smoke.lost.remove(victim.number)
 
 

@@ -19,7 +19,7 @@ from plexus.dashboard.statuses import Status, Statuses, at_address, at_home
 from plexus.errors import PlexusError
 from plexus.files import named
 from plexus.runs.directory import CHECKPOINT
-from plexus.runs.run import LIVE, RESULT, SIMULATED, VERSIONS, result_of, spec_of, started_s, versions_of
+from plexus.runs.run import LIVE, RESULT, SIMULATED, VERSIONS, result_of, spec_of, versions_of
 from plexus.runs.tables import TABLES, Columns, TableReader, checked, rows
 
 PARTS = ("sampling_s", "transfer_s", "training_s", "aggregation_s")
@@ -163,13 +163,8 @@ class ShownRun:
     def _reached_s(self, result: Json | None) -> float:
         if result is not None:
             return float(result["simulated_s"])
-        if any(self.statuses()):
-            return time.time() - self._started_s()
-        tables = (self.table(name) for name in ("online", "rounds", "evaluations"))
+        tables = (self.table(name) for name in ("online", "rounds", "evaluations", "states"))
         return float(max((t["simulated_s"][-1] for t in tables if rows(t)), default=0.0))
-
-    def _started_s(self) -> float:
-        return started_s(self.path)
 
     def _rounds(self, result: Json | None) -> int:
         if result is not None:
@@ -262,8 +257,8 @@ class AskedNodes(ShownRun):
     def versions(self) -> Json:
         return {"kind": LIVE, "started": datetime.fromtimestamp(self._began_s, UTC).isoformat()}
 
-    def _started_s(self) -> float:
-        return self._began_s
+    def _reached_s(self, result: Json | None) -> float:
+        return time.time() - self._began_s
 
 
 def _metric(evaluations: Columns, result: Json | None) -> Json:

@@ -58,14 +58,15 @@ def group(runs: Iterable[Run]) -> list[Arm]:
 
     A run that did not come to its end is an arm of its own: it is shown, and mixed with nothing.
     """
-    settings: dict[str, dict[int, Run]] = {}
+    settings: dict[str, dict[tuple[int, str], Run]] = {}
     alone: list[Run] = []
     for run in runs:
         if not is_complete(run):
             alone.append(run)
             continue
         seeds = settings.setdefault(_key(run), {})
-        known = seeds.setdefault(int(run.spec["seed"]), run)
+        # No two sessions of live peers are alike, whatever their seed.
+        known = seeds.setdefault((int(run.spec["seed"]), str(run.path) if run.is_live else ""), run)
         _require_equal(known, run)
     complete = [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in settings.values()]
     return _labelled([*complete, *((run,) for run in alone)])
@@ -114,7 +115,7 @@ def common_metric(arms: Sequence[Arm]) -> tuple[str, bool]:
 
 
 def _key(run: Run) -> str:
-    return json.dumps(setting(run), sort_keys=True)
+    return json.dumps([run.is_live, setting(run)], sort_keys=True)
 
 
 def _require_equal(known: Run, run: Run) -> None:
@@ -129,6 +130,8 @@ def _labelled(groups: Sequence[tuple[Run, ...]]) -> list[Arm]:
     labels = naming.labels([setting(runs[0]) for runs in groups])
     arms = []
     for label, runs in zip(labels, groups, strict=True):
+        if any(other[0].is_live for other in groups):
+            label += ", live" if runs[0].is_live else ", simulated"
         if not is_complete(runs[0]):
             label += f", seed {runs[0].spec['seed']}, unfinished ({reached_h(runs[0]):.1f} h)"
         arms.append(Arm(label, runs, runs[0].spec["protocol"]["name"] == "plexus"))
@@ -189,7 +192,8 @@ def _runs_in(path: Path) -> list[Path]:
         raise PlexusError(f"{path}: {'not a directory' if path.exists() else 'no such directory'}")
     if (path / VERSIONS).exists():
         return [path]
-    inside = sorted(mark.parent for mark in path.rglob(VERSIONS))
+    found = {mark.parent for mark in path.rglob(VERSIONS)}
+    inside = sorted(each for each in found if found.isdisjoint(each.parents))  # a fleet's peers are in it
     if not inside:
         raise PlexusError(f"{path}: neither a run directory nor a folder with some")
     return inside

@@ -175,7 +175,7 @@ def _note(comparison: Comparison) -> str:
     goal = quantities.metric(comparison.metric, comparison.target)
     parts = [f"Target: {name} {goal} ({comparison.target_is})."]
     parts.append(
-        "TTA, CTA, RTA: simulated hours, bytes sent by all nodes (GB, 10⁹) and device hours of training"
+        "TTA, CTA, RTA: hours (simulated or live), bytes sent by all nodes (GB, 10⁹), device hours training"
         " at the first evaluation that is as good as the target."
     )
     if comparison.judge == "mean":

@@ -142,6 +142,8 @@ def curves(
         if not drawn:
             raise PlexusError("nothing was evaluated")
         _dress_curves(axes, x, metric, log)
+        if x == "simulated_h":
+            _say_time(axes, arms)
         if reference is not None:
             _refer(axes, *reference, higher_is_better)
         legend_of_arms(axes, drawn)
@@ -211,10 +213,10 @@ def online_and_views(arms: Sequence[Arm]) -> Figure:
         _draw_online(axes, arms)
         if not axes.lines:
             raise PlexusError("neither online nodes nor views were recorded")
-        axes.set_xlabel(X_LABELS["simulated_h"])
         axes.set_ylabel("nodes")
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
+        _say_time(axes, arms)
         legend(axes)
     return figure
 
@@ -238,6 +240,20 @@ def _draw_views(axes: Any, views: Columns, colour: str, label: str) -> None:
     axes.plot(hours, views["mean_view"], color=colour, linewidth=1.4, label=label)
     low, high = views["min_view"], views["max_view"]
     axes.fill_between(hours, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _say_time(axes: Any, arms: Sequence[Arm]) -> None:
+    """Hours; of live peers that were tried out for some minutes, seconds."""
+    axes.set_xlabel(X_LABELS["simulated_h"])
+    if any(run.is_live for arm in arms for run in arm.runs):
+        longest_s = 3600 * axes.get_xlim()[1]
+        axes.set_xlabel("time [h]")
+        if longest_s < 600:
+            from matplotlib.ticker import MaxNLocator
+
+            ticks = [tick for tick in MaxNLocator(6).tick_values(0, longest_s) if tick <= longest_s]
+            axes.set_xticks([tick / 3600 for tick in ticks], [f"{tick:g}" for tick in ticks])
+            axes.set_xlabel("time [s]")
 
 
 def _dress_curves(axes: Any, x: Axis, metric: str, log: bool) -> None:

@@ -44,6 +44,8 @@ def section(arms: Sequence[Arm]) -> Section:
     unfinished = [run for run in runs if not is_complete(run)]
     text = "Everything above comes from the runs listed here. A run with the same spec, seed and versions"
     text += " has the same digest and the same weights, on any machine of one kind."
+    if any(run.is_live for run in runs):
+        text += " Of live peers no two runs are alike; the digest is that of their session."
     if unfinished:
         text += (
             f"\n\n{len(unfinished)} of the {len(runs)} runs did not come to the end: each is shown as"
@@ -63,6 +65,7 @@ def _runs_table(arms: Sequence[Arm]) -> Table:
     for arm in arms:
         for run in arm.runs:
             state = "complete" if is_complete(run) else f"unfinished at {reached_h(run):.1f} h"
+            state += ", live" if run.is_live else ", simulated"
             found = run.result
             rows.append(
                 (
@@ -108,7 +111,7 @@ def _repeat(arms: Sequence[Arm], folder: Path, command: str | None) -> str:
         spec = {"name": name, "seed": arm.seeds[0], **arm.spec}
         write_text(specs / f"{name}.toml", toml.dumps(spec))
         path = shlex.quote(f"{folder.name}/specs/{name}.toml")
-        lines += _commands(path, name, arm.seeds)
+        lines += _commands(path, name, arm)
         blocks.append(
             f"<details><summary>{escape(name)}.toml <small>({escape(arm.label)})</small></summary>"
             f"<pre><code>{escape(toml.dumps(spec))}</code></pre></details>"
@@ -142,7 +145,11 @@ def _relative_files(arms: Sequence[Arm]) -> str:
     return f" (first put these files beside the specs, under the same names: {names})"
 
 
-def _commands(path: str, name: str, seeds: Sequence[int]) -> list[str]:
+def _commands(path: str, name: str, arm: Arm) -> list[str]:
+    seeds = arm.seeds
+    if arm.runs[0].is_live:
+        rounds = arm.runs[0].result.rounds if arm.runs[0].result else 1
+        return [f"plexus fleet run {path} --rounds {rounds} --out repeated/{name}"]
     if len(seeds) == 1:
         return [f"plexus run {path} --seed {seeds[0]} --out repeated/{name}-{seeds[0]}"]
     each = f'plexus run {path} --seed "$seed" --out "repeated/{name}-$seed"'

@@ -63,5 +63,6 @@ def _points(run: Run, column: str, unit: float, metric: str, judge: Judge) -> tu
     evaluations = run.tables["evaluations"]
     if not len(ys) or column not in evaluations:
         return np.array([]), np.array([])
-    known = ~np.isnan(ys)
-    return evaluations[column][known].astype(float) / unit, ys[known]
+    xs = evaluations[column].astype(float) / unit
+    known = ~np.isnan(xs) & ~np.isnan(ys)  # a live peer alone does not know what all have sent
+    return xs[known], ys[known]

@@ -11,6 +11,7 @@ from plexus.report import naming, plots
 from plexus.report.arms import Arm, group
 from plexus.report.comparison import Comparison, compare, table_of
 from plexus.report.document import Picture, Section, number
+from plexus.report.series import curve
 from plexus.runs.run import Run
 
 _OF_TRAINING = frozenset({"learning_rate", "momentum", "weight_decay", "local_steps", "batch"})
@@ -126,7 +127,7 @@ def _curves(arms: Sequence[Arm], comparison: Comparison, suffix: str) -> list[Pi
     several = f" {_BAND}" if any(len(arm.runs) > 1 for arm in arms) else ""
     own = " Where every node has its own model, the mean over nodes." if _has_own_models(arms) else ""
     titles = {
-        "simulated_h": ("time", "Test {} over simulated time.", False),
+        "simulated_h": ("time", "Test {} over time.", False),
         "sent_gb": ("communication", "Test {} over what all nodes have sent, on a log scale.", True),
         "training_h": ("resources", "Test {} over training time, on a log scale.", True),
     }
@@ -140,6 +141,7 @@ def _curves(arms: Sequence[Arm], comparison: Comparison, suffix: str) -> list[Pi
             plots.curves(evaluated, x, comparison.metric, log=log, reference=reference),  # type: ignore[arg-type]
         )
         for x, (id, caption, log) in titles.items()
+        if any(curve(arm, x, comparison.metric) for arm in evaluated)  # type: ignore[arg-type]
     ]
 
 

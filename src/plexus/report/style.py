@@ -151,6 +151,7 @@ def _colour(arm: Arm) -> str:
 def _kind(arm: Arm) -> str:
     """What decides the colour: everything but who is online when."""
     spec = {key: value for key, value in arm.spec.items() if key != "traces"}
+    spec["live"] = arm.runs[0].is_live
     return repr(sorted(spec.items(), key=lambda item: item[0]))
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
@@ -22,7 +23,7 @@ from plexus.errors import PlexusError
 from plexus.files import lock_directory, named, write_json, write_text
 from plexus.runs.recorder import Recorder
 from plexus.runs.result import Result
-from plexus.runs.run import RESULT, SPEC, VERSIONS, spec_digest_of
+from plexus.runs.run import LIVE, RESULT, SPEC, VERSIONS, spec_digest_of
 from plexus.runs.tables import TABLES
 from plexus.runs.tensorboard import delete_events
 
@@ -131,6 +132,11 @@ def go_on(
     return Recorder(path, go_on=True, most_bytes=most_bytes)
 
 
+def live(homes: Sequence[str]) -> dict[str, Any]:
+    """What the versions of a run of live peers add: their homes, as seen from it, and when it was started."""
+    return {"kind": LIVE, "homes": list(homes), "started_s": round(time.time(), 3)}
+
+
 def _mark(path: Path, spec_toml: str, spec_digest: str, about: Mapping[str, Any]) -> None:
     """The versions first: they mark the directory as a run's."""
     write_json(path / VERSIONS, {"spec_digest": spec_digest, **versions(), **about})
@@ -199,7 +205,7 @@ def versions() -> dict[str, Any]:
         "plexus": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
     }
 

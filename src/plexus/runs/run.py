@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from html import escape
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -31,7 +30,7 @@ class _Versions(msgspec.Struct):
     spec_digest: str
     packages: dict[str, str] = {}
     kind: Literal["simulated", "live"] = SIMULATED
-    started: datetime | None = None
+    started_s: float = 0.0
     homes: list[str] = []
 
 
@@ -155,11 +154,8 @@ def spec_digest_of(path: Path) -> str:
 
 
 def started_s(path: Path) -> float:
-    """When the run in this directory was started, in seconds of Unix time."""
-    started = versions_of(path).get("started")
-    if started is None:
-        raise PlexusError(f"{path / VERSIONS}: does not say when the run started")
-    return datetime.fromisoformat(started).timestamp()
+    """When the live run in this directory was started, in seconds of Unix time."""
+    return float(versions_of(path).get("started_s", 0.0))
 
 
 def versions_of(path: Path) -> dict[str, Any]:

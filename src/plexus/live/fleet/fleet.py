@@ -7,7 +7,6 @@ neighbours; shaping happens in proxies in front of them, churn by ending and sta
 from __future__ import annotations
 
 import asyncio
-import resource
 import shutil
 import signal
 import socket
@@ -41,9 +40,9 @@ from plexus.live.worker.channel import (
     send_async,
 )
 from plexus.live.worker.forkserver import Nursery
-from plexus.runs.directory import RunDirectory
+from plexus.runs.directory import RunDirectory, live
 from plexus.runs.result import Evaluations, Metric, Result, Traffic, Trainings
-from plexus.runs.run import LIVE, started_s
+from plexus.runs.run import started_s
 from plexus.runs.tables import read, rows
 
 if TYPE_CHECKING:
@@ -206,10 +205,9 @@ async def run_fleet(
         world = build_world(spec.traces, nodes, spec.seed, base_dir)
     nursery, told = await _try_out(spec, base_dir, out)
     fleet = Fleet(spec, out, world if config.shape else None, base_dir, nursery)
-    about = {"kind": LIVE, "homes": [home_name(number) for number in range(nodes)]}
-    cpu_s = _children_cpu_s()
-    with RunDirectory(out, spec.to_toml(), spec.digest(), base_dir=base_dir, about=about) as directory:
-        try:
+    try:
+        about = live([home_name(number) for number in range(nodes)])
+        with RunDirectory(out, spec.to_toml(), spec.digest(), base_dir=base_dir, about=about) as directory:
             tell(told)
             session = await fleet.prepare()
             homes = {member.id: member.home for member in fleet.members}
@@ -218,13 +216,13 @@ async def run_fleet(
             if config.churn and world is not None:
                 churn = TraceChurn(fleet.members, world, spec.traces, spec.seed, config.churn)
             await _go_on(fleet, config, churn, tables)
-            round, found = await fleet.evaluate()
-        finally:
-            await fleet.close()
-        tables.evaluated(tables.now_s, round, {told.metric: found.value, "loss": found.loss})
-        result = _result(fleet, tables, told, found.value)
-        directory.finish(_outcome(result, session, tables, told, _children_cpu_s() - cpu_s))
-    return result
+            number, found = await fleet.evaluate()
+            tables.evaluated(tables.now_s, number, {told.metric: found.value, "loss": found.loss})
+            result = _result(fleet, tables, told, found.value)
+            directory.finish(_outcome(result, session, tables, told))
+            return result
+    finally:
+        await fleet.close()
 
 
 async def _go_on(fleet: Fleet, config: FleetConfig, churn: TraceChurn | None, tables: FleetTables) -> None:
@@ -272,9 +270,7 @@ def _result(fleet: Fleet, tables: FleetTables, measure: Ready, metric: float) ->
     )
 
 
-def _outcome(
-    result: FleetResult, session: Session, tables: FleetTables, measure: Ready, cpu_s: float
-) -> Result:
+def _outcome(result: FleetResult, session: Session, tables: FleetTables, measure: Ready) -> Result:
     """The same as a run directory has it."""
     sent, trained = tables.sent(), read(Path(result.out) / "trainings.csv")
     types = [name.removesuffix("_count") for name in sent if name.endswith("_count")]
@@ -284,7 +280,7 @@ def _outcome(
         weights_hash="",
         rounds=result.rounds,
         simulated_s=result.seconds,
-        cpu_s=cpu_s,
+        cpu_s=None,
         wall_s=result.seconds,
         metric=metric,
         messages={name: Traffic(sent[f"{name}_count"], sent[f"{name}_bytes"]) for name in types},
@@ -294,12 +290,6 @@ def _outcome(
         interrupted=result.failed,
         out=result.out,
     )
-
-
-def _children_cpu_s() -> float:
-    """Processor time of the processes that this one has started and that have ended, and of theirs."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 async def _try_out(spec: ExperimentSpec, base_dir: Path, out: Path) -> tuple[Nursery, Ready]:

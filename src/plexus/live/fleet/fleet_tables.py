@@ -91,10 +91,8 @@ class FleetTables:
         self._told: dict[int, bool] = {}
         """By node, whether it was online when last heard of."""
         self._online: set[int] = set()
-        self._looks: list[list[dict[str, Any]]] = [[] for _ in homes]
-        """By node, its rows of `states.csv`."""
-        self._newest: dict[tuple[str, int], dict[str, Any]] = {}
-        """By table and node, of those that are written down when it is looked around."""
+        self._looks: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        """By table and node: the row of `states.csv` or `traffic.csv` whose turn was last, and later ones."""
         self._next_look_s = 0.0
         self.metrics: list[tuple[int, float]] = []
         """Round and value of each evaluation that counts."""
@@ -123,8 +121,7 @@ class FleetTables:
             self._look_around(row.at_s)
             self._take(row)
         if is_last:
-            self._next_look_s = now_s
-            self._look_around(now_s)
+            self._record_traffic(now_s)
         self._recorder.flush()
 
     def put_in_order(self, directory: Path) -> None:
@@ -137,18 +134,18 @@ class FleetTables:
         """A model of a round was measured. The first stands for its round, and older ones say nothing new."""
         if not self.metrics or number > self.metrics[-1][0]:
             self.metrics.append((number, next(iter(metrics.values()))))
-            sent, trained_s = int(self._by(at_s, "sent_bytes")), round(self._by(at_s, "training_s"), 3)
-            sums = {"sent_bytes": sent, "training_s": trained_s}
+            all_of = self._all_of("states", at_s)
+            sums = {name: all_of.get(name, 0) for name in ("sent_bytes", "training_s")}
             self._recorder.record("evaluations", simulated_s=at_s, round=number, **metrics, **sums)
 
     def state_of(self, node: int) -> dict[str, Any]:
         """The newest row of `states.csv` of a node; nothing if it never came as far."""
-        return self._looks[node][-1] if self._looks[node] else {}
+        rows = self._looks.get(("states", node))
+        return rows[-1] if rows else {}
 
     def sent(self) -> dict[str, Any]:
         """What all nodes together have sent and trained, in the columns of `traffic.csv`."""
-        newest = [row for (table, _), row in self._newest.items() if table == "traffic"]
-        return {name: sum(row[name] for row in newest) for name in newest[0]} if newest else {}
+        return self._all_of("traffic", math.inf)
 
     def _learn(self, row: Row) -> None:
         """Keep a row until its turn, and remember what others will need by theirs."""
@@ -156,8 +153,8 @@ class FleetTables:
         values, number = row.values, row.values.get("round", 0)
         if row.table == "presence":
             self._told[row.node] = values["online"]
-        elif row.table == "states":
-            self._looks[row.node].append(values)
+        elif row.table in ("states", "traffic"):
+            self._looks.setdefault((row.table, row.node), []).append(values)
         elif row.table == "transfers" and not values["cut"]:
             way = values["source"], values["destination"], values["began_s"]
             self._paths.arrived(values["kind"], number, *way, row.at_s)
@@ -179,9 +176,9 @@ class FleetTables:
             if values["online"] == (row.node in self._online):
                 return
             self._online ^= {row.node}
-            self._recorder.record("online", simulated_s=row.at_s, online=len(self._online))
         elif row.table in ("states", "traffic"):
-            self._newest[row.table, row.node] = values
+            rows = self._looks[row.table, row.node]
+            del rows[: rows.index(values)]
         if row.table != "traffic":
             self._recorder.record(row.table, **values)
         if row.table == "rounds":
@@ -192,22 +189,33 @@ class FleetTables:
     def _look_around(self, until_s: float) -> None:
         """Write down what all nodes together have sent and believe, as often as that is due by then."""
         while self._next_look_s <= until_s:
-            self._write_down(self._next_look_s)
-            self._next_look_s += max(LOOK_S, self._next_look_s / LOOKS)
+            now_s = self._next_look_s
+            self._next_look_s += max(LOOK_S, now_s / LOOKS)
+            self._recorder.record("online", simulated_s=now_s, online=len(self._online))
+            self._record_traffic(now_s)
+            states = [
+                self._looks["states", node][0] for node in self._online if ("states", node) in self._looks
+            ]
+            views = [row["view"] for row in states if row["view"] is not None]
+            if views:
+                extent = {"mean_view": fmean(views), "min_view": min(views), "max_view": max(views)}
+                self._recorder.record("views", simulated_s=now_s, online=len(self._online), **extent)
 
-    def _write_down(self, now_s: float) -> None:
-        sums = self.sent()
+    def _record_traffic(self, now_s: float) -> None:
+        sums = self._all_of("traffic", now_s)
         if sums:
-            self._recorder.record("traffic", **{**sums, "simulated_s": now_s})
-        states = [self._newest[key] for key in self._newest if key[0] == "states" and key[1] in self._online]
-        views = [row["view"] for row in states if row["view"] is not None]
-        if views:
-            extent = {"mean_view": fmean(views), "min_view": min(views), "max_view": max(views)}
-            self._recorder.record("views", simulated_s=now_s, online=len(self._online), **extent)
+            self._recorder.record("traffic", simulated_s=now_s, **sums)
 
-    def _by(self, at_s: float, name: str) -> float:
-        """What all nodes together had of something by then: between two looks it is taken to grow evenly."""
-        looks = [each for each in self._looks if each]
-        times = ([row["simulated_s"] for row in each] for each in looks)
-        values = ([row[name] for row in each] for each in looks)
-        return float(sum(np.interp(at_s, *each) for each in zip(times, values, strict=True)))
+    def _all_of(self, table: str, at_s: float) -> dict[str, Any]:
+        """The numbers of all nodes together at a moment: between two looks they are taken to grow evenly."""
+        looks = [rows for (name, _), rows in self._looks.items() if name == table]
+        sums = {}
+        for name in looks[0][0] if looks else ():
+            if name.endswith(("_count", "_bytes", "training_s")):
+                found = (np.interp(at_s, *_curve(rows, name), left=0.0) for rows in looks)
+                sums[name] = round(float(sum(found)), 3 if name.endswith("_s") else None)
+        return sums
+
+
+def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[float], list[float]]:
+    return [row["simulated_s"] for row in rows], [row[name] for row in rows]

@@ -23,8 +23,8 @@ from plexus.live.worker.channel import Ready
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingInterrupted, TrainingStarted
 from plexus.protocol.messages import AggregateRequest, TrainRequest
 from plexus.protocol.plexus import PlexusNode
-from plexus.runs.directory import go_on
-from plexus.runs.run import LIVE, started_s
+from plexus.runs.directory import go_on, live
+from plexus.runs.run import started_s
 from plexus.runs.tables import TABLES, Columns, read
 
 FOLDER = "run"
@@ -45,7 +45,7 @@ class PeerTables:
         self._path = home / FOLDER
         self._log = log
         digest = parse_spec(spec, "session").digest()
-        self._recorder = go_on(self._path, spec, digest, MOST_BYTES, {"kind": LIVE, "homes": [".."]})
+        self._recorder = go_on(self._path, spec, digest, MOST_BYTES, live([".."]))
         self._offset_s = max(0.0, time.time() - started_s(self._path)) - time.monotonic()
         self._is_failing = False
         names = self._read("nodes").get("name", ())
