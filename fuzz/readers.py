@@ -33,8 +33,8 @@ from plexus.protocol.view import View
 from plexus.protocol.wire import LENGTH_BYTES, WireError, decode, encode
 from plexus.report.arms import group, load
 from plexus.report.comparison import compare, table_of
-from plexus.runs.directory import RESULT, SPEC, VERSIONS
 from plexus.runs.result import Metric, Result, Traffic, Trainings
+from plexus.runs.run import RESULT, SPEC, VERSIONS
 from plexus.sim.topologies import parse_graph
 from plexus.spec.experiment import load_spec, parse_spec
 from plexus.traces.readers.availability import read_availability

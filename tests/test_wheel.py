@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import plexus
-from plexus.runs.directory import load_run
+from plexus.runs.run import load_run
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "src", "experiments")

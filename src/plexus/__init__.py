@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from plexus.report.page import write_report
     from plexus.report.plots import curves
     from plexus.rng import array_stream, stream
-    from plexus.runs.directory import Run
-    from plexus.runs.run import Frame
+    from plexus.runs.run import Frame, Run
     from plexus.sim.own import Place, own_protocol
     from plexus.spec.experiment import ExperimentSpec, load_spec
 
@@ -76,8 +75,7 @@ _HOMES = {
     "plexus.report.page": ("write_report",),
     "plexus.report.plots": ("curves",),
     "plexus.rng": ("array_stream", "stream"),
-    "plexus.runs.directory": ("Run",),
-    "plexus.runs.run": ("Frame",),
+    "plexus.runs.run": ("Frame", "Run"),
     "plexus.sim.own": ("Place", "own_protocol"),
     "plexus.spec.experiment": ("ExperimentSpec", "load_spec"),
 }  # fmt: skip

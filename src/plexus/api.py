@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plexus.errors import PlexusError
-from plexus.runs.directory import Run, claim, load_run
+from plexus.runs.directory import claim
+from plexus.runs.run import Run, load_run
 from plexus.spec.experiment import ExperimentSpec, build_spec, load_spec, located, parse_spec
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from plexus import cli
-from plexus.runs.directory import load_run
+from plexus.runs.run import load_run
 from tests.cli.standin import SPEC, Plexus
 
 

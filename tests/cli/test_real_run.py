@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from plexus import cli
-from plexus.runs.directory import load_run
+from plexus.runs.run import load_run
 
 SPEC = """\
 name = "real"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.runs.directory import load_run
+from plexus.runs.run import load_run
 from plexus.spec.experiment import load_spec
 from tests.cli.standin import Plexus, Session
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from plexus.experiment.recording import Recording
+from plexus.experiment.recording import Recording, believed_online
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.result import Metric, Result, Traffic, Trainings
@@ -56,6 +57,9 @@ def write_run(
             runtime.run(60.0 * step)
             recorder.record("online", simulated_s=60.0 * step, online=runtime.online_count)
             recording.look(60.0 * step, runtime)
+            views = believed_online(runtime)
+            extent = {"mean_view": fmean(views), "min_view": min(views), "max_view": max(views)}
+            recorder.record("views", simulated_s=60.0 * step, online=runtime.online_count, **extent)
         if finish:
             directory.finish(outcome(runtime, out))
 

@@ -14,7 +14,7 @@ import pytest
 from plexus.dashboard.app import Guard, Questions, create_app
 from plexus.dashboard.library import Library
 from plexus.errors import PlexusError
-from plexus.runs.directory import load_run
+from plexus.runs.run import load_run
 from tests.dashboard.kit import write_run
 
 STATIC = Path(__file__).parents[2] / "src" / "plexus" / "dashboard" / "static"
@@ -169,14 +169,14 @@ def test_no_damage_hides_the_other_runs(name: str, content: bytes, tmp_path: Pat
     for each in ("damaged", "whole"):
         write_run(tmp_path / each, until_s=120, finish=False)
     (tmp_path / "damaged" / name).write_bytes(content)
-    (tmp_path / "fleet" / "session").mkdir(parents=True)
-    (tmp_path / "fleet" / "session" / "session.toml").write_text("name =")
+    write_run(tmp_path / "fleet", until_s=120, finish=False)
+    (tmp_path / "fleet" / "versions.json").write_text('{"spec_digest": "abc", "kind": "live", "homes": 3}')
     questions = Questions(Library(tmp_path))
     for _ in range(2):  # it is still damaged at the second look
         listed = {run["id"]: run for run in json.loads(questions.runs(None).body)["runs"]}
         assert listed["whole"]["status"] == "running"
         assert str(tmp_path / "damaged" / name) in listed["damaged"]["error"]
-        assert "session.toml" in listed["fleet"]["error"]
+        assert str(tmp_path / "fleet" / "versions.json") in listed["fleet"]["error"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])

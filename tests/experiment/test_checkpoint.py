@@ -20,8 +20,8 @@ from plexus.errors import PlexusError
 from plexus.experiment.checkpoint import read_checkpoint
 from plexus.experiment.progress import Tick, stoppable
 from plexus.experiment.simulation import Machinery, simulate
-from plexus.runs.directory import load_run
 from plexus.runs.result import Result
+from plexus.runs.run import load_run
 from plexus.runs.tables import TABLES
 from plexus.spec.experiment import parse_spec
 

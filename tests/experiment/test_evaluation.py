@@ -14,8 +14,8 @@ import plexus.experiment.learning
 from plexus.experiment.progress import Tick
 from plexus.experiment.simulation import Machinery, simulate
 from plexus.learn.task import Task
-from plexus.runs.directory import Run, load_run
 from plexus.runs.result import Result
+from plexus.runs.run import Run, load_run
 from plexus.sim.protocols import PROTOCOLS
 from plexus.spec.experiment import parse_spec
 

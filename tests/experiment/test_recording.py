@@ -12,8 +12,8 @@ import pytest
 from plexus.experiment import recording
 from plexus.experiment.recording import Recording
 from plexus.experiment.simulation import simulate
-from plexus.runs.directory import Run, load_run
 from plexus.runs.recorder import Recorder
+from plexus.runs.run import Run, load_run
 from plexus.runs.tables import read
 from plexus.sim.runtime import Runtime
 from plexus.sim.sharing import Flow

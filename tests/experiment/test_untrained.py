@@ -10,7 +10,7 @@ from plexus.errors import PlexusError, StopRun
 from plexus.experiment.progress import Tick
 from plexus.experiment.simulation import simulate
 from plexus.learn.tasks import build_task
-from plexus.runs.directory import Run, load_run
+from plexus.runs.run import Run, load_run
 from plexus.spec.experiment import parse_spec
 
 SPEC = """

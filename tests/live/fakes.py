@@ -15,7 +15,7 @@ from plexus.live.operator.log import Log
 from plexus.live.transport.addresses import Address, pack
 from plexus.live.transport.connection import Connection
 from plexus.live.transport.frames import Hello, Kind, frame
-from plexus.live.transport.limits import Limits, Traffic
+from plexus.live.transport.limits import ByteCounts, Limits
 from plexus.live.transport.link import Link
 from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.protocol import wire
@@ -131,7 +131,7 @@ class StubOwner:
     def greeted(self, connection: Connection, hello: Hello) -> None: ...
 
     def up(self, connection: Connection, hello: Hello) -> Link:
-        return Link(connection, hello, Recorder(), self.limits, Log(), Traffic(), lambda _: 0)
+        return Link(connection, hello, Recorder(), self.limits, Log(), ByteCounts(), lambda _: 0)
 
     def closed(self, connection: Connection, reason: str) -> None: ...
 

@@ -8,11 +8,15 @@ import time
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 
-from plexus.live.fleet.fleet import Fleet, Member
+from plexus.live.fleet.fleet import Fleet
+from plexus.live.fleet.members import Member
+from plexus.runs.run import started_s
+from plexus.runs.tables import read
 from plexus.spec.experiment import parse_spec
 
 NODES, SECONDS, EVERY_S = 16, 60.0, 3.0
@@ -71,7 +75,8 @@ class Chaos:
         for member in members:
             member.log.read()
         running = {member.id: member for member in members if member.is_running}
-        chosen = sorted((member.log.chosen for member in members), reverse=True)
+        newest = [member.log.newest.get("AggregatorChosen") for member in members]
+        chosen = sorted(((line["round"], line["aggregator"]) for line in newest if line), reverse=True)
         return next(running[node] for _, node in chosen if node in running)
 
 
@@ -106,7 +111,11 @@ async def _look(fleet: Fleet) -> None:
 def pauses(fleet: Fleet, span: tuple[float, float]) -> list[float]:
     """How long each round was the newest one to be completed."""
     began, ended = span
-    completed = sorted((at, k) for member in fleet.members for at, k in member.log.rounds)
+    completed = sorted(
+        (started_s(member.home / "run") + at_s, k)
+        for member in fleet.members
+        for at_s, k in zip(*_columns(member, "rounds", "simulated_s", "round"), strict=True)
+    )
     newest, moments = 0, [began]
     for at, k in completed:
         if k > newest:
@@ -114,6 +123,11 @@ def pauses(fleet: Fleet, span: tuple[float, float]) -> list[float]:
             if began < at < ended:
                 moments.append(at)
     return [later - earlier for earlier, later in pairwise([*moments, ended])]
+
+
+def _columns(member: Member, table: str, *names: str) -> list[list[Any]]:
+    columns = read(member.home / "run" / f"{table}.csv")
+    return [columns[name].tolist() if columns else [] for name in names]
 
 
 def counters(member: Member) -> list[int]:
@@ -126,7 +140,11 @@ def counters(member: Member) -> list[int]:
 def test_the_session_outlives_its_members(tmp_path: Path) -> None:
     fleet, chaos, span = asyncio.run(run(tmp_path))
     longest_s = max(pauses(fleet, span))
-    metrics = sorted(each for member in fleet.members for each in member.log.metrics)
+    metrics = sorted(
+        each
+        for member in fleet.members
+        for each in zip(*_columns(member, "evaluations", "round", "accuracy"), strict=True)
+    )
     print(
         f"\n{NODES} nodes, {chaos.killed} kills ({chaos.aggregators_killed} of aggregators),"
         f" {chaos.restarted} restarts, {fleet.round} rounds, longest pause {longest_s:.1f} s,"

@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from plexus.live.fleet.fleet import Fleet, Member
+from plexus.live.fleet.fleet import Fleet
+from plexus.live.fleet.members import Member
 from plexus.live.identity.admission import KEY_FILE, REVOKED_FILE
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, load_key, node_key, raw_public

@@ -415,6 +415,11 @@ def test_bytes_are_counted_by_what_they_are(party: Party) -> None:
                 "probe_sent_bytes": 0,
                 "probe_received_bytes": 0,
             }
+            sent = {name: each for name, each in a.hub.traffic.sent.items() if each != [0, 0]}
+            assert sent == {"joining": [1, HEAD_BYTES + 5], "model": [1, len(data)], "view": [1, 11]}
+            [transfer] = a.hub.traffic.transfers
+            assert (transfer.to, transfer.tag, transfer.cut) == (b.key, "tag", False)
+            assert transfer.began_at < transfer.ended_at
             swapped = {"sent": "received", "received": "sent"}
             for name, count in a.hub.traffic.counts.items():
                 what, way, _ = name.split("_")

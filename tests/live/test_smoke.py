@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.live.fleet.fleet import LOOPBACK, Fleet, Member
+from plexus.live.fleet.fleet import LOOPBACK, Fleet
+from plexus.live.fleet.members import Member
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, REVOKED_FILE
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, raw_public
@@ -130,9 +131,11 @@ async def _one_is_killed(smoke: Smoke, victim: Member) -> None:
     await victim.end(signal.SIGKILL)
     smoke.lost.add(victim.number)
     await smoke.goes_on(f"kill -9 of node {victim.number}")
-    trained = victim.log.trained
+    trained = victim.log.counts["TrainingStarted"]
     await victim.start()
-    await smoke.until(f"node {victim.number} trains again", lambda: victim.log.trained > trained)
+    await smoke.until(
+        f"node {victim.number} trains again", lambda: victim.log.counts["TrainingStarted"] > trained
+    )
     smoke.lost.remove(victim.number)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from plexus.runs.directory import Run
 from plexus.runs.result import Metric, Result, Traffic, Trainings
+from plexus.runs.run import Run
 
 ACCURACIES = (0.1, 0.6, 0.9, 0.85)
 

@@ -26,8 +26,9 @@ from plexus.live.models import LiveModel, seal
 from plexus.live.state import STATE_FILE, Store, newest_model
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
-from plexus.runs.directory import RunDirectory, load_run
+from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Recorder
+from plexus.runs.run import load_run
 from plexus.sim.kernel import Kernel
 from plexus.spec.experiment import parse_spec
 

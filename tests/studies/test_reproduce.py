@@ -16,7 +16,7 @@ from plexus.errors import PlexusError
 from plexus.experiment.learning import Machinery
 from plexus.experiment.progress import Tick
 from plexus.experiment.simulation import simulate
-from plexus.runs.directory import load_run
+from plexus.runs.run import load_run
 from plexus.studies.plan import Planned, make_plan
 from plexus.studies.study import load_study
 from tests.studies.kit import BASE, STUDY, folder_with

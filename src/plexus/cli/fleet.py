@@ -15,7 +15,8 @@ from plexus.cli.groups import JSON, PATH, Group, print_json, set_option
 from plexus.cli.session import check_deployable
 
 if TYPE_CHECKING:
-    from plexus.live.fleet.fleet import FleetResult, NodeResult
+    from plexus.live.fleet.fleet import FleetResult
+    from plexus.live.fleet.members import NodeResult
     from plexus.live.worker.channel import Ready
 
 

@@ -11,7 +11,7 @@ from plexus.cli.groups import PATH
 from plexus.errors import PlexusError
 from plexus.report.arms import find_runs, group, load
 from plexus.report.standard import standard_sections
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 
 RUNS = click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=PATH)
 TARGET = click.option(

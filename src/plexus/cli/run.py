@@ -151,7 +151,8 @@ def _begun(
 def _resumed(out: Path, as_json: bool, quiet: bool) -> Job | None:
     """A run that goes on; None, and its outcome printed, if it came to its end already."""
     from plexus.experiment.checkpoint import outcome_of
-    from plexus.runs.directory import CHECKPOINT, SPEC, spec_dir_of
+    from plexus.runs.directory import CHECKPOINT
+    from plexus.runs.run import SPEC, spec_dir_of
     from plexus.spec.experiment import load_spec
 
     outcome = outcome_of(out)
@@ -205,7 +206,7 @@ def _simulate(job: Job, machinery: dict[str, Any], listen: Listener, quiet: bool
 
 def _how_to_go_on(out: Path) -> str:
     """The end of the line that an interrupted run leaves, if it left more than that."""
-    from plexus.runs.directory import VERSIONS
+    from plexus.runs.run import VERSIONS
 
     has_begun = (out / VERSIONS).exists()
     return f"; go on with: plexus run --resume {shlex.quote(str(out))}" if has_begun else ""
@@ -214,7 +215,8 @@ def _how_to_go_on(out: Path) -> str:
 def _draw(out: Path, quiet: bool) -> None:
     """The figure is a courtesy: a run does not fail for want of it."""
     from plexus.report.learning_curve import accuracy_over_time
-    from plexus.runs.directory import FIGURE, load_run
+    from plexus.runs.directory import FIGURE
+    from plexus.runs.run import load_run
 
     try:
         accuracy_over_time(load_run(out), out / FIGURE)

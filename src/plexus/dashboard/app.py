@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import math
-from collections.abc import Awaitable, Callable, Iterable
-from importlib.resources import files
+from collections.abc import Iterable
 from ipaddress import ip_address
-from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
@@ -18,11 +15,13 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from plexus.dashboard.library import Library
-from plexus.dashboard.source import Json, Source
+from plexus.dashboard.run import ShownRun
+from plexus.dashboard.slices import Json
 from plexus.errors import PlexusError
 from plexus.report.naming import differences
 
@@ -93,25 +92,16 @@ def _with_headers(send: Send) -> Send:
     return send_with_headers
 
 
-TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".json": "application/json",
-    ".svg": "image/svg+xml",
-}
-
-
 def create_app(library: Library, allowed_hosts: tuple[str, ...] = ()) -> Starlette:
     """The dashboard of what is in `library`."""
     questions = Questions(library)
     return Starlette(
         routes=[
-            *_static_routes(),
             Route("/api/runs", questions.runs),
             Route("/api/run", questions.run),
             Route("/api/window", questions.window),
             Route("/api/node", questions.node),
+            Mount("/", StaticFiles(packages=[("plexus.dashboard", "static")], html=True)),
         ],
         middleware=[
             Middleware(Guard, allowed=allowed_hosts),
@@ -161,11 +151,11 @@ class Questions:
         found = source.node(int(number)) if number is not None else None
         return _missing("no such node") if found is None else _json(found)
 
-    def _source(self, request: Request) -> Source | None:
+    def _source(self, request: Request) -> ShownRun | None:
         return self._library.get(request.query_params.get("id", ""))
 
 
-def _summary(id: str, source: Source) -> Json:
+def _summary(id: str, source: ShownRun) -> Json:
     try:
         return source.summary()
     except PlexusError as error:  # one damaged run must not hide the others
@@ -190,41 +180,3 @@ def _missing(text: str) -> Response:
 
 def _told(_: Request, error: Exception) -> Response:
     return _json({"error": str(error)}, status=500)
-
-
-def _static_routes() -> list[Route]:
-    """Every file of the page has a route of its own, so there is no path to go astray on."""
-    routes = []
-    for path, body in _static_files("", files("plexus.dashboard").joinpath("static")):
-        kind = TYPES.get(PurePosixPath(path).suffix)
-        if kind is not None:
-            routes.append(Route("/" + path, _answer(body, kind)))
-            if path == "index.html":
-                routes.append(Route("/", _answer(body, kind)))
-    return routes
-
-
-def _static_files(prefix: str, folder: Any) -> list[tuple[str, bytes]]:
-    found = []
-    for each in folder.iterdir():
-        if each.is_dir():
-            found += _static_files(f"{prefix}{each.name}/", each)
-        else:
-            found.append((prefix + each.name, each.read_bytes()))
-    return found
-
-
-def _answer(body: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
-    """Packed once, and answered without a thread: a page is twenty files."""
-    tag = f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"'
-    packed = gzip.compress(body, 9, mtime=0)
-    headers = {"ETag": tag, "Content-Type": kind, "Vary": "Accept-Encoding"}
-
-    async def answer(request: Request) -> Response:
-        if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
-            return Response(status_code=304, headers={"ETag": tag})
-        if "gzip" in request.headers.get("accept-encoding", ""):
-            return Response(packed, headers={**headers, "Content-Encoding": "gzip"})
-        return Response(body, headers=headers)
-
-    return answer

@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plexus.dashboard.source import Json
-from plexus.runs.tables import Columns
+from plexus.runs.tables import Columns, rows
+
+Json = dict[str, Any]
 
 # Making columns small enough for a picture, without hiding what stands out.
 
 MOST_POINTS = 900
-
-
-def rows(table: Columns) -> int:
-    return len(next(iter(table.values()), ()))
 
 
 def peaks(values: NDArray[Any], most: int = MOST_POINTS) -> NDArray[np.intp]:
@@ -81,10 +78,10 @@ def binned(table: Columns, parts: tuple[str, ...], most: int = 240) -> dict[str,
 
 MOST_ROWS = 6000
 """Of each table in one answer; a picture of a moment shows a few dozen."""
-Table = Callable[[str], Columns]
+Tables = Callable[[str], Columns]
 
 
-def window(table: Table, from_s: float, to_s: float) -> Json:
+def window(table: Tables, from_s: float, to_s: float) -> Json:
     """Everything that was under way between two moments, and who was online at the first.
 
     It begins with the round under way at `from_s`, so that its whole sample is in the answer.
@@ -139,7 +136,7 @@ def _around(table: Columns, from_s: float, to_s: float) -> Columns:
     return take(table, kept[evenly(len(kept), MOST_ROWS)])
 
 
-def node_details(table: Table, number: int) -> Json | None:
+def node_details(table: Tables, number: int) -> Json | None:
     """One node over the whole run."""
     nodes = table("nodes")
     known = _where(nodes, "node", number)

@@ -21,8 +21,9 @@ from plexus.errors import PlexusError
 from plexus.experiment.learning import Models
 from plexus.files import named, sync, write_json
 from plexus.learn.task import Metrics
-from plexus.runs.directory import CHECKPOINT, CHECKPOINT_FOLDER, VERSIONS, remove_checkpoints, result_of
+from plexus.runs.directory import CHECKPOINT, CHECKPOINT_FOLDER, remove_checkpoints
 from plexus.runs.result import Result
+from plexus.runs.run import VERSIONS, result_of
 from plexus.sim.kernel import Kernel
 
 

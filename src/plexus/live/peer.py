@@ -25,6 +25,7 @@ from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator import notify
 from plexus.live.operator.control import lock_home, serve_control, serve_metrics, socket_path
 from plexus.live.operator.log import Log
+from plexus.live.operator.peer_tables import PeerTables
 from plexus.live.operator.status import Observer, PeerStatus, Status, counts
 from plexus.live.runtime import Callbacks, Runtime
 from plexus.live.state import Store
@@ -168,6 +169,7 @@ class Peer:
             ),
         )
         self._hub = self._runtime.hub
+        self._tables = PeerTables(config.home, config.spec, self._admission.key, self._log)
         self._revocations = Revocations(self._admission, self._hub, self._log, self._expel)
         listening = await self._hub.listen(config.listen)
         self._hub.advertise(config.advertise or listening)
@@ -192,6 +194,7 @@ class Peer:
             if metrics is not None:
                 metrics.close()
             self._runtime.close()
+            self._tables.close(self._hub.traffic)
             self._log.info("stopped", **counts(self._runtime, self._observer))
 
     # Joining
@@ -225,6 +228,7 @@ class Peer:
             bandwidth_bytes_per_s=self._bandwidth(),
             known=len(self._roster) - 1,
         )
+        self._tables.online(True)
         self._runtime.start(self._node)
         loop = asyncio.get_running_loop()
         # Nodes that join at the same moment miss each other's advertisement: look again.
@@ -245,12 +249,14 @@ class Peer:
 
     async def _leave(self) -> None:
         await self._runtime.leave()
+        self._tables.online(False)
         await self._hub.flush(LEAVE_S)
 
     # Learning
 
     def _on_fact(self, fact: Fact) -> None:
         self._observer.fact(fact)
+        self._tables.fact(fact)
         every = self._config.evaluate_every
         if isinstance(fact, AggregationCompleted) and fact.round % every == 0:
             self._trainer.evaluate(fact.round, fact.model)
@@ -262,11 +268,13 @@ class Peer:
 
     def _on_trained(self, round: int, model: LiveModel) -> None:
         self._observer.trained += 1
+        self._tables.trained()
         self._runtime.trained(round, model)
 
     def _on_evaluated(self, round: int, value: float, loss: float) -> None:
         assert self._trainer.ready is not None
         self._observer.evaluated(self._trainer.ready, round, value, loss)
+        self._tables.evaluated(self._trainer.ready, round, value, loss)
 
     # Housekeeping
 
@@ -276,6 +284,7 @@ class Peer:
             try:
                 await self._revocations.look_on_disk()
                 self._look_after()
+                self._tables.look(self._hub.traffic, self._node)
             except Exception:
                 self._log.exception("failure", where="housekeeping")
 

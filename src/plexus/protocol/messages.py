@@ -149,3 +149,15 @@ Body: TypeAlias = (
     | ViewReply
 )
 ModelMessage = tuple(kind for kind in get_args(Body) if "model" in kind.__struct_fields__)
+
+NAMES: dict[type[Message], str] = {
+    Ping: "ping",
+    Pong: "pong",
+    Joined: "membership",
+    Left: "membership",
+    Ack: "ack",
+    **dict.fromkeys(ModelMessage, "model"),
+}
+"""The paper's names of what is sent, by which bytes are accounted."""
+VIEW = "view"
+"""What rides on a model message, and is accounted apart from the `model`."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.report import naming
-from plexus.runs.directory import VERSIONS, Run, load_run, spec_digest_of
+from plexus.runs.run import VERSIONS, Run, load_run, spec_digest_of
 
 NOT_THE_SETTING = ("seed", "name")
 """Runs whose specs differ in these alone belong together."""
@@ -71,14 +71,15 @@ def group(runs: Iterable[Run]) -> list[Arm]:
 
     A run that did not come to its end is an arm of its own: it is shown, and mixed with nothing.
     """
-    settings: dict[str, dict[int, Run]] = {}
+    settings: dict[str, dict[tuple[int, str], Run]] = {}
     alone: list[tuple[Run, ...]] = []
     for run in runs:
         if not is_complete(run):
             alone.append((run,))
             continue
-        seeds = settings.setdefault(json.dumps(setting(run), sort_keys=True), {})
-        known = seeds.setdefault(int(run.spec["seed"]), run)
+        seeds = settings.setdefault(json.dumps([run.is_live, setting(run)], sort_keys=True), {})
+        # No two sessions of live peers are alike, whatever their seed.
+        known = seeds.setdefault((int(run.spec["seed"]), str(run.path) if run.is_live else ""), run)
         if known.result is None or run.result is None or known.result.digest != run.result.digest:
             raise PlexusError(
                 f"{run.path}: same spec and seed as {known.path}, but another result; leave one of them out"
@@ -91,6 +92,8 @@ def _labelled(groups: Sequence[tuple[Run, ...]]) -> list[Arm]:
     labels = naming.labels([setting(runs[0]) for runs in groups])
     arms = []
     for label, runs in zip(labels, groups, strict=True):
+        if any(other[0].is_live for other in groups):
+            label += ", live" if runs[0].is_live else ", simulated"
         if not is_complete(runs[0]):
             label += f", seed {runs[0].spec['seed']}, unfinished ({reached_h(runs[0]):.1f} h)"
         arms.append(Arm(label, runs))
@@ -187,7 +190,8 @@ def _runs_in(path: Path) -> list[Path]:
         raise PlexusError(f"{path}: {'not a directory' if path.exists() else 'no such directory'}")
     if (path / VERSIONS).exists():
         return [path]
-    inside = sorted(mark.parent for mark in path.rglob(VERSIONS))
+    found = {mark.parent for mark in path.rglob(VERSIONS)}
+    inside = sorted(each for each in found if found.isdisjoint(each.parents))  # a fleet's peers are in it
     if not inside:
         raise PlexusError(f"{path}: neither a run directory nor a folder with some")
     return inside

@@ -17,7 +17,7 @@ from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.report.arms import Arm, common_metric
 from plexus.report.document import Cell, Quantity, Table, number, over_seeds
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 
 Judge = Literal["mean", "best"]
 """Where every node has a model of its own: what counts is their mean, or the best of them (the paper's
@@ -166,7 +166,7 @@ def _note(comparison: Comparison) -> str:
         whose = "that of the best node at the time, as in the paper's Table II"
     parts = [
         f"Target: {name} {goal} ({comparison.target_is}).",
-        "TTA, CTA, RTA: simulated hours, bytes sent by all nodes (GB, 10⁹) and device hours of training"
+        "TTA, CTA, RTA: hours (simulated or live), bytes sent by all nodes (GB, 10⁹), device hours training"
         " at the first evaluation that is as good as the target.",
         f"Where every node has its own model, the metric is {whose}.",
     ]

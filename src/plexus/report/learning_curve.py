@@ -11,7 +11,7 @@ from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.files import named
 from plexus.report.arms import is_complete, metric_of, reached_h
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 from plexus.runs.tables import Columns
 from plexus.style import BLUE, SOFT, VERMILION, figure, percent_ticks, styled, subtitle
 

@@ -20,7 +20,7 @@ from plexus.report import provenance
 from plexus.report.arms import Arm, group
 from plexus.report.document import Picture, Section, Table, heading, text_of
 from plexus.report.export import is_numeric, write_picture, write_table
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 from plexus.style import CARD, FAINT, INK, ON_COLOUR, PALETTE, SOFT, styled
 
 _COLOUR_VARIABLES = {ON_COLOUR: "on-colour", CARD: "card", INK: "ink", SOFT: "soft", FAINT: "line"} | {

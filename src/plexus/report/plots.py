@@ -59,6 +59,8 @@ def curves(
             axes.set_xlim(left=0)
         if quantities.is_percentage(metric):
             percent_ticks(axes.yaxis)
+        if x == "simulated_h":
+            _say_time(axes, arms)
         if reference is not None:
             _refer(axes, *reference, higher_is_better)
         legend_of_arms(axes, drawn)
@@ -105,9 +107,12 @@ def curve(arm: Arm, x: Axis, metric: str, judge: Judge = "mean") -> Curve | None
     points = []
     for run in arm.runs:
         ys, evaluations = values_of(run, metric, judge), run.tables["evaluations"]
-        known = ~np.isnan(ys)
-        if known.any() and column in evaluations:
-            points.append((evaluations[column][known].astype(float) / unit, ys[known]))
+        if column not in evaluations or not len(ys):
+            continue
+        xs = evaluations[column].astype(float) / unit
+        known = ~np.isnan(xs) & ~np.isnan(ys)  # a live peer alone does not know what all have sent
+        if known.any():
+            points.append((xs[known], ys[known]))
     return average(points)
 
 
@@ -221,12 +226,26 @@ def online_and_views(arms: Sequence[Arm]) -> Figure:
         _draw_online(axes, arms)
         if not axes.lines:
             raise PlexusError("neither online nodes nor views were recorded")
-        axes.set_xlabel(AXES["simulated_h"][2])
         axes.set_ylabel("nodes")
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
+        _say_time(axes, arms)
         legend(axes)
     return figure
+
+
+def _say_time(axes: Any, arms: Sequence[Arm]) -> None:
+    """Hours; of live peers that were tried out for some minutes, seconds."""
+    axes.set_xlabel(AXES["simulated_h"][2])
+    if any(run.is_live for arm in arms for run in arm.runs):
+        longest_s = 3600 * axes.get_xlim()[1]
+        axes.set_xlabel("time [h]")
+        if longest_s < 600:
+            from matplotlib.ticker import MaxNLocator
+
+            ticks = [tick for tick in MaxNLocator(6).tick_values(0, longest_s) if tick <= longest_s]
+            axes.set_xticks([tick / 3600 for tick in ticks], [f"{tick:g}" for tick in ticks])
+            axes.set_xlabel("time [s]")
 
 
 def _draw_online(axes: Any, arms: Sequence[Arm]) -> None:

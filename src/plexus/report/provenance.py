@@ -14,7 +14,7 @@ from plexus.files import named, write_text
 from plexus.report import naming
 from plexus.report.arms import Arm, is_complete, reached_h
 from plexus.report.document import Cell, Section, Table
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 from plexus.spec import toml
 
 LONGEST_TABLE = 12
@@ -45,6 +45,8 @@ def section(arms: Sequence[Arm]) -> Section:
     unfinished = [run for run in runs if not is_complete(run)]
     text = "Everything above comes from the runs listed here. A run with the same spec, seed and versions"
     text += " has the same digest and the same weights, on any machine of one kind."
+    if any(run.is_live for run in runs):
+        text += " Of live peers no two runs are alike; the digest is that of their session."
     if unfinished:
         text += (
             f"\n\n{len(unfinished)} of the {len(runs)} runs did not come to the end: each is shown as"
@@ -61,10 +63,11 @@ def _runs_table(arms: Sequence[Arm]) -> Table:
 
 def _run_row(label: str, run: Run) -> tuple[Cell, ...]:
     found = run.result
+    state = "complete" if is_complete(run) else f"unfinished at {reached_h(run):.1f} h"
     return (
         label,
         str(run.spec["seed"]),
-        "complete" if is_complete(run) else f"unfinished at {reached_h(run):.1f} h",
+        f"{state}, live" if run.is_live else f"{state}, simulated",
         found.rounds if found else None,
         found.digest if found else None,
         (found.weights_hash or None) if found else None,
@@ -107,7 +110,10 @@ def repeats(arms: Sequence[Arm], folder: Path) -> list[Repeat]:
         text = toml.dumps({"name": name, "seed": arm.seeds[0], **arm.spec})
         write_text(specs / f"{name}.toml", text)
         path = shlex.quote(f"{folder.name}/specs/{name}.toml")
-        if len(arm.seeds) == 1:
+        if arm.runs[0].is_live:
+            rounds = arm.runs[0].result.rounds if arm.runs[0].result else 1
+            command = f"plexus fleet run {path} --rounds {rounds} --out repeated/{name}"
+        elif len(arm.seeds) == 1:
             command = f"plexus run {path} --seed {arm.seeds[0]} --out repeated/{name}-{arm.seeds[0]}"
         else:
             each = f'plexus run {path} --seed "$seed" --out "repeated/{name}-$seed"'

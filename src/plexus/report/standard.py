@@ -12,11 +12,11 @@ from plexus.report import naming, plots
 from plexus.report.arms import Arm, group
 from plexus.report.comparison import Comparison, compare, table_of
 from plexus.report.document import Picture, Section, number
-from plexus.runs.directory import Run
+from plexus.runs.run import Run
 
 _OF_TRAINING = frozenset({"learning_rate", "momentum", "weight_decay", "local_steps", "batch"})
 _CURVES: tuple[tuple[plots.Axis, str, str], ...] = (
-    ("simulated_h", "time", "simulated time"),
+    ("simulated_h", "time", "time"),
     ("sent_gb", "communication", "what all nodes have sent, on a log scale"),
     ("training_h", "resources", "training time, on a log scale"),
 )
@@ -141,5 +141,7 @@ def _curves(arms: Sequence[Arm], comparison: Comparison) -> Iterator[Picture]:
     if any(len(arm.runs) > 1 for arm in arms):
         more += " Lines are means over seeds, bands reach from the lowest seed to the highest."
     for x, id, over in _CURVES:
+        if not any(plots.curve(arm, x, comparison.metric) for arm in arms):
+            continue
         figure = plots.curves(arms, x, comparison.metric, log=x != "simulated_h", reference=reference)
         yield Picture(id, f"{name[0].upper()}{name[1:]} and {id}", f"Test {name} over {over}.{more}", figure)

@@ -71,7 +71,8 @@ def _colour(arm: Arm) -> str:
 
 def _kind(arm: Arm) -> str:
     """What decides the colour: everything but who is online when."""
-    return repr(sorted((key, value) for key, value in arm.spec.items() if key != "traces"))
+    spec = sorted((key, value) for key, value in arm.spec.items() if key != "traces")
+    return repr([arm.runs[0].is_live, spec])
 
 
 def message_colours(names: Sequence[str]) -> dict[str, str]:

@@ -9,28 +9,25 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import tomllib
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import msgspec
-
-import plexus
-from plexus import quantities
+from plexus import __version__
 from plexus.errors import PlexusError
 from plexus.files import lock_directory, named, write_json, write_text
 from plexus.runs.recorder import Recorder
 from plexus.runs.result import Result
-from plexus.runs.run import Frame
-from plexus.runs.tables import TABLES, Columns, checked, read
+from plexus.runs.run import LIVE, RESULT, SPEC, VERSIONS, spec_digest_of
+from plexus.runs.tables import TABLES
 from plexus.runs.tensorboard import delete_events
 
-SPEC, VERSIONS, RESULT, FIGURE = "spec.toml", "versions.json", "result.json", "learning-curve.png"
+FIGURE = "learning-curve.png"
 CHECKPOINT, CHECKPOINT_FOLDER = "checkpoint.json", "checkpoint-"
 REPLAY = f"{CHECKPOINT_FOLDER}replay"
 """Tables of a resumed run until it has come to its checkpoint."""
@@ -49,11 +46,13 @@ class RunDirectory:
         base_dir: Path = Path(),
         resume: bool = False,
         replay: bool = False,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         """Make the directory, which must not hold a run yet (see `claim`), or go on with the run there.
 
         A run that is resumed writes its tables anew; one that replays does it beside those that are there,
-        until it has `caught_up`. `base_dir` is what paths in the spec start from.
+        until it has `caught_up`. `base_dir` is what paths in the spec start from; `about` is added to the
+        versions.
         """
         self.path = path
         self._is_resumed = resume
@@ -70,12 +69,7 @@ class RunDirectory:
             os.close(self._lock)
             raise PlexusError(f"{path}: already holds a run")
         else:
-            # The versions first: they mark the directory as a run's.
-            write_json(
-                path / VERSIONS,
-                {"spec_digest": spec_digest, "spec_dir": str(base_dir.resolve()), **versions()},
-            )
-            write_text(path / SPEC, spec_toml)
+            _mark(path, spec_toml, spec_digest, {"spec_dir": str(base_dir.resolve()), **(about or {})})
         if replay:
             with named(path):
                 (path / REPLAY).mkdir()
@@ -124,6 +118,31 @@ class RunDirectory:
                 self.path.rmdir()
 
 
+def go_on(
+    path: Path, spec_toml: str, spec_digest: str, most_bytes: int, about: Mapping[str, Any]
+) -> Recorder:
+    """The recorder of a run that one process after the other goes on with, for as long as it likes: a peer's.
+
+    Its tables stay below `most_bytes` each.
+    """
+    if not (path / SPEC).exists():
+        with named(path):
+            path.mkdir(exist_ok=True)
+        _mark(path, spec_toml, spec_digest, about)
+    return Recorder(path, go_on=True, most_bytes=most_bytes)
+
+
+def live(homes: Sequence[str]) -> dict[str, Any]:
+    """What the versions of a run of live peers add: their homes, as seen from it, and when it was started."""
+    return {"kind": LIVE, "homes": list(homes), "started_s": round(time.time(), 3)}
+
+
+def _mark(path: Path, spec_toml: str, spec_digest: str, about: Mapping[str, Any]) -> None:
+    """The versions first: they mark the directory as a run's."""
+    write_json(path / VERSIONS, {"spec_digest": spec_digest, **versions(), **about})
+    write_text(path / SPEC, spec_toml)
+
+
 def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
     """Make room for a run in `path` without losing anything unasked.
 
@@ -146,28 +165,6 @@ def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
             _delete_run(path)
             return None
         return path.rename(_free(path))
-
-
-def spec_dir_of(path: Path) -> Path:
-    """What paths in the spec of the run in this directory start from."""
-    return Path(str(versions_of(path).get("spec_dir", ".")))
-
-
-def spec_digest_of(path: Path) -> str:
-    """The digest of the spec that the run in this directory has."""
-    return str(versions_of(path)["spec_digest"])
-
-
-def versions_of(path: Path) -> dict[str, Any]:
-    """What made the results of the run in this directory: `versions()` and the digest of its spec."""
-    try:
-        found = msgspec.json.decode((path / VERSIONS).read_bytes(), type=dict[str, Any])
-        msgspec.convert(found, _Versions)
-    except (FileNotFoundError, NotADirectoryError):
-        raise PlexusError(f"{path}: is not a run directory") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise PlexusError(f"{path / VERSIONS}: does not say which spec was run") from None
-    return found
 
 
 def _has_results(path: Path) -> bool:
@@ -205,7 +202,7 @@ def _free(path: Path) -> Path:
 def versions() -> dict[str, Any]:
     """What made the results, besides the spec."""
     return {
-        "plexus": plexus.__version__,
+        "plexus": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -218,112 +215,3 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-class _Versions(msgspec.Struct):
-    spec_digest: str
-    packages: dict[str, str] = {}
-
-
-class _Named(msgspec.Struct):
-    name: str
-
-
-class _Spec(msgspec.Struct):
-    """What every run's spec says, and whoever shows runs relies on."""
-
-    name: str
-    seed: int
-    nodes: int
-    hours: float
-    protocol: _Named
-    task: _Named
-    traces: dict[str, Any] = {}
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run directory as it was found: finished, interrupted, killed or still growing."""
-
-    path: Path
-    spec: dict[str, Any]
-    versions: dict[str, Any]
-    result: Result | None
-    """None where the run did not come to its end."""
-    tables: dict[str, Columns]
-    """Numpy columns by table; a table without rows has no columns. See `detail` for the large ones."""
-
-    def detail(self, table: str) -> Columns:
-        """The columns of any table, read now."""
-        with named(self.path):
-            return read(self.path / f"{table}.csv")
-
-    @property
-    def metrics(self) -> Frame:
-        """What each evaluation found, by simulated time: `evaluations.csv`."""
-        return Frame(self.tables["evaluations"])
-
-    @property
-    def node_metrics(self) -> Frame:
-        """The same for nodes with models of their own: `node_evaluations.csv`."""
-        return Frame(self.tables["node_evaluations"])
-
-    @property
-    def rounds(self) -> Frame:
-        """Every aggregation into a global model: `rounds.csv`."""
-        return Frame(self.tables["rounds"])
-
-    @property
-    def online(self) -> Frame:
-        """How many nodes were online, and when: `online.csv`."""
-        return Frame(self.tables["online"])
-
-    def __repr__(self) -> str:
-        return f"<Run {self.path}: {self._state()}>"
-
-    def _state(self) -> str:
-        if self.result is None:
-            return "no result yet"
-        metric = self.result.metric
-        best = quantities.metric(metric.name, metric.best)
-        stopped = ", stopped early" if self.result.interrupted else ""
-        return f"{self.result.rounds} rounds, {metric.name} {best} at best{stopped}"
-
-
-def load_run(path: Path | str) -> Run:
-    """Read a run directory."""
-    path = Path(path)
-    with named(path):
-        return Run(
-            path=path,
-            versions=versions_of(path),
-            spec=spec_of(path),
-            result=result_of(path),
-            tables={
-                name: checked(read(path / f"{name}.csv"), path / f"{name}.csv")
-                for name, table in TABLES.items()
-                if not table.is_detail
-            },
-        )
-
-
-def spec_of(path: Path) -> dict[str, Any]:
-    """The spec that the run in this directory has."""
-    path = path / SPEC
-    try:
-        spec = tomllib.loads(path.read_text(encoding="utf-8"))
-        msgspec.convert(spec, _Spec)
-    except ValueError as error:  # not text, not TOML, or not a whole spec
-        raise PlexusError(f"{path}: {error}") from None
-    return spec
-
-
-def result_of(path: Path) -> Result | None:
-    """The outcome of the run in this directory; None where it did not come to one."""
-    path = path / RESULT
-    if not path.exists():
-        return None
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Result)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PlexusError(f"{path}: {error}") from None

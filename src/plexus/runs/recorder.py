@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plexus.errors import PlexusError
-from plexus.files import sync
+from plexus.files import named, sync
 from plexus.runs.tables import TABLES, line
 
 Listener = Callable[[str, Mapping[str, Any]], None]
@@ -23,11 +24,14 @@ class Recorder:
     """One writer for the tables in `directory`.
 
     Rows reach the file at most a second after they were recorded, whole lines at a time: a run that
-    is killed leaves files that can be read.
+    is killed leaves files that can be read. With `go_on` rows follow those that are there already, and
+    with `most_bytes` a table that has become larger loses the older half of its rows.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, go_on: bool = False, most_bytes: int | None = None) -> None:
         self._directory = directory
+        self._goes_on = go_on
+        self._most_bytes = most_bytes
         self._columns: dict[str, tuple[str, ...]] = {}
         self._files: dict[str, tuple[int, list[str]]] = {}
         """By table: how long its file is, in bytes, and the lines that are not in it yet."""
@@ -48,7 +52,7 @@ class Recorder:
             columns = {name: columns[name] for name in known}
         self._files[table][1].append(line(tuple(columns.values())))
         self._held += 1
-        if not TABLES[table].is_detail:
+        if not TABLES[table].detail:
             self.listen(table, columns)
         if self._held >= _ROWS_HELD or time.monotonic() >= self._flush_at:
             self.flush()
@@ -62,8 +66,12 @@ class Recorder:
         for table, (length, lines) in self._files.items():
             if lines:
                 data = ("\n".join(lines) + "\n").encode()
-                self._write(self._directory / f"{table}.csv", length, data)
-                self._files[table] = (length + len(data), [])
+                path = self._directory / f"{table}.csv"
+                self._write(path, length, data)
+                length += len(data)
+                if self._most_bytes is not None and length > self._most_bytes:
+                    length = _shorten(path)
+                self._files[table] = (length, [])
         self._held = 0
         self._flush_at = time.monotonic() + _FLUSH_EVERY_S
 
@@ -84,6 +92,14 @@ class Recorder:
         if missing:
             raise ValueError(f"a row of {table} lacks {', '.join(sorted(missing))}")
         self._files[table] = (0, [line(columns)])
+        if self._goes_on:
+            path = self._directory / f"{table}.csv"
+            known, length = _cut_back(path)
+            if set(known) == set(columns):
+                columns = known
+                self._files[table] = (length, [])
+            elif length:  # of another version of Plexus
+                path.replace(path.with_name(f"{path.name}.old"))
         self._columns[table] = columns
         return columns
 
@@ -98,3 +114,25 @@ class Recorder:
                 os.close(descriptor)
         except OSError as error:
             raise PlexusError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _cut_back(path: Path) -> tuple[tuple[str, ...], int]:
+    """Cut off what is no whole line; the columns that the table has then, and how many bytes."""
+    with named(path):
+        data = path.read_bytes() if path.exists() else b""
+        length = data.rfind(b"\n") + 1
+        if length < len(data):
+            os.truncate(path, length)
+    header = data[:length].partition(b"\n")[0].decode(errors="replace")
+    return tuple(next(csv.reader([header]), ())), length
+
+
+def _shorten(path: Path) -> int:
+    """Drop the older half of the rows; how many bytes are left."""
+    fresh = path.with_name(f".{path.name}.new")
+    with named(path):
+        header, *body = path.read_bytes().splitlines(keepends=True)
+        kept = b"".join([header, *body[len(body) // 2 :]])
+        fresh.write_bytes(kept)
+        fresh.replace(path)
+    return len(kept)

@@ -69,17 +69,19 @@ class Result(Struct, frozen=True, kw_only=True):
     """The outcome of one run."""
 
     digest: str
-    """Of the event trace: equal for equal runs, whatever the machine."""
+    """Of the event trace: equal for equal runs, whatever the machine. Of live peers: of their session."""
     weights_hash: str
-    """Of the final model's weights; of the mean of the models that were evaluated last, if several were."""
+    """Of the final model's weights; of the mean of the models that were evaluated last, if several were.
+    Empty of live peers."""
     rounds: int
     """The highest round that was completed; for Gossip Learning, the greatest age of a model."""
     simulated_s: float
-    """How far virtual time came, in seconds."""
-    cpu_s: float
-    """Processor time of the simulation, in seconds; that of worker processes is in it."""
+    """How far virtual time came, in seconds; of live peers, time on the clock."""
+    cpu_s: float | None
+    """Processor time of the simulation, in seconds; that of worker processes is in it. Nobody knows it of
+    live peers."""
     wall_s: float
-    """Time on the clock of the simulation, in seconds."""
+    """Time on the clock that it took, in seconds."""
     metric: Metric
     messages: dict[str, Traffic]
     """By type of message."""

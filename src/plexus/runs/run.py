@@ -1,16 +1,173 @@
-"""A table as named numpy columns: what `Run.metrics` and its kin are."""
+"""Reading a run directory: what is there of it, finished, interrupted, killed or still growing."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from html import escape
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, Literal
 
+import msgspec
 from numpy.typing import NDArray
 
+from plexus import quantities
 from plexus.errors import PlexusError
+from plexus.files import named
+from plexus.runs.result import Result
+from plexus.runs.tables import TABLES, Columns, checked, read
 
+SPEC, VERSIONS, RESULT = "spec.toml", "versions.json", "result.json"
+LIVE: Final = "live"
+SIMULATED: Final = "simulated"
 ROWS_SHOWN = 10
+
+
+class _Versions(msgspec.Struct):
+    """What `versions.json` says at least, and whoever shows runs relies on."""
+
+    spec_digest: str
+    packages: dict[str, str] = {}
+    kind: Literal["simulated", "live"] = SIMULATED
+    started_s: float = 0.0
+    homes: list[str] = []
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Spec(msgspec.Struct):
+    """What every run's spec says, and whoever shows runs relies on."""
+
+    name: str
+    seed: int
+    nodes: int
+    hours: float
+    protocol: _Named
+    task: _Named
+    traces: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory as it was found: finished, interrupted, killed or still growing."""
+
+    path: Path
+    spec: dict[str, Any]
+    versions: dict[str, Any]
+    result: Result | None
+    """None where the run did not come to its end."""
+    tables: dict[str, Columns]
+    """Numpy columns by table; a table without rows has no columns. See `detail` for the large ones."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether real peers made it; else it was simulated."""
+        return bool(self.versions.get("kind") == LIVE)
+
+    def detail(self, table: str) -> Columns:
+        """The columns of any table, read now."""
+        with named(self.path):
+            return read(self.path / f"{table}.csv")
+
+    @property
+    def metrics(self) -> Frame:
+        """What each evaluation found, by simulated time: `evaluations.csv`."""
+        return Frame(self.tables["evaluations"])
+
+    @property
+    def node_metrics(self) -> Frame:
+        """The same for nodes with models of their own: `node_evaluations.csv`."""
+        return Frame(self.tables["node_evaluations"])
+
+    @property
+    def rounds(self) -> Frame:
+        """Every aggregation into a global model: `rounds.csv`."""
+        return Frame(self.tables["rounds"])
+
+    @property
+    def online(self) -> Frame:
+        """How many nodes were online, and when: `online.csv`."""
+        return Frame(self.tables["online"])
+
+    def __repr__(self) -> str:
+        return f"<Run {self.path}: {self._state()}>"
+
+    def _state(self) -> str:
+        if self.result is None:
+            return "no result yet"
+        metric = self.result.metric
+        best = quantities.metric(metric.name, metric.best)
+        stopped = ", stopped early" if self.result.interrupted else ""
+        return f"{self.result.rounds} rounds, {metric.name} {best} at best{stopped}"
+
+
+def load_run(path: Path | str) -> Run:
+    """Read a run directory."""
+    path = Path(path)
+    with named(path):
+        return Run(
+            path=path,
+            versions=versions_of(path),
+            spec=spec_of(path),
+            result=result_of(path),
+            tables={
+                name: checked(read(path / f"{name}.csv"), path / f"{name}.csv")
+                for name, table in TABLES.items()
+                if not table.detail
+            },
+        )
+
+
+def spec_of(path: Path) -> dict[str, Any]:
+    """The spec that the run in this directory has."""
+    path = path / SPEC
+    try:
+        spec = tomllib.loads(path.read_text(encoding="utf-8"))
+        msgspec.convert(spec, _Spec)
+    except ValueError as error:  # not text, not TOML, or not a whole spec
+        raise PlexusError(f"{path}: {error}") from None
+    return spec
+
+
+def result_of(path: Path) -> Result | None:
+    """The outcome of the run in this directory; None where it did not come to one."""
+    path = path / RESULT
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Result)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PlexusError(f"{path}: {error}") from None
+
+
+def spec_dir_of(path: Path) -> Path:
+    """What paths in the spec of the run in this directory start from."""
+    return Path(str(versions_of(path).get("spec_dir", ".")))
+
+
+def spec_digest_of(path: Path) -> str:
+    """The digest of the spec that the run in this directory has."""
+    return str(versions_of(path)["spec_digest"])
+
+
+def started_s(path: Path) -> float:
+    """When the live run in this directory was started, in seconds of Unix time."""
+    return float(versions_of(path).get("started_s", 0.0))
+
+
+def versions_of(path: Path) -> dict[str, Any]:
+    """What made the results of the run in this directory: `versions()` and the digest of its spec."""
+    try:
+        found = msgspec.json.decode((path / VERSIONS).read_bytes(), type=dict[str, Any])
+        msgspec.convert(found, _Versions)
+    except (FileNotFoundError, NotADirectoryError):
+        raise PlexusError(f"{path}: is not a run directory") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise PlexusError(f"{path / VERSIONS}: does not say which spec was run") from None
+    return found
 
 
 class Frame(Mapping[str, NDArray[Any]]):

@@ -1,4 +1,4 @@
-"""The tables of a run directory, and how a table becomes text and numpy columns again.
+"""The tables of a run directory (`tables.toml` declares them): how a row becomes text, and columns again.
 
 A table is one CSV file: a header line, then one line per row, only ever appended to. A cell is an
 integer, a number (shortest text that reads back exactly), `true` or `false`, text, or empty for
@@ -8,176 +8,51 @@ integer, a number (shortest text that reads back exactly), `true` or `false`, te
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import threading
+import tomllib
+from collections.abc import Callable
+from importlib import resources
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
+from plexus.files import named, write_bytes
 
 Columns = dict[str, NDArray[Any]]
 KNOWN = ("simulated_s", "round")
 """Columns in which no cell is empty."""
+TEXT = "name"
+"""A column that is never of numbers, whatever it looks like."""
+MANY = 1000
+"""Rows; from here on it pays to read in another way."""
+WORD = 12
 
 
-@dataclass(frozen=True)
-class Table:
+class Schema(Struct, frozen=True):
     """One kind of row. Rows may have further columns, the same in all rows of a run."""
 
     meaning: str
-    columns: Mapping[str, str]
+    columns: dict[str, str]
     """What every row has, with its meaning."""
     further: str = ""
     """What may follow."""
-    is_detail: bool = False
+    detail: bool = False
     """For looking closely: `load_run` does not read it, `Run.detail` does when asked."""
 
 
-DETAILS: dict[str, Table] = {
-    "nodes": Table(
-        "One row for each node: where it is and what its device can do.",
-        {
-            "node": "the number of the node",
-            "city": "the name or number of its city in the latency trace",
-            "country": "the country of the city, if known",
-            "latitude": "of the city, in degrees, if known",
-            "longitude": "of the city, in degrees, if known",
-            "up_bytes_per_s": "capacity of its up link",
-            "down_bytes_per_s": "capacity of its down link",
-            "ms_per_sample": "inference of one example, in milliseconds",
-            "training_s": "one local training, in seconds",
-        },
-        is_detail=True,
-    ),
-    "traffic": Table(
-        "What all nodes together had sent and trained, whenever it was looked at.",
-        {
-            "simulated_s": "simulated time, in seconds",
-            "training_s": "time that devices had spent training, in seconds",
-        },
-        "two columns for each type of message, `ping_count` and `ping_bytes` and so on: sent so far",
-        is_detail=True,
-    ),
-    "phases": Table(
-        "One row for each aggregation whose critical path is known: where its time went, on the way of the "
-        "last model that it waited for.",
-        {
-            "simulated_s": "when the aggregation was completed, in seconds of simulated time",
-            "round": "the round that it belongs to",
-            "aggregator": "the number of the node that aggregated",
-            "participant": "the node whose model came last",
-            "began_s": "when the round before was completed, in seconds of simulated time",
-            "sampling_s": "until a sample had answered: of the participants, then of the aggregators",
-            "transfer_s": "until the model had arrived: at the participant, then at the aggregator",
-            "training_s": "until the participant had trained",
-            "aggregation_s": "from the arrival of the last model to completion",
-        },
-        is_detail=True,
-    ),
-    "trainings": Table(
-        "One row for each local training that ended on a device.",
-        {
-            "simulated_s": "when it ended, in seconds of simulated time",
-            "began_s": "when it began",
-            "node": "the number of the node",
-            "round": "the round that it trained in; for Gossip Learning, the age",
-            "completed": "whether it came to its end; if not, it was interrupted",
-        },
-        is_detail=True,
-    ),
-    "transfers": Table(
-        "One row for each transfer of a model that ended.",
-        {
-            "simulated_s": "when the last byte was sent, in seconds of simulated time",
-            "began_s": "when it began",
-            "source": "the number of the node that sent",
-            "destination": "the number of the node that received",
-            "round": "the round that the message belongs to; for Gossip Learning, the age",
-            "kind": "`train` (to a participant), `aggregate` (to an aggregator), `exchange` (of equals)",
-            "cut": "whether it was cut: an end went offline, or the sender stopped",
-        },
-        is_detail=True,
-    ),
-    "presence": Table(
-        "One row for each time that a node came online or went offline.",
-        {
-            "simulated_s": "simulated time, in seconds",
-            "node": "the number of the node",
-            "online": "whether it is online from now on",
-        },
-        is_detail=True,
-    ),
-    "states": Table(
-        "One row for each node, whenever all nodes were looked at.",
-        {
-            "simulated_s": "simulated time, in seconds",
-            "node": "the number of the node",
-            "online": "whether it was online",
-            "view": "how many nodes it held to be online; nothing where a protocol has no views",
-            "round": "the newest round that it had trained in or aggregated",
-            "sent_bytes": "what it had sent by then",
-            "received_bytes": "what it had received by then",
-            "training_s": "how long it had trained by then, in seconds",
-        },
-        is_detail=True,
-    ),
-}
-"""For looking closely at a run. `plexus.experiment.recording` says how their size is bounded."""
+TABLES = msgspec.convert(
+    tomllib.loads(resources.files("plexus.runs").joinpath("tables.toml").read_text(encoding="utf-8")),
+    dict[str, Schema],
+)
 
-TABLES: dict[str, Table] = {
-    "evaluations": Table(
-        "One row for each time that models were measured on the test set.",
-        {
-            "simulated_s": "simulated time, in seconds",
-            "round": "the newest round that a model is of; for Gossip Learning, the greatest age",
-        },
-        "one column for each metric of the task (`accuracy`, or `mse` and `rmse`, …) and `loss`; "
-        "`sent_bytes` and `training_s`, if present, are what all nodes together had sent and trained "
-        "by then. Where every node has a model of its own, a metric is the mean over the `nodes` "
-        "measured, and `accuracy_std` and `accuracy_best` (or `mse_std`, …) are their standard deviation "
-        "and the best of them",
-    ),
-    "node_evaluations": Table(
-        "One row for each node whose own model was measured, at the times of evaluations.",
-        {
-            "simulated_s": "simulated time, in seconds",
-            "node": "the number of the node",
-            "round": "the round that its model is of; for Gossip Learning, its age",
-        },
-        "one column for each metric of the task and `loss`",
-    ),
-    "rounds": Table(
-        "One row for each aggregation into a global model that was completed.",
-        {
-            "simulated_s": "simulated time, in seconds",
-            "round": "the round that it belongs to",
-            "aggregator": "the number of the node that aggregated; a server comes after all nodes",
-            "models": "how many models it aggregated",
-            "participants": "how many nodes had been asked to train",
-            "timed_out": "whether it went on because of the aggregation timeout",
-            "waited_s": "time from the first model to completion, in seconds",
-        },
-    ),
-    "online": Table(
-        "How many nodes were online, whenever it was looked at.",
-        {"simulated_s": "simulated time, in seconds", "online": "number of nodes online"},
-    ),
-    "views": Table(
-        "What nodes believe, every five simulated minutes, for protocols whose nodes have views: how many "
-        "nodes are online according to the views of the nodes online.",
-        {
-            "simulated_s": "simulated time, in seconds",
-            "online": "number of nodes online",
-            "mean_view": "nodes online according to a view, as the mean over the views",
-            "min_view": "the least according to any view",
-            "max_view": "the most according to any view",
-        },
-    ),
-    **DETAILS,
-}
+
+# Writing
 
 
 def line(values: tuple[Any, ...]) -> str:
@@ -210,27 +85,29 @@ _WRITE: dict[type, Callable[[Any], str]] = {
 }
 
 
+def sort(path: Path) -> None:
+    """Put the rows of a table into the order of their times, its first column."""
+    with named(path):
+        header, *body = path.read_bytes().splitlines(keepends=True)
+    ordered = sorted(body, key=lambda row: float(row.partition(b",")[0]))
+    if ordered != body:
+        write_bytes(path, b"".join([header, *ordered]))
+
+
+# Reading
+
+
+def rows(table: Columns) -> int:
+    """How many rows these columns have."""
+    return len(next(iter(table.values()), ()))
+
+
 def read(path: Path) -> Columns:
     """The columns of the table at `path`, each with the narrowest type that holds all its cells.
 
     None at all where the file does not exist: no row was recorded.
     """
-    if not path.exists():
-        return {}
-    try:
-        text = path.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]
-        rows = list(csv.reader(whole.split("\n")[:-1]))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise PlexusError(f"{path}: {error}") from None
-    if len(rows) < 2:  # a run that was killed may leave a header alone
-        return {}
-    header, body = rows[0], rows[1:]
-    for number, row in enumerate(body, start=2):
-        if len(row) != len(header):
-            raise PlexusError(f"{path}: line {number} has {len(row)} cells, the header {len(header)}")
-    cells = zip(*body, strict=True)
-    return {name: column(list(cells_of)) for name, cells_of in zip(header, cells, strict=True)}
+    return TableReader(path).columns()
 
 
 def checked(columns: Columns, path: Path) -> Columns:
@@ -239,16 +116,79 @@ def checked(columns: Columns, path: Path) -> Columns:
     for each in table.columns if columns else ():
         if each not in columns:
             raise PlexusError(f"{path}: no column {each}")
-    for each, values in columns.items() if not table.is_detail else ():
+    for each, values in columns.items() if not table.detail else ():
         is_number = values.dtype.kind in "bif"
         if not is_number or (each in KNOWN and not np.isfinite(values).all()):
             raise PlexusError(f"{path}: {each} is not a number in every row")
     return columns
 
 
-def column(cells: list[str]) -> NDArray[Any]:
+class TableReader:
+    """The columns of one file, whole or still growing: a further look takes in only what was appended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._inode = 0
+        self._read_bytes = 0
+        self._header: list[str] = []
+        self._columns: Columns = {}
+
+    def columns(self) -> Columns:
+        """All rows so far. None at all where there is no file."""
+        with self._lock:
+            try:
+                with self._path.open("rb") as file:
+                    self._catch_up(file)
+            except FileNotFoundError:
+                self._reset()
+            except OSError as error:
+                raise PlexusError(f"{self._path}: {error.strerror}") from None
+            except (ValueError, csv.Error) as error:
+                self._reset()  # the next look finds the same, not the rows behind the damage
+                raise PlexusError(f"{self._path}: {error}") from None
+            return self._columns
+
+    def _catch_up(self, file: BufferedReader) -> None:
+        size = file.seek(0, 2)
+        inode = self._path.stat().st_ino
+        if size < self._read_bytes or (self._inode and inode != self._inode):
+            self._reset()  # a run was resumed or replaced: its tables begin anew
+        self._inode = inode
+        file.seek(self._read_bytes)
+        text = file.read(size - self._read_bytes)
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        lines = whole.decode().split("\n")[:-1]
+        if lines and not self._header:
+            self._header = next(csv.reader(lines[:1]))
+            lines = lines[1:]
+        if lines:
+            self._append(lines)
+
+    def _append(self, lines: list[str]) -> None:
+        may_be_quick = len(lines) >= MANY and TEXT not in self._header
+        fresh = quickly(lines, len(self._header)) if may_be_quick else None
+        found = dict(zip(self._header, fresh or self._closely(lines), strict=True))
+        if self._columns:
+            found = {name: _joined(old, found[name]) for name, old in self._columns.items()}
+        self._columns = found
+
+    def _closely(self, lines: list[str]) -> list[NDArray[Any]]:
+        width, body = len(self._header), list(csv.reader(lines))
+        for number, row in enumerate(body, start=2 + rows(self._columns)):
+            if len(row) != width:
+                raise ValueError(f"line {number} has {len(row)} cells, the header {width}")
+        columns = zip(self._header, zip(*body, strict=True), strict=True)
+        return [np.array(cells) if name == TEXT else _column(cells) for name, cells in columns]
+
+
+def _column(cells: tuple[str, ...]) -> NDArray[Any]:
     """Cells with the narrowest type that holds all of them."""
-    if cells and all(cell in ("true", "false") for cell in cells):
+    if all(cell in ("true", "false") for cell in cells):
         return np.array([cell == "true" for cell in cells])
     for kind in (int, float):
         try:
@@ -256,3 +196,59 @@ def column(cells: list[str]) -> NDArray[Any]:
         except (ValueError, OverflowError):
             continue
     return np.array(cells)
+
+
+def quickly(lines: list[str], width: int) -> list[NDArray[Any]] | None:
+    """The columns of many plain rows, by numpy's reader; None where it takes a closer look.
+
+    It must be told the types. They are guessed from two rows; a wrong guess is noticed.
+    """
+    ends = [lines[0].split(","), lines[-1].split(",")]
+    if {len(row) for row in ends} != {width} or any('"' in each for each in lines):
+        return None
+    kinds = [_kind(cells) for cells in zip(*ends, strict=True)]
+    names = [f"{i}" for i in range(width)]
+    types = np.dtype(list(zip(names, kinds, strict=True)))
+    try:
+        found = np.loadtxt(lines, types, comments=None, delimiter=",", ndmin=1)
+    except ValueError:
+        return None
+    columns = [found[name] for name in names]
+    for i, words in enumerate(columns):
+        if words.dtype.kind == "U":
+            is_true = words == "true"
+            if (is_true | (words == "false")).all():
+                columns[i] = is_true
+            elif _last_letters(words).any() or (words == "").any():
+                return None
+    return columns if len(found) == len(lines) else None
+
+
+def _last_letters(words: NDArray[Any]) -> NDArray[Any]:
+    """What stands where a word would be cut off: 0 where it ended before."""
+    letters: NDArray[Any] = np.ascontiguousarray(words).view(np.uint32).reshape(-1, WORD)
+    return letters[:, -1]
+
+
+def _kind(cells: tuple[str, ...]) -> str:
+    for kind, name in ((int, "i8"), (float, "f8")):
+        try:
+            for cell in cells:
+                kind(cell)
+        except ValueError:
+            continue
+        return name
+    return f"U{WORD}"
+
+
+def _joined(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    """Cells that looked like numbers or truth values so far may turn out to be text."""
+    kinds = {old.dtype.kind, new.dtype.kind}
+    if len(kinds) > 1 and kinds & {"U", "b"}:
+        old, new = _as_text(old), _as_text(new)
+    return np.concatenate([old, new])
+
+
+def _as_text(column: NDArray[Any]) -> NDArray[Any]:
+    words = {True: "true", False: "false"} if column.dtype.kind == "b" else {}
+    return np.array(["" if value != value else words.get(value, str(value)) for value in column.tolist()])

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from plexus.protocol.messages import Ack, Joined, Left, Message, ModelMessage, Ping, Pong
-
-# The paper's names. A model message is accounted as a `model` and the `view` that rides on it.
-NAMES: dict[type[Message], str] = {
-    Ping: "ping",
-    Pong: "pong",
-    Joined: "membership",
-    Left: "membership",
-    Ack: "ack",
-    **dict.fromkeys(ModelMessage, "model"),
-}
-VIEW = "view"
+from plexus.protocol.messages import NAMES, VIEW, Message
 
 
 class Accounts:

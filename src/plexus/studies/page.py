@@ -14,8 +14,8 @@ from plexus.report import naming, plots
 from plexus.report.arms import Arm, common_metric
 from plexus.report.comparison import summary_table
 from plexus.report.document import Cell, Picture, Quantity, Section, Table, over_seeds
-from plexus.runs.directory import Run, load_run
 from plexus.runs.result import Result, Traffic
+from plexus.runs.run import Run, load_run
 from plexus.studies.plan import Planned, RunPlan
 from plexus.studies.study import Drawing, Sized
 

@@ -11,7 +11,8 @@ import msgspec
 
 from plexus.checked import Source
 from plexus.errors import MissingDataError, PlexusError
-from plexus.runs.directory import CHECKPOINT, RESULT, VERSIONS, result_of, spec_digest_of
+from plexus.runs.directory import CHECKPOINT
+from plexus.runs.run import RESULT, VERSIONS, result_of, spec_digest_of
 from plexus.spec.experiment import FULL_SIZE, ExperimentSpec, read_text, read_toml, sized, typed_spec
 from plexus.studies.study import Sized
 

@@ -7,7 +7,6 @@ neighbours; shaping happens in proxies in front of them, churn by ending and sta
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
 import socket
@@ -23,13 +22,13 @@ from msgspec import Struct
 
 from plexus.errors import PlexusError
 from plexus.files import named
-from plexus.live.fleet.churn import Churn
-from plexus.live.fleet.logs import LOG_FILE, LogReader
+from plexus.live.fleet.fleet_tables import FleetTables
+from plexus.live.fleet.members import Member, NodeResult, TraceChurn
 from plexus.live.fleet.shaping import Neighbourhood
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, make_home, node_key, raw_public, short
-from plexus.live.identity.session_file import SESSION_FILE, found_session
+from plexus.live.identity.session_file import SESSION_FILE, Session, found_session
 from plexus.live.state import newest_model
 from plexus.live.worker.channel import (
     Evaluated,
@@ -41,6 +40,10 @@ from plexus.live.worker.channel import (
     send_async,
 )
 from plexus.live.worker.forkserver import ForkServer
+from plexus.runs.directory import RunDirectory, live
+from plexus.runs.result import Evaluations, Metric, Result, Traffic, Trainings
+from plexus.runs.run import started_s
+from plexus.runs.tables import read, rows
 
 if TYPE_CHECKING:
     from plexus.spec.experiment import ExperimentSpec
@@ -48,7 +51,6 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 TICK_S = 0.25
-STOP_S = 20.0
 FULL_MESH = 16
 """Up to this many nodes wait for all others before the first round."""
 
@@ -63,26 +65,6 @@ class FleetConfig(Struct, frozen=True, kw_only=True):
     force: bool = False
     shape: bool = False
     churn: float | None = None
-
-
-class NodeResult(Struct, frozen=True, kw_only=True):
-    """What one process did."""
-
-    number: int
-    id: str
-    round: int
-    trained: int
-    aggregated: int
-    sent_bytes: int
-    received_bytes: int
-    starts: int
-    errors: int
-    exit_status: int
-    """0, or what it ended with when nobody had told it to end, or otherwise than it should have."""
-    last_words: str
-    """What it said last outside its log."""
-    failure: str
-    """Why it could not train or evaluate, if it could not."""
 
 
 class FleetResult(Struct, frozen=True, kw_only=True):
@@ -101,74 +83,9 @@ class FleetResult(Struct, frozen=True, kw_only=True):
     out: str
 
 
-class Member:
-    """One process of the fleet, over all its lives."""
-
-    def __init__(self, number: int, home: Path, id: str, command: list[str]) -> None:
-        self.number = number
-        self.home = home
-        self.id = id
-        self.command = command
-        self.process: asyncio.subprocess.Process | None = None
-        self.log = LogReader(home / LOG_FILE)
-        self.starts = 0
-        self.unexpected: list[int] = []
-
-    @property
-    def is_running(self) -> bool:
-        return self.process is not None and self.process.returncode is None
-
-    async def start(self) -> None:
-        if self.is_running:
-            return
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        with (self.home / LOG_FILE).open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *self.command, stdin=asyncio.subprocess.DEVNULL, stderr=log, env=environment
-            )
-        self.starts += 1
-
-    async def end(self, number: signal.Signals) -> None:
-        """Send a signal and wait for the end; a process that ends otherwise is noted."""
-        if self.process is None or not self.is_running:
-            return
-        self.process.send_signal(number)
-        try:
-            async with asyncio.timeout(STOP_S):
-                status = await self.process.wait()
-        except TimeoutError:
-            self.process.kill()
-            status = await self.process.wait()
-        self.log.read()
-        is_polite = number is signal.SIGTERM and self.log.begun == self.starts
-        if status != 0 if is_polite else status not in (0, -number):
-            self.unexpected.append(status)
-        self.process = None
-
-    def notice_death(self) -> bool:
-        """Whether the process ended by itself since last asked."""
-        if self.process is None or self.process.returncode is None:
-            return False
-        self.unexpected.append(self.process.returncode)
-        self.process = None
-        return True
-
-    def result(self) -> NodeResult:
-        log = self.log
-        return NodeResult(
-            number=self.number,
-            id=self.id,
-            round=log.worked_on,
-            trained=log.trained,
-            aggregated=log.aggregated,
-            sent_bytes=log.sent_bytes,
-            received_bytes=log.received_bytes,
-            starts=self.starts,
-            errors=log.errors,
-            exit_status=self.unexpected[0] if self.unexpected else 0,
-            last_words=log.last_words,
-            failure=log.failure,
-        )
+def home_name(number: int) -> str:
+    """In the directory of the fleet."""
+    return f"node-{number:02}"
 
 
 class Fleet:
@@ -190,7 +107,7 @@ class Fleet:
         self.members: list[Member] = []
         self._fork_server = fork_server or ForkServer(out)
 
-    async def prepare(self) -> None:
+    async def prepare(self) -> Session:
         """Keys, certificates, ports and the fork server."""
         session = found_session(self.out / "session", self.spec.plain())
         authority = Authority.load(self.out / "session")
@@ -201,13 +118,14 @@ class Fleet:
             fronts = await self.neighbourhood.open([(LOOPBACK, port) for port in ports])
         joins = fronts[:FULL_MESH]
         for number in range(self.nodes):
-            home = self.out / f"node-{number:02}"
+            home = self.out / home_name(number)
             make_home(home)
             public = raw_public(create_key(home / KEY_FILE).public_key())
             certificate = authority.invite(public, session.digest, timedelta(days=7))
             (home / CERTIFICATE_FILE).write_text(certificate)
             command = self._command(number, home, ports[number], fronts, joins)
             self.members.append(Member(number, home, short(node_key(public)), command))
+        return session
 
     def _command(self, number: int, home: Path, port: int, fronts: list[Any], joins: list[Any]) -> list[str]:
         options = {
@@ -239,8 +157,8 @@ class Fleet:
         for member in self.members:
             member.log.read()
 
-    async def evaluate(self) -> float:
-        """The metric of the newest model that a member holds, or of the initial one."""
+    async def evaluate(self) -> tuple[int, Evaluated]:
+        """Round and metric of the newest model that a member holds, or of the initial one."""
         round, model = 0, None
         for member in self.members:
             held = newest_model(member.home)
@@ -259,7 +177,7 @@ class Fleet:
         if isinstance(answer, Stopped):
             raise PlexusError(f"the newest model cannot be measured: {answer.reason}")
         assert isinstance(answer, Evaluated)
-        return answer.value
+        return round, answer
 
     async def close(self) -> None:
         await self.end_members()
@@ -287,29 +205,46 @@ async def run_fleet(
         world = build_world(spec.traces, nodes, spec.seed, base_dir)
     fork_server, told = await _try_out(spec, base_dir, out)
     fleet = Fleet(spec, out, world if config.shape else None, base_dir, fork_server)
-    began = time.monotonic()
     try:
-        tell(told)
-        await fleet.prepare()
-        if config.churn and world is not None:
-            churn = Churn(fleet.members, world, spec.traces, spec.seed, config.churn)
-            await churn.begin()
-        else:
+        about = live([home_name(number) for number in range(nodes)])
+        with RunDirectory(out, spec.to_toml(), spec.digest(), base_dir=base_dir, about=about) as directory:
+            tell(told)
+            session = await fleet.prepare()
+            homes = {member.id: member.home for member in fleet.members}
+            tables = FleetTables(directory.recorder, homes, started_s(out))
             churn = None
-            fleet.wait_for_all()
-            await asyncio.gather(*(member.start() for member in fleet.members))
-        await _watch(fleet, config, churn)
-        await fleet.end_members()
-        seconds = time.monotonic() - began
-        return _result(fleet, seconds, told, await fleet.evaluate())
+            if config.churn and world is not None:
+                churn = TraceChurn(fleet.members, world, spec.traces, spec.seed, config.churn)
+            await _go_on(fleet, config, churn, tables)
+            number, found = await fleet.evaluate()
+            tables.evaluated(tables.now_s, number, {told.metric: found.value, "loss": found.loss})
+            result = _result(fleet, tables, told, found.value)
+            directory.finish(_outcome(result, session, tables, told))
+            return result
     finally:
         await fleet.close()
 
 
-async def _watch(fleet: Fleet, config: FleetConfig, churn: Churn | None) -> None:
+async def _go_on(fleet: Fleet, config: FleetConfig, churn: TraceChurn | None, tables: FleetTables) -> None:
+    """From the first process to the last; what they recorded is kept, however this ends."""
+    try:
+        if churn is not None:
+            await churn.go_on(0.0)
+        else:
+            fleet.wait_for_all()
+            await asyncio.gather(*(member.start() for member in fleet.members))
+        await _watch(fleet, config, churn, tables)
+    finally:
+        await fleet.end_members()
+        tables.look([False] * fleet.nodes, is_last=True)
+        tables.put_in_order(fleet.out)
+
+
+async def _watch(fleet: Fleet, config: FleetConfig, churn: TraceChurn | None, tables: FleetTables) -> None:
     began = time.monotonic()
     while time.monotonic() - began < config.seconds:
         await asyncio.sleep(TICK_S)
+        tables.look([member.is_running for member in fleet.members])
         for member in fleet.members:
             member.log.read()
             if member.notice_death():
@@ -320,19 +255,40 @@ async def _watch(fleet: Fleet, config: FleetConfig, churn: Churn | None) -> None
             await churn.go_on(time.monotonic() - began)
 
 
-def _result(fleet: Fleet, seconds: float, measure: Ready, metric: float) -> FleetResult:
-    values = [value for member in fleet.members for _, value in member.log.metrics]
+def _result(fleet: Fleet, tables: FleetTables, measure: Ready, metric: float) -> FleetResult:
     best = max if measure.higher_is_better else min
     return FleetResult(
         name=fleet.spec.name,
-        seconds=seconds,
+        seconds=tables.now_s,
         rounds=fleet.round,
         metric_name=measure.metric,
         metric=metric,
-        best_metric=best([*values, metric]),
-        nodes=[member.result() for member in fleet.members],
+        best_metric=best([*(value for _, value in tables.metrics), metric]),
+        nodes=[member.result(tables.state_of(member.number)) for member in fleet.members],
         failed=any(member.unexpected or member.log.failure for member in fleet.members),
         out=str(fleet.out),
+    )
+
+
+def _outcome(result: FleetResult, session: Session, tables: FleetTables, measure: Ready) -> Result:
+    """The same as a run directory has it."""
+    sent, trained = tables.sent(), read(Path(result.out) / "trainings.csv")
+    types = [name.removesuffix("_count") for name in sent if name.endswith("_count")]
+    metric = Metric(measure.metric, result.best_metric, result.metric, measure.higher_is_better)
+    return Result(
+        digest=session.digest.hex(),
+        weights_hash="",
+        rounds=result.rounds,
+        simulated_s=result.seconds,
+        cpu_s=None,
+        wall_s=result.seconds,
+        metric=metric,
+        messages={name: Traffic(sent[f"{name}_count"], sent[f"{name}_bytes"]) for name in types},
+        training_s=sent.get("training_s", 0.0),
+        trainings=Trainings(rows(trained), int(sum(trained.get("completed", ())))),
+        evaluations=Evaluations(len(tables.metrics), 0.0),
+        interrupted=result.failed,
+        out=result.out,
     )
 
 

@@ -24,7 +24,7 @@ from plexus.live.transport.connection import Connection, RaceError
 from plexus.live.transport.dialler import Dialler
 from plexus.live.transport.frames import Hello, Kind, frame
 from plexus.live.transport.handshakes import Handshakes
-from plexus.live.transport.limits import Limits, Traffic
+from plexus.live.transport.limits import ByteCounts, Limits
 from plexus.live.transport.link import Inbox, Link
 from plexus.protocol.messages import NO_ADDRESS
 
@@ -67,7 +67,7 @@ class Hub:
         """By peer, what is to be done when its link is up, and the tags of models among it."""
         self.dialler = Dialler(self, limits, source)
         self.refused = 0
-        self.traffic = Traffic()
+        self.traffic = ByteCounts()
         self.past_sent_bytes = self.past_received_bytes = 0
         """Of connections that have ended."""
         self.closing = False

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from plexus.protocol import wire
+from plexus.protocol.messages import NAMES, VIEW
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
 
 
@@ -72,7 +75,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 # How fast this node's connection is, measured from what it really sends and receives, and how much.
 
-MESSAGE, MODEL, PROBE = "message", "model", "probe"
+MESSAGE, MODEL, PROBE, JOINING = "message", "model", "probe", "joining"
+MOST_TRANSFERS = 10_000
+"""Remembered of those that ended."""
 KEPT = 16
 MIN_BYTES = 24 * 1024
 """Less says more about latency than about bandwidth."""
@@ -103,7 +108,17 @@ class Meter:
         return min(round(slower), MAX_BANDWIDTH_BYTES_PER_S)
 
 
-class Traffic:
+class Transfer(NamedTuple):
+    """A model that was sent, or part of it."""
+
+    to: bytes
+    tag: Any
+    began_at: float
+    ended_at: float
+    cut: bool
+
+
+class ByteCounts:
     """Bytes by what they are: messages, models with theirs, probes. What links carry beyond that is TLS,
     acknowledgements and heartbeats."""
 
@@ -111,6 +126,30 @@ class Traffic:
         self.counts = {
             f"{what}_{way}_bytes": 0 for what in (MESSAGE, MODEL, PROBE) for way in ("sent", "received")
         }
+        self.sent = {name: [0, 0] for name in (*dict.fromkeys(NAMES.values()), VIEW, JOINING, PROBE)}
+        """By type of message, as the simulator accounts them: [count, bytes]."""
+        self.transfers: deque[Transfer] = deque(maxlen=MOST_TRANSFERS)
+        """Those that ended, for whoever keeps records."""
 
     def note(self, what: str, size_bytes: int, sent: bool) -> None:
         self.counts[f"{what}_{'sent' if sent else 'received'}_bytes"] += size_bytes
+
+    def message(self, message: bytes) -> None:
+        """One that is sent, as `protocol.wire` encodes it: a length, the array's head, the tag, and so on."""
+        self.note(MESSAGE, len(message), sent=True)
+        kind = wire.MESSAGE_TYPES.get(message[wire.LENGTH_BYTES + 1])
+        self._add(JOINING if kind is None else NAMES.get(kind, JOINING), len(message))
+
+    def ended(self, transfer: Transfer, message_bytes: int, model_bytes: int) -> None:
+        """A model was sent, or part of it, behind its message."""
+        if transfer.tag is None:
+            self._add(PROBE, message_bytes + model_bytes)
+            return
+        self._add(VIEW, message_bytes)
+        if model_bytes:
+            self._add(MODEL, model_bytes)
+            self.transfers.append(transfer)
+
+    def _add(self, name: str, size_bytes: int) -> None:
+        self.sent[name][0] += 1
+        self.sent[name][1] += size_bytes

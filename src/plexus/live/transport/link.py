@@ -12,9 +12,9 @@ from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
 from plexus.live.transport.connection import Connection
 from plexus.live.transport.frames import HEAD_BYTES, Frame, FrameError, Hello, Kind, frame, number_of
-from plexus.live.transport.limits import MESSAGE, Limits, Traffic
+from plexus.live.transport.limits import MESSAGE, ByteCounts, Limits, Transfer
 from plexus.live.transport.receiving import Buffers, Incoming, Receiving, Ticket
-from plexus.live.transport.sending import Sending
+from plexus.live.transport.sending import Outgoing, Sending
 
 MEASURE_EVERY_S = 60.0
 
@@ -57,7 +57,7 @@ class Link:
         inbox: Inbox,
         limits: Limits,
         log: Log,
-        traffic: Traffic,
+        traffic: ByteCounts,
         bandwidth: Callable[[bytes], int],
     ) -> None:
         assert connection.peer is not None
@@ -93,7 +93,7 @@ class Link:
     def send(self, message: bytes) -> None:
         """Send a message as `protocol.wire` encodes it, head and all."""
         self._used()
-        self.moved(MESSAGE, len(message), sent=True)
+        self._traffic.message(message)
         self.connection.send(message)
 
     def send_model(self, payload: bytes, model: LiveModel, tag: Any) -> None:
@@ -154,6 +154,11 @@ class Link:
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self._inbox.measured(size_bytes, seconds, sent)
+
+    def ended(self, outgoing: Outgoing, cut: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        transfer = Transfer(self.key, outgoing.tag, outgoing.offered_at, now, cut)
+        self._traffic.ended(transfer, outgoing.message_bytes, outgoing.sent_bytes)
 
     def moved(self, what: str, size_bytes: int, sent: bool) -> None:
         self._traffic.note(what, size_bytes, sent)

@@ -124,6 +124,7 @@ class Outgoing:
     __slots__ = (
         "first_bytes",
         "granted_at",
+        "message_bytes",
         "model",
         "number",
         "offered_at",
@@ -132,8 +133,9 @@ class Outgoing:
         "tag",
     )
 
-    def __init__(self, number: int, model: LiveModel, tag: Any, now: float) -> None:
+    def __init__(self, number: int, message_bytes: int, model: LiveModel, tag: Any, now: float) -> None:
         self.number = number
+        self.message_bytes = message_bytes
         self.model = model
         self.tag = tag
         self.sent_bytes = 0
@@ -168,7 +170,7 @@ class Sending:
         if len(self.under_way) >= self._most:
             self._stop(next(iter(self.under_way.values())), "superseded by a newer model")
         self._last_number = (self._last_number + 1) % 2 ** (8 * ID_BYTES)
-        outgoing = Outgoing(self._last_number, model, tag, self._now())
+        outgoing = Outgoing(self._last_number, len(message), model, tag, self._now())
         self.under_way[outgoing.number] = outgoing
         self._link.moved(outgoing.kind, len(model.seal) + len(message), sent=True)
         self._send(numbered(Kind.OFFER, outgoing.number, model.seal + message))
@@ -230,6 +232,7 @@ class Sending:
         if outgoing.sent_bytes < len(outgoing.model.data):
             raise FrameError("a model was acknowledged before it was sent")
         del self.under_way[outgoing.number]
+        self._link.ended(outgoing, cut=False)
         round_trip_s = outgoing.granted_at - outgoing.offered_at
         elapsed_s = self._now() - outgoing.started_at
         took_s = elapsed_s - round_trip_s
@@ -263,5 +266,6 @@ class Sending:
         del self.under_way[outgoing.number]
         if outgoing in self._granted:
             self._granted.remove(outgoing)
+        self._link.ended(outgoing, cut=True)
         if outgoing.tag is not None:
             self._link.not_sent(outgoing.tag, reason)

@@ -15,7 +15,7 @@ export async function showCompare({ main, place, isCurrent }, ids) {
   if (!isCurrent()) return null;
   labels = labelled(runs);
   const longest = runs.reduce((a, b) => ((b.until_s || b.reached_s) > (a.until_s || a.reached_s) ? b : a));
-  const unit = timeUnit(longest);
+  const unit = timeUnit({ ...longest, kind: runs.some((run) => run.kind === "live") ? "live" : longest.kind });
   const charts = [curves(runs, unit), online(runs, unit)];
   replace(main, h("div", { class: "stack" },
     h("div", { class: "head" }, h("h1", {}, `${runs.length} runs compared`), ids.length > MOST ? h("p", { class: "meta" }, `the first ${MOST} of ${ids.length}`) : null),
@@ -35,7 +35,8 @@ export function labelled(runs) {
   const specs = runs.map((run) => flat(run.spec)), keys = varying(specs).filter((key) => !key.startsWith("session."));
   const words = specs.map((spec) => keys.slice(0, 3).map((key) => `${key.split(".").at(-1)} = ${(spec[key] ?? "default").replaceAll('"', "")}`).join(", "));
   const isOneName = new Set(runs.map((run) => run.name)).size === 1, isApart = new Set(words).size === runs.length;
-  return new Map(runs.map((run, i) => [run.id, isOneName && isApart ? words[i] : run.id]));
+  const kind = (run) => (run.kind === "live" && runs.some((other) => other.kind !== "live") ? " (live)" : "");
+  return new Map(runs.map((run, i) => [run.id, (isOneName && isApart ? words[i] : run.id) + kind(run)]));
 }
 
 function curves(runs, unit) {
@@ -75,7 +76,7 @@ function numbers(runs) {
     ["Sent by all nodes", sent, f.bytes, -1],
     ["Training on devices", trained, f.hours, -1],
     ["Nodes online, mean", (run) => mean(run.online.online), f.whole, 0],
-    ["Simulated", (run) => run.reached_s, f.hours, 0],
+    ["Simulated, or live for", (run) => run.reached_s, f.hours, 0],
   ];
   return card("In numbers", { note: "the best of each row is marked" }, h("div", { class: "scroll" }, h("table", {}, head(runs, ""), h("tbody", {}, rows.map(([name, value, text, better]) => {
     const values = runs.map(value), known = values.filter((v) => v !== null && v !== undefined);

@@ -28,6 +28,7 @@ export function seconds(value) {
 }
 export function hours(value) {
   if (missing(value)) return "–";
+  if (value > 0 && value < 360) return seconds(value);
   const h = value / 3600;
   return `${h >= 100 ? whole(h) : h.toFixed(1)} h`;
 }

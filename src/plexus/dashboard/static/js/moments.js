@@ -52,7 +52,7 @@ export class Moments {
       if (f.began_s[i] > t || f.simulated_s[i] < t - trail) continue;
       const span = f.simulated_s[i] - f.began_s[i] || 1e-6;
       moving.push({ source: f.source[i], destination: f.destination[i], kind: f.kind[i], round: f.round[i], cut: f.cut[i],
-        share: f.progress ? f.progress[i] : Math.min(1, (t - f.began_s[i]) / span), age: Math.max(0, t - f.simulated_s[i]) / trail });
+        share: f.progress?.[i] ?? Math.min(1, (t - f.began_s[i]) / span), age: Math.max(0, t - f.simulated_s[i]) / trail });
     }
     if (round.number === null) for (const node of training.keys()) sample.add(node);
     return { t, online, training, sample: [...sample].sort((a, b) => a - b), moving, ...round, thinned: data.thinned };

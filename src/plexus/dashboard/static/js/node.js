@@ -17,7 +17,7 @@ export async function showNode({ main, place, isCurrent }, id, number, at) {
   const state = { id, run, number, unit, node: found, name };
   place(`${name(number)}`, [id, `#/run/${encodeURIComponent(id)}`], [`node ${number}`, null]);
   const live = () => state.run.status === "running";
-  const player = new Player({ until: Math.max(1, run.reached_s), live: live(), at: at === null ? run.reached_s : Number(at), unit: "Moment", speed: run.kind === "fleet" ? 1 : 60 });
+  const player = new Player({ until: Math.max(1, run.reached_s), live: live(), at: at === null ? run.reached_s : Number(at), unit: "Moment", speed: run.kind === "live" ? 1 : 60 });
   if (at !== null) player.follows = false;
   const now = h("div");
   const lanes = new Lanes(state, (t) => player.seek(t));
@@ -89,7 +89,7 @@ const list = (facts) => { const element = h("dl", { class: "facts" }, facts.map(
 
 function device({ node, run }) {
   if (node.status) return list([["Name", node.status.node], ["Address", node.status.address], ["Bandwidth", `${f.bytes(node.status.bandwidth_bytes_per_s)}/s`], ["Certificate", node.status.certificate_days_left === null ? "–" : `${node.status.certificate_days_left} days left`]]);
-  if (node.up_bytes_per_s === undefined) return list([["Name", node.name], ["State", "does not answer"]]);
+  if (node.name !== undefined) return list([["Name", node.name], ["State", "does not answer"]]);
   const where = node.latitude === null || node.latitude === undefined ? node.city : `${node.city}, ${node.country} (${node.latitude}°, ${node.longitude}°)`;
   return list([["City", String(where)], ["Up link", `${f.bytes(node.up_bytes_per_s)}/s`], ["Down link", `${f.bytes(node.down_bytes_per_s)}/s`],
     ["Inference", node.ms_per_sample === null ? "–" : `${node.ms_per_sample.toFixed(0)} ms an example`], ["One training", f.seconds(node.training_s)],
@@ -135,9 +135,6 @@ class Lanes {
     this.canvas.addEventListener("click", (event) => { if (this.toTime) pick(this.toTime(event.clientX - this.canvas.getBoundingClientRect().left)); });
   }
 
-  // The logs of live nodes tell of no transfers.
-  lanes() { return LANES.filter(([lane]) => this.state.node.sent || (lane !== "sent" && lane !== "received")); }
-
   spans(lane) {
     const { node, run } = this.state;
     if (lane === "online") {
@@ -153,7 +150,7 @@ class Lanes {
 
   draw(t) {
     this.t = t;
-    const width = this.element.clientWidth, ratio = window.devicePixelRatio || 1, high = 20, height = this.lanes().length * (high + 8) + 26;
+    const width = this.element.clientWidth, ratio = window.devicePixelRatio || 1, high = 20, height = LANES.length * (high + 8) + 26;
     if (!width) return;
     this.canvas.width = width * ratio; this.canvas.height = height * ratio; this.canvas.style.height = `${height}px`;
     const draw = this.canvas.getContext("2d"), left = 84, until = Math.max(1, this.state.run.reached_s);
@@ -161,7 +158,7 @@ class Lanes {
     draw.font = "12px system-ui, sans-serif"; draw.textBaseline = "middle";
     const x = (s) => left + (s / until) * (width - left - 6);
     this.toTime = (px) => ((px - left) / (width - left - 6)) * until;
-    this.lanes().forEach(([lane, ink], row) => {
+    LANES.forEach(([lane, ink], row) => {
       const y = row * (high + 8);
       draw.fillStyle = colour("sunk"); draw.fillRect(left, y, width - left - 6, high);
       draw.fillStyle = colour("muted"); draw.textAlign = "right"; draw.fillText(lane, left - 10, y + high / 2);

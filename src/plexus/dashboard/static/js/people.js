@@ -34,7 +34,7 @@ export function momentPanel(id, name, kind) {
       m.pusher === null ? null : h("div", {}, h("h3", {}, "Aggregator"), h("ul", {}, item(m.pusher, m.pusher === m.collector ? "begins and ends it" : "began this round"), m.collector === null || m.collector === m.pusher ? null : item(m.collector, "will end it"))),
       h("div", {}, h("h3", {}, `${m.number === null ? "Training" : "Sample"} (${m.sample.length})`), m.sample.length ? h("ul", {}, m.sample.slice(0, 16).map((node) => item(node, doing(m, node)))) : h("p", {}, "nobody"),
         m.sample.length > 16 ? h("p", {}, `and ${m.sample.length - 16} more`) : null),
-      h("div", {}, h("h3", {}, "On their way"), h("p", {}, under.length ? m.number === null ? `${under.length} models` : `${under.filter((e) => e.kind === "train").length} models to train, ${under.filter((e) => e.kind !== "train").length} trained` : kind === "fleet" ? "no model now" : "no model at this moment"), m.thinned ? h("p", {}, "More was going on here than is shown.") : null),
+      h("div", {}, h("h3", {}, "On their way"), h("p", {}, under.length ? m.number === null ? `${under.length} models` : `${under.filter((e) => e.kind === "train").length} models to train, ${under.filter((e) => e.kind !== "train").length} trained` : kind === "live" ? "no model now" : "no model at this moment"), m.thinned ? h("p", {}, "More was going on here than is shown.") : null),
     ];
     const key = JSON.stringify([m.number, m.sample, under.length, Math.floor(m.t), [...m.training.keys()]]);
     if (key === seen || element.contains(document.activeElement)) return;

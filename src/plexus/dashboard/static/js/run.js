@@ -1,4 +1,4 @@
-// The page of one run or fleet, while it goes on or afterwards.
+// The page of one run, while it goes on or afterwards.
 import * as api from "./api.js";
 import { card, h, replace, select } from "./dom.js";
 import { lines, stacked } from "./charts.js";
@@ -13,7 +13,7 @@ const EVERY_MS = 2000;
 const MESSAGE_COLOURS = { model: "series-1", view: "series-3", membership: "series-2", ping: "series-5", pong: "series-4", ack: "series-6" };
 
 export const timeUnit = (run) => {
-  const simulated = run.kind === "fleet" ? "" : "simulated ";
+  const simulated = run.kind === "live" ? "" : "simulated ";
   const longest = run.until_s || run.reached_s;
   if (longest < 300) return { s: 1, label: `${simulated}seconds` };
   return longest > 3 * 3600 ? { s: 3600, label: `${simulated}hours` } : { s: 60, label: `${simulated}minutes` };
@@ -67,7 +67,7 @@ async function begun(id, main, isCurrent) {
 function build(state) {
   const { run } = state;
   const live = () => state.run.status === "running";
-  const player = new Player({ until: Math.max(1, run.reached_s), live: live(), at: live() ? run.reached_s : run.reached_s / 2, unit: run.kind === "fleet" ? "Time since the start" : "Simulated time", speed: run.kind === "fleet" ? 1 : 60 });
+  const player = new Player({ until: Math.max(1, run.reached_s), live: live(), at: live() ? run.reached_s : run.reached_s / 2, unit: run.kind === "live" ? "Time since the start" : "Simulated time", speed: run.kind === "live" ? 1 : 60 });
   const seek = (t) => player.seek(t);
   const rounds = rowsOf(run.phases) ? roundsCard(state, seek) : null;
   const people = (run.nodes_known.place_of || run.nodes_known.names) ? nodesCard(state) : null;
@@ -88,7 +88,7 @@ function headPart(state) {
   const element = h("div", { class: "head" });
   const update = () => {
     const run = state.run, spec = run.spec || {};
-    const about = [run.kind === "fleet" ? "live fleet" : null, run.protocol, run.task, `${f.whole(run.nodes)} nodes`, spec.seed === undefined ? null : `seed ${spec.seed}`, run.started ? `started ${f.date(run.started)}` : null];
+    const about = [run.kind === "live" ? "live" : null, run.protocol, run.task, `${f.whole(run.nodes)} nodes`, spec.seed === undefined ? null : `seed ${spec.seed}`, run.started ? `started ${f.date(run.started)}` : null];
     replace(element, h("h1", {}, run.name), h("span", { class: `pill ${run.status}` }, f.words[run.status] || run.status),
       h("p", { class: "meta" }, about.filter(Boolean).join(" · ")));
   };
@@ -104,16 +104,16 @@ function tilesPart(state) {
     const run = state.run, m = run.metric, t = run.traffic, last = (column) => (column && column.length ? column[column.length - 1] : null);
     const types = Object.keys(t).filter((key) => key.endsWith("_bytes"));
     const sent = run.result ? Object.values(run.result.messages).reduce((sum, each) => sum + each.bytes, 0) : types.length ? types.reduce((sum, key) => sum + last(t[key]), 0) : null;
-    const statuses = (run.statuses || []).filter(Boolean), isOver = run.kind === "fleet" && run.status !== "running";
+    const statuses = (run.statuses || []).filter(Boolean), isOver = run.kind === "live" && run.status !== "running";
     const trained = run.result ? run.result.training_s : last(t.training_s);
     replace(element,
       tile(m.name ? `Best ${f.metricName(m.name)}` : "Metric", f.metric(m.name, m.best), m.name ? `now ${f.metric(m.name, m.final)}` : ""),
       tile("Rounds", f.whole(run.rounds), run.phase_means_s.training_s === undefined ? "" : `${f.seconds(Object.values(run.phase_means_s).reduce((a, b) => a + b, 0))} each`),
-      tile(run.kind === "fleet" ? "Running for" : "Simulated", f.clock(run.reached_s), run.until_s ? `of ${f.hours(run.until_s)}` : ""),
+      tile(run.kind === "live" ? "Running for" : "Simulated", f.clock(run.reached_s), run.until_s ? `of ${f.hours(run.until_s)}` : ""),
       isOver ? tile("Online at most", f.whole(Math.max(0, ...(run.online.online || []))), `of ${f.whole(run.nodes)} nodes`)
-        : tile("Online", f.whole(run.kind === "fleet" ? statuses.length : last(run.online.online)), `of ${f.whole(run.nodes)} nodes`),
+        : tile("Online", f.whole(last(run.online.online) ?? statuses.length), `of ${f.whole(run.nodes)} nodes`),
       tile("Sent", f.bytes(sent ?? (run.sent_bytes || null)), sent === null && !isOver ? "" : "in all"),
-      run.kind === "fleet" ? null : tile("Training", f.hours(trained), "on devices"));
+      trained === null ? null : tile("Training", f.hours(trained), "on devices"));
   };
   update();
   return { element, update };

@@ -65,7 +65,7 @@ function row(run, chosen, changed) {
   const share = run.until_s ? ` of ${f.hours(run.until_s)}` : "";
   const canvas = h("canvas", { role: "img", "aria-label": `${f.metricName(metric.name)} over time` });
   canvas.values = run.spark || [];
-  const about = [run.kind === "fleet" ? "live fleet" : null, run.protocol, run.task, `${f.whole(run.nodes)} nodes`, run.seed === null || run.seed === undefined ? null : `seed ${run.seed}`, ...(run.differs || [])].filter(Boolean).join(" · ");
+  const about = [run.kind === "live" ? "live" : null, run.protocol, run.task, `${f.whole(run.nodes)} nodes`, run.seed === null || run.seed === undefined ? null : `seed ${run.seed}`, ...(run.differs || [])].filter(Boolean).join(" · ");
   return h("tr", {}, h("td", {}, box),
     h("td", {}, h("a", { class: "name", href }, run.id), h("span", { class: "sub" }, about)),
     h("td", {}, h("span", { class: `pill ${run.status}` }, f.words[run.status] || run.status)),

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from plexus.runs.directory import FIGURE, RESULT, SPEC, VERSIONS
+from plexus.runs.directory import FIGURE
 from plexus.runs.result import Result
+from plexus.runs.run import RESULT, SPEC, VERSIONS
 from plexus.runs.tables import TABLES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "run-directory.md").read_text(encoding="utf-8")

@@ -13,8 +13,9 @@ import pytest
 
 from plexus import files
 from plexus.errors import PlexusError
-from plexus.runs.directory import FIGURE, RunDirectory, claim, load_run
+from plexus.runs.directory import FIGURE, RunDirectory, claim
 from plexus.runs.result import Metric, Result, Traffic, Trainings
+from plexus.runs.run import load_run
 
 SPEC = """\
 name = "small"

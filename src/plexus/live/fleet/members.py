@@ -1,0 +1,145 @@
+"""The processes of a fleet: one for each node, over all its lives; and how traces let them come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from plexus.live.fleet.logs import LOG_FILE, LogReader
+from plexus.rng import stream
+
+if TYPE_CHECKING:
+    from plexus.traces.build import TracesSpec
+    from plexus.traces.world import World
+
+STOP_S = 20.0
+
+
+class NodeResult(Struct, frozen=True, kw_only=True):
+    """What one process did."""
+
+    number: int
+    id: str
+    round: int
+    trained: int
+    aggregated: int
+    sent_bytes: int
+    received_bytes: int
+    starts: int
+    errors: int
+    exit_status: int
+    """0, or what it ended with when nobody had told it to end, or otherwise than it should have."""
+    last_words: str
+    """What it said last outside its log."""
+    failure: str
+    """Why it could not train or evaluate, if it could not."""
+
+
+class Member:
+    """One process of the fleet, over all its lives."""
+
+    def __init__(self, number: int, home: Path, id: str, command: list[str]) -> None:
+        self.number = number
+        self.home = home
+        self.id = id
+        self.command = command
+        self.process: asyncio.subprocess.Process | None = None
+        self.log = LogReader(home / LOG_FILE)
+        self.starts = 0
+        self.unexpected: list[int] = []
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+    async def start(self) -> None:
+        if self.is_running:
+            return
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        with (self.home / LOG_FILE).open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *self.command, stdin=asyncio.subprocess.DEVNULL, stderr=log, env=environment
+            )
+        self.starts += 1
+
+    async def end(self, number: signal.Signals) -> None:
+        """Send a signal and wait for the end; a process that ends otherwise is noted."""
+        if self.process is None or not self.is_running:
+            return
+        self.process.send_signal(number)
+        try:
+            async with asyncio.timeout(STOP_S):
+                status = await self.process.wait()
+        except TimeoutError:
+            self.process.kill()
+            status = await self.process.wait()
+        self.log.read()
+        is_polite = number is signal.SIGTERM and self.log.counts["listening"] == self.starts
+        if status != 0 if is_polite else status not in (0, -number):
+            self.unexpected.append(status)
+        self.process = None
+
+    def notice_death(self) -> bool:
+        """Whether the process ended by itself since last asked."""
+        if self.process is None or self.process.returncode is None:
+            return False
+        self.unexpected.append(self.process.returncode)
+        self.process = None
+        return True
+
+    def result(self, state: dict[str, Any]) -> NodeResult:
+        """`state`: its newest row of `states.csv`."""
+        log = self.log
+        return NodeResult(
+            number=self.number,
+            id=self.id,
+            round=log.worked_on,
+            trained=log.counts["TrainingStarted"],
+            aggregated=log.counts["AggregationCompleted"],
+            sent_bytes=state.get("sent_bytes", 0),
+            received_bytes=state.get("received_bytes", 0),
+            starts=self.starts,
+            errors=log.errors,
+            exit_status=self.unexpected[0] if self.unexpected else 0,
+            last_words=log.last_words,
+            failure=log.failure,
+        )
+
+
+class TraceChurn:
+    """The traces' changes in the order of their times, `speed` times as fast."""
+
+    def __init__(
+        self, members: list[Member], world: World, traces: TracesSpec, seed: int, speed: float
+    ) -> None:
+        self._members = members
+        self._speed = speed
+        self._graceful_share = traces.graceful_share
+        self._rng = stream(seed, "leaves")
+        self._toggles = [world.availability.toggles(node) for node in range(len(members))]
+        self._next: list[tuple[float, int, bool]] = []
+        for node in range(len(members)):
+            self._schedule(node)
+
+    async def go_on(self, now_s: float) -> None:
+        """Do everything that is due by `now_s` of real time."""
+        while self._next and self._next[0][0] <= now_s * self._speed:
+            _, node, online = heapq.heappop(self._next)
+            if online:
+                await self._members[node].start()
+            elif self._rng.random() < self._graceful_share:
+                await self._members[node].end(signal.SIGTERM)
+            else:
+                await self._members[node].end(signal.SIGKILL)
+            self._schedule(node)
+
+    def _schedule(self, node: int) -> None:
+        change = next(self._toggles[node], None)
+        if change is not None:
+            heapq.heappush(self._next, (change[0], node, change[1]))

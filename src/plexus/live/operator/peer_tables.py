@@ -1,0 +1,208 @@
+"""What a live peer keeps of its run: the tables that a simulated one has, as far as one peer can know them.
+
+They lie in the peer's home and go on whenever it is started again. Time is counted from its first start.
+Nodes have the numbers in which this peer met them, itself first; `nodes.csv` says their names. What only all
+peers together know, such as what everybody has sent when a model is measured, stays empty: a fleet joins
+the tables of its peers (`live.fleet.fleet_tables`).
+
+A peer may run for weeks: each table is bounded, and the longer it has been running the seldomer it looks
+around.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from plexus.errors import PlexusError
+from plexus.live.identity.keys import short
+from plexus.live.operator.log import Log
+from plexus.live.transport.limits import ByteCounts
+from plexus.live.worker.channel import Ready
+from plexus.protocol.facts import AggregationCompleted, Fact, TrainingInterrupted, TrainingStarted
+from plexus.protocol.messages import AggregateRequest, TrainRequest
+from plexus.protocol.plexus import PlexusNode
+from plexus.runs.directory import go_on, live
+from plexus.runs.run import started_s
+from plexus.runs.tables import TABLES, Columns, read
+
+FOLDER = "run"
+"""In the home of a peer."""
+MOST_BYTES = 4 * 2**20
+"""Of each table."""
+LOOK_S, LOOKS = 2.0, 1000
+"""Between two looks lies at least this, and at least this part of the time since the first start."""
+KINDS: dict[type, str] = {TrainRequest: "train", AggregateRequest: "aggregate"}
+
+
+class PeerTables:
+    """Is told what the peer does, and appends to its tables. A disk that is full costs rows, not the peer."""
+
+    def __init__(self, home: Path, spec: str, key: bytes, log: Log) -> None:
+        from plexus.spec.experiment import parse_spec
+
+        self._path = home / FOLDER
+        self._log = log
+        digest = parse_spec(spec, "session").digest()
+        self._recorder = go_on(self._path, spec, digest, MOST_BYTES, live([".."]))
+        self._offset_s = max(0.0, time.time() - started_s(self._path)) - time.monotonic()
+        self._is_failing = False
+        names = self._read("nodes").get("name", ())
+        self._numbers = {str(name): number for number, name in enumerate(names)}
+        self._before, states = self._last("traffic"), self._last("states")
+        """What earlier processes of this peer had sent and trained."""
+        self._received_before = states.get("received_bytes", 0)
+        self._training_s = self._before.get("training_s", 0.0)
+        self._training: tuple[float, int] | None = None
+        """When the training under way began, and its round."""
+        self._round = states.get("round", 0)
+        self._is_online = False
+        self._next_look_s = 0.0
+        self._number(key)
+        presence = self._last("presence")
+        if presence.get("online"):  # it was killed, at the earliest when it was last seen
+            last_s = max(presence["simulated_s"], states.get("simulated_s", 0.0))
+            self._record("presence", simulated_s=last_s, node=0, online=False)
+
+    # What the peer tells
+
+    def fact(self, fact: Fact) -> None:
+        """The node reported something."""
+        if isinstance(fact, TrainingStarted):
+            self._end_training(completed=False)
+            self._training = (self._at(time.monotonic()), fact.round)
+            self._round = max(self._round, fact.round)
+        elif isinstance(fact, TrainingInterrupted):
+            self._end_training(completed=False)
+        elif isinstance(fact, AggregationCompleted):
+            self._round = max(self._round, fact.round)
+            self._record(
+                "rounds",
+                simulated_s=self._at(time.monotonic()),
+                round=fact.round,
+                aggregator=0,
+                models=fact.models,
+                participants=fact.participants,
+                timed_out=fact.timed_out,
+                waited_s=round(fact.waited_s, 3),
+            )
+
+    def trained(self) -> None:
+        """The training under way came to its end."""
+        self._end_training(completed=True)
+
+    def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
+        now_s, metric = self._at(time.monotonic()), {measure.metric: value, "loss": loss}
+        unknown = {"sent_bytes": None, "training_s": None}
+        self._record("evaluations", simulated_s=now_s, round=round, **metric, **unknown)
+
+    def online(self, is_online: bool) -> None:
+        """The node went online or offline."""
+        if is_online != self._is_online:
+            self._is_online = is_online
+            now_s = self._at(time.monotonic())
+            self._record("presence", simulated_s=now_s, node=0, online=is_online)
+
+    def look(self, traffic: ByteCounts, node: PlexusNode | None = None, is_last: bool = False) -> None:
+        """A moment to write down what was sent, and how many nodes the node believes to be online."""
+        while traffic.transfers:
+            each = traffic.transfers.popleft()
+            self._record(
+                "transfers",
+                simulated_s=self._at(each.ended_at),
+                began_s=self._at(each.began_at),
+                source=0,
+                destination=self._number(each.to),
+                round=each.tag.round,
+                kind=KINDS.get(type(each.tag), "exchange"),
+                cut=each.cut,
+            )
+        now_s = self._at(time.monotonic())
+        if now_s >= self._next_look_s or is_last:
+            self._next_look_s = now_s + max(LOOK_S, now_s / LOOKS)
+            view = node.membership.view.online_count() if node is not None else None
+            self._look_around(now_s, traffic, view)
+        self._flush()
+
+    def close(self, traffic: ByteCounts) -> None:
+        """The peer ends."""
+        self._end_training(completed=False)
+        self.online(False)
+        self.look(traffic, is_last=True)
+
+    # Inside
+
+    def _look_around(self, now_s: float, traffic: ByteCounts, view: int | None) -> None:
+        trained_s, before = round(self._training_s, 3), self._before
+        sent: dict[str, int] = {}
+        for name, (count, size_bytes) in traffic.sent.items():
+            sent[f"{name}_count"] = before.get(f"{name}_count", 0) + count
+            sent[f"{name}_bytes"] = before.get(f"{name}_bytes", 0) + size_bytes
+        received = sum(size for name, size in traffic.counts.items() if name.endswith("_received_bytes"))
+        self._record("traffic", simulated_s=now_s, training_s=trained_s, **sent)
+        self._record(
+            "states",
+            simulated_s=now_s,
+            node=0,
+            online=self._is_online,
+            view=view,
+            round=self._round,
+            sent_bytes=sum(size for name, size in sent.items() if name.endswith("_bytes")),
+            received_bytes=self._received_before + received,
+            training_s=trained_s,
+        )
+
+    def _end_training(self, completed: bool) -> None:
+        if self._training is None:
+            return
+        (began_s, number), self._training = self._training, None
+        now_s = self._at(time.monotonic())
+        self._training_s += now_s - began_s
+        self._record(
+            "trainings", simulated_s=now_s, began_s=began_s, node=0, round=number, completed=completed
+        )
+
+    def _number(self, key: bytes) -> int:
+        """The number that the node with this key has in these tables."""
+        name = short(key)
+        if name not in self._numbers:
+            self._numbers[name] = len(self._numbers)
+            unknown = dict.fromkeys(TABLES["nodes"].columns)
+            self._record("nodes", **{**unknown, "node": self._numbers[name], "name": name})
+        return self._numbers[name]
+
+    def _at(self, monotonic_s: float) -> float:
+        return round(self._offset_s + monotonic_s, 3)
+
+    def _record(self, table: str, **columns: Any) -> None:
+        if self._is_failing and table != "nodes":
+            return  # rows would pile up
+        try:
+            self._recorder.record(table, **columns)
+        except PlexusError as error:
+            self._complain(error)
+
+    def _flush(self) -> None:
+        try:
+            self._recorder.flush()
+            self._is_failing = False
+        except PlexusError as error:
+            self._complain(error)
+
+    def _complain(self, error: PlexusError) -> None:
+        self._is_failing = True
+        self._log.warning("not_recorded", reason=str(error))
+
+    def _last(self, table: str) -> dict[str, Any]:
+        """The newest row of a table; nothing where there is none."""
+        return {name: column[-1].item() for name, column in self._read(table).items()}
+
+    def _read(self, table: str) -> Columns:
+        path = self._path / f"{table}.csv"
+        try:
+            return read(path)
+        except PlexusError as error:  # the peer goes on, and so does the table, but anew
+            self._log.warning("table_damaged", reason=str(error))
+            path.replace(path.with_name(f"{path.name}.damaged"))
+            return {}
