@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from plexus.protocol.api import Effect, Event, Report, Send, SetTimer
-from plexus.protocol.facts import Fact
+from plexus.protocol.api import Effect, Event, Send, SetTimer
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.view import View
@@ -34,10 +33,6 @@ def only(effects: list[Effect], kind: type[E]) -> list[E]:
 def sent(effects: list[Effect], kind: type[Message]) -> list[tuple[tuple[NodeId, ...], Any]]:
     """The messages of one kind, with those they went to."""
     return [(send.to, send.body) for send in only(effects, Send) if type(send.body) is kind]
-
-
-def reported(effects: list[Effect], kind: type[Fact]) -> list[Any]:
-    return [report.fact for report in only(effects, Report) if type(report.fact) is kind]
 
 
 def timers(effects: list[Effect]) -> dict[Any, float]:

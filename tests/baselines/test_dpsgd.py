@@ -21,7 +21,8 @@ from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.baselines.topology import Graph, OnePeerExponential, Topology, ring
 from plexus.protocol.facts import ModelUpdated
 from plexus.protocol.messages import NeighbourModel
-from tests.baselines.kit import Handle, effects_of, only, reported, sent, timers
+from plexus.testing import reported
+from tests.baselines.kit import Handle, effects_of, only, sent, timers
 
 
 def node(topology: Topology, me: int = 1, duration_s: float | None = None, mixing: str = "uniform") -> Handle:

@@ -22,7 +22,8 @@ from plexus.protocol.baselines.fedavg import FedavgClient, FedavgParameters, Fed
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.messages import ClientModel, GlobalModel, Joined, Left
 from plexus.protocol.view import View
-from tests.baselines.kit import Handle, effects_of, everybody_online, only, reported, sent, timers
+from plexus.testing import reported
+from tests.baselines.kit import Handle, effects_of, everybody_online, only, sent, timers
 
 SERVER = 9
 START, ROUND = TimerFired(("start", 0)), TimerFired(("round", 0))

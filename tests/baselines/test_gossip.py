@@ -24,7 +24,8 @@ from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
 from plexus.protocol.facts import ModelUpdated
 from plexus.protocol.messages import GossipModel, Joined, Left, Ping, Pong
 from plexus.protocol.view import View, event_number
-from tests.baselines.kit import Handle, effects_of, everybody_online, only, reported, sent, timers
+from plexus.testing import reported
+from tests.baselines.kit import Handle, effects_of, everybody_online, only, sent, timers
 
 SEND = TimerFired(("send", 0))
 NOBODY = View.of(0).snapshot()

@@ -18,7 +18,8 @@ from plexus.protocol.api import (
 from plexus.protocol.facts import AggregationCompleted, TrainingStarted
 from plexus.protocol.messages import Ack, AggregateRequest, Message, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import PlexusNode
-from tests.protocol.kit import NOTHING, Exchange, hash_order, online_node, sent, without
+from plexus.testing.exchange import sent
+from tests.protocol.kit import NOTHING, Exchange, hash_order, online_node, without
 
 N, S, K = 6, 3, 4
 ACK, AGGREGATION = ("ack", 0), ("aggregation", 0)

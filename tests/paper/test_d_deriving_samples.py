@@ -12,7 +12,8 @@ from plexus.protocol.messages import AggregateRequest, NodeId, Ping, Pong, Train
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster, key_of
 from plexus.protocol.view import View, event_number
-from tests.protocol.kit import NOTHING, Exchange, facts, hash_order, online_node, sent, view_of
+from plexus.testing.exchange import reported, sent
+from tests.protocol.kit import NOTHING, Exchange, hash_order, online_node, view_of
 
 N, S, K = 8, 3, 4
 ORDER = hash_order(N, K)
@@ -34,7 +35,7 @@ def answered_by(node: PlexusNode, exchange: int, *nodes: NodeId) -> list[Effect]
 
 
 def sample_of(effects: list[Effect]) -> tuple[NodeId, ...]:
-    [sample] = [fact.sample for fact in facts(effects) if isinstance(fact, SampleDerived)]
+    [sample] = [fact.sample for fact in reported(effects) if isinstance(fact, SampleDerived)]
     return sample
 
 
@@ -187,7 +188,7 @@ def test_d16_the_aggregator_is_derived_from_the_sample() -> None:
     """III-D, Algorithm 2: the procedure for the aggregator calls the one for the sample."""
     node, _ = searching()
     effects = answered_by(node, 1, *ORDER[:S])
-    [chosen] = [fact for fact in facts(effects) if isinstance(fact, AggregatorChosen)]
+    [chosen] = [fact for fact in reported(effects) if isinstance(fact, AggregatorChosen)]
     assert chosen.aggregator in sample_of(effects)
 
 

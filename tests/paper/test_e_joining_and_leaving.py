@@ -10,15 +10,14 @@ from plexus.protocol.api import Durable, Effect, Received, Save, Trained, WentOf
 from plexus.protocol.facts import AggregationCompleted, SampleDerived
 from plexus.protocol.messages import AggregateRequest, Joined, Left, Message, NodeId, Pong, TrainRequest
 from plexus.protocol.view import View, event_number
+from plexus.testing.exchange import INITIAL, sent
 from tests.protocol.kit import (
-    INITIAL,
     NOTHING,
     Exchange,
     bandwidth_of,
     hash_order,
     make_node,
     online_node,
-    sent,
     snapshot_of,
 )
 

@@ -21,7 +21,8 @@ from plexus.protocol.api import (
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.messages import Ack, AggregateRequest, Joined, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import PlexusNode
-from tests.protocol.kit import NOTHING, facts, hash_order, online_node, sent
+from plexus.testing.exchange import reported, sent
+from tests.protocol.kit import NOTHING, hash_order, online_node
 
 K = 5
 TIMEOUT = TimerFired(("aggregation", 0))
@@ -96,7 +97,7 @@ def test_at_the_timeout_one_model_suffices() -> None:
     node = collecting_node(participants=3)
     assert node.handle(301.0, TIMEOUT) == [Send((1,), Ack(K)), Aggregate(K, ("t1",), (10,))]
     effects = node.handle(301.0, Aggregated(K, "m5"))
-    assert facts(effects)[0] == AggregationCompleted(K, "m5", 1, 3, timed_out=True, waited_s=300.0)
+    assert reported(effects)[0] == AggregationCompleted(K, "m5", 1, 3, timed_out=True, waited_s=300.0)
 
 
 def test_a_round_after_one_that_timed_out_is_not_said_to_have_timed_out() -> None:
@@ -105,7 +106,7 @@ def test_a_round_after_one_that_timed_out_is_not_said_to_have_timed_out() -> Non
     node.handle(301.0, Aggregated(K, "m5"))
     node.handle(400.0, Received(2, trained_model(K + 1, "t2", participants=1)))
     effects = node.handle(400.0, Aggregated(K + 1, "m6"))
-    assert facts(effects)[0] == AggregationCompleted(K + 1, "m6", 1, 1, timed_out=False, waited_s=0.0)
+    assert reported(effects)[0] == AggregationCompleted(K + 1, "m6", 1, 1, timed_out=False, waited_s=0.0)
 
 
 def test_an_aggregator_in_its_own_sample_saves_the_model_once() -> None:

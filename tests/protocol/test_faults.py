@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.messages import Message, NodeId
-from tests.protocol.kit import Exchange, is_model
+from plexus.testing.exchange import is_model
+from tests.protocol.kit import Exchange
 
 QUIET_FROM_S = 600.0
 SHORT: dict[str, Any] = {

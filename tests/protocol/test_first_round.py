@@ -22,7 +22,8 @@ from plexus.protocol.api import (
 from plexus.protocol.facts import RoundRestarted, SampleDerived, TrainingStarted
 from plexus.protocol.messages import AggregateRequest, Ping, Pong
 from plexus.protocol.plexus import FIRST_SAMPLE
-from tests.protocol.kit import INITIAL, NOTHING, Exchange, hash_order, make_node, online_node, sent
+from plexus.testing.exchange import INITIAL, sent
+from tests.protocol.kit import NOTHING, Exchange, hash_order, make_node, online_node
 
 N, S = 5, 2
 FIRST = hash_order(N, 1)

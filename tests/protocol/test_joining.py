@@ -9,7 +9,8 @@ import pytest
 from plexus.protocol.api import BandwidthMeasured, Durable, Received, Save, TimerFired
 from plexus.protocol.messages import Joined, ViewReply, ViewRequest
 from plexus.protocol.view import View
-from tests.protocol.kit import INITIAL, NOTHING, online_node, sent, snapshot_of
+from plexus.testing.exchange import INITIAL, sent
+from tests.protocol.kit import NOTHING, online_node, snapshot_of
 
 N = 5
 

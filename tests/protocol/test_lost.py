@@ -9,7 +9,8 @@ from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import Ack, AggregateRequest, Joined, Left, Message, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import AGGREGATOR, PlexusNode
 from plexus.protocol.training import ACK
-from tests.protocol.kit import NOTHING, hash_order, online_node, sent, snapshot_of
+from plexus.testing.exchange import sent
+from tests.protocol.kit import NOTHING, hash_order, online_node, snapshot_of
 
 K, N = 5, 6
 

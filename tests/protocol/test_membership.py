@@ -22,7 +22,8 @@ from plexus.protocol.api import (
 from plexus.protocol.facts import Readvertised, SampleDerived
 from plexus.protocol.messages import AggregateRequest, Joined, Left, Ping, Pong, TrainRequest
 from plexus.protocol.view import MAX_COUNTER, Snapshot, event_number
-from tests.protocol.kit import INITIAL, NOTHING, Exchange, make_node, online_node, sent, snapshot_of, without
+from plexus.testing.exchange import INITIAL, sent
+from tests.protocol.kit import NOTHING, Exchange, make_node, online_node, snapshot_of, without
 
 READVERTISE_S = 600.0
 

@@ -20,7 +20,8 @@ from plexus.protocol.facts import SampleDerived
 from plexus.protocol.messages import AggregateRequest, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import PARTICIPANTS, PlexusNode
 from plexus.protocol.sampling import SampleSearch
-from tests.protocol.kit import NOTHING, facts, hash_order, online_node, sent
+from plexus.testing.exchange import reported, sent
+from tests.protocol.kit import NOTHING, hash_order, online_node
 
 N, K = 6, 5
 PING_TIMEOUT_S = 2.0
@@ -146,7 +147,7 @@ def test_the_silent_are_replaced_one_by_one_each_exchange_with_a_number_of_its_o
     ]
     # The last candidate is the node itself, which needs no ping.
     effects = pong(node, order[4], 3, 5.1)
-    assert facts(effects) == [SampleDerived(K, PARTICIPANTS, (order[1], order[4], order[5]), silent=3)]
+    assert reported(effects) == [SampleDerived(K, PARTICIPANTS, (order[1], order[4], order[5]), silent=3)]
 
 
 def test_a_pong_after_the_timeout_or_under_another_number_does_not_count() -> None:
@@ -158,7 +159,7 @@ def test_a_pong_after_the_timeout_or_under_another_number_does_not_count() -> No
     assert pong(node, order[0], 1, 3.1) == [], "too late"
     assert pong(node, order[3], 1, 3.1) == [], "the right node, the wrong exchange"
     effects = pong(node, order[3], 2, 3.2)
-    assert facts(effects) == [SampleDerived(K, PARTICIPANTS, (order[1], order[2], order[3]), silent=1)]
+    assert reported(effects) == [SampleDerived(K, PARTICIPANTS, (order[1], order[2], order[3]), silent=1)]
 
 
 def test_a_search_does_not_survive_a_crash() -> None:
@@ -194,7 +195,7 @@ def test_the_searching_node_is_in_the_sample_without_a_ping() -> None:
     effects = begin(node)
     assert [to for to, _ in sent(effects, Ping)] == [first[0], first[2]]
     effects = pong(node, first[0], 1) + pong(node, first[2], 1)
-    assert facts(effects) == [SampleDerived(K, PARTICIPANTS, tuple(first), 0)]
+    assert reported(effects) == [SampleDerived(K, PARTICIPANTS, tuple(first), 0)]
 
 
 def test_fewer_candidates_than_s_make_a_smaller_sample_of_all_that_answer() -> None:
@@ -202,13 +203,13 @@ def test_fewer_candidates_than_s_make_a_smaller_sample_of_all_that_answer() -> N
     assert [to for to, _ in sent(begin(node), Ping)] == order[:2]
     pong(node, order[0], 1)
     effects = node.handle(3.0, TimerFired(("ping", 1)))
-    assert facts(effects) == [SampleDerived(K, PARTICIPANTS, (order[0], order[2]), silent=1)]
+    assert reported(effects) == [SampleDerived(K, PARTICIPANTS, (order[0], order[2]), silent=1)]
     assert {request.participants for _, request in sent(effects, TrainRequest)} == {2}
 
 
 def test_a_node_alone_is_its_own_sample_at_once() -> None:
     node = aggregator(s=3, n=1)
-    assert facts(begin(node))[-1] == SampleDerived(K, PARTICIPANTS, (0,), 0)
+    assert reported(begin(node))[-1] == SampleDerived(K, PARTICIPANTS, (0,), 0)
 
 
 def test_nodes_known_to_have_left_are_not_contacted() -> None:

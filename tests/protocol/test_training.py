@@ -21,7 +21,8 @@ from plexus.protocol.api import (
 from plexus.protocol.facts import AggregatorChosen, SampleDerived, TrainingInterrupted, TrainingStarted
 from plexus.protocol.messages import Ack, AggregateRequest, Left, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import AGGREGATOR, PlexusNode
-from tests.protocol.kit import NOTHING, facts, hash_order, online_node, sent, snapshot_of
+from plexus.testing.exchange import reported, sent
+from tests.protocol.kit import NOTHING, hash_order, online_node, snapshot_of
 
 ACK_TIMEOUT_S = 450.0
 N = 4
@@ -192,7 +193,7 @@ def test_without_an_acknowledgement_another_aggregator_is_sampled() -> None:
     effects = answer(node, 461.2, 2, *first)
     [other] = [node for node in first if node != failed]
     assert [to for to, _ in sent(effects, AggregateRequest)] == [other]
-    assert AggregatorChosen(K + 1, other, 2) in facts(effects)
+    assert AggregatorChosen(K + 1, other, 2) in reported(effects)
 
 
 def test_when_all_of_the_sample_have_failed_once_the_search_starts_over_with_everybody() -> None:
@@ -202,7 +203,7 @@ def test_when_all_of_the_sample_have_failed_once_the_search_starts_over_with_eve
     for exchange, now in ((2, 500.0), (3, 1000.0), (4, 1500.0)):
         node.handle(now, TimerFired(("ack", 0)))
         effects = answer(node, now, exchange, *first)
-        chosen += [fact for fact in facts(effects) if isinstance(fact, AggregatorChosen)]
+        chosen += [fact for fact in reported(effects) if isinstance(fact, AggregatorChosen)]
     [other] = [node for node in first if node != failed]
     assert chosen == [
         AggregatorChosen(K + 1, aggregator, attempt)

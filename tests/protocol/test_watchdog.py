@@ -21,7 +21,8 @@ from plexus.protocol.api import (
 from plexus.protocol.facts import AggregationCompleted, RoundRestarted, SampleDerived, TrainingStarted
 from plexus.protocol.messages import Ack, AggregateRequest, Joined, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import RESTART, PlexusNode
-from tests.protocol.kit import NOTHING, Exchange, hash_order, make_node, online_node, sent
+from plexus.testing.exchange import sent
+from tests.protocol.kit import NOTHING, Exchange, hash_order, make_node, online_node
 
 N = 5
 FIRED = TimerFired(("watchdog", 0))
