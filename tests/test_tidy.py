@@ -20,7 +20,7 @@ FILES, LINES = 230, 28_500
 MODULES_AT_THE_TOP = 12
 TWICE_NAMED_CLASSES, TWICE_NAMED_FILES = 8, 24
 SMALL_LINES, SMALL_FILES = 40, 12
-"""A file of fewer lines is rather a part of the one that uses it; packages' `__init__.py` are what they are."""
+"""A file of fewer lines is rather a part of the one that uses it; an `__init__.py` is what it is."""
 
 
 def too_long(source: Path) -> list[str]:
