@@ -55,10 +55,9 @@ def simulate(
     unknown = machinery.keys() - set(known)
     if unknown:
         raise TypeError(f"simulate() takes no {', '.join(sorted(unknown))}; machinery is {', '.join(known)}")
-    callbacks = {"evaluations": on_evaluation, "rounds": on_round}
 
     def listen(table: str, row: Row) -> None:
-        if callback := callbacks.get(table):
+        if callback := {"evaluations": on_evaluation, "rounds": on_round}.get(table):
             callback(row)
 
     options = simulation.Machinery(**machinery)
