@@ -52,8 +52,7 @@ def simulate(
     from plexus.experiment import simulation  # torch comes with it
 
     known = simulation.Machinery.__struct_fields__
-    unknown = machinery.keys() - set(known)
-    if unknown:
+    if unknown := machinery.keys() - set(known):
         raise TypeError(f"simulate() takes no {', '.join(sorted(unknown))}; machinery is {', '.join(known)}")
 
     def listen(table: str, row: Row) -> None:
