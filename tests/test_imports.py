@@ -18,7 +18,7 @@ import plexus
 SOURCE = Path(plexus.__file__).parent
 
 LEAVES = {
-    "__version__", "errors", "rng", "files", "quantities", "checked", "loading", "machine", "style", "workers"
+    "__version__", "errors", "rng", "files", "quantities", "checked", "loading", "machine", "style"
 }  # fmt: skip
 """Small modules that everything but the protocol may use."""
 
@@ -69,8 +69,8 @@ READS_THE_CLOCK = {
     "experiment",
     "learn.graph",
     "data.fetch",
+    "machine",
     "storm.seeds",
-    "workers",
 }
 """Packages and modules that may ask for the time of day or how long something took."""
 

@@ -31,7 +31,7 @@ there.
 
 def page() -> str:
     """The whole page."""
-    context = click.Context(cli, info_name="plexus")
+    context = click.Context(cli, info_name="plexus", **cli.context_settings)
     parts = [_HEAD]
     for heading, names in COMMANDS.items():
         parts.append(f"## {heading}\n")
@@ -48,7 +48,7 @@ def _command(group: click.Group, parent: click.Context, name: str) -> Iterator[s
         yield f"### {path}\n"
         yield _usage(command, context)
         yield f"{_prose(command)}\n"
-        yield from _options(command)
+        yield from _options(command, context)
         shown = examples().get(path.removeprefix("plexus "), ())
         yield "\n".join(["```text", *shown, "```\n"]) if shown else ""
         return
@@ -71,12 +71,11 @@ def _prose(command: click.Command) -> str:
     return "\n\n".join(parts)
 
 
-def _options(command: click.Command) -> Iterator[str]:
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
     options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
     if not options:
         return
     yield "| option | meaning |\n|---|---|"
-    context = click.Context(command)
     for option in options:
         names, meaning = option.get_help_record(context) or ("", "")
         yield f"| `{names}` | {_cell(meaning)} |"

@@ -52,13 +52,11 @@ def simulate(
     from plexus.experiment import simulation  # torch comes with it
 
     known = simulation.Machinery.__struct_fields__
-    unknown = machinery.keys() - set(known)
-    if unknown:
+    if unknown := machinery.keys() - set(known):
         raise TypeError(f"simulate() takes no {', '.join(sorted(unknown))}; machinery is {', '.join(known)}")
-    callbacks = {"evaluations": on_evaluation, "rounds": on_round}
 
     def listen(table: str, row: Row) -> None:
-        if callback := callbacks.get(table):
+        if callback := {"evaluations": on_evaluation, "rounds": on_round}.get(table):
             callback(row)
 
     options = simulation.Machinery(**machinery)

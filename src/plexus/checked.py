@@ -162,11 +162,14 @@ def _explain(error: str, values: Any, info: inspect.Type) -> tuple[Path, str]:
     """msgspec's message in our words: the path, and what is wrong there."""
     match = _AT.match(error)
     assert match is not None, "the pattern matches every text"
-    message, path = match["message"], _steps(match["path"] or "")
+    message, steps = match["message"], _STEP.findall(match["path"] or "")
+    path: Path = tuple(int(index) if index else name or dots for name, index, dots in steps)
     if missing := _MISSING.fullmatch(message):
         return (*path, missing[1]), "missing; this key has no default"
     if not message.startswith(("Expected", "Invalid")):
-        return _own_rule(path, message)
+        # A struct's own rule says all that is needed; where it names its key first, so do we.
+        key, _, rest = message.partition(" ")
+        return ((*path, key), rest) if rest.startswith(("is ", "= ")) else (path, message)
     wanted = re.sub(r"`(.+?)`", _in_words, message.removeprefix("Expected ").split(", got ")[0])
     if "..." in path:  # inside a table of free keys: msgspec does not say which
         return path[: path.index("...")], f"expected {wanted} for every key in it"
@@ -176,19 +179,9 @@ def _explain(error: str, values: Any, info: inspect.Type) -> tuple[Path, str]:
     return path, f"expected {wanted}, got {_show(found)}"
 
 
-def _own_rule(path: Path, message: str) -> tuple[Path, str]:
-    """A struct's own rule says all that is needed; where it names its key first, so do we."""
-    key, _, rest = message.partition(" ")
-    return ((*path, key), rest) if rest.startswith(("is ", "= ")) else (path, message)
-
-
 def _in_words(kinds: re.Match[str]) -> str:
     names = (each for each in kinds[1].split(" | ") if each != "null")
     return " or ".join(_WORDS.get(name, name) for name in names)
-
-
-def _steps(path: str) -> Path:
-    return tuple(int(i) if i else name or dots for name, i, dots in _STEP.findall(path))
 
 
 def _at(value: Any, kind: inspect.Type, path: Path) -> tuple[Any, list[str]]:
@@ -198,7 +191,8 @@ def _at(value: Any, kind: inspect.Type, path: Path) -> tuple[Any, list[str]]:
     for step in path:
         struct = next((s for s in (_struct_for(value, each) for each in options) if s), None)
         types = {each.encode_name: each.type for each in struct.fields} if struct else {}
-        words = _tags(options, step)
+        structs = [each for each in options if isinstance(each, inspect.StructType)]
+        words = [str(each.tag) for each in structs if each.tag_field == step]
         items = [item for each in options for item in _item_types(each)]
         declared = [types[str(step)]] if step in types else items if isinstance(step, int) else []
         options = tuple(each for kind in declared for each in _flat(kind))
@@ -208,11 +202,6 @@ def _at(value: Any, kind: inspect.Type, path: Path) -> tuple[Any, list[str]]:
 
 def _flat(kind: inspect.Type) -> tuple[inspect.Type, ...]:
     return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
-
-
-def _tags(options: tuple[inspect.Type, ...], key: str | int) -> list[str]:
-    structs = [each for each in options if isinstance(each, inspect.StructType)]
-    return [str(each.tag) for each in structs if each.tag_field == key]
 
 
 def _words(kind: inspect.Type) -> list[str]:
@@ -226,6 +215,6 @@ def _words(kind: inspect.Type) -> list[str]:
 def _show(value: Any) -> str:
     if isinstance(value, Mapping):
         return "a table"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value!r}" if not isinstance(value, list) else "a list"
+    if isinstance(value, list):
+        return "a list"
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -57,10 +57,9 @@ def described(error: BaseException) -> str:
     return f"{reason} ({shown}:{own[-1].lineno}, in {own[-1].name})"
 
 
-_OURS = str(Path(__file__).parent)
 _INSTALLED = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
 
 
 def _is_ours_or_pythons(file: str) -> bool:
     is_pythons = file.startswith(sysconfig.get_path("stdlib")) and not file.startswith(_INSTALLED)
-    return file.startswith((_OURS, "<")) or is_pythons
+    return file.startswith((str(Path(__file__).parent), "<")) or is_pythons

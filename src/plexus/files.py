@@ -18,10 +18,7 @@ DATA_VARIABLE = "PLEXUS_DATA"
 
 
 def data_directory() -> Path:
-    """Where data sets and traces are kept, in the platform's usual place unless `PLEXUS_DATA` names another.
-
-    It need not exist yet.
-    """
+    """Where data sets and traces are kept: what `PLEXUS_DATA` names, else the platform's usual place."""
     given = os.environ.get(DATA_VARIABLE)
     return Path(given).expanduser() if given else user_data_path("plexus", appauthor=False)
 

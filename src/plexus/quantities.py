@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 
-_PERCENT = frozenset({"accuracy"})
-
 
 def metric(name: str, value: float | None) -> str:
     """Accuracies as a percentage, anything else to four significant digits."""
     if value is None or math.isnan(value):
         return "–"
-    return f"{100 * value:.1f} %" if name in _PERCENT else f"{value:.4g}"
+    return f"{100 * value:.1f} %" if is_percentage(name) else f"{value:.4g}"
 
 
 def metric_name(name: str) -> str:
@@ -21,7 +19,7 @@ def metric_name(name: str) -> str:
 
 def is_percentage(name: str) -> bool:
     """Whether this metric is a share of one, shown in percent."""
-    return name in _PERCENT
+    return name == "accuracy"
 
 
 def size(count: float) -> str:

@@ -22,8 +22,9 @@ from plexus.cli.progress import (
     study_progress,
 )
 from plexus.experiment.progress import Tick
+from plexus.machine import Heard
 from plexus.studies.plan import Planned
-from plexus.studies.pool import Ending, Standing
+from plexus.studies.pool import Order, Standing
 
 
 class Clock:
@@ -98,7 +99,7 @@ def test_a_bar_is_redrawn_a_few_times_a_second_and_gone_at_the_end(clock: Clock)
 def test_a_bar_fits_any_terminal(width: int) -> None:
     console = Console(file=io.StringIO(), width=width)
     shown = RunProgress("a-rather-long-name", 360_000.0, Display())
-    console.print(drawing(shown.picture(Tick(180_000.0, 123_456, 1000, "accuracy", 0.912))))
+    console.print(drawing(shown.panel(Tick(180_000.0, 123_456, 1000, "accuracy", 0.912))))
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert len(lines) == 2
@@ -133,7 +134,8 @@ def test_many_runs_are_shown_together_with_those_under_way(clock: Clock) -> None
         standing.under_way[runs[0].out] = (runs[0], Tick(3600.0, 5, 4, "accuracy", 0.5))
         clock.now_s += 10
         show(standing)
-        standing.ended(runs[0], Ending("failed", "MemoryError: no room"))
+        order = Order("", "", str(runs[0].out), resume=False, device=None)
+        standing.hear(Heard(order, "failed", "MemoryError: no room"))
         clock.now_s += 5
         show(standing)
     assert stream.getvalue().splitlines() == [

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from plexus.cli import storm as command
 from plexus.errors import PlexusError
+from plexus.machine import Heard
 from plexus.storm import seeds
 from plexus.storm.plan import draw
 from plexus.storm.seeds import shrink
 from plexus.storm.storm import run_storm
-from plexus.workers import Heard
 from tests.storm.mutations import MUTATIONS
 
 PLANTED = MUTATIONS[0]

@@ -1,4 +1,7 @@
-"""The command `plexus`: `cli/NAME.py` holds the command NAME, and is imported when somebody uses it."""
+"""The command `plexus`: `cli/NAME.py` holds the command NAME, and is imported when somebody uses it.
+
+Only the completion of commands, which is about all of them, is here.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ NO_COLOR=1 turns colours off; without a terminal there are none. `plexus COMMAND
     cls=LazyGroup,
     sections=COMMANDS,
     epilog=ENDINGS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
 )
 @click.version_option(__version__, "-V", "--version", prog_name="plexus")
 @click.pass_context
@@ -67,6 +70,25 @@ def cli(context: click.Context) -> None:
     """
     if os.environ.get("NO_COLOR"):  # rich looks by itself, click does not
         context.color = False
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes SHELL complete `plexus` commands and options.
+
+    \b
+    bash:  add to ~/.bashrc   source <(plexus completion bash)
+    zsh:   add to ~/.zshrc    source <(plexus completion zsh)
+    fish:  run once           plexus completion fish > ~/.config/fish/completions/plexus.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows all of these"
+    completer = kind(cli, {}, "plexus", "_PLEXUS_COMPLETE")
+    # Not `source()`: that would run bash to learn its version, also where there is none.
+    click.echo(completer.source_template % completer.source_vars())
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from plexus.cli.groups import JSON, Group, print_json, set_option
+from plexus.cli.groups import COUNT, JSON, NATURAL, POSITIVE, Group, print_json, set_option
+from plexus.cli.summary import print_bench
 from plexus.learn.engines import ENGINES
 from plexus.learn.tasks import TASKS
 
@@ -17,19 +18,12 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option("--nodes", type=click.IntRange(min=1), metavar="N", default=1000, show_default=True)
-@click.option(
-    "--hours",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="H",
-    default=1.0,
-    show_default=True,
-    help="Simulated hours.",
-)
+@click.option("--nodes", type=COUNT, metavar="N", default=1000)
+@click.option("--hours", type=POSITIVE, metavar="H", default=1.0, help="Simulated hours.")
 @click.option("--churn", is_flag=True, help="Nodes come and go; about 8 % are online.")
-@click.option("--protocol", default="plexus", show_default=True, metavar="NAME")
+@click.option("--protocol", default="plexus", metavar="NAME")
 @set_option("a parameter of the protocol, e.g. topology=regular")
-@click.option("--seed", type=click.IntRange(min=0), metavar="N", default=1, show_default=True)
+@click.option("--seed", type=NATURAL, metavar="N", default=1)
 @JSON
 def protocol(as_json: bool, **options: Any) -> None:
     """A protocol alone: messages, views, timers and transfers, without training."""
@@ -41,20 +35,16 @@ def protocol(as_json: bool, **options: Any) -> None:
         return
     from rich.console import Console
 
-    from plexus.cli.summary import print_bench
-
     print_bench(result, Console(highlight=False))
 
 
 @bench.command()
-@click.option(
-    "--task", type=click.Choice(sorted(TASKS.keys() - {"untrained"})), default="digits", show_default=True
-)
-@click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True)
-@click.option("--clients", type=click.IntRange(min=1), default=16, show_default=True)
-@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--workers", type=click.IntRange(min=1), help="Of the engines processes and ray.")
+@click.option("--task", type=click.Choice(sorted(TASKS.keys() - {"untrained"})), default="digits")
+@click.option("--engine", type=click.Choice(ENGINES), default="auto")
+@click.option("--clients", type=COUNT, default=16)
+@click.option("--repeats", type=COUNT, default=5)
+@click.option("--seed", type=int, default=1)
+@click.option("--workers", type=COUNT, help="Of the engines processes and ray.")
 @click.option("--device", help="cpu, cuda or cuda:N.  [default: a GPU if there is one]")
 @click.option("--random-data", is_flag=True, help="For cifar10: no files needed, as fast as real.")
 @JSON
@@ -75,7 +65,7 @@ def training(task: str, engine: str, clients: int, as_json: bool, **options: Any
 
 
 @bench.command()
-@click.option("--megabytes", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--megabytes", type=COUNT, default=100)
 @JSON
 def transport(megabytes: int, as_json: bool) -> None:
     """The network of live peers on loopback: throughput, round trips, an aggregator's memory."""
@@ -84,6 +74,6 @@ def transport(megabytes: int, as_json: bool) -> None:
     result = bench(megabytes)
     if as_json:
         print_json(result)
-    else:
-        for name in result.__struct_fields__:
-            click.echo(f"{name:32} {getattr(result, name):.6g}")
+        return
+    for name in result.__struct_fields__:
+        click.echo(f"{name:32} {getattr(result, name):.6g}")

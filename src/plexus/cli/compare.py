@@ -36,7 +36,6 @@ Columns = list[list[str]]
     "--judge",
     type=click.Choice(["mean", "best"]),
     default="mean",
-    show_default=True,
     help="Where every node has its own model: judge by their mean, or by the best of them.",
 )
 @JSON

@@ -1,8 +1,7 @@
-"""`plexus dashboard`."""
+"""`plexus dashboard`, and the dashboard beside a run: a process of its own that ends with the run's."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import subprocess
@@ -36,14 +35,9 @@ LOOPBACK, PORT = "127.0.0.1", 8400
     multiple=True,
     help="Look at a live node instead: host:port of its --metrics. May be given several times.",
 )
-@click.option("--host", default=LOOPBACK, show_default=True, metavar="ADDRESS")
+@click.option("--host", default=LOOPBACK, metavar="ADDRESS")
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=PORT,
-    show_default=True,
-    metavar="N",
-    help="0 takes any that is free.",
+    "--port", type=click.IntRange(0, 65535), default=PORT, metavar="N", help="0 takes any that is free."
 )
 @click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
 @click.option(
@@ -72,12 +66,8 @@ def dashboard(
         raise click.UsageError("give a directory or --node, not both")
     if not nodes:
         runs_dir = runs_dir or Path("runs")
-    try:
-        from plexus.dashboard.app import create_app
-    except ModuleNotFoundError as error:
-        raise PlexusError(
-            f"the dashboard needs the module {error.name}: pip install 'plexus-learning[dashboard]'"
-        ) from None
+    _need_server("the dashboard")
+    from plexus.dashboard.app import create_app
     from plexus.dashboard.library import Library
 
     app = create_app(Library(runs_dir, nodes), allowed_hosts)
@@ -93,12 +83,18 @@ def dashboard(
     serve(app, listener)
 
 
+def _need_server(user: str) -> None:
+    for name in ("starlette", "uvicorn"):
+        if find_spec(name) is None:
+            raise PlexusError(f"{user} needs {name}: pip install 'plexus-learning[dashboard]'")
+
+
 def serve(app: Starlette, listener: socket.socket) -> None:
     """Answer until somebody presses Ctrl-C."""
     import uvicorn
 
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, loop="asyncio")
-    with contextlib.suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -122,29 +118,10 @@ def page_url(host: str, port: int, show: str | None = None) -> str:
     return f"http://{name}:{port}/{page}"
 
 
-# The dashboard beside a run: a process of its own that ends with the run's.
-
-
-class Page:
-    """The dashboard of one run, as long as somebody wants it."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def linger(self) -> None:
-        """The run is over, but somebody may still be looking: wait for Ctrl-C, if there is a terminal."""
-        if sys.stdin.isatty() and sys.stderr.isatty():
-            click.echo(f"plexus: the dashboard stays at {self.url} until Ctrl-C", err=True)
-            with suppress(KeyboardInterrupt):
-                sys.stdin.read()
-
-
 @contextmanager
-def watching(out: Path, *, quiet: bool = False) -> Iterator[Page]:
-    """Show the run that is about to be written to `out`."""
-    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
-    if missing:
-        raise PlexusError(f"--watch needs {missing[0]}: pip install 'plexus-learning[dashboard]'")
+def watching(out: Path, *, quiet: bool = False) -> Iterator[str]:
+    """Show the run that is about to be written to `out`, at this address."""
+    _need_server("--watch")
     with named(out):
         out.mkdir(parents=True, exist_ok=True)
     with listen(LOOPBACK, 0) as listener:
@@ -157,9 +134,17 @@ def watching(out: Path, *, quiet: bool = False) -> Iterator[Page]:
         if not quiet:
             click.echo(f"plexus: watch it at {url}", err=True)
         webbrowser.open(url)
-        yield Page(url)
+        yield url
     finally:
         child.terminate()
         child.wait()
         assert child.stdin is not None
         child.stdin.close()
+
+
+def linger(url: str) -> None:
+    """The run is over, but somebody may still be looking: wait for Ctrl-C, if there is a terminal."""
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        click.echo(f"plexus: the dashboard stays at {url} until Ctrl-C", err=True)
+        with suppress(KeyboardInterrupt):
+            sys.stdin.read()

@@ -15,7 +15,9 @@ import click
 from msgspec import Struct
 
 from plexus import __version__
+from plexus.cli.data import state
 from plexus.cli.groups import JSON, print_json
+from plexus.data.registry import DATASETS
 from plexus.files import DATA_VARIABLE, data_directory
 from plexus.machine import usable_cores
 
@@ -32,7 +34,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "firefox"
 MARKS = {"ok": "✓", "optional": "–", "problem": "✗"}
 
 
-class Finding(Struct, frozen=True):
+class Examined(Struct, frozen=True):
     """One thing that was looked at."""
 
     name: str
@@ -66,92 +68,79 @@ def doctor(as_json: bool) -> None:
         sys.exit(1)
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[Examined]:
     """Everything there is to look at."""
-    yield _python()
+    # An older Python than Plexus needs does not come this far.
+    python = f"{platform.python_version()} on {platform.platform(terse=True)}; Plexus {__version__}"
+    yield Examined("python", "ok", python)
     yield from _torch()
-    yield Finding("cores", "ok", f"{usable_cores()} for this process")
+    yield Examined("cores", "ok", f"{usable_cores()} for this process")
     yield _memory()
     yield _room(Path.cwd())
-    yield from _data()
+    yield _data()
     yield from _optional()
     yield _port(LIVE_PORT)
-    yield _browser()
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    none = "none found: pages open on another machine, too"
+    yield Examined("browser", "ok" if browser else "optional", browser or none)
 
 
-def _python() -> Finding:
-    # An older Python than Plexus needs does not come this far.
-    where = platform.platform(terse=True)
-    return Finding("python", "ok", f"{platform.python_version()} on {where}; Plexus {__version__}")
-
-
-def _torch() -> Iterator[Finding]:
+def _torch() -> Iterator[Examined]:
     try:
         from plexus.learn.hardware import describe
 
         version, gpus = describe()
     except (ImportError, OSError) as error:
         first_line = str(error).splitlines()[0]
-        yield Finding("torch", "problem", first_line, "pip install torch")
+        yield Examined("torch", "problem", first_line, "pip install torch")
         return
-    yield Finding("torch", "ok", version)
+    yield Examined("torch", "ok", version)
     found = "; ".join(gpus) or "no GPU that torch can use: training runs on the processor"
-    yield Finding("device", "ok" if gpus else "optional", found)
+    yield Examined("device", "ok" if gpus else "optional", found)
 
 
-def _memory() -> Finding:
+def _memory() -> Examined:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         table = {name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)}
         free, total = table["MemAvailable"] / 1e6, table["MemTotal"] / 1e6
     except (OSError, KeyError, ValueError):
-        return Finding("memory", "ok", "not known on this platform")
+        return Examined("memory", "ok", "not known on this platform")
     if free >= ROOM_GB:
-        return Finding("memory", "ok", f"{free:.1f} of {total:.1f} GB free")
-    return Finding("memory", "problem", f"{free:.1f} of {total:.1f} GB free", "close other programs")
+        return Examined("memory", "ok", f"{free:.1f} of {total:.1f} GB free")
+    return Examined("memory", "problem", f"{free:.1f} of {total:.1f} GB free", "close other programs")
 
 
-def _room(folder: Path) -> Finding:
+def _room(folder: Path) -> Examined:
     free = shutil.disk_usage(folder).free / 1e9
     if free >= ROOM_GB:
-        return Finding("disk", "ok", f"{free:.0f} GB free in {folder}")
-    return Finding("disk", "problem", f"{free:.2f} GB free in {folder}", "runs are written here")
+        return Examined("disk", "ok", f"{free:.0f} GB free in {folder}")
+    return Examined("disk", "problem", f"{free:.2f} GB free in {folder}", "runs are written here")
 
 
-def _data() -> Iterator[Finding]:
-    from plexus.cli.data import state
-    from plexus.data.registry import DATASETS
-
+def _data() -> Examined:
     here = [each.name for each in DATASETS if state(each) == "here"]
     folder = data_directory()
     if here:
-        yield Finding("data", "ok", f"{', '.join(here)} in {folder}")
-    else:
-        detail = f"no data set in {folder}; the quick start needs none"
-        yield Finding("data", "optional", detail, f"plexus data list; {DATA_VARIABLE} names the folder")
+        return Examined("data", "ok", f"{', '.join(here)} in {folder}")
+    detail = f"no data set in {folder}; the quick start needs none"
+    return Examined("data", "optional", detail, f"plexus data list; {DATA_VARIABLE} names the folder")
 
 
-def _optional() -> Iterator[Finding]:
+def _optional() -> Iterator[Examined]:
     for package, (purpose, remedy) in OPTIONAL.items():
         try:
-            yield Finding(package, "ok", metadata.version(package))
+            yield Examined(package, "ok", metadata.version(package))
         except metadata.PackageNotFoundError:
-            yield Finding(package, "optional", f"not installed: {purpose}", remedy)
+            yield Examined(package, "optional", f"not installed: {purpose}", remedy)
 
 
-def _port(port: int) -> Finding:
+def _port(port: int) -> Examined:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind(("", port))
         except OSError as error:
             detail = f"{port} cannot be listened at: {error.strerror}"
-            return Finding("port", "optional", detail, "plexus node start --listen HOST:PORT")
-    return Finding("port", "ok", f"{port} is free for a live peer")
-
-
-def _browser() -> Finding:
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found:
-        return Finding("browser", "ok", found)
-    return Finding("browser", "optional", "none found: pages open on another machine, too")
+            return Examined("port", "optional", detail, "plexus node start --listen HOST:PORT")
+    return Examined("port", "ok", f"{port} is free for a live peer")

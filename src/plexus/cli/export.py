@@ -9,6 +9,8 @@ import click
 from plexus.cli.groups import PATH
 from plexus.cli.node import HOME
 from plexus.errors import PlexusError
+from plexus.files import write_bytes
+from plexus.live.state import MODEL_SUFFIX, newest_model
 
 
 @click.command()
@@ -16,9 +18,6 @@ from plexus.errors import PlexusError
 @HOME
 def export(out: Path, home: Path) -> None:
     """Write the newest model that the peer in --home holds, whether it runs or not."""
-    from plexus.files import write_bytes
-    from plexus.live.state import MODEL_SUFFIX, newest_model
-
     if out.suffix != MODEL_SUFFIX:
         raise PlexusError(f"{out}: models are written as safetensors: use {out.stem}{MODEL_SUFFIX}")
     if not out.parent.is_dir():

@@ -6,18 +6,18 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from plexus import quantities
-from plexus.cli.groups import JSON, PATH, Group, print_json, set_option
+from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, Group, print_json, set_option
 from plexus.cli.session import check_deployable
-
-if TYPE_CHECKING:
-    from plexus.live.fleet.fleet import FleetResult
-    from plexus.live.fleet.members import NodeResult
-    from plexus.live.worker.channel import Ready
+from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
+from plexus.live.fleet.logs import LOG_FILE
+from plexus.live.fleet.members import NodeResult
+from plexus.live.worker.channel import Ready
+from plexus.spec.experiment import load_spec
 
 
 @click.group(cls=Group)
@@ -27,22 +27,19 @@ def fleet() -> None:
 
 @fleet.command()
 @click.argument("spec_file", metavar="SESSION.toml", type=PATH)
-@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="[default: the file's]")
-@click.option("--seconds", type=click.FloatRange(min=1), default=60.0, show_default=True)
-@click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="Stop after this round.")
+@click.option("--nodes", type=COUNT, metavar="N", help="[default: the file's]")
+@click.option("--seconds", type=click.FloatRange(min=1), default=60.0)
+@click.option("--rounds", type=COUNT, metavar="N", help="Stop after this round.")
 @set_option("a key of the file, e.g. protocol.sample_size=5")
 @click.option("--out", type=PATH, metavar="DIR", help="[default: runs/fleet-NAME]")
 @click.option("--force", is_flag=True, help="Replace an earlier fleet in --out.")
 @click.option(
     "--shape",
     is_flag=True,
-    help="Give every node the latency and bandwidth of its device in the file's [traces].",
+    help="Give nodes the latency and bandwidth of their devices in the file's [traces].",
 )
 @click.option(
-    "--churn",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SPEED",
-    help="Let nodes come and go by the file's [traces], this many times as fast.",
+    "--churn", type=POSITIVE, metavar="SPEED", help="Nodes come and go by [traces], this many times as fast."
 )
 @JSON
 def run(spec_file: Path, overrides: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -50,8 +47,6 @@ def run(spec_file: Path, overrides: tuple[str, ...], as_json: bool, **options: A
 
     Makes an authority and keys of its own. Keys, logs and states of the nodes stay in --out.
     """
-    from plexus.live.fleet.fleet import FleetConfig, run_fleet
-    from plexus.spec.experiment import load_spec
 
     def tell(ready: Ready) -> None:
         if ready.shared_out < ready.examples:
@@ -99,8 +94,6 @@ def fleet_table(result: FleetResult) -> None:
 
 def _endings(result: FleetResult) -> Iterator[str]:
     """Why processes ended that should not have, or could not train; what many share is said once."""
-    from plexus.live.fleet.logs import LOG_FILE
-
     ended: dict[tuple[str, str], list[NodeResult]] = {}
     for each in result.nodes:
         if each.exit_status:

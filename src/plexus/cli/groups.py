@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 PATH = click.Path(path_type=Path)
+NATURAL, COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1), click.FloatRange(0, min_open=True)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 
 
@@ -64,7 +65,10 @@ class Group(click.Group):
 
 
 class LazyGroup(Group):
-    """Imports the command NAME from `plexus.cli.NAME` only when it is used, and lists it without."""
+    """Imports the command NAME from `plexus.cli.NAME` only when it is used, and lists it without.
+
+    Commands that are added to it as to any group are there already.
+    """
 
     def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **kwargs: Any) -> None:
         """`sections` are the headings of the help, with the commands below each and what they do."""
@@ -77,7 +81,7 @@ class LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = getattr(import_module(f"plexus.cli.{cmd_name}"), cmd_name)
+        command = self.commands.get(cmd_name) or getattr(import_module(f"plexus.cli.{cmd_name}"), cmd_name)
         with_examples(command, cmd_name)
         return command
 

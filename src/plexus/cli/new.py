@@ -28,23 +28,16 @@ TEMPLATES = Path(__file__).with_name("templates")
     type=PATH,
     default=Path(),
     show_default="the current folder",
-    help="The folder in which the project's folder is made.",
+    help="Where the project's folder is made.",
 )
 @click.option(
-    "--csv",
-    type=PATH,
-    metavar="FILE",
-    help="Your own table, with a header. Without it, made-up data to begin with.",
+    "--csv", type=PATH, metavar="FILE", help="Your own table, with a header; without it, data is made up."
 )
 @click.option(
-    "--target",
-    metavar="COLUMN",
-    help="The column of the table to predict: a class or a number.  [default: the last]",
+    "--target", metavar="COLUMN", help="The column to predict: a class or a number.  [default: the last]"
 )
 @click.option(
-    "--owner",
-    metavar="COLUMN",
-    help="The column that says whose a row is: one owner a node.  [default: dealt by chance]",
+    "--owner", metavar="COLUMN", help="The column that says whose a row is.  [default: dealt by chance]"
 )
 def new(name: str, into: Path, csv: Path | None, target: str | None, owner: str | None) -> None:
     """Write the beginnings of a task of your own: a small project that works as it is.
@@ -53,7 +46,7 @@ def new(name: str, into: Path, csv: Path | None, target: str | None, owner: str 
     """
     if csv is None and (target or owner):
         raise click.UsageError("--target and --owner are columns of a table: give it with --csv")
-    notes = write_project(name, into, None if csv is None else Source(csv, target, owner))
+    notes = write_project(name, into, None if csv is None else OwnTable(csv, target, owner))
     folder = into / name
     session = folder / "session.toml"
     click.echo(f"Wrote {folder}.")
@@ -66,7 +59,7 @@ def new(name: str, into: Path, csv: Path | None, target: str | None, owner: str 
     click.echo(f"  pytest {folder}    # check the task")
 
 
-class Source(NamedTuple):
+class OwnTable(NamedTuple):
     """A table, and what of it is for what."""
 
     csv: Path
@@ -76,7 +69,7 @@ class Source(NamedTuple):
     """None: rows are dealt to nodes by chance."""
 
 
-def write_project(name: str, into: Path, source: Source | None = None) -> list[str]:
+def write_project(name: str, into: Path, source: OwnTable | None = None) -> list[str]:
     """Make the folder `name` in `into`, with a task, data, a session file and a test.
 
     The data is the user's table, or made up. Returns what somebody should know about it.
@@ -94,7 +87,7 @@ def write_project(name: str, into: Path, source: Source | None = None) -> list[s
         (folder / name).mkdir(parents=True)
         (folder / "data").mkdir()
         if source is None:
-            source = Source(folder / "data" / "readings.csv", "kind")
+            source = OwnTable(folder / "data" / "readings.csv", "kind")
             _write_readings(source.csv)
         else:
             shutil.copyfile(source.csv, folder / "data" / source.csv.name)
@@ -109,7 +102,7 @@ def write_project(name: str, into: Path, source: Source | None = None) -> list[s
     return notes
 
 
-def look_at(source: Source) -> tuple[dict[str, Any], list[str]]:
+def look_at(source: OwnTable) -> tuple[dict[str, Any], list[str]]:
     """What the templates are filled with, and what somebody should know about the table."""
     import numpy as np
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from plexus import quantities
-from plexus.cli.groups import JSON, PATH, Group, print_json
+from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, Group, print_json
 from plexus.cli.session import check_deployable, read_session_file
 from plexus.errors import PlexusError
-
-if TYPE_CHECKING:
-    from plexus.live.peer import PeerConfig
+from plexus.live.identity.admission import KEY_FILE
+from plexus.live.identity.keys import exposure, load_or_create_key, make_home, public_text, raw_public
+from plexus.live.operator.control import ask, wait_until_gone
+from plexus.live.operator.log import Log
+from plexus.live.peer import Peer, PeerConfig
+from plexus.live.transport import addresses
+from plexus.live.transport.limits import Limits
+from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
 
 HOME = click.option(
-    "--home",
-    type=PATH,
-    metavar="DIR",
-    default="plexus-node",
-    show_default=True,
-    help="The node's directory: key, certificate, state.",
+    "--home", type=PATH, metavar="DIR", default="plexus-node", help="Its directory: key, certificate, state."
 )
 
 
@@ -35,9 +35,6 @@ def node() -> None:
 @HOME
 def key(home: Path) -> None:
     """Print this node's public key; makes the key if there is none."""
-    from plexus.live.identity.admission import KEY_FILE
-    from plexus.live.identity.keys import exposure, load_or_create_key, make_home, public_text, raw_public
-
     make_home(home)
     if exposed := exposure(home):
         click.echo(exposed, err=True)
@@ -55,12 +52,9 @@ def key(home: Path) -> None:
     help="What to learn from: part N of the session's data, or an .npz of inputs and targets.",
 )
 @click.option(
-    "--task-dir",
-    type=PATH,
-    metavar="DIR",
-    help="Where the task's own module is.  [default: the folder of SESSION.toml]",
+    "--task-dir", type=PATH, metavar="DIR", help="Where the task's module is.  [default: beside SESSION.toml]"
 )
-@click.option("--listen", default="[::]:7000", metavar="HOST:PORT", show_default=True)
+@click.option("--listen", default="[::]:7000", metavar="HOST:PORT")
 @click.option(
     "--advertise",
     metavar="HOST:PORT|none",
@@ -68,33 +62,21 @@ def key(home: Path) -> None:
 )
 @click.option("--join", multiple=True, metavar="HOST:PORT", help="A member to begin with.")
 @click.option(
-    "--at-least",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="Go online when links to this many others are up.",
+    "--at-least", type=NATURAL, default=0, metavar="N", help="Go online when links to so many others are up."
 )
 @click.option(
-    "--bandwidth",
-    type=click.IntRange(min=0),
-    metavar="BYTES_PER_S",
-    help="What to tell others, instead of what is measured.",
+    "--bandwidth", type=NATURAL, metavar="BYTES_PER_S", help="What to tell others, if not what is measured."
 )
 @click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus here.")
 @click.option("--source", metavar="HOST", help="The local address to dial from.")
-@click.option("--memory", type=click.IntRange(min=1), metavar="MB", help="For arriving models.")
+@click.option("--memory", type=COUNT, metavar="MB", help="For arriving models.")
 @click.option("--fork-server", type=PATH, hidden=True)
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True
-)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info")
 def start(session_file: Path, home: Path, log_level: str, **options: Any) -> None:
     """Run a peer of the session until it is told to stop (Ctrl-C, SIGTERM, `plexus node stop`).
 
     Logs to standard error, one JSON object a line.
     """
-    from plexus.live.operator.log import Log
-    from plexus.live.peer import Peer
-
     config = peer_config(session_file, home=home, **options)
 
     async def main() -> None:
@@ -116,11 +98,6 @@ def peer_config(
     **as_they_are: Any,
 ) -> PeerConfig:
     """The options of `node start` as what a peer needs."""
-    from plexus.live.peer import PeerConfig
-    from plexus.live.transport import addresses
-    from plexus.live.transport.limits import Limits
-    from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
-
     if bandwidth is not None and bandwidth > MAX_BANDWIDTH_BYTES_PER_S:
         raise PlexusError(f"--bandwidth {bandwidth}: at most {MAX_BANDWIDTH_BYTES_PER_S} bytes per second")
     agreed, spec = read_session_file(session_file)
@@ -149,8 +126,6 @@ def peer_config(
 @JSON
 def status(home: Path, as_json: bool) -> None:
     """Show what the peer in --home is doing, what it waits for and since when."""
-    from plexus.live.operator.control import ask
-
     picture = ask(home, "status")
     if as_json:
         print_json(picture)
@@ -162,8 +137,6 @@ def status(home: Path, as_json: bool) -> None:
 @HOME
 def stop(home: Path) -> None:
     """Let the peer in --home leave the session and end."""
-    from plexus.live.operator.control import ask, wait_until_gone
-
     ask(home, "stop")
     wait_until_gone(home)
     click.echo(f"the peer in {home} has left the session and ended")
@@ -187,15 +160,13 @@ def describe(picture: dict[str, Any]) -> str:
         lines.append(f"sample of round {sample['round']}: {', '.join(sample['nodes'])}")
     if aggregator := _fresh(picture, "aggregator"):
         lines.append(f"aggregator of round {aggregator['round']}: {aggregator['node']}")
-    if picture["training"]:
-        training = picture["training"]
+    if training := picture["training"]:
         lines.append(f"training for round {training['round']} since {training['since_s']} s")
-    lines += [_wait(wait) for wait in picture["waiting_for"]]
-    if picture["phase"] == "online" and not picture["training"] and not picture["waiting_for"]:
+    lines += map(_wait, picture["waiting_for"])
+    if picture["phase"] == "online" and not training and not picture["waiting_for"]:
         lines.append("waits to be sampled")
-    lines += [_transfer(transfer) for transfer in picture["transfers"]]
-    metric = picture["metric"]
-    if metric:
+    lines += map(_transfer, picture["transfers"])
+    if metric := picture["metric"]:
         value = quantities.metric(metric["name"], metric["value"])
         lines.append(f"{metric['name']} {value} after round {metric['round']}")
     lines.append(f"certificate good for {picture['certificate_days_left']} more days")

@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
+
+import click
 
 from plexus import quantities
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.live import Live
 
     from plexus.experiment.progress import Tick
     from plexus.studies.pool import Standing
@@ -26,7 +26,7 @@ BAR_EVERY_S = 0.2
 LINE_EVERY_S = 10.0
 
 
-class Picture(NamedTuple):
+class Panel(NamedTuple):
     """All that is shown at one moment."""
 
     title: str
@@ -44,22 +44,20 @@ class Display(AbstractContextManager["Display"]):
     every_s = float("inf")
     _due_s = 0.0
 
-    def offer(self, picture: Callable[[], Picture]) -> None:
+    def offer(self, panel: Callable[[], Panel]) -> None:
         """Show it, if it is time to: only then it is made."""
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = now_s + self.every_s
-            self.show(picture())
+            self.show(panel())
 
-    def show(self, picture: Picture) -> None:
+    def show(self, panel: Panel) -> None:
         """Draw it; called only every so often."""
 
     def note(self, text: str) -> None:
         """Say something that stays."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Stop showing."""
 
 
@@ -71,15 +69,12 @@ class Lines(Display):
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
 
-    def show(self, picture: Picture) -> None:
-        now = f"; now {'; '.join(picture.under_way)}" if picture.under_way else ""
-        self._print(f"{picture.title}: {', '.join([picture.how_far, *picture.facts])}{now}")
+    def show(self, panel: Panel) -> None:
+        now = f"; now {'; '.join(panel.under_way)}" if panel.under_way else ""
+        click.echo(f"{panel.title}: {', '.join([panel.how_far, *panel.facts])}{now}", self._stream)
 
     def note(self, text: str) -> None:
-        self._print(f"plexus: {text}")
-
-    def _print(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        click.echo(f"plexus: {text}", self._stream)
 
 
 class Bar(Display):
@@ -88,31 +83,26 @@ class Bar(Display):
     every_s = BAR_EVERY_S
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live: Live | None = None
-
-    def __enter__(self) -> Self:
         from rich.live import Live
 
-        self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+
+    def __enter__(self) -> Self:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
+    def __exit__(self, *error: object) -> None:
+        self._live.stop()
 
-    def show(self, picture: Picture) -> None:
-        if self._live is not None:
-            self._live.update(drawing(picture), refresh=True)
+    def show(self, panel: Panel) -> None:
+        self._live.update(drawing(panel), refresh=True)
 
     def note(self, text: str) -> None:
         self._console.print(f"plexus: {text}", markup=False)
 
 
-def drawing(picture: Picture) -> RenderableType:
+def drawing(panel: Panel) -> RenderableType:
     """How far, what is known, and a line for each thing that is under way."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
@@ -123,11 +113,10 @@ def drawing(picture: Picture) -> RenderableType:
     line.add_column(no_wrap=True)
     line.add_column(ratio=1)
     line.add_column(no_wrap=True, justify="right")
-    bar = ProgressBar(
-        total=1.0, completed=min(1.0, picture.share), complete_style="cyan", finished_style="cyan"
-    )
-    line.add_row(Text(picture.title, style="bold"), bar, picture.how_far)
-    below = [" · ".join(picture.facts), *(f"  {each}" for each in picture.under_way)]
+    share = min(1.0, panel.share)
+    bar = ProgressBar(total=1.0, completed=share, complete_style="cyan", finished_style="cyan")
+    line.add_row(Text(panel.title, style="bold"), bar, panel.how_far)
+    below = [" · ".join(panel.facts), *(f"  {each}" for each in panel.under_way)]
     return Group(line, *(Text(text, style="dim", no_wrap=True, overflow="ellipsis") for text in below))
 
 
@@ -148,17 +137,13 @@ class Pace:
     def __init__(self) -> None:
         self._began: tuple[float, float] | None = None
 
-    def per_s(self, done: float) -> float | None:
-        """None as long as it cannot be known."""
+    def facts(self, done: float, total: float, speed: Callable[[float], str] | None = None) -> list[str]:
+        """The speed, in words if there are some, and the time left; nothing before they can be known."""
         now_s = time.monotonic()
         began_s, began = self._began = self._began or (now_s, done)
-        return (done - began) / (now_s - began_s) if done > began and now_s > began_s else None
-
-    def facts(self, done: float, total: float, speed: Callable[[float], str] | None = None) -> list[str]:
-        """The speed, in words if there are some, and the time left."""
-        per_s = self.per_s(done)
-        if per_s is None:
+        if done <= began or now_s <= began_s:
             return []
+        per_s = (done - began) / (now_s - began_s)
         left = f"{quantities.clock(max(0.0, total - done) / per_s)} left"
         return [speed(per_s), left] if speed else [f"about {left}"]
 
@@ -181,15 +166,15 @@ class RunProgress:
         if self.last is not None and self.last.replay_s != at.replay_s:
             self._pace = Pace()  # from here on it learns, at a pace of its own
         self.last = at
-        self.display.offer(lambda: self.picture(at))
+        self.display.offer(lambda: self.panel(at))
 
-    def picture(self, at: Tick) -> Picture:
+    def panel(self, at: Tick) -> Panel:
         facts = [f"round {quantities.whole(at.round)}", f"{quantities.whole(at.online)} online"]
         if at.metric:
             facts.append(f"{at.metric_name} {at.metric}")
         until_s = self.total_s if at.replay_s is None else at.replay_s
         facts += self._pace.facts(at.simulated_s, until_s, lambda per_s: f"{per_s / 3600:.3g} h/s")
-        return Picture(self.title, at.simulated_s / self.total_s, f"{self._hours(at)} h", facts)
+        return Panel(self.title, at.simulated_s / self.total_s, f"{self._hours(at)} h", facts)
 
     def _hours(self, at: Tick) -> str:
         """`3.2 of 12`, or `replaying 3.2 of 7.5` on the way to a checkpoint."""
@@ -210,7 +195,7 @@ def study_progress(display: Display) -> Callable[[Standing], None]:
     """What is shown of many runs side by side."""
     pace = Pace()
 
-    def picture(standing: Standing) -> Picture:
+    def panel(standing: Standing) -> Panel:
         facts = [f"{100 * standing.share:.0f} %", *pace.facts(standing.share, 1.0)]
         if standing.done_before:
             facts.append(f"{standing.done_before} more were there already")
@@ -219,7 +204,7 @@ def study_progress(display: Display) -> Callable[[Standing], None]:
             hours = f"{quantities.hours(at.simulated_s if at else 0.0)} of {run.spec.hours:g} h"
             under_way.append(", ".join(filter(None, [run.title, hours, at and at.metric])))
         how_far = f"{standing.done} of {len(standing.runs)} runs"
-        return Picture("reproduce", standing.share, how_far, facts, under_way)
+        return Panel("reproduce", standing.share, how_far, facts, under_way)
 
     told = 0
 
@@ -228,7 +213,7 @@ def study_progress(display: Display) -> Callable[[Standing], None]:
         for path, why in list(standing.failures.items())[told:]:
             display.note(f"{path} failed: {why}")
         told = len(standing.failures)
-        display.offer(lambda: picture(standing))
+        display.offer(lambda: panel(standing))
 
     return show
 
@@ -237,9 +222,9 @@ def download_progress(title: str, total: int, display: Display) -> Callable[[int
     """What is shown of a download, which tells how many bytes are here."""
     pace = Pace()
 
-    def picture(have: int) -> Picture:
+    def panel(have: int) -> Panel:
         facts = pace.facts(have, total, lambda per_s: f"{quantities.size(per_s)}/s")
         how_far = f"{quantities.size(have)} of {quantities.size(total)}"
-        return Picture(title, have / total, how_far, facts)
+        return Panel(title, have / total, how_far, facts)
 
-    return lambda have: display.offer(lambda: picture(have))
+    return lambda have: display.offer(lambda: panel(have))

@@ -30,10 +30,9 @@ TARGET = click.option(
     type=PATH,
     metavar="FILE",
     default=Path("report.html"),
-    show_default=True,
     help="The page; its figures and tables go to a folder beside it.",
 )
-@click.option("--title", metavar="TEXT", default="Plexus report", show_default=True)
+@click.option("--title", metavar="TEXT", default="Plexus report")
 @TARGET
 def report(paths: tuple[Path, ...], out: Path, title: str, target: float | None) -> None:
     """Write one self-contained page about runs.

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import click
 
-from plexus.cli.groups import PATH
+from plexus import api
+from plexus.cli.groups import COUNT, PATH
 from plexus.errors import Interrupted
-from plexus.studies.study import SIZES
+from plexus.studies.plan import make_plan
+from plexus.studies.reproduce import default_out, load_studies
+from plexus.studies.study import SIZES, Sized
 
 
 @click.command()
@@ -18,25 +21,17 @@ from plexus.studies.study import SIZES
     "--size",
     type=click.Choice(SIZES),
     default="small",
-    show_default=True,
     help="tiny: minutes; small: under an hour on two cores; paper: a GPU is of use.",
 )
 @click.option(
     "--out", type=PATH, metavar="DIR", help="Where runs and page go.  [default: runs/reproduce-SIZE]"
 )
 @click.option(
-    "--task",
-    "tasks",
-    metavar="NAME",
-    multiple=True,
-    help="Only this task, e.g. digits. May be given several times.",
+    "--task", "tasks", metavar="NAME", multiple=True, help="Only this task, e.g. digits. May be repeated."
 )
 @click.option("--device", metavar="NAME", help="Where models are trained: cpu, cuda or cuda:N.")
 @click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="How many runs at a time.  [default: one for each core]",
+    "--jobs", type=COUNT, metavar="N", help="How many runs at a time.  [default: one for each core]"
 )
 @click.option("--plan", "only_plan", is_flag=True, help="List the runs, and do nothing.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
@@ -56,9 +51,6 @@ def reproduce(
     study of your own. Runs that are there already are not done again; Ctrl-C stops, and the same command
     goes on.
     """
-    from plexus import api
-    from plexus.studies.reproduce import default_out, load_studies
-
     if only_plan:
         _list(load_studies(studies, size), out or default_out(size), tasks)
         return
@@ -72,9 +64,7 @@ def reproduce(
         click.echo(f"{page}: figures and tables are in {page.stem}-files, runs in runs")
 
 
-def _list(studies: list, out: Path, tasks: tuple[str, ...]) -> None:  # type: ignore[type-arg]
-    from plexus.studies.plan import make_plan
-
+def _list(studies: list[Sized], out: Path, tasks: tuple[str, ...]) -> None:
     plan = make_plan(studies, out, tasks)
     for (study, _, arm), runs in plan.runs.items():
         for run in runs:

@@ -7,17 +7,22 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
-from plexus.cli.groups import JSON, PATH, print_json, set_option
+from plexus.cli.dashboard import linger, watching
+from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, print_json, set_option
+from plexus.cli.progress import RunProgress, display_for
+from plexus.cli.summary import print_summary
 from plexus.errors import Interrupted, PlexusError
-
-if TYPE_CHECKING:
-    from plexus.runs.recorder import Listener
-    from plexus.runs.result import Result
-    from plexus.spec.experiment import ExperimentSpec
+from plexus.experiment.progress import stoppable
+from plexus.runs.directory import CHECKPOINT, FIGURE, claim
+from plexus.runs.recorder import Listener
+from plexus.runs.result import Result
+from plexus.runs.run import SPEC, VERSIONS, load_run, spec_dir_of
+from plexus.runs.tensorboard import EventFile
+from plexus.spec.experiment import ExperimentSpec, load_spec, located
 
 
 class Job(NamedTuple):
@@ -37,22 +42,17 @@ class Job(NamedTuple):
 @click.option("--out", type=PATH, metavar="DIR", help="The run directory.  [default: runs/NAME-DIGEST]")
 @click.option("--force", is_flag=True, help="Replace an earlier run in the run directory.")
 @click.option(
-    "--engine",
-    metavar="NAME",
-    default="auto",
-    show_default=True,
-    help="What trains: auto, inline, processes, stacked or ray.",
+    "--engine", metavar="NAME", default="auto", help="What trains: auto, inline, processes, stacked or ray."
 )
 @click.option("--device", metavar="NAME", help="Where it trains: cpu, cuda or cuda:N.")
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="How many processes train.")
+@click.option("--workers", type=COUNT, metavar="N", help="How many processes train.")
 @click.option("--address", metavar="ADDRESS", help="The Ray cluster that the engine ray uses.")
 @click.option(
     "--model-memory",
     "model_memory_gb",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     metavar="GB",
     default=2.0,
-    show_default=True,
     help="Models that nodes hold go to disk past this.",
 )
 @click.option(
@@ -60,22 +60,16 @@ class Job(NamedTuple):
     type=click.FloatRange(min=0),
     metavar="MINUTES",
     default=5.0,
-    show_default=True,
     help="Write down how to go on after a crash this often.",
 )
 @click.option(
-    "--resume",
-    type=PATH,
-    metavar="DIR",
-    help="Go on with the run in DIR from its checkpoint. Takes the place of SPEC.",
+    "--resume", type=PATH, metavar="DIR", help="Go on with the run in DIR from its checkpoint; takes no SPEC."
 )
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's files into the directory.")
 @click.option("--watch", is_flag=True, help="Open the dashboard of the run in a browser.")
 @JSON
 @click.option(
-    "--json-lines",
-    is_flag=True,
-    help="Print every row as it is recorded, one JSON object a line, then the result.",
+    "--json-lines", is_flag=True, help="Print rows as they are recorded, a JSON object each, then the result."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors and the JSON object.")
 def run(
@@ -100,8 +94,6 @@ def run(
     leaves a run directory with the resolved spec, the metrics and a figure. Ctrl-C stops early and keeps
     what there is (twice: at once); --resume goes on with a run that was stopped or killed.
     """
-    from plexus.cli.dashboard import watching
-
     as_json = as_json or json_lines
     if resume is not None:
         if spec_file or overrides or size or seed is not None or out or force:
@@ -112,48 +104,29 @@ def run(
     elif spec_file is None:
         raise click.UsageError("give a spec, e.g. quickstart, or --resume DIR")
     else:
-        job = _begun(spec_file, overrides, size, seed, out, force, quiet)
+        spec = load_spec(spec_file, overrides, seed, size)
+        out = out or Path("runs") / f"{spec.name}-{spec.digest()}"
+        moved = claim(out, spec.digest(), force=force)
+        if moved is not None:
+            _note(f"the earlier run in {out} is now {moved}", quiet)
+        job = Job(spec, located(spec_file).parent, out, resume=False)
     machinery["checkpoint_every_s"] = 60 * checkpoint_every
     with (
-        watching(job.out, quiet=quiet) if watch else nullcontext() as page,
+        watching(job.out, quiet=quiet) if watch else nullcontext() as url,
         _listeners(job.out, tensorboard, json_lines) as listen,
     ):
         result, reached = _simulate(job, machinery, listen, quiet)
         _draw(job.out, quiet)
         _show(job.spec, result, as_json, quiet)
-        if page is not None and not result.interrupted:
-            page.linger()
+        if url is not None and not result.interrupted:
+            linger(url)
     if result.interrupted:
         raise Interrupted(f"interrupted {reached}; what there is, is in {job.out}{_how_to_go_on(job.out)}")
 
 
-def _begun(
-    spec_file: Path,
-    overrides: tuple[str, ...],
-    size: str | None,
-    seed: int | None,
-    out: Path | None,
-    force: bool,
-    quiet: bool,
-) -> Job:
-    """A run that begins anew, with room made for it."""
-    from plexus.runs.directory import claim
-    from plexus.spec.experiment import load_spec, located
-
-    spec = load_spec(spec_file, overrides, seed, size)
-    out = out or Path("runs") / f"{spec.name}-{spec.digest()}"
-    moved = claim(out, spec.digest(), force=force)
-    if moved is not None:
-        _note(f"the earlier run in {out} is now {moved}", quiet)
-    return Job(spec, located(spec_file).parent, out, resume=False)
-
-
 def _resumed(out: Path, as_json: bool, quiet: bool) -> Job | None:
     """A run that goes on; None, and its outcome printed, if it came to its end already."""
-    from plexus.experiment.checkpoint import outcome_of
-    from plexus.runs.directory import CHECKPOINT
-    from plexus.runs.run import SPEC, spec_dir_of
-    from plexus.spec.experiment import load_spec
+    from plexus.experiment.checkpoint import outcome_of  # torch comes with it
 
     outcome = outcome_of(out)
     if outcome is not None:
@@ -169,8 +142,6 @@ def _resumed(out: Path, as_json: bool, quiet: bool) -> Job | None:
 @contextmanager
 def _listeners(out: Path, tensorboard: bool, json_lines: bool) -> Iterator[Listener]:
     """Who else is told of rows as they are recorded, beside the tables: TensorBoard, a pipe."""
-    from plexus.runs.tensorboard import EventFile
-
     events = EventFile(out) if tensorboard else None
 
     def tell(table: str, row: Mapping[str, Any]) -> None:
@@ -188,8 +159,6 @@ def _listeners(out: Path, tensorboard: bool, json_lines: bool) -> Iterator[Liste
 
 def _simulate(job: Job, machinery: dict[str, Any], listen: Listener, quiet: bool) -> tuple[Result, str]:
     """The result, and how far it came in words."""
-    from plexus.cli.progress import RunProgress, display_for
-    from plexus.experiment.progress import stoppable
     from plexus.experiment.simulation import Machinery, simulate
 
     spec = job.spec
@@ -206,8 +175,6 @@ def _simulate(job: Job, machinery: dict[str, Any], listen: Listener, quiet: bool
 
 def _how_to_go_on(out: Path) -> str:
     """The end of the line that an interrupted run leaves, if it left more than that."""
-    from plexus.runs.run import VERSIONS
-
     has_begun = (out / VERSIONS).exists()
     return f"; go on with: plexus run --resume {shlex.quote(str(out))}" if has_begun else ""
 
@@ -215,8 +182,6 @@ def _how_to_go_on(out: Path) -> str:
 def _draw(out: Path, quiet: bool) -> None:
     """The figure is a courtesy: a run does not fail for want of it."""
     from plexus.report.learning_curve import accuracy_over_time
-    from plexus.runs.directory import FIGURE
-    from plexus.runs.run import load_run
 
     try:
         accuracy_over_time(load_run(out), out / FIGURE)
@@ -227,8 +192,6 @@ def _draw(out: Path, quiet: bool) -> None:
 def _show(spec: ExperimentSpec, result: Result, as_json: bool, quiet: bool) -> None:
     if not quiet:
         from rich.console import Console
-
-        from plexus.cli.summary import print_summary
 
         title = f"{spec.name}: {spec.protocol.name} on {spec.task.name}, {spec.nodes} nodes, seed {spec.seed}"
         print_summary(title, result, Console(stderr=as_json, highlight=False))

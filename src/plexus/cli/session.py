@@ -6,16 +6,16 @@ import re
 import tomllib
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from plexus.cli.groups import JSON, PATH, Group, print_json, set_option
+from plexus.cli.groups import JSON, PATH, POSITIVE, Group, print_json, set_option
 from plexus.errors import PlexusError
-
-if TYPE_CHECKING:
-    from plexus.live.identity.session_file import Session
-    from plexus.spec.experiment import ExperimentSpec
+from plexus.files import write_text
+from plexus.live.identity.authority import REVOKED_FILE, Authority
+from plexus.live.identity.keys import node_key, parse_public
+from plexus.live.identity.session_file import SESSION_FILE, Session, found_session, read_session
+from plexus.spec.experiment import ExperimentSpec, load_spec
 
 
 @click.group(cls=Group)
@@ -33,9 +33,6 @@ def init(directory: Path, spec_file: Path, overrides: tuple[str, ...], as_json: 
 
     Writes session.toml, which all peers get, and authority.key, which nobody gets.
     """
-    from plexus.live.identity.session_file import SESSION_FILE, found_session
-    from plexus.spec.experiment import load_spec
-
     founded = found_session(directory, load_spec(spec_file, overrides).plain())
     if as_json:
         file = str(directory / SESSION_FILE)
@@ -48,18 +45,14 @@ def init(directory: Path, spec_file: Path, overrides: tuple[str, ...], as_json: 
 @session.command()
 @click.argument("directory", metavar="DIR", type=PATH)
 @click.argument("public_key", metavar="PUBLIC_KEY")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), default=30.0, metavar="N")
+@click.option("--days", type=POSITIVE, default=30.0, metavar="N")
 @click.option("--out", type=PATH, metavar="FILE", help="[default: standard output]")
 def invite(directory: Path, public_key: str, days: float, out: Path | None) -> None:
     """Admit the node with PUBLIC_KEY (from `plexus node key`): write its certificate.
 
     Send the certificate back to the node as node.crt in its home. It is not secret.
     """
-    from plexus.files import write_text
-    from plexus.live.identity.authority import Authority
-    from plexus.live.identity.keys import parse_public
-
-    agreed, _ = read_session_file(directory / "session.toml")
+    agreed, _ = read_session_file(directory / SESSION_FILE)
     public = parse_public(public_key)
     text = Authority.load(directory).invite(public, agreed.digest, timedelta(days=days))
     if out is None:
@@ -78,9 +71,6 @@ def revoke(directory: Path, node_name: str) -> None:
     Copy the new revoked.crl into the home of one running peer: it tells the others at once. NODE is out
     for good: to admit it again it needs a new key.
     """
-    from plexus.live.identity.authority import Authority
-    from plexus.live.identity.keys import node_key, parse_public
-
     authority = Authority.load(directory)
     if ":" in node_name:
         key = node_key(parse_public(node_name))
@@ -89,14 +79,11 @@ def revoke(directory: Path, node_name: str) -> None:
     else:
         raise PlexusError(f"{node_name!r} is neither a public key nor a node's id")
     count = authority.revoke(key)
-    click.echo(f"revoked {count} certificates of {key.hex()}; see {directory / 'revoked.crl'}")
+    click.echo(f"revoked {count} certificates of {key.hex()}; see {directory / REVOKED_FILE}")
 
 
 def read_session_file(path: Path) -> tuple[Session, ExperimentSpec]:
     """A session file: what the peers agree on, and the spec."""
-    from plexus.live.identity.session_file import read_session
-    from plexus.spec.experiment import load_spec
-
     spec = load_spec(path)
     table = tomllib.loads(path.read_text(encoding="utf-8")).get("session")
     return read_session(path, table, spec.plain()), spec

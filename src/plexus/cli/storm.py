@@ -7,7 +7,7 @@ import re
 
 import click
 
-from plexus.cli.groups import JSON, print_json
+from plexus.cli.groups import COUNT, JSON, NATURAL, POSITIVE, print_json
 from plexus.errors import PlexusError
 from plexus.machine import usable_cores
 from plexus.storm.plan import Plan, draw
@@ -21,16 +21,11 @@ FRESH_SEEDS_FROM = 1_000_000
 
 @click.command()
 @click.option("--seeds", metavar="A..B", help="The storms to run.  [default: 1..200]")
-@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="One storm.")
-@click.option(
-    "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="M",
-    help="Fresh seeds for so long, or those of --seeds as far as they get.",
-)
+@click.option("--seed", type=NATURAL, metavar="N", help="One storm.")
+@click.option("--minutes", type=POSITIVE, metavar="M", help="Fresh seeds, or those of --seeds, for so long.")
 @click.option("--trace", is_flag=True, help="Print the storm of --seed as a conversation.")
 @JSON
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: all cores]")
+@click.option("--workers", type=COUNT, metavar="N", help="Processes.  [default: all cores]")
 def storm(
     seeds: str | None,
     seed: int | None,
@@ -63,14 +58,12 @@ def storm(
 def _range(seeds: str | None, seed: int | None, minutes: float | None) -> tuple[int, int | None]:
     if seed is not None:
         return seed, seed
-    if seeds is None:
-        if minutes is None:
-            return 1, 200
+    if seeds is None and minutes is not None:
         return FRESH_SEEDS_FROM + int.from_bytes(os.urandom(4), "big"), None
-    a, dots, b = seeds.partition("..")
-    if not (dots and a.isdecimal() and b.isdecimal() and int(a) <= int(b)):
+    ends = re.fullmatch(r"(\d+)\.\.(\d+)", seeds or "1..200")
+    if ends is None or int(ends[1]) > int(ends[2]):
         raise PlexusError(f"--seeds {seeds}: give two numbers like 1..200, the lesser one first")
-    return int(a), int(b)
+    return int(ends[1]), int(ends[2])
 
 
 def _print(report: SeedsReport) -> None:

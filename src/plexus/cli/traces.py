@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from plexus.cli.groups import JSON, PATH, Group, print_json
-
-if TYPE_CHECKING:
-    from plexus.traces.describe.text import Opened
-    from plexus.traces.readers.latency import LatencyKind
+from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, Group, print_json
+from plexus.machine import peak_mb
+from plexus.spec.experiment import load_spec
+from plexus.traces.build import TracesSpec, build_world
+from plexus.traces.describe.text import Opened, facts_of, lines, open_file, open_world
+from plexus.traces.readers.files import find
+from plexus.traces.readers.latency import LatencyKind
 
 
 @click.group(cls=Group)
@@ -23,8 +25,8 @@ def traces() -> None:
 @click.argument("source", metavar="SPEC.toml|FILE")
 @click.option("--plot", type=PATH, metavar="OUT.png", help="Draw a picture.")
 @JSON
-@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Of a spec: as many nodes instead.")
-@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Of a spec: another seed.")
+@click.option("--nodes", type=COUNT, metavar="N", help="Of a spec: as many nodes instead.")
+@click.option("--seed", type=NATURAL, metavar="N", help="Of a spec: another seed.")
 @click.option("--round-trip", is_flag=True, help="Of a latency file: its values are there and back.")
 def describe(
     source: str, plot: Path | None, as_json: bool, nodes: int | None, seed: int | None, round_trip: bool
@@ -35,8 +37,6 @@ def describe(
     The source is the spec of an experiment, a trace file of any kind (see docs/traces.md), or
     data:PATH, a file in the data directory.
     """
-    from plexus.traces.describe.text import facts_of, lines
-
     opened = _open(source, nodes, seed, "round-trip" if round_trip else "one-way")
     facts = facts_of(opened)
     if as_json:
@@ -51,11 +51,6 @@ def describe(
 
 
 def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -> Opened:
-    from plexus.spec.experiment import load_spec
-    from plexus.traces.build import build_world
-    from plexus.traces.describe.text import open_file, open_world
-    from plexus.traces.readers.files import find
-
     path = find(source, Path())
     if path.suffix != ".toml":
         if nodes is not None or seed is not None:
@@ -68,18 +63,11 @@ def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -
 
 
 @traces.command()
-@click.option("--nodes", type=click.IntRange(min=1), default=100_000, show_default=True, metavar="N")
-@click.option(
-    "--availability", type=click.Choice(["none", "strict", "fedscale"]), default="fedscale", show_default=True
-)
+@click.option("--nodes", type=COUNT, default=100_000, metavar="N")
+@click.option("--availability", type=click.Choice(["none", "strict", "fedscale"]), default="fedscale")
 @JSON
 def bench(nodes: int, availability: str, as_json: bool) -> None:
     """What it costs to generate the traces of so many devices."""
-    import time
-
-    from plexus.machine import peak_mb
-    from plexus.traces.build import TracesSpec, build_world
-
     before_mb, wall, processor = peak_mb(), time.perf_counter(), time.process_time()
     world = build_world(TracesSpec(availability=availability), nodes, 1, Path())
     result = {

@@ -169,7 +169,7 @@ def build_spec(
 ) -> ExperimentSpec:
     """As `load_spec`, from the tables of a TOML file, which are taken over; errors name `file`."""
     tables = sized(tables, size or FULL_SIZE, file)
-    # What makes it a session to deploy (see `live.session`) does not change the experiment.
+    # What makes it a session to deploy (see `live.identity.session_file`) does not change the experiment.
     tables.pop("session", None)
     source = Source(file)
     for path, value, said in toml.assignments(changes):

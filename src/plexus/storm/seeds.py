@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from plexus.errors import PlexusError
+from plexus.machine import Heard, Pool, Say
 from plexus.storm.plan import Plan, draw
 from plexus.storm.storm import Finding, Outcome, run_storm
-from plexus.workers import Heard, Pool, Say
 
 CHUNK = 5
 """Seeds that a process is given at a time."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from plexus.experiment.progress import Tick
+from plexus.machine import Heard, Pool, Say
 from plexus.runs.directory import claim
 from plexus.studies.plan import Planned
-from plexus.workers import Heard, Pool, Say
 
 
 class Order(Struct, frozen=True):

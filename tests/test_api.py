@@ -17,7 +17,7 @@ from plexus.api import as_spec
 from plexus.experiment.progress import Tick
 from plexus.runs.run import Frame
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 SPEC: dict[str, Any] = {
     "name": "small",
     "nodes": 8,

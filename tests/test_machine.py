@@ -1,18 +1,31 @@
-"""A pool of real processes: what they say, what comes of them, and how they end."""
+"""What this process has cost; a pool of real processes: what they say, what comes of them, how they end."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from plexus.workers import ONE_THREAD, Heard, Pool, Say
+from plexus.machine import ONE_THREAD, Heard, Pool, Say
 
 pytestmark = pytest.mark.slow
+
+
+def test_peak_memory_is_that_of_this_process_alone() -> None:
+    """A child counts its own memory, not what its parent held when it was started."""
+    script = "from plexus.machine import peak_mb; {}; print(peak_mb())"
+    peaks = [
+        float(subprocess.check_output([sys.executable, "-c", script.format(held)]))
+        for held in ("pass", "b'x' * 200_000_000")
+    ]
+    assert 5 < peaks[0] < 150
+    assert 180 < peaks[1] - peaks[0] < 220
 
 
 def work(job: Any, say: Say) -> Any:
