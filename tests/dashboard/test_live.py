@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from plexus.dashboard.library import Library
@@ -20,7 +21,7 @@ from plexus.errors import PlexusError
 from plexus.live.operator.control import serve_control, serve_metrics
 from plexus.live.operator.log import Log
 from plexus.live.operator.peer_tables import PeerTables
-from plexus.live.operator.status import starting
+from plexus.live.operator.status import PeerStatus, Status
 from plexus.live.transport.limits import ByteCounts
 from plexus.protocol.facts import AggregationCompleted
 from plexus.runs.directory import RunDirectory, live
@@ -32,7 +33,7 @@ SPEC = parse_spec('name = "digits"\nnodes = 2\nhours = 1\ntask = { name = "digit
 
 
 def picture(node: str = NAMES[0], peer: str = NAMES[1]) -> dict[str, Any]:
-    """As `live.status.Status.picture` gives it."""
+    """As the JSON of a `PeerStatus` is."""
     return {
         "session": "digits",
         "node": node,
@@ -44,6 +45,7 @@ def picture(node: str = NAMES[0], peer: str = NAMES[1]) -> dict[str, Any]:
         "sample": None,
         "aggregator": None,
         "training": {"round": 12, "since_s": 1.5},
+        "timers": [],
         "waiting_for": [{"what": "answers to pings", "since_s": 0.1, "at_most_s": 1.9}],
         "peers": {"known": 2, "linked": 2},
         "transfers": [
@@ -131,7 +133,9 @@ def test_a_peers_home_is_shown_by_its_own_tables(tmp_path: Path) -> None:
 
 
 def test_a_node_is_asked_at_its_metrics_address() -> None:
-    with answering(lambda: serve_metrics(("127.0.0.1", 0), picture)) as server:
+    with answering(
+        lambda: serve_metrics(("127.0.0.1", 0), lambda: msgspec.convert(picture(), PeerStatus))
+    ) as server:
         port = server.sockets[0].getsockname()[1]
         assert Statuses([at_address(f"127.0.0.1:{port}")]).newest() == [picture()]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -159,7 +163,7 @@ def test_a_bad_address_is_one_clear_line(text: str) -> None:
 def test_a_node_that_has_just_been_started_says_little(tmp_path: Path) -> None:
     write_fleet(tmp_path / "fleet")
     admission: Any = SimpleNamespace(key=bytes(16), expires_s=0.0)
-    first = starting("digits", admission, 0.0)
+    first = Status("digits", admission).now()
     home = tmp_path / "fleet" / "node-00"
     with answering(lambda: serve_control(home, lambda: first, lambda: None)):
         assert b"starting" in at_home(home)
