@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plexus.protocol.messages import (
+    MODEL_KINDS,
     ClientModel,
     EpidemicModel,
     GlobalModel,
     GossipModel,
     Message,
-    ModelMessage,
     NeighbourModel,
 )
 from plexus.protocol.roster import Roster
@@ -47,5 +47,5 @@ def test_a_message_comes_back_as_it_went_and_its_size_is_known_before(body: Any,
 
 @pytest.mark.parametrize("kind", [GossipModel, NeighbourModel, EpidemicModel, GlobalModel, ClientModel])
 def test_models_are_accounted_as_models(kind: type[Message]) -> None:
-    assert kind in ModelMessage
+    assert kind in MODEL_KINDS
     assert NAMES[kind] == "model"

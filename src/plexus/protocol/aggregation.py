@@ -6,7 +6,7 @@ from plexus.protocol.api import Aggregate, Aggregated, Collect
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Ack, AggregateRequest, Model, NodeId
-from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.parameters import PlexusParameters, models_needed
 
 AGGREGATION = ("aggregation", 0)
 
@@ -34,10 +34,6 @@ class AggregationTask:
         self.k_agg = k_held
         self.collecting = self._combining = False
         self._models.clear()
-
-    def is_overtaken_by(self, k: int) -> bool:
-        """Models of an older round are still collected here: it was completed elsewhere."""
-        return self.collecting and k > self.k_agg
 
     def on_request(self, src: NodeId, request: AggregateRequest) -> bool:
         """Sort the message into fresh, ongoing or stale. Says whether it began a new round."""
@@ -95,7 +91,7 @@ class AggregationTask:
             self._models[src] = (request.model, request.samples)
             self._node.outbox.append(Collect(self.k_agg, request.model, request.samples))
         self._participants = max(self._participants, request.participants)
-        if len(self._models) >= self._parameters.models_needed(self._participants):
+        if len(self._models) >= models_needed(self._parameters.success_fraction, self._participants):
             self._node.cancel_timer(AGGREGATION)
             self._complete()
 

@@ -71,17 +71,14 @@ class FedavgServer(Machine):
         """Clients that let a round time out; not asked again before they are heard of."""
         self._first_at = 0.0
         self._timed_out = False
-        self._on_event |= {WentOnline: self._on_online, Aggregated: self._on_aggregated}
+        self._on_event |= {
+            WentOnline: lambda _: self.set_timer(START, parameters.start_delay_s),
+            Aggregated: self._on_aggregated,
+        }
         self._on_message |= {Joined: self._on_joined, Left: self._on_left, ClientModel: self._on_model}
-        self._on_timeout |= {"start": self._on_start, "round": self._on_round_timeout}
+        self._on_timeout |= {"start": lambda _: self._begin(), "round": self._on_round_timeout}
 
     # Clients come and go
-
-    def _on_online(self, _: WentOnline) -> None:
-        self.set_timer(START, self._parameters.start_delay_s)
-
-    def _on_start(self, _: int) -> None:
-        self._begin()
 
     def _on_joined(self, src: NodeId, joined: Joined) -> None:
         self._view.learn(src, event_number(joined.counter, online=True))
