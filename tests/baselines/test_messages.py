@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from plexus.protocol.messages import (
     MODEL_KINDS,
+    NAMES,
     ClientModel,
     EpidemicModel,
     GlobalModel,
@@ -20,7 +21,6 @@ from plexus.protocol.messages import (
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
 from plexus.protocol.wire import LENGTH_BYTES, decode, encode, frame_bytes
-from plexus.sim.accounts import NAMES
 
 NODES = 40
 ROSTER = Roster.simulated(b"session", NODES)

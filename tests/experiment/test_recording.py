@@ -114,7 +114,7 @@ def test_watching_changes_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.
     whole = Runtime.__init__
 
     def without_watch(self: Runtime, **options: Any) -> None:
-        whole(self, **{**options, "watch": None})
+        whole(self, **{**options, "observer": None})
 
     monkeypatch.setattr(Runtime, "__init__", without_watch)
     unwatched = session(tmp_path / "run", run.spec["protocol"]["name"])

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import Any, TypeAlias
 
+from plexus.sim.kernel import Token
 from plexus.sim.sharing import Flow, Sharing
-
-Token: TypeAlias = Any
-"""What the kernel gives for an entry, to cancel it by."""
 
 
 class Transfers:
@@ -69,14 +66,6 @@ class Transfers:
     def resize(self, node: int, factor: float, now: float) -> None:
         """The links of `node` have `factor` times their usual capacity from now on."""
         self._bring_forward(self.sharing.resize(node, factor, now))
-
-    def in_flight_bytes(self, now: float) -> float:
-        """What the transfers under way have moved so far."""
-        return sum(
-            flow.sent_bytes + flow.rate_bytes_per_s * (now - flow.since_s)
-            for node in range(len(self.sharing))
-            for flow in self.sharing.sent_by(node)
-        )
 
     def _bring_forward(self, changed: Iterable[Flow]) -> None:
         """Move the entries of nodes that now complete a flow before theirs comes up."""
