@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plexus.protocol.parameters import PlexusParameters, models_needed
+from plexus.protocol.aggregation import models_needed
+from plexus.protocol.parameters import PlexusParameters
 
 
 def test_the_defaults_are_those_of_the_paper_where_it_has_any() -> None:

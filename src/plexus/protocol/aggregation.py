@@ -6,7 +6,7 @@ from plexus.protocol.api import Aggregate, Aggregated, Collect
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Ack, AggregateRequest, Model, NodeId
-from plexus.protocol.parameters import PlexusParameters, models_needed
+from plexus.protocol.parameters import PlexusParameters
 
 AGGREGATION = ("aggregation", 0)
 
@@ -112,3 +112,9 @@ class AggregationTask:
 
     def _acknowledge(self) -> None:
         self._node.send(tuple(self._models), Ack(self.k_agg))
+
+
+def models_needed(success_fraction: float, participants: int) -> int:
+    """How many of a sample's models complete an aggregation: ⌊sf · |S|⌋, but never fewer than one. The small
+    term undoes rounding: 0.29 · 100 is 28.999…"""
+    return max(1, int(success_fraction * participants + 1e-9))

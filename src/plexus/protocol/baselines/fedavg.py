@@ -13,11 +13,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from plexus.protocol.aggregation import models_needed
 from plexus.protocol.api import Aggregate, Aggregated, Durable, Save, Train, Trained, WentOffline, WentOnline
 from plexus.protocol.facts import AggregationCompleted, TrainingStarted
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import ClientModel, GlobalModel, Joined, Left, Model, NodeId
-from plexus.protocol.parameters import models_needed, require, require_duration
+from plexus.protocol.parameters import require, require_duration
 from plexus.protocol.view import View, event_number
 
 START, ROUND = ("start", 0), ("round", 0)
