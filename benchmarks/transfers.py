@@ -19,8 +19,8 @@ from random import Random
 from typing import Any
 
 from plexus.rng import stream
+from plexus.sim.network import Transfers
 from plexus.sim.sharing import RULES, Flow
-from plexus.sim.transfers import Transfers
 
 MODEL_BYTES = 346_000.0
 DEGREE = 10

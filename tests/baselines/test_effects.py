@@ -6,7 +6,7 @@ from plexus.protocol.api import Aggregated, Effect, Event, Merge, Received, Send
 from plexus.protocol.messages import GlobalModel
 from plexus.traces.build import TracesSpec, build_world
 from plexus.traces.world import always_online
-from tests.sim.kit import MODEL_BYTES, Session, sessions
+from tests.sim.kit import MODEL_BYTES, Session, in_flight_bytes, sessions
 
 
 class Scripted:
@@ -32,7 +32,7 @@ def test_stopping_ends_what_the_node_sends_and_nothing_else() -> None:
         runtime._perform(src, [Send(to, GlobalModel(1, f"of {src}"))])
     session.run(0.01)
     runtime._perform(0, [StopSending()])
-    moved = runtime.network.in_flight_bytes()
+    moved = in_flight_bytes(runtime)
     assert 0 < moved < MODEL_BYTES
     assert 0 < runtime.accounts.cut_bytes < MODEL_BYTES
     session.run(60.0)

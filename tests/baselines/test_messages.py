@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plexus.protocol.messages import (
+    MODEL_KINDS,
+    NAMES,
     ClientModel,
     EpidemicModel,
     GlobalModel,
     GossipModel,
     Message,
-    ModelMessage,
     NeighbourModel,
 )
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
 from plexus.protocol.wire import LENGTH_BYTES, decode, encode, frame_bytes
-from plexus.sim.accounts import NAMES
 
 NODES = 40
 ROSTER = Roster.simulated(b"session", NODES)
@@ -47,5 +47,5 @@ def test_a_message_comes_back_as_it_went_and_its_size_is_known_before(body: Any,
 
 @pytest.mark.parametrize("kind", [GossipModel, NeighbourModel, EpidemicModel, GlobalModel, ClientModel])
 def test_models_are_accounted_as_models(kind: type[Message]) -> None:
-    assert kind in ModelMessage
+    assert kind in MODEL_KINDS
     assert NAMES[kind] == "model"

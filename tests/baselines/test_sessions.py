@@ -12,7 +12,7 @@ import pytest
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
 from plexus.sim.protocols import PROTOCOLS
 from plexus.traces.world import Availability
-from tests.sim.kit import MODEL_BYTES, TRAINING_S, Session, sessions
+from tests.sim.kit import MODEL_BYTES, TRAINING_S, Session, in_flight_bytes, sessions
 
 BASELINES = [name for name in PROTOCOLS if name != "plexus"]
 
@@ -85,7 +85,7 @@ def test_byte_accounts_balance(protocol: str, sharing: str) -> None:
     session = Session(12, coming_and_going(12), protocol=protocol, sharing=sharing, graceful_share=0.5)
     now_s = 1000.0
     session.run(now_s)
-    while session.runtime.network.in_flight_bytes() == 0:
+    while in_flight_bytes(session.runtime) == 0:
         now_s += 0.05
         session.run(now_s)
     accounts = session.runtime.accounts
@@ -144,10 +144,10 @@ def test_pending_transfers_end_with_the_round() -> None:
     session = Session(8, protocol="dpsgd", topology="full", round_duration_s=TRAINING_S + transfer_s / 4)
     now_s = TRAINING_S + transfer_s / 5
     session.run(now_s)
-    assert session.runtime.network.in_flight_bytes() > 0
+    assert in_flight_bytes(session.runtime) > 0
     now_s = TRAINING_S + transfer_s / 4
     session.run(now_s)
-    assert session.runtime.network.in_flight_bytes() == 0
+    assert in_flight_bytes(session.runtime) == 0
     accounts = session.runtime.accounts
     assert 0 < accounts.cut_bytes < 8 * 7 * MODEL_BYTES
     session.run(10 * now_s)

@@ -107,7 +107,7 @@ def test_a_first_sample_found_late_does_not_train_a_later_model_as_the_first() -
     node.handle(6.0, Received(FIRST[2], AggregateRequest(2, 1, 1, NOTHING, "t")))
     node.handle(6.0, Aggregated(2, "m2"))
     node.handle(7.0, TimerFired(("ping", 1)))
-    [exchange] = [x for x, s in node.sampler._exchanges.items() if s.purpose == FIRST_SAMPLE]
+    [exchange] = [x for x, s in node.sampler.exchanges.items() if s.purpose == FIRST_SAMPLE]
     effects = node.handle(7.1, Received(FIRST[2], Pong(exchange, 1, 0, 2)))
     assert SampleDerived(1, FIRST_SAMPLE, (me, FIRST[2]), 1) in [
         effect.fact for effect in effects if isinstance(effect, Report)

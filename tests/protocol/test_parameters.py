@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plexus.protocol.aggregation import models_needed
 from plexus.protocol.parameters import PlexusParameters
 
 
@@ -18,7 +19,7 @@ def test_the_defaults_are_those_of_the_paper_where_it_has_any() -> None:
     assert (parameters.sample_size, parameters.success_fraction) == (13, 0.8)
     assert parameters.aggregation_timeout_s == 300.0
     assert parameters.advertise_to == 130
-    assert parameters.models_needed(13) == 10
+    assert models_needed(parameters.success_fraction, 13) == 10
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,6 @@ def test_models_needed_is_the_floor_of_the_exact_product_and_never_zero(
     percent: int, participants: int
 ) -> None:
     """0.29 · 100 is 28.999… in binary, but 29 models are meant."""
-    needed = PlexusParameters(success_fraction=percent / 100).models_needed(participants)
+    needed = models_needed(percent / 100, participants)
     assert needed == max(1, math.floor(Fraction(percent, 100) * participants))
     assert needed <= max(1, participants)

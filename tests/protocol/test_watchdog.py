@@ -232,8 +232,8 @@ def test_finding_others_ahead_makes_patient_and_work_makes_watchful_again() -> N
     for k in range(8, 13):
         now += 20_000.0
         node.handle(now, FIRED)
-        [exchange] = node.sampler._exchanges
-        [asked] = node.sampler._exchanges[exchange].sample._waiting
+        [exchange] = node.sampler.exchanges
+        [asked] = node.sampler.exchanges[exchange].sample._waiting
         pong(node, asked, exchange, k=k, held=7, now=now)
         waits.append(timer(node.handle(now, FIRED)))
     assert [round(wait / WATCHDOG_S) for wait in waits] == [2, 4, 8, 8, 8]

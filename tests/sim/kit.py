@@ -79,3 +79,11 @@ class Session:
 def sessions(*rows: Sequence[tuple[float, float]]) -> Availability:
     """One list of (online from, until) per node, never repeating."""
     return Availability([np.array(r, float).reshape(-1, 2) for r in rows], np.inf)
+
+
+def in_flight_bytes(runtime: Runtime) -> float:
+    """What the transfers under way have moved so far."""
+    sharing = runtime.network._transfers.sharing
+    flows = [flow for node in range(len(sharing)) for flow in sharing.sent_by(node)]
+    now = runtime.kernel.now
+    return sum(flow.sent_bytes + flow.rate_bytes_per_s * (now - flow.since_s) for flow in flows)

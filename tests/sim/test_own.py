@@ -12,7 +12,7 @@ import plexus
 from plexus.api import as_spec
 from plexus.protocol.messages import Message
 from plexus.protocol.wire import frame_bytes
-from plexus.sim.accounts import Accounts
+from plexus.sim.network import Accounts
 from plexus.sim.own import find
 
 ROOT = Path(__file__).parents[2]

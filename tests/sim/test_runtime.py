@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from plexus.protocol.facts import AggregationCompleted, RoundRestarted, TrainingStarted
-from tests.sim.kit import MODEL_BYTES, TRAINING_S, Session, sessions
+from tests.sim.kit import MODEL_BYTES, TRAINING_S, Session, in_flight_bytes, sessions
 
 
 def test_a_quiet_session_completes_round_after_round_with_the_success_fraction_of_models() -> None:
@@ -75,11 +75,11 @@ def test_a_graceful_leave_sends_its_last_messages_and_a_crash_does_not() -> None
 def test_going_offline_cuts_timers_training_and_transfers_at_that_instant() -> None:
     session = Session(6, sample_size=6).run(5.0 + TRAINING_S + 0.3)
     runtime = session.runtime
-    assert runtime.network.in_flight_bytes() > 0, "models are on their way to the aggregator"
+    assert in_flight_bytes(runtime) > 0, "models are on their way to the aggregator"
     training_before = sum(runtime.accounts.training_s)
     for node in range(6):
         runtime.crash(node)
-    assert runtime.network.in_flight_bytes() == 0
+    assert in_flight_bytes(runtime) == 0
     assert 0 < runtime.accounts.cut_bytes < 6 * MODEL_BYTES
     delivered = runtime.kernel.delivered
     facts = len(session.facts)
@@ -104,7 +104,7 @@ def test_byte_accounts_balance(sharing: str, graceful_share: float) -> None:
     )
     accounts = session.runtime.accounts
     now_s = 1000.0
-    while session.runtime.network.in_flight_bytes() == 0:
+    while in_flight_bytes(session.runtime) == 0:
         now_s += 0.05
         session.run(now_s)
     for node in range(12):

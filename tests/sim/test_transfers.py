@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from plexus.sim.network import Transfers
 from plexus.sim.sharing import RULES, Flow
-from plexus.sim.transfers import Transfers
 from tests.sim import strategies as draw
 from tests.sim.fluid import DUMB_RATES, Capacities, Outcome, Script, Start, run_fluid
 

@@ -27,9 +27,7 @@ from plexus.protocol.view import Snapshot, View
 from plexus.protocol.watchdog import Watchdog
 from plexus.sim.network import Network
 from plexus.sim.runtime import Runtime
-from plexus.sim.sharing.fair import Fair
-from plexus.sim.sharing.fifo import Fifo
-from plexus.sim.sharing.shared import Shared
+from plexus.sim.sharing import Fair, Fifo, Shared
 from plexus.storm.plan import draw
 from plexus.storm.storm import Finding, run_storm
 

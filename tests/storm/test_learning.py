@@ -40,8 +40,7 @@ class LearningStorm(Storm):
     round = 0
     model: Any = None
 
-    def _observe(self, now: float, node: int, fact: Any) -> None:
-        super()._observe(now, node, fact)
+    def reported(self, node: int, fact: Any) -> None:
         if isinstance(fact, AggregationCompleted) and fact.round > self.round:
             self.round, self.model = fact.round, fact.model
 

@@ -35,10 +35,6 @@ class AggregationTask:
         self.collecting = self._combining = False
         self._models.clear()
 
-    def is_overtaken_by(self, k: int) -> bool:
-        """Models of an older round are still collected here: it was completed elsewhere."""
-        return self.collecting and k > self.k_agg
-
     def on_request(self, src: NodeId, request: AggregateRequest) -> bool:
         """Sort the message into fresh, ongoing or stale. Says whether it began a new round."""
         k = request.round
@@ -95,7 +91,7 @@ class AggregationTask:
             self._models[src] = (request.model, request.samples)
             self._node.outbox.append(Collect(self.k_agg, request.model, request.samples))
         self._participants = max(self._participants, request.participants)
-        if len(self._models) >= self._parameters.models_needed(self._participants):
+        if len(self._models) >= models_needed(self._parameters.success_fraction, self._participants):
             self._node.cancel_timer(AGGREGATION)
             self._complete()
 
@@ -116,3 +112,9 @@ class AggregationTask:
 
     def _acknowledge(self) -> None:
         self._node.send(tuple(self._models), Ack(self.k_agg))
+
+
+def models_needed(success_fraction: float, participants: int) -> int:
+    """How many of a sample's models complete an aggregation: ⌊sf · |S|⌋, but never fewer than one. The small
+    term undoes rounding: 0.29 · 100 is 28.999…"""
+    return max(1, int(success_fraction * participants + 1e-9))

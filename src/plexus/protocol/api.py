@@ -189,4 +189,3 @@ class Node(Protocol):
 
     def handle(self, now: float, event: Event) -> list[Effect]:
         """Advance by one event. Synchronous, total, and the only way to change the node."""
-        ...

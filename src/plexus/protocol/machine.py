@@ -31,21 +31,22 @@ class Machine:
         self.me = me
         self.now = 0.0
         self.outbox: list[Effect] = []
-        self._on_event: dict[type[Event], Callable[[Any], None]] = {
-            TimerFired: self._on_timer,
-            # Who has nothing to decide about these may ignore them.
-            **dict.fromkeys((Offered, Undelivered, PeerLost, Expelled), lambda _: None),
-        }
+        # Who has nothing to decide about these may ignore them.
+        self._on_event: dict[type[Event], Callable[[Any], None]] = dict.fromkeys(
+            (Offered, Undelivered, PeerLost, Expelled), lambda _: None
+        )
         self._on_message: dict[type[Message], Callable[[NodeId, Any], None]] = {}
         self._on_timeout: dict[str, Callable[[int], None]] = {}
 
     def handle(self, now: float, event: Event) -> list[Effect]:
-        """Advance by one event. Synchronous, total, and the only way to change the node."""
         self.now = now
         effects = self.outbox = []
         kind = type(event)
         if kind is Received:
             self._on_message[type(event.body)](event.src, event.body)  # type: ignore[attr-defined]
+        elif kind is TimerFired:
+            name, number = event.key  # type: ignore[attr-defined]
+            self._on_timeout[name](number)
         else:
             self._on_event[kind](event)
         return effects
@@ -72,7 +73,3 @@ class Machine:
 
     def report(self, fact: Fact) -> None:
         self.outbox.append(Report(fact))
-
-    def _on_timer(self, event: TimerFired) -> None:
-        name, number = event.key
-        self._on_timeout[name](number)

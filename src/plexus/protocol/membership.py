@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
@@ -20,16 +21,11 @@ class Advertising(Protocol):
     """What a protocol's parameters say about advertisements."""
 
     @property
-    def advertise_to(self) -> int:
-        """|P|: how many nodes are told of a join or leave."""
-
+    def advertise_to(self) -> int: ...
     @property
-    def readvertise_to(self) -> int:
-        """How many are told again when nobody shows that it heard."""
-
+    def readvertise_to(self) -> int: ...
     @property
-    def readvertise_s(self) -> float:
-        """How long somebody may take to show that it heard."""
+    def readvertise_s(self) -> float: ...
 
 
 class Membership:
@@ -42,10 +38,13 @@ class Membership:
         view: View,
         bandwidth_bytes_per_s: int,
         rng: Random,
+        save: Callable[[], None],
         counter: int = 0,
         address: bytes = NO_ADDRESS,
     ) -> None:
+        """`save` puts the counter on disk, before anybody hears of it."""
         self._node = node
+        self._save = save
         self._address = address
         self._advertise_to = parameters.advertise_to
         self._readvertise_to = parameters.readvertise_to
@@ -58,16 +57,9 @@ class Membership:
         self.contacted = False
         """Somebody contacted this node since it joined, or said that it heard of that."""
 
-    def raise_counter(self, online: bool) -> None:
-        """A new event of this node itself: the only place where its counter grows."""
-        newest = max(self.counter, self.view.event_of(self._node.me) // 2)
-        # Never reached by going on- and offline; but somebody may claim it.
-        self.counter = min(newest + 1, MAX_COUNTER)
-        bandwidth_bytes_per_s = self.bandwidth_bytes_per_s if online else 0
-        self.view.learn(self._node.me, event_number(self.counter, online), bandwidth_bytes_per_s)
-
-    def advertise_joined(self) -> None:
+    def join(self) -> None:
         """Tell a random set P that the node is online; again later if nobody shows that it heard."""
+        self._raise_counter(online=True)
         self.contacted = False
         self._attempts = 0
         self._node.send(self._random_set(self._advertise_to), self._joined())
@@ -77,8 +69,9 @@ class Membership:
         """Tell a few that the node is online, without a sign that nobody heard."""
         self._node.send(self._random_set(self._readvertise_to), self._joined())
 
-    def advertise_left(self) -> None:
+    def leave(self) -> None:
         """Tell a random set P that the node goes offline."""
+        self._raise_counter(online=False)
         self._node.send(self._random_set(self._advertise_to), Left(self.counter))
 
     def on_joined(self, src: NodeId, joined: Joined) -> None:
@@ -93,6 +86,11 @@ class Membership:
     def merge(self, snapshot: Snapshot) -> None:
         """Adopt what a sender knew."""
         self.view.merge(snapshot)
+        self.refute_if_misrepresented()
+
+    def refute_if_misrepresented(self) -> None:
+        if self.is_misrepresented:
+            self.join()
 
     @property
     def is_misrepresented(self) -> bool:
@@ -129,6 +127,15 @@ class Membership:
         self._node.send(to, Ping(HEARD_ME, 0))
         self._node.set_timer(READVERTISE, self._readvertise_s)
         self._node.report(Readvertised(self._attempts))
+
+    def _raise_counter(self, online: bool) -> None:
+        """A new event of this node itself: the only place where its counter grows."""
+        newest = max(self.counter, self.view.event_of(self._node.me) // 2)
+        # Never reached by going on- and offline; but somebody may claim it.
+        self.counter = min(newest + 1, MAX_COUNTER)
+        bandwidth_bytes_per_s = self.bandwidth_bytes_per_s if online else 0
+        self.view.learn(self._node.me, event_number(self.counter, online), bandwidth_bytes_per_s)
+        self._save()
 
     def _joined(self) -> Joined:
         return Joined(self.counter, self.bandwidth_bytes_per_s, self._address)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -132,23 +132,9 @@ class ViewReply(Message, frozen=True, tag=14):
     view: Snapshot
 
 
-Body: TypeAlias = (
-    Ping
-    | Pong
-    | Joined
-    | Left
-    | Ack
-    | TrainRequest
-    | AggregateRequest
-    | GossipModel
-    | NeighbourModel
-    | EpidemicModel
-    | GlobalModel
-    | ClientModel
-    | ViewRequest
-    | ViewReply
-)
-ModelMessage = tuple(kind for kind in get_args(Body) if "model" in kind.__struct_fields__)
+KINDS: tuple[type[Message], ...] = tuple(Message.__subclasses__())
+"""All of the above: what can be sent to another process. Messages of a user's own protocol come later."""
+MODEL_KINDS = tuple(kind for kind in KINDS if "model" in kind.__struct_fields__)
 
 NAMES: dict[type[Message], str] = {
     Ping: "ping",
@@ -156,7 +142,7 @@ NAMES: dict[type[Message], str] = {
     Joined: "membership",
     Left: "membership",
     Ack: "ack",
-    **dict.fromkeys(ModelMessage, "model"),
+    **dict.fromkeys(MODEL_KINDS, "model"),
 }
 """The paper's names of what is sent, by which bytes are accounted."""
 VIEW = "view"

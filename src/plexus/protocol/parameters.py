@@ -54,9 +54,8 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             self.success_fraction,
             "above 0 and at most 1: an aggregator needs a model, and cannot need more than all",
         )
-        for name in ("ping", "aggregation", "ack"):
-            field = f"{name}_timeout_s"
-            require_duration(field, getattr(self, field))
+        for timeout in ("ping_timeout_s", "aggregation_timeout_s", "ack_timeout_s"):
+            require_duration(timeout, getattr(self, timeout))
         require_duration("readvertise_s", self.readvertise_s)
         require_duration("watchdog_s", self.watchdog_s)
         require(
@@ -79,8 +78,7 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             f"greater than ack_timeout_s ({self.ack_timeout_s:g}): otherwise rounds are started again "
             "that a retry would have saved",
         )
-        if self.advertise_size is not None:
-            require(self.advertise_size >= 1, "advertise_size", self.advertise_size, "at least 1")
+        require(self.advertise_to >= 1, "advertise_size", self.advertise_size, "at least 1")
 
     @property
     def advertise_to(self) -> int:
@@ -91,15 +89,6 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def readvertise_to(self) -> int:
         """How many are told again when nobody shows that it heard."""
         return self.sample_size
-
-    def models_needed(self, participants: int) -> int:
-        """How many of a sample's models complete an aggregation."""
-        return models_needed(self.success_fraction, participants)
-
-
-def models_needed(success_fraction: float, participants: int) -> int:
-    """⌊sf · |S|⌋, but never fewer than one. The small term undoes rounding: 0.29 · 100 is 28.999…"""
-    return max(1, math.floor(success_fraction * participants + 1e-9))
 
 
 def require_duration(field: str, value: float) -> None:

@@ -81,7 +81,7 @@ class PlexusNode(Machine):
         self._is_starting = False
         """It knows of no round and waits for others to show up before it begins the first."""
         self.membership = Membership(
-            self, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address
+            self, parameters, view, bandwidth_bytes_per_s, rng, self._save, durable.counter, address
         )
         self.sampler = Sampler(self, parameters.ping_timeout_s, self._on_sample)
         self.training = TrainingTask(self, parameters, self.membership, durable.round)
@@ -89,7 +89,7 @@ class PlexusNode(Machine):
         self.watchdog = Watchdog(self, parameters, rng, durable.round)
         self._on_event |= {
             WentOnline: self._on_online,
-            WentOffline: self._on_offline,
+            WentOffline: lambda _: self.membership.leave(),
             BandwidthMeasured: self._on_bandwidth_measured,
             Offered: self._on_offered,
             Undelivered: self._on_undelivered,
@@ -125,18 +125,11 @@ class PlexusNode(Machine):
         self.training.reset()
         self.aggregation.reset(self.held_round)
         self._has_worked = False
-        self.membership.raise_counter(online=True)
-        self._save()
-        self.membership.advertise_joined()
+        self.membership.join()
         self.watchdog.start(self.held_round)
         self._is_starting = self.watchdog.k_seen == 0
         if self._is_starting:
             self.set_timer(START, self.parameters.start_delay_s)
-
-    def _on_offline(self, _: WentOffline) -> None:
-        self.membership.raise_counter(online=False)
-        self._save()
-        self.membership.advertise_left()
 
     def _on_joined(self, src: NodeId, joined: Joined) -> None:
         self.membership.on_joined(src, joined)
@@ -168,25 +161,16 @@ class PlexusNode(Machine):
         if known and src != self.me:
             self.membership.on_counter_known(src, known)
         self.membership.merge(view)
-        self._refute_if_misrepresented()
 
-    def _on_contact(self, src: NodeId) -> None:
+    def _on_contact(self, src: NodeId, view: Snapshot) -> None:
         if src != self.me:
             self.membership.contacted = True
-
-    def _refute_if_misrepresented(self) -> None:
-        if self.membership.is_misrepresented:
-            self._join_anew()
+        self._merge(src, view)
 
     def _on_bandwidth_measured(self, measured: BandwidthMeasured) -> None:
         # A bandwidth belongs to an event, so a new one needs a new event.
         self.membership.bandwidth_bytes_per_s = measured.bandwidth_bytes_per_s
-        self._join_anew()
-
-    def _join_anew(self) -> None:
-        self.membership.raise_counter(online=True)
-        self._save()
-        self.membership.advertise_joined()
+        self.membership.join()
 
     # The first round: everybody derives the first sample, its members begin by themselves
 
@@ -224,8 +208,8 @@ class PlexusNode(Machine):
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
         self.membership.on_counter_known(src, pong.counter)
         if pong.counter > self.membership.counter:
-            self._refute_if_misrepresented()
-        search = self.sampler.search_of(pong.exchange)
+            self.membership.refute_if_misrepresented()
+        search = self.sampler.exchanges.get(pong.exchange)
         if search is not None and self._is_overtaken(search, pong):
             self.sampler.give_up(search.purpose)
             if pong.round >= search.round:
@@ -234,7 +218,7 @@ class PlexusNode(Machine):
             else:
                 self.watchdog.defer(self.held_round)
         self.watchdog.notice(pong.round)
-        self.sampler.on_pong(src, pong)
+        self.sampler.on_answer(src, pong.exchange)
 
     def _is_overtaken(self, search: Search, pong: Pong) -> bool:
         """Somebody else is already where a first sample or a restart wants to go."""
@@ -264,8 +248,7 @@ class PlexusNode(Machine):
     # Training (III-C)
 
     def _on_train_request(self, src: NodeId, request: TrainRequest) -> None:
-        self._on_contact(src)
-        self._merge(src, request.view)
+        self._on_contact(src, request.view)
         self._train(request.round, request.model, request.participants)
         self._retry_if_aggregator_left()
 
@@ -294,11 +277,13 @@ class PlexusNode(Machine):
 
     def _on_ack_timeout(self, _: int) -> None:
         if self.training.awaited is not None:
-            self.training.give_up_on_aggregator()
+            self.training.stop_waiting()
             self._search(AGGREGATOR, self.training.k_train + 1)
 
     def _retry_if_aggregator_left(self) -> None:
-        if self.training.aggregator_left:
+        """The awaited aggregator is known to have left: no need to wait for the timeout."""
+        awaited = self.training.awaited
+        if awaited is not None and not self.membership.view.is_online(awaited):
             self._on_ack_timeout(0)
 
     def _on_undelivered(self, lost: Undelivered) -> None:
@@ -308,7 +293,7 @@ class PlexusNode(Machine):
                 # The round was completed elsewhere, by somebody who does not know of this node.
                 self.membership.advertise_again()
         elif isinstance(body, Ping):
-            self.sampler.on_undelivered(lost.to, body)
+            self.sampler.on_answer(lost.to, body.exchange, is_there=False)
         elif not isinstance(body, AggregateRequest):
             return
         elif lost.declined or self.is_obsolete(body):
@@ -335,10 +320,9 @@ class PlexusNode(Machine):
     # Aggregation (III-C)
 
     def _on_aggregate_request(self, src: NodeId, request: AggregateRequest) -> None:
-        self._on_contact(src)
-        self._merge(src, request.view)
-        if self.aggregation.is_overtaken_by(request.round):
-            # Whoever completed that round does not know of this node, or its models had come here too.
+        self._on_contact(src, request.view)
+        if self.aggregation.collecting and request.round > self.aggregation.k_agg:
+            # Whoever completed the older round does not know of this node, or its models had come here too.
             self.membership.advertise_again()
         if self.aggregation.on_request(src, request):
             self.sampler.give_up(PARTICIPANTS)

@@ -8,6 +8,7 @@ alone, so it is the same wherever it is computed, in the simulator as in a deplo
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ class Roster:
         self._numbers: dict[bytes, NodeId] = {}
         self._addresses: dict[NodeId, tuple[int, bytes]] = {}
         self._seeds = np.empty(0, np.uint64)
-        self._orders: dict[int, NDArray[np.intp]] = {}
+        self.order = lru_cache(_ORDERS_KEPT)(self._order)
         for key in keys or []:
             self.number(key)
 
@@ -54,7 +55,7 @@ class Roster:
             raise ValueError(f"a node key has {KEY_BYTES} bytes, this one has {len(key)}")
         self._numbers[key] = len(self.keys)
         self.keys.append(key)
-        self._orders.clear()
+        self.order.cache_clear()
         return len(self.keys) - 1
 
     def address_of(self, node: NodeId) -> bytes:
@@ -66,14 +67,9 @@ class Roster:
         if address != NO_ADDRESS and event > self._addresses.get(node, (0, NO_ADDRESS))[0]:
             self._addresses[node] = (event, address)
 
-    def order(self, round: int) -> NDArray[np.intp]:
+    def _order(self, round: int) -> NDArray[np.intp]:
         """All nodes in the hash order of `round`: the same sequence of keys for everyone."""
-        found = self._orders.get(round)
-        if found is None:
-            if len(self._orders) >= _ORDERS_KEPT:
-                self._orders.pop(next(iter(self._orders)))
-            found = self._orders[round] = np.argsort(self._hashes(round), kind="stable")
-        return found
+        return np.argsort(self._hashes(round), kind="stable")
 
     def candidates(self, view: View, round: int) -> list[NodeId]:
         """The nodes that `view` believes online, in the order in which `round` contacts them."""

@@ -6,11 +6,11 @@ whom to ping next. `Sampler` turns its answers into pings, pongs and timeouts on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from typing import NamedTuple
 
-from plexus.protocol.api import TimerKey
 from plexus.protocol.machine import Machine
-from plexus.protocol.messages import Model, NodeId, Ping, Pong
+from plexus.protocol.messages import Model, NodeId, Ping
 
 
 class SampleSearch:
@@ -57,20 +57,16 @@ class SampleSearch:
                 self._answered.add(self._me)
         return tuple(contact)
 
-    def answered(self, node: NodeId) -> bool:
-        """`node` answered in time. Says whether the contact under way is thereby settled."""
+    def answered(self, node: NodeId, is_there: bool = True) -> bool:
+        """`node` answered in time, or (not `is_there`) cannot be asked. Says whether the contact under way is
+        thereby settled."""
         if node not in self._waiting:
             return False
         self._waiting.remove(node)
-        self._answered.add(node)
-        return not self._waiting
-
-    def unreachable(self, node: NodeId) -> bool:
-        """`node` cannot be asked. Says whether the contact under way is thereby settled."""
-        if node not in self._waiting:
-            return False
-        self._waiting.remove(node)
-        self.silent += 1
+        if is_there:
+            self._answered.add(node)
+        else:
+            self.silent += 1
         return not self._waiting
 
     def timed_out(self) -> None:
@@ -79,20 +75,15 @@ class SampleSearch:
         self._waiting.clear()
 
 
-class Search:
+class Search(NamedTuple):
     """A search on the way: for what, the sample of which round, and the round its pings speak of."""
 
-    __slots__ = ("announced", "model", "purpose", "round", "sample")
-
-    def __init__(
-        self, purpose: str, round: int, sample: SampleSearch, announced: int, model: Model = None
-    ) -> None:
-        self.purpose = purpose
-        self.round = round
-        self.sample = sample
-        self.announced = announced
-        self.model = model
-        """What the sample is to be sent, if that is settled already."""
+    purpose: str
+    round: int
+    sample: SampleSearch
+    announced: int
+    model: Model = None
+    """What the sample is to be sent, if that is settled already."""
 
 
 class Sampler:
@@ -103,8 +94,8 @@ class Sampler:
         self._ping_timeout_s = ping_timeout_s
         self._found = found
         self._last_exchange = 0
-        # A batch of pings shares one exchange number; with the answering node it names one exchange.
-        self._exchanges: dict[int, Search] = {}
+        self.exchanges: dict[int, Search] = {}
+        """Under way. A batch of pings shares one number; with the answering node it names one exchange."""
 
     def begin(self, search: Search) -> None:
         """Start a search; one with the same purpose is given up."""
@@ -112,39 +103,26 @@ class Sampler:
         self._go_on(search)
 
     def give_up(self, purpose: str) -> None:
-        for exchange, search in list(self._exchanges.items()):
+        for exchange, search in list(self.exchanges.items()):
             if search.purpose == purpose:
                 self._close(exchange)
 
     def reset(self) -> None:
         """Forget all searches (their timers are gone with the node's last session)."""
-        self._exchanges.clear()
+        self.exchanges.clear()
 
     def is_searching(self, purpose: str) -> bool:
-        return any(search.purpose == purpose for search in self._exchanges.values())
+        return any(search.purpose == purpose for search in self.exchanges.values())
 
-    @property
-    def exchanges(self) -> Collection[int]:
-        """The exchanges under way, by number."""
-        return self._exchanges.keys()
-
-    def search_of(self, exchange: int) -> Search | None:
-        return self._exchanges.get(exchange)
-
-    def on_pong(self, src: NodeId, pong: Pong) -> None:
-        search = self._exchanges.get(pong.exchange)
-        if search is not None and search.sample.answered(src):
-            self._close(pong.exchange)
-            self._go_on(search)
-
-    def on_undelivered(self, to: NodeId, ping: Ping) -> None:
-        search = self._exchanges.get(ping.exchange)
-        if search is not None and search.sample.unreachable(to):
-            self._close(ping.exchange)
+    def on_answer(self, node: NodeId, exchange: int, is_there: bool = True) -> None:
+        """`node` answered a ping, or (not `is_there`) it is known that the ping did not get there."""
+        search = self.exchanges.get(exchange)
+        if search is not None and search.sample.answered(node, is_there):
+            self._close(exchange)
             self._go_on(search)
 
     def on_timeout(self, exchange: int) -> None:
-        search = self._exchanges.pop(exchange, None)
+        search = self.exchanges.pop(exchange, None)
         if search is not None:
             search.sample.timed_out()
             self._go_on(search)
@@ -155,14 +133,10 @@ class Sampler:
             self._found(search)
             return
         self._last_exchange += 1
-        self._exchanges[self._last_exchange] = search
+        self.exchanges[self._last_exchange] = search
         self._node.send(contact, Ping(self._last_exchange, search.announced))
-        self._node.set_timer(_timer(self._last_exchange), self._ping_timeout_s)
+        self._node.set_timer(("ping", self._last_exchange), self._ping_timeout_s)
 
     def _close(self, exchange: int) -> None:
-        del self._exchanges[exchange]
-        self._node.cancel_timer(_timer(exchange))
-
-
-def _timer(exchange: int) -> TimerKey:
-    return ("ping", exchange)
+        del self.exchanges[exchange]
+        self._node.cancel_timer(("ping", exchange))

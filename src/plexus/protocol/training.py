@@ -45,7 +45,7 @@ class TrainingTask:
             return False
         if self.busy:
             self._node.report(TrainingInterrupted(self.k_train))
-            self._stop_waiting()
+            self.stop_waiting()
         self.reset()
         self.busy = True
         self.k_train = k
@@ -68,7 +68,8 @@ class TrainingTask:
         if not fresh:  # all have failed once: start over with everybody
             self._tried.clear()
             fresh = list(sample)
-        aggregator = self._best_connected(fresh)
+        # Most bandwidth according to B_i; the first in hash order among equals (Algorithm 2).
+        aggregator = max(fresh, key=self._membership.view.bandwidth_of)
         self._tried.add(aggregator)
         self._attempts += 1
         self.awaited = aggregator
@@ -87,24 +88,12 @@ class TrainingTask:
         """Round k is aggregated. Says whether that was what the task waited for."""
         if not self.busy or k != self.k_train + 1:
             return False
-        self._stop_waiting()
+        self.stop_waiting()
         self.reset()
         return True
 
-    @property
-    def aggregator_left(self) -> bool:
-        """The awaited aggregator is known to have left: no need to wait for the timeout."""
-        return self.awaited is not None and not self._membership.view.is_online(self.awaited)
-
-    def give_up_on_aggregator(self) -> None:
-        """No acknowledgement came, or will come: the node looks for another aggregator."""
-        self._stop_waiting()
-
-    def _stop_waiting(self) -> None:
+    def stop_waiting(self) -> None:
+        """For an acknowledgement: it came, will not come, or is no longer needed."""
         if self.awaited is not None:
             self.awaited = None
             self._node.cancel_timer(ACK)
-
-    def _best_connected(self, nodes: list[NodeId]) -> NodeId:
-        """Most bandwidth according to B_i; the first in hash order among equals (Algorithm 2)."""
-        return max(nodes, key=self._membership.view.bandwidth_of)

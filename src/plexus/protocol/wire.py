@@ -9,18 +9,17 @@ byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, get_args
+from functools import cache
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from plexus.protocol.messages import ADDRESS_BYTES, Body, Message, NodeId
+from plexus.protocol.messages import ADDRESS_BYTES, KINDS, Message, NodeId
 from plexus.protocol.roster import KEY_BYTES, Roster
 from plexus.protocol.view import MAX_COUNTER, Events, Snapshot, event_number
 
 LENGTH_BYTES = 4
-MAX_FRAME_BYTES = 64 * 2**20
 MAX_INT = 2**63 - 1
 _NUMBER_BYTES = 4
 _VIEW_COLUMNS = 4
@@ -30,27 +29,18 @@ class WireError(ValueError):
     """Bytes that are no message of this protocol."""
 
 
-MESSAGE_TYPES: dict[int, type[Message]] = {kind.__struct_config__.tag: kind for kind in get_args(Body)}
+MESSAGE_TYPES: dict[object, type[Message]] = {kind.__struct_config__.tag: kind for kind in KINDS}
 _TAGS = {kind: tag for tag, kind in MESSAGE_TYPES.items()}
 
 
-class _PerKind(dict[type[Message], Any]):
-    """Something that follows from the fields of a kind of message; found once, also for a kind that no
-    frame is ever made of (a protocol of the user's own, in the simulator)."""
-
-    def __init__(self, find: Callable[[tuple[str, ...]], Any]) -> None:
-        super().__init__()
-        self._find = find
-
-    def __missing__(self, kind: type[Message]) -> Any:
-        found = self[kind] = self._find(kind.__struct_fields__)
-        return found
-
-
-_INTS = _PerKind(lambda fields: tuple(f for f in fields if f not in ("view", "model", "address")))
-_HAS_ADDRESS = _PerKind(lambda fields: "address" in fields)
-_HAS_VIEW = _PerKind(lambda fields: "view" in fields)
-_HAS_MODEL = _PerKind(lambda fields: "model" in fields)
+@cache
+def _layout(kind: type[Message]) -> tuple[int, tuple[str, ...], bool, bool]:
+    """The bytes that all frames of this kind have, its integers, and whether it has a view and a model.
+    Also of a kind that no frame is ever made of (a protocol of the user's own, in the simulator)."""
+    fields = kind.__struct_fields__
+    fixed = LENGTH_BYTES + 2 + _binary_bytes(ADDRESS_BYTES) * ("address" in fields)
+    integers = tuple(field for field in fields if field not in ("view", "model", "address"))
+    return fixed, integers, "view" in fields, "model" in fields
 
 
 def view_bytes(view: Snapshot) -> int:
@@ -62,15 +52,12 @@ def view_bytes(view: Snapshot) -> int:
 
 def frame_bytes(body: Message, model_bytes: int = 0) -> int:
     """The length of the frame that `encode` makes of `body`, computed without making it."""
-    kind = type(body)
-    size = LENGTH_BYTES + 2
-    for field in _INTS[kind]:
+    size, integers, has_view, has_model = _layout(type(body))
+    for field in integers:
         size += _int_bytes(getattr(body, field))
-    if _HAS_ADDRESS[kind]:
-        size += _binary_bytes(ADDRESS_BYTES)
-    if _HAS_VIEW[kind]:
+    if has_view:
         size += view_bytes(body.view)  # type: ignore[attr-defined]
-    if _HAS_MODEL[kind]:
+    if has_model:
         size += _int_bytes(model_bytes)
     return size
 
@@ -98,7 +85,7 @@ def decode(payload: bytes, roster: Roster) -> tuple[Message, int]:
     kind = MESSAGE_TYPES.get(tag) if type(tag) is int else None
     if kind is None:
         raise WireError(f"no message has the tag {tag!r}")
-    expected = len(kind.__struct_fields__) + (_VIEW_COLUMNS - 1) * _HAS_VIEW[kind]
+    expected = len(kind.__struct_fields__) + (_VIEW_COLUMNS - 1) * ("view" in kind.__struct_fields__)
     if len(fields) != expected:
         raise WireError(f"{kind.__name__} takes {expected} fields, not {len(fields)}")
     values: dict[str, Any] = {}

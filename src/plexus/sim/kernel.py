@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
 Token: TypeAlias = int
+"""What an entry is cancelled by."""
 Deliver: TypeAlias = Callable[[int, Any], None]
 
 _DIGEST_BATCH = 1 << 16

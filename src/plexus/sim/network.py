@@ -1,18 +1,21 @@
-"""The simulated network: control messages take the latency, models a share of both ends' bandwidth."""
+"""The simulated network: the transfers under way, and the accounts of what is carried.
+
+Control messages take the latency, models a share of both ends' bandwidth.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from math import inf
 from typing import Protocol
 
 from plexus.protocol.api import Received
-from plexus.protocol.messages import Message, NodeId
+from plexus.protocol.messages import NAMES, VIEW, Message, NodeId
 from plexus.protocol.wire import frame_bytes, view_bytes
-from plexus.sim.accounts import Accounts
-from plexus.sim.kernel import Kernel
+from plexus.sim.kernel import Kernel, Token
 from plexus.sim.sharing import Flow, Sharing
-from plexus.sim.transfers import Transfers
 from plexus.traces.world import Latency
 
 INTERNAL = -1
@@ -35,6 +38,136 @@ class Observer(Protocol):
 
     def transfer_ended(self, now: float, flow: Flow, arrival_s: float | None) -> None:
         """The last byte was sent now and arrives then; None: the transfer was cut now."""
+
+
+class Accounts:
+    """Who sent how much of what: counts what leaves each node, and what arrives there or is lost."""
+
+    def __init__(self, nodes: int) -> None:
+        self.messages: dict[str, list[int]] = {
+            name: [0, 0] for name in (*dict.fromkeys(NAMES.values()), VIEW)
+        }
+        """By type: [count, bytes sent]."""
+        self._entries = {kind: self.messages[name] for kind, name in NAMES.items()}
+        self.sent_bytes = array("q", bytes(8 * nodes))
+        self.received_bytes = array("q", bytes(8 * nodes))
+        self.lost_bytes = 0
+        """Sent in full, but the receiver was offline when it was sent or arrived."""
+        self.cut_bytes = 0
+        """Sent of transfers that were cut: one end went offline, or the sender stopped."""
+        self.lost_messages = 0
+        self.training_s = array("d", bytes(8 * nodes))
+
+    def send_control(self, src: int, kind: type[Message], count: int, size_bytes: int) -> None:
+        entry = self._entry(kind)
+        entry[0] += count
+        entry[1] += count * size_bytes
+        self.sent_bytes[src] += count * size_bytes
+
+    def begin_transfers(self, kind: type[Message], count: int, has_view: bool) -> None:
+        self._entry(kind)[0] += count
+        self.messages[VIEW][0] += count * has_view
+
+    def send_transfer(self, src: int, kind: type[Message], sent: int, view_bytes: int) -> None:
+        """The frame with the view goes first: of a cut transfer, the model is what is missing."""
+        of_view = min(sent, view_bytes)
+        self.messages[VIEW][1] += of_view
+        self._entry(kind)[1] += sent - of_view
+        self.sent_bytes[src] += sent
+
+    def _entry(self, kind: type[Message]) -> list[int]:
+        entry = self._entries.get(kind)
+        if entry is None:  # of a protocol of the user's own
+            name = "model" if "model" in kind.__struct_fields__ else kind.__name__
+            entry = self._entries[kind] = self.messages.setdefault(name, [0, 0])
+        return entry
+
+    def lose(self, count: int, size_bytes: int) -> None:
+        self.lost_messages += count
+        self.lost_bytes += count * size_bytes
+
+    def table(self) -> dict[str, dict[str, int]]:
+        return {name: {"count": c, "bytes": b} for name, (c, b) in self.messages.items()}
+
+
+class Transfers:
+    """All transfers under way: turns the rates of a sharing rule into instants of completion.
+
+    Most changes of a rate do not change what happens next, so the kernel is not told of each. It holds
+    one entry for each sending node, at or before the earliest completion among the node's flows. A
+    change that brings a completion before the entry moves the entry; any other leaves it alone, and an
+    entry that comes up too early is made again. Flows of one sender that end together stop together.
+    """
+
+    def __init__(
+        self, sharing: Sharing, at: Callable[[float, Flow], Token], cancel: Callable[[Token], None]
+    ) -> None:
+        """`at(time_s, flow)` leads to a call of `completed(flow, time_s)` unless cancelled."""
+        self.sharing = sharing
+        self._at = at
+        self._cancel = cancel
+        self._tokens: list[Token | None] = [None] * len(sharing)
+        self._entered_s = [inf] * len(sharing)
+        """When each node's entry comes up; infinite where it has none."""
+
+    def begin(self, flows: Sequence[Flow], now: float) -> None:
+        """Start `flows`, all at this instant."""
+        self._bring_forward(self.sharing.start(flows, now))
+
+    def completed(self, flow: Flow, now: float) -> list[Flow]:
+        """The entry made for `flow` came up: stop and return what its sender has sent completely.
+
+        That is usually `flow`; it can be several flows, or none when rates have fallen since.
+        """
+        node = flow.src
+        outgoing = self.sharing.sent_by(node)
+        complete = [flow for flow in outgoing if flow.ends_s <= now]
+        self._tokens[node] = None
+        self._entered_s[node] = inf
+        changed = self.sharing.stop(complete, now) if complete else []
+        self._bring_forward([*outgoing, *changed])
+        return complete
+
+    def cut(self, node: int, now: float) -> list[Flow]:
+        """Abort everything `node` sends or receives; each flow's `sent_bytes` had been sent."""
+        return self.cut_flows(self.sharing.flows_of(node), now)
+
+    def cut_sends(self, node: int, now: float) -> list[Flow]:
+        """As `cut`, for what `node` sends alone."""
+        return self.cut_flows(list(self.sharing.sent_by(node)), now)
+
+    def cut_flows(self, flows: list[Flow], now: float) -> list[Flow]:
+        """As `cut`, for these transfers."""
+        self._bring_forward(self.sharing.stop(flows, now))
+        for flow in flows:
+            if not self.sharing.sent_by(flow.src):
+                self._drop_entry(flow.src)
+        return flows
+
+    def resize(self, node: int, factor: float, now: float) -> None:
+        """The links of `node` have `factor` times their usual capacity from now on."""
+        self._bring_forward(self.sharing.resize(node, factor, now))
+
+    def _bring_forward(self, changed: Iterable[Flow]) -> None:
+        """Move the entries of nodes that now complete a flow before theirs comes up."""
+        entered_s = self._entered_s
+        earliest: dict[int, Flow] = {}
+        for flow in changed:
+            if flow.ends_s < entered_s[flow.src]:
+                entered_s[flow.src] = flow.ends_s
+                earliest[flow.src] = flow
+        for node, flow in earliest.items():
+            token = self._tokens[node]
+            if token is not None:
+                self._cancel(token)
+            self._tokens[node] = self._at(flow.ends_s, flow)
+
+    def _drop_entry(self, node: int) -> None:
+        token = self._tokens[node]
+        if token is not None:
+            self._cancel(token)
+            self._tokens[node] = None
+            self._entered_s[node] = inf
 
 
 class Network:
@@ -96,10 +229,6 @@ class Network:
             row = self._latency.matrix_s[city][self._latency.city_of].tolist()
             self._delays_s[city] = row
         return row
-
-    def in_flight_bytes(self) -> float:
-        """What transfers under way have moved so far."""
-        return self._transfers.in_flight_bytes(self._kernel.now)
 
     def _transfer(self, src: NodeId, to: list[NodeId], asked: int, body: Message) -> None:
         total = frame_bytes(body, self._model_bytes) + self._model_bytes

@@ -21,8 +21,7 @@ from plexus.protocol.api import Node
 from plexus.protocol.messages import Model, NodeId
 from plexus.protocol.registry import OwnProtocolSpec
 from plexus.protocol.view import View
-from plexus.rng import stream
-from plexus.sim.protocols import PROTOCOLS, Entry, JudgedBy, advertised_bandwidth, initial_view
+from plexus.sim.protocols import PROTOCOLS, Entry, JudgedBy, places
 from plexus.sim.session import Nodes, Setting
 
 
@@ -57,23 +56,9 @@ def own_protocol(
     """
 
     def build(setting: Setting, values: Any) -> Nodes:
-        world = setting.world
-        online = initial_view(world)
-        nodes = [
-            node(
-                Place(
-                    me=me,
-                    nodes=len(world),
-                    parameters=values,
-                    initial_model=setting.initial_model,
-                    rng=stream(setting.seed, "node", me, "protocol"),
-                    view=View(online),
-                    bandwidth_bytes_per_s=advertised_bandwidth(device),
-                )
-            )
-            for me, device in enumerate(world.devices)
-        ]
-        return Nodes(nodes, world)
+        nodes = len(setting.world)
+        made = [node(Place(nodes=nodes, parameters=values, **place)) for place in places(setting)]
+        return Nodes(made, setting.world)
 
     return Entry(parameters, build, judged_by)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,44 +28,17 @@ from plexus.sim.topologies import build_topology
 from plexus.sim.tuning import tune_rounds
 from plexus.traces.world import Availability, Device, Latency, World
 
+BYTES_PER_S_PER_MBPS = 1e6 / 8
+
 
 def plexus(setting: Setting, parameters: PlexusParameters) -> Nodes:
-    """Every node starts with the same view: those who are there at time 0.
-
-    That list is exchanged before training starts, like the model and the parameters (section III-A).
-    """
-    world, seed = setting.world, setting.seed
-    roster = Roster.simulated(session_key(seed), len(world))
-    initial = initial_view(world)
-    nodes = [
-        PlexusNode(
-            me=node,
-            parameters=parameters,
-            roster=roster,
-            view=View(initial),
-            bandwidth_bytes_per_s=advertised_bandwidth(device),
-            initial_model=setting.initial_model,
-            rng=stream(seed, "node", node, "protocol"),
-        )
-        for node, device in enumerate(world.devices)
-    ]
-    return Nodes(nodes, world)
+    roster = Roster.simulated(session_key(setting.seed), len(setting.world))
+    nodes = [PlexusNode(parameters=parameters, roster=roster, **place) for place in places(setting)]
+    return Nodes(nodes, setting.world)
 
 
 def gossip(setting: Setting, parameters: GossipParameters) -> Nodes:
-    """Every node starts with the same view, as in Plexus."""
-    initial = initial_view(setting.world)
-    nodes = [
-        GossipNode(
-            me=node,
-            parameters=parameters,
-            view=View(initial),
-            bandwidth_bytes_per_s=advertised_bandwidth(device),
-            initial_model=setting.initial_model,
-            rng=stream(setting.seed, "node", node, "protocol"),
-        )
-        for node, device in enumerate(setting.world.devices)
-    ]
+    nodes = [GossipNode(parameters=parameters, **place) for place in places(setting)]
     return Nodes(nodes, setting.world)
 
 
@@ -87,59 +60,12 @@ def epidemic(setting: Setting, parameters: EpidemicParameters) -> Nodes:
     draws = RandomDigraph(len(setting.world), parameters.fanout, session_key(setting.seed))
 
     def nodes(setting: Setting, duration_s: float | None) -> Sequence[Node]:
-        initial = initial_view(setting.world)
         return [
-            EpidemicNode(
-                me=node,
-                parameters=parameters,
-                draws=draws,
-                view=View(initial),
-                bandwidth_bytes_per_s=advertised_bandwidth(device),
-                initial_model=setting.initial_model,
-                rng=stream(setting.seed, "node", node, "protocol"),
-                round_duration_s=duration_s,
-            )
-            for node, device in enumerate(setting.world.devices)
+            EpidemicNode(parameters=parameters, draws=draws, round_duration_s=duration_s, **place)
+            for place in places(setting)
         ]
 
     return _in_rounds(setting, parameters, nodes, draws.cycle)
-
-
-def _in_rounds(
-    setting: Setting,
-    parameters: DpsgdParameters | EpidemicParameters,
-    nodes: Callable[[Setting, float | None], Sequence[Node]],
-    cycle: int,
-) -> Nodes:
-    duration_s = parameters.round_duration_s
-    tuning: RoundTuning | None = None
-    if duration_s is None and setting.world.availability.has_churn:
-        tuning = tune_rounds(setting, nodes, cycle, parameters.transfers_complete)
-        duration_s = tuning.round_duration_s
-    return Nodes(nodes(setting, duration_s), setting.world, tuning=tuning)
-
-
-def session_key(seed: int) -> bytes:
-    """What names the session: the order of nodes in a round is derived from it."""
-    return hashlib.blake2b(b"simulated session %d" % seed, digest_size=16).digest()
-
-
-def initial_view(world: World) -> Snapshot:
-    """Who is there at time 0."""
-    present = world.availability.online_at(0.0).nonzero()[0].tolist()
-    bandwidths = [advertised_bandwidth(device) for device in world.devices]
-    return View.of(len(world), [(node, bandwidths[node]) for node in present]).snapshot()
-
-
-def advertised_bandwidth(device: Device) -> int:
-    """What a node says of itself: an aggregator receives and sends, so the lesser of the two."""
-    slower = min(device.up_bytes_per_s, device.down_bytes_per_s)
-    return min(round(slower), MAX_BANDWIDTH_BYTES_PER_S)
-
-
-# A world with a server in it: for federated averaging.
-
-BYTES_PER_S_PER_MBPS = 1e6 / 8
 
 
 def fedavg(setting: Setting, parameters: FedavgParameters) -> Nodes:
@@ -158,6 +84,53 @@ def fedavg(setting: Setting, parameters: FedavgParameters) -> Nodes:
         for client, device in enumerate(setting.world.devices)
     ]
     return Nodes([*clients, server], world, servers=1)
+
+
+def _in_rounds(
+    setting: Setting,
+    parameters: DpsgdParameters | EpidemicParameters,
+    nodes: Callable[[Setting, float | None], Sequence[Node]],
+    cycle: int,
+) -> Nodes:
+    duration_s = parameters.round_duration_s
+    tuning: RoundTuning | None = None
+    if duration_s is None and setting.world.availability.has_churn:
+        tuning = tune_rounds(setting, nodes, cycle, parameters.transfers_complete)
+        duration_s = tuning.round_duration_s
+    return Nodes(nodes(setting, duration_s), setting.world, tuning=tuning)
+
+
+def places(setting: Setting) -> Iterator[dict[str, Any]]:
+    """What each node is given, whatever the protocol. All start with the same view: those who are there at
+    time 0. That list is exchanged before training starts, like the model and the parameters (section III-A).
+    """
+    initial = initial_view(setting.world)
+    for node, device in enumerate(setting.world.devices):
+        yield {
+            "me": node,
+            "view": View(initial),
+            "bandwidth_bytes_per_s": advertised_bandwidth(device),
+            "initial_model": setting.initial_model,
+            "rng": stream(setting.seed, "node", node, "protocol"),
+        }
+
+
+def session_key(seed: int) -> bytes:
+    """What names the session: the order of nodes in a round is derived from it."""
+    return hashlib.blake2b(b"simulated session %d" % seed, digest_size=16).digest()
+
+
+def initial_view(world: World) -> Snapshot:
+    """Who is there at time 0."""
+    present = world.availability.online_at(0.0).nonzero()[0].tolist()
+    bandwidths = [advertised_bandwidth(device) for device in world.devices]
+    return View.of(len(world), [(node, bandwidths[node]) for node in present]).snapshot()
+
+
+def advertised_bandwidth(device: Device) -> int:
+    """What a node says of itself: an aggregator receives and sends, so the lesser of the two."""
+    slower = min(device.up_bytes_per_s, device.down_bytes_per_s)
+    return min(round(slower), MAX_BANDWIDTH_BYTES_PER_S)
 
 
 def with_server(world: World, bytes_per_s: float) -> World:

@@ -29,9 +29,8 @@ from plexus.protocol.api import (
     WentOnline,
 )
 from plexus.protocol.messages import Model, NodeId
-from plexus.sim.accounts import Accounts
 from plexus.sim.kernel import Kernel, Token
-from plexus.sim.network import INTERNAL, Network, Observer
+from plexus.sim.network import INTERNAL, Accounts, Network, Observer
 from plexus.sim.sharing import Sharing
 from plexus.traces.world import World
 
@@ -54,7 +53,7 @@ class Runtime:
     """Nodes, their devices and the network between them."""
 
     network_type: type[Network] = Network
-    """What carries messages; another one where faults are simulated (see `faults`)."""
+    """What carries messages; another one where faults are simulated (see `storm`)."""
 
     def __init__(
         self,

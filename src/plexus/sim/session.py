@@ -64,11 +64,8 @@ def assemble(setting: Setting, nodes: Nodes, observe: OnFact, observer: Observer
     )
 
 
-# Models that are never computed: for simulations in which only time and traffic matter.
-
-
 class SymbolicModels:
-    """Every model is None, of a certain size on the network."""
+    """Models that are never computed, where only time and traffic matter: each is None, of a certain size."""
 
     def __init__(self, model_bytes: int) -> None:
         self.model_bytes = model_bytes

@@ -1,4 +1,10 @@
-"""The topology that a spec asks for."""
+"""The topology that a spec asks for, which may be in a file.
+
+Graphs as text are edge lists or adjacency lists, as networkx and others write them. A line of an edge list
+names the two ends of an edge; what follows on the line (weights, attributes) is not used. A line of an
+adjacency list names a node and then its neighbours. `#` begins a comment. Nodes are the numbers 0 to n - 1;
+an edge goes both ways and may be named more than once.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +24,6 @@ from plexus.protocol.baselines.topology import (
 from plexus.protocol.messages import NodeId
 from plexus.rng import stream
 from plexus.sim.session import Setting
-
-# Graphs as text: edge lists and adjacency lists, as networkx and others write them.
-#
-# A line of an edge list names the two ends of an edge; what follows on the line (weights, attributes) is
-# not used. A line of an adjacency list names a node and then its neighbours. `#` begins a comment. Nodes
-# are the numbers 0 to n - 1; an edge goes both ways and may be named more than once.
 
 
 def parse_graph(text: str, form: str, nodes: int) -> Graph:

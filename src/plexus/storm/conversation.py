@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from plexus.protocol.api import Event, PeerLost, Received, Report, TimerFired, Trained, Undelivered
+from plexus.protocol.api import Effect, Event, PeerLost, Received, Report, TimerFired, Trained, Undelivered
 from plexus.protocol.facts import Fact
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.view import Snapshot
-from plexus.storm.nodes import Label
+from plexus.storm.runtime import NodeObserver
 
 
 class Line(NamedTuple):
@@ -27,7 +27,7 @@ class Line(NamedTuple):
         return f"{self.time_s:9.2f}  {who} {what}{self.after}"
 
 
-class Conversation:
+class Conversation(NodeObserver):
     """The last lines of a storm, or all of them."""
 
     def __init__(self, clock: Callable[[], float], most: int | None) -> None:
@@ -37,7 +37,7 @@ class Conversation:
     def note(self, node: NodeId, text: str) -> None:
         self._add((node,), text)
 
-    def event(self, node: NodeId, event: Event) -> None:
+    def before(self, node: NodeId, event: Event) -> None:
         if isinstance(event, Received):
             if event.src != node:
                 self._add((event.src, node), event.body)
@@ -50,7 +50,7 @@ class Conversation:
         elif isinstance(event, Trained):
             self._add((node,), f"has trained for round {event.round}")
 
-    def effects(self, node: NodeId, effects: list[Any]) -> None:
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Report):
                 self._add((node,), effect.fact)
@@ -82,8 +82,6 @@ def _value(value: object) -> str:
         return f"of {value.known}"
     if isinstance(value, float):
         return f"{value:.1f}"
-    if isinstance(value, Label | str | int):
-        return str(value)
     return " ".join(str(value).split())
 
 

@@ -39,7 +39,7 @@ class Delay(Fault, frozen=True, kw_only=True):
 
 
 class Damage(Fault, frozen=True, kw_only=True):
-    """This share of all messages is damaged or cut short on the way (see `codec`)."""
+    """This share of all messages is damaged or cut short on the way (see `Codec`)."""
 
     share: float
 

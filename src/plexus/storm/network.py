@@ -16,15 +16,13 @@ from plexus.sim.network import Network
 from plexus.sim.sharing import Flow, Sharing
 from plexus.storm.weather import Weather
 
-# The real codec between simulated nodes: every byte a deployment would send, and damage to them.
-
 
 class CodecError(Exception):
     """The codec did what it must never do. Not a mistake of whoever sent the bytes."""
 
 
 class Codec:
-    """Encodes and decodes with `protocol.wire`."""
+    """The codec of deployments (`protocol.wire`) between simulated nodes, and damage to what it made."""
 
     def __init__(self, roster: Roster, model_bytes: int, rng: Random) -> None:
         self._roster = roster
@@ -52,7 +50,7 @@ class Codec:
         damaged, is_short = self._damaged(payload)
         known = len(self._roster)
         try:
-            decode(damaged, self._copy())
+            decode(damaged, Roster(self._roster.session, list(self._roster.keys)))
         except WireError:
             pass
         except Exception as error:
@@ -62,9 +60,6 @@ class Codec:
                 raise CodecError(f"half a message was accepted: {damaged.hex()}")
         if len(self._roster) != known:
             raise CodecError("damaged bytes changed the roster")
-
-    def _copy(self) -> Roster:
-        return Roster(self._roster.session, list(self._roster.keys))
 
     def _damaged(self, payload: bytes) -> tuple[bytes, bool]:
         rng = self._rng

@@ -14,9 +14,9 @@ from plexus.protocol.messages import Model, NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
-from plexus.protocol.view import Snapshot, View
+from plexus.protocol.view import View
 from plexus.rng import array_stream, stream
-from plexus.sim.protocols import advertised_bandwidth, initial_view, session_key
+from plexus.sim.protocols import advertised_bandwidth, initial_view
 from plexus.sim.runtime import Models
 from plexus.sim.session import Setting
 from plexus.sim.topologies import build_topology
@@ -24,11 +24,10 @@ from plexus.storm.kinds import Liar
 from plexus.storm.plan import Plan
 from plexus.traces.world import Availability, Device, Latency, World
 
-# Models that tell where they come from: what checkers look at instead of weights.
-
 
 class Label(NamedTuple):
-    """A model: made by `node` in `round`, with a number of its own."""
+    """A model that tells where it comes from, which is what checkers look at instead of weights: made by
+    `node` in `round`, with a number of its own."""
 
     kind: str
     node: int
@@ -36,9 +35,7 @@ class Label(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        if self.kind == "initial":
-            return "m0"
-        return f"{self.kind} #{self.number}"
+        return "m0" if self.kind == "initial" else f"{self.kind} #{self.number}"
 
 
 INITIAL = Label("initial", -1, 0, 0)
@@ -69,8 +66,8 @@ class Labels:
 
 
 AnyNode = PlexusNode | GossipNode | DpsgdNode
-Make = Callable[[NodeId, int, Durable | None, Snapshot | None], AnyNode]
-"""(node, which of its lives, what its disk holds: state and view) -> the node."""
+Make = Callable[[NodeId, int, Durable | None], AnyNode]
+"""(node, which of its lives, what its disk holds) -> the node."""
 
 Learning = tuple[Models, Model] | None
 """Real models and the first of them, where a storm is to learn something; else models are labels."""
@@ -94,21 +91,17 @@ def world_of(plan: Plan) -> World:
     )
 
 
-def setting_of(plan: Plan, training_s: Callable[[NodeId], float], learning: Learning) -> Setting:
-    models, initial = learning or (Labels(MODEL_BYTES), INITIAL)
-    return Setting(world_of(plan), models, initial, training_s, plan.seed, plan.sharing)
-
-
 def maker_of(plan: Plan, setting: Setting, roster: Roster) -> Make:
     """How the nodes of this storm are made, the first time and again."""
     world, parameters = setting.world, plan.parameters
     initial = initial_view(world)
     bandwidths = _advertised(plan, world)
 
-    def common(node: NodeId, life: int, view: Snapshot | None) -> dict[str, Any]:
+    def common(node: NodeId, life: int, durable: Durable | None) -> dict[str, Any]:
         return {
             "me": node,
-            "view": View(view or initial),
+            "durable": durable,
+            "view": View(durable.view if durable else initial),
             "bandwidth_bytes_per_s": bandwidths[node],
             "initial_model": setting.initial_model,
             "rng": stream(plan.seed, "node", node, "protocol", life),
@@ -116,23 +109,15 @@ def maker_of(plan: Plan, setting: Setting, roster: Roster) -> Make:
 
     match parameters:
         case PlexusParameters():
-            return lambda node, life, durable, view: PlexusNode(
-                parameters=parameters, roster=roster, durable=durable, **common(node, life, view)
-            )
+            return lambda *of: PlexusNode(parameters=parameters, roster=roster, **common(*of))
         case GossipParameters():
-            return lambda node, life, durable, view: GossipNode(
-                parameters=parameters, durable=durable, **common(node, life, view)
-            )
+            return lambda *of: GossipNode(parameters=parameters, **common(*of))
         case DpsgdParameters():
             topology = build_topology(parameters, setting)
             duration_s, mixing = parameters.round_duration_s, parameters.mixing
-            return lambda node, life, durable, view: DpsgdNode(
+            return lambda node, life, durable: DpsgdNode(
                 node, topology, setting.initial_model, duration_s, mixing, durable
             )
-
-
-def roster_of(plan: Plan) -> Roster:
-    return Roster.simulated(session_key(plan.seed), plan.nodes)
 
 
 def _advertised(plan: Plan, world: World) -> list[int]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from plexus.protocol.api import Durable, Effect, Event, Offered, PeerLost, Save, SetTimer
 from plexus.protocol.messages import Message, NodeId
-from plexus.protocol.view import Snapshot
 from plexus.sim.network import INTERNAL
 from plexus.sim.runtime import Runtime
 from plexus.storm.network import FaultyNetwork
@@ -27,10 +26,6 @@ class Disk:
         self.newest: Durable | None = None
         self.before: Durable | None = None
 
-    @property
-    def view(self) -> Snapshot | None:
-        return None if self.newest is None else self.newest.view
-
     def write(self, state: Durable) -> None:
         if self.newest is None or state.round != self.newest.round:
             self.before = self.newest
@@ -40,34 +35,31 @@ class Disk:
         if self.newest is None:
             return None
         model = self.before if lagging and self.before is not None else self.newest
-        return Durable(self.newest.counter, model.round, model.model)
+        return Durable(self.newest.counter, model.round, model.model, self.newest.view)
 
 
 class ObservedNode:
     """A node as the runtime sees it: with its own clock, and somebody who looks on."""
 
-    def __init__(self, node: AnyNode, me: NodeId, observer: NodeObserver) -> None:
+    def __init__(self, node: AnyNode, me: NodeId, observers: NodeObservers) -> None:
         self.node = node
         self.me = me
         self.offset_s = 0.0
         self.drift = 0.0
-        self._looks_on = observer
+        self._tell = observers.tell
 
     def clock_s(self, now: float) -> float:
         return self.offset_s + now * (1 + self.drift)
 
     def handle(self, now: float, event: Event) -> list[Effect]:
-        self._looks_on.before(self.me, event)
+        self._tell("before", self.me, event)
         effects = self.node.handle(self.clock_s(now), event)
-        self._looks_on.after(self.me, event, effects)
+        self._tell("after", self.me, event, effects)
         return effects
-
-    def is_obsolete(self, body: Any) -> bool:
-        return self.node.is_obsolete(body)
 
 
 class NodeObserver:
-    """Who looks on. Nothing it does has an influence."""
+    """Who looks on. It overrides what it needs to see; nothing it does has an influence."""
 
     def before(self, node: NodeId, event: Event) -> None:
         """The node is about to handle `event`."""
@@ -81,6 +73,38 @@ class NodeObserver:
     def gone(self, node: NodeId) -> None:
         """The node went offline, by a leave or a crash."""
 
+    def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+        """`src` hands a message to the network."""
+
+    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
+        """Another process took the place of `node`."""
+
+    def reported(self, node: NodeId, fact: Any) -> None:
+        """The node reported a fact."""
+
+    def tick(self) -> None:
+        """Some time has passed."""
+
+
+HOOKS = [name for name in vars(NodeObserver) if not name.startswith("_")]
+
+
+class NodeObservers:
+    """All who look on, each asked only for what it looks at."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, list[Callable[..., None]]] = {hook: [] for hook in HOOKS}
+
+    def add(self, *observers: NodeObserver) -> None:
+        for observer in observers:
+            for hook, looks in self._looks.items():
+                if getattr(type(observer), hook) is not getattr(NodeObserver, hook):
+                    looks.append(getattr(observer, hook))
+
+    def tell(self, hook: str, *what: Any) -> None:
+        for look in self._looks[hook]:
+            look(*what)
+
 
 class StormRuntime(Runtime):
     """Performs the effects of watched nodes. All that is new is what deployments have and simulations
@@ -90,14 +114,14 @@ class StormRuntime(Runtime):
     network: FaultyNetwork
     nodes: list[ObservedNode]
 
-    def __init__(self, *, observer: NodeObserver, notices: Random | None, **options: Any) -> None:
+    def __init__(self, *, observers: NodeObservers, notices: Random | None, **options: Any) -> None:
         """`notices` draws what connections notice, and when; None where there are no connections."""
         super().__init__(**options)
         self.disks = [Disk() for _ in self.nodes]
         self.doomed: dict[NodeId, int] = {}
         """After how many more effects the power of these nodes fails."""
         self.on_doom: Callable[[NodeId], None]
-        self._looks_on = observer
+        self._tell = observers.tell
         self._notices = notices
         self._presences = [0] * len(self.nodes)
         """How often each node came online: what it had under way before concerns it no more."""
@@ -114,7 +138,7 @@ class StormRuntime(Runtime):
         if self.online[node]:
             super().crash(node)
             self.doomed.pop(node, None)
-            self._looks_on.gone(node)
+            self._tell("gone", node)
             for other in range(len(self.nodes)) if self._notices else ():
                 self._notice_later(other, PeerLost(node))
 
@@ -123,7 +147,7 @@ class StormRuntime(Runtime):
         if target != INTERNAL:
             self._settled(target)
             if self._notices is not None and self.online[target]:
-                self.network.withdraw(target, self.nodes[target].is_obsolete)
+                self.network.withdraw(target, self.nodes[target].node.is_obsolete)
 
     def _offer(self, src: NodeId, to: list[NodeId], body: Message) -> None:
         """On a connection, the message comes ahead of its model."""
@@ -142,7 +166,7 @@ class StormRuntime(Runtime):
 
     def _settled(self, node: NodeId) -> None:
         if self.online[node]:
-            self._looks_on.settled(node)
+            self._tell("settled", node)
 
     def _perform(self, node: NodeId, effects: list[Effect]) -> None:
         left = self.doomed.get(node)

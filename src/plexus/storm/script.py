@@ -16,7 +16,6 @@ from plexus.storm.runtime import StormRuntime
 from plexus.storm.weather import OF_THE_NETWORK, Weather
 
 F = TypeVar("F", bound=kinds.Fault)
-Note = Callable[[NodeId, str], None]
 
 
 class Script:
@@ -25,11 +24,12 @@ class Script:
     def __init__(self, plan: Plan, runtime: StormRuntime, make: Make, weather: Weather, rng: Random) -> None:
         self._plan = plan
         self._runtime = runtime
+        self._at = runtime.call_at
         self._make = make
         self._weather = weather
         self._rng = rng
         self._lives = [0] * plan.nodes
-        self.on_note: Note
+        self.on_note: Callable[[NodeId, str], None]
         self.on_restart: Callable[[NodeId, bool], None]
         """(node, whether its disk is lost): another process takes the place of the node."""
 
@@ -68,11 +68,6 @@ class Script:
             elif not runtime.online[node]:
                 self._come(node)
 
-    # Schedules
-
-    def _at(self, time_s: float, action: Callable[[], None]) -> None:
-        self._runtime.call_at(time_s, action)
-
     def _every(self, fault: F, mean_s: float, action: Callable[[F], None]) -> None:
         def act(is_first: bool) -> None:
             if not is_first:
@@ -82,8 +77,6 @@ class Script:
                 self._at(next_s, partial(act, False))
 
         self._at(fault.from_s, partial(act, True))
-
-    # What happens
 
     def _begin_weather(self, fault: kinds.Fault) -> None:
         self._weather.begin(fault)
@@ -104,17 +97,15 @@ class Script:
         node = self._rng.randrange(self._plan.nodes)
         if not self._runtime.online[node]:
             self._come(node, fault)
-        elif self._rng.random() < fault.leave_share:
-            self._leave(node)
         else:
-            self._crash(node)
+            self._go(node, graceful=self._rng.random() < fault.leave_share)
 
     def _flap(self, fault: kinds.Flapping, node: NodeId) -> None:
         runtime = self._runtime
         if runtime.kernel.now >= fault.until_s:
             return
         if runtime.online[node]:
-            self._leave(node) if fault.graceful else self._crash(node)
+            self._go(node, fault.graceful)
             wait_s = fault.down_s
         else:
             self._come(node)
@@ -133,13 +124,10 @@ class Script:
         measured = BandwidthMeasured(self._rng.randint(1, 2**32 - 1))
         self._runtime.kernel.at(self._runtime.kernel.now, node, measured)
 
-    def _leave(self, node: NodeId) -> None:
-        self.on_note(node, "leaves")
-        self._runtime.leave(node)
-
-    def _crash(self, node: NodeId) -> None:
-        self.on_note(node, "crashes")
-        self._runtime.crash(node)
+    def _go(self, node: NodeId, graceful: bool) -> None:
+        self.on_note(node, "leaves" if graceful else "crashes")
+        go = self._runtime.leave if graceful else self._runtime.crash
+        go(node)
 
     def _come(self, node: NodeId, fault: kinds.Churn | None = None) -> None:
         """As the same process, or as a new one that finds its disk, old or lost."""
@@ -158,6 +146,6 @@ class Script:
             disk = self._runtime.disks[node] = type(disk)()
         self._lives[node] += 1
         durable = disk.read(lagging=self._rng.random() < 0.3)
-        self._runtime.nodes[node].node = self._make(node, self._lives[node], durable, disk.view)
+        self._runtime.nodes[node].node = self._make(node, self._lives[node], durable)
         self.on_note(node, "starts again, its disk is lost" if lost else "starts again")
         self.on_restart(node, lost)

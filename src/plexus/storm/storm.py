@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import traceback
-from typing import Any
+from functools import partial
 
 from msgspec import Struct
 
-from plexus.protocol.api import Effect, Event
-from plexus.protocol.messages import Message, NodeId
+from plexus.protocol.api import Event
+from plexus.protocol.messages import NodeId
+from plexus.protocol.roster import Roster
 from plexus.rng import stream
-from plexus.sim.protocols import initial_view
+from plexus.sim.protocols import initial_view, session_key
+from plexus.sim.session import Setting
 from plexus.sim.sharing import RULES
-from plexus.storm.checkers import SAFETY, Checkers, RoundsComplete, Scene, ViewsAgree, Violation
-from plexus.storm.checkers.api import Checker
+from plexus.storm.checkers import SAFETY
+from plexus.storm.checkers.api import Scene, Violation
+from plexus.storm.checkers.liveness import RoundsComplete, ViewsAgree
 from plexus.storm.conversation import Conversation
 from plexus.storm.network import Codec
-from plexus.storm.nodes import Learning, maker_of, roster_of, setting_of
+from plexus.storm.nodes import INITIAL, MODEL_BYTES, Labels, Learning, maker_of, world_of
 from plexus.storm.plan import Plan
-from plexus.storm.runtime import NodeObserver, ObservedNode, StormRuntime
+from plexus.storm.runtime import NodeObserver, NodeObservers, ObservedNode, StormRuntime
 from plexus.storm.script import Script
 from plexus.storm.weather import Weather
 
@@ -46,10 +49,8 @@ class Outcome(Struct, frozen=True):
     plan: Plan
     finding: Finding | None
     digest: str
-    events: int
     rounds: int
     """Completed after the storm."""
-    simulated_s: float
 
 
 def run_storm(plan: Plan, kept_lines: int | None = KEPT_LINES, shown_lines: int = 25) -> Outcome:
@@ -63,108 +64,78 @@ class Storm(NodeObserver):
     def __init__(self, plan: Plan, kept_lines: int | None = None, learning: Learning = None) -> None:
         self.plan = plan
         self.weather = Weather(stream(plan.seed, "storm", "weather"))
-        setting = setting_of(plan, self._training_s, learning)
-        self._training = [device.compute_ms_per_sample / 1000 for device in setting.world.devices]
-        roster = roster_of(plan)
+        models, initial = learning or (Labels(MODEL_BYTES), INITIAL)
+        setting = Setting(world_of(plan), models, initial, self._training_s, plan.seed, plan.sharing)
+        roster = Roster.simulated(session_key(plan.seed), plan.nodes)
         make = maker_of(plan, setting, roster)
-        devices = setting.world.devices
+        devices = self._devices = setting.world.devices
+        self.observers = NodeObservers()
+        tell = self.observers.tell
         self.runtime = StormRuntime(
-            observer=self,
+            observers=self.observers,
             notices=stream(plan.seed, "storm", "notices") if plan.connected else None,
             world=setting.world,
-            nodes=[ObservedNode(make(node, 0, None, None), node, self) for node in range(plan.nodes)],
-            models=setting.models,
+            nodes=[ObservedNode(make(node, 0, None), node, self.observers) for node in range(plan.nodes)],
+            models=models,
             sharing=RULES[plan.sharing](
                 [device.up_bytes_per_s for device in devices], [device.down_bytes_per_s for device in devices]
             ),
             training_s=self._training_s,
-            observe=self._observe,
+            observe=lambda _, node, fact: tell("reported", node, fact),
             leave_rng=stream(plan.seed, "leaves"),
         )
         self.conversation = Conversation(lambda: self.runtime.kernel.now, kept_lines)
         self.scene = Scene(plan, self.runtime, initial_view(setting.world))
-        self._safety: list[Checker] = [
-            checker(self.scene) for checker in SAFETY if learning is None or not checker.reads_labels
-        ]
-        self.rounds = RoundsComplete(self.scene)
-        self.views = ViewsAgree(self.scene, self.rounds)
-        self.checkers = Checkers(self._safety)
-        model_bytes = setting.models.model_bytes
-        codec_rng = stream(plan.seed, "storm", "codec")
+        safety = (checker for checker in SAFETY if learning is None or not checker.reads_labels)
+        self.observers.add(self, self.conversation, *(checker(self.scene) for checker in safety))
         network = self.runtime.network
         network.weather = self.weather
-        network.codec = Codec(roster, model_bytes, codec_rng)
+        network.codec = Codec(roster, models.model_bytes, stream(plan.seed, "storm", "codec"))
         network.through_codec = plan.through_codec
-        network.on_send = self._on_send
+        network.on_send = partial(tell, "sent")
         network.on_lost = self.conversation.lost
         self.runtime.on_doom = lambda node: self.conversation.note(node, "loses power")
         script_rng = stream(plan.seed, "storm", "script")
         self.script = Script(plan, self.runtime, make, self.weather, script_rng)
         self.script.on_note = self.conversation.note
-        self.script.on_restart = self._on_restart
+        self.script.on_restart = partial(tell, "restarted")
+        self._handling: NodeId | None = None
+        self._completed: set[int] = set()
 
     def run(self, shown_lines: int) -> Outcome:
         finding = None
         try:
             self.play()
         except Violation as violation:
-            finding = self._finding(violation.invariant, violation.node, violation.text, shown_lines)
+            finding = self._finding(shown_lines, *violation.args)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             text = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
-            finding = self._finding(HANDLERS_ARE_TOTAL, self._handling, text, shown_lines)
+            finding = self._finding(shown_lines, HANDLERS_ARE_TOTAL, self._handling, text)
         kernel = self.runtime.kernel
-        completed = len(getattr(self.rounds, "completed", ()))
-        return Outcome(self.plan, finding, kernel.digest(), kernel.delivered, completed, kernel.now)
+        return Outcome(self.plan, finding, kernel.digest(), len(self._completed))
 
     def play(self) -> None:
         """Let the storm pass, and then time until all is well again. Raises what is found."""
         self.script.begin()
         for tick in range(1, TICKS + 1):
             self.runtime.run(self.plan.storm_s * tick / TICKS)
-            self.checkers.tick()
+            self.observers.tell("tick")
         self.script.heal()
-        self._heal()
-        while not (self.rounds.is_satisfied and self.views.is_satisfied):
+        rounds = RoundsComplete(self.scene)
+        views = ViewsAgree(self.scene, rounds)
+        self.observers.add(rounds, views)
+        self._completed = rounds.completed
+        while not (rounds.is_satisfied and views.is_satisfied):
             self.runtime.run(self.runtime.kernel.now + QUIET_TICK_S)
-            self.checkers.tick()
-
-    def _heal(self) -> None:
-        self.rounds.healed()
-        self.views.healed()
-        self.checkers = Checkers([*self._safety, self.rounds, self.views])
-
-    def _finding(self, invariant: str, node: NodeId | None, text: str, shown_lines: int) -> Finding:
-        trace = self.conversation.of(node, shown_lines)
-        return Finding(invariant, node, text, self.runtime.kernel.now, trace)
-
-    # What happens, for conversation and checkers
-
-    _handling: NodeId | None = None
+            self.observers.tell("tick")
 
     def before(self, node: NodeId, event: Event) -> None:
         self._handling = node
-        self.conversation.event(node, event)
-        self.checkers.before(node, event)
 
-    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
-        self.conversation.effects(node, effects)
-        self.checkers.after(node, event, effects)
-
-    def settled(self, node: NodeId) -> None:
-        self.checkers.settled(node)
-
-    def gone(self, node: NodeId) -> None:
-        self.checkers.gone(node)
-
-    def _on_send(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
-        self.checkers.sent(src, to, body)
-
-    def _on_restart(self, node: NodeId, disk_is_lost: bool) -> None:
-        self.checkers.restarted(node, disk_is_lost)
-
-    def _observe(self, _: float, node: NodeId, fact: Any) -> None:
-        self.checkers.reported(node, fact)
+    def _finding(self, shown_lines: int, invariant: str, node: NodeId | None, text: str) -> Finding:
+        trace = self.conversation.of(node, shown_lines)
+        return Finding(invariant, node, text, self.runtime.kernel.now, trace)
 
     def _training_s(self, node: NodeId) -> float:
-        return self._training[node] * self.weather.training_factor(node)
+        return self._devices[node].compute_ms_per_sample / 1000 * self.weather.training_factor(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from random import Random
 
 from plexus.protocol.messages import NodeId
@@ -45,22 +46,17 @@ class Weather:
                 if self._rng.random() < fault.share:
                     late_s += [s + LONGEST_BETWEEN_COPIES_S * self._rng.random() for s in late_s]
             elif isinstance(fault, Delay):
-                late_s = [self._later_s(fault, s) for s in late_s]
+                late_s = [
+                    s + fault.longest_s * self._rng.random() if self._rng.random() < fault.share else s
+                    for s in late_s
+                ]
             elif isinstance(fault, Slow) and fault.lag_s and not fault.nodes.isdisjoint((src, dst)):
                 late_s = [s + fault.lag_s * self._rng.random() for s in late_s]
         return late_s
 
     def training_factor(self, node: NodeId) -> float:
-        factor = 1.0
-        for fault in self.active:
-            if isinstance(fault, Slow) and node in fault.nodes:
-                factor *= fault.factor
-        return factor
-
-    def _later_s(self, fault: Delay, late_s: float) -> float:
-        if self._rng.random() >= fault.share:
-            return late_s
-        return late_s + fault.longest_s * self._rng.random()
+        slow = (fault for fault in self.active if isinstance(fault, Slow) and node in fault.nodes)
+        return prod((fault.factor for fault in slow), start=1.0)
 
 
 def _blocks(partition: Partition, src: NodeId, dst: NodeId) -> bool:

@@ -91,7 +91,9 @@ class DpsgdNode(Machine):
             Trained: self.rounds.on_trained,
             Aggregated: self.rounds.on_aggregated,
         }
-        self._on_message |= {NeighbourModel: self._on_model}
+        self._on_message |= {
+            NeighbourModel: lambda src, body: self.rounds.on_model(src, body.round, body.model)
+        }
         self._on_timeout |= {ROUND: self.rounds.on_boundary}
 
     def _on_offline(self, _: WentOffline) -> None:
@@ -99,9 +101,6 @@ class DpsgdNode(Machine):
 
     def _share(self, k: int, model: Model) -> None:
         self.send(self._topology.receivers(self.me, k), NeighbourModel(k, model))
-
-    def _on_model(self, src: NodeId, body: NeighbourModel) -> None:
-        self.rounds.on_model(src, body.round, body.model)
 
     def _metropolis(self, k: int, senders: Collection[NodeId]) -> Mapping[NodeId, float]:
         """1 / (1 + the greater degree) for each model; the rest of 1 for the node's own."""

@@ -13,11 +13,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from plexus.protocol.aggregation import models_needed
 from plexus.protocol.api import Aggregate, Aggregated, Durable, Save, Train, Trained, WentOffline, WentOnline
 from plexus.protocol.facts import AggregationCompleted, TrainingStarted
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import ClientModel, GlobalModel, Joined, Left, Model, NodeId
-from plexus.protocol.parameters import models_needed, require, require_duration
+from plexus.protocol.parameters import require, require_duration
 from plexus.protocol.view import View, event_number
 
 START, ROUND = ("start", 0), ("round", 0)
@@ -71,17 +72,14 @@ class FedavgServer(Machine):
         """Clients that let a round time out; not asked again before they are heard of."""
         self._first_at = 0.0
         self._timed_out = False
-        self._on_event |= {WentOnline: self._on_online, Aggregated: self._on_aggregated}
+        self._on_event |= {
+            WentOnline: lambda _: self.set_timer(START, parameters.start_delay_s),
+            Aggregated: self._on_aggregated,
+        }
         self._on_message |= {Joined: self._on_joined, Left: self._on_left, ClientModel: self._on_model}
-        self._on_timeout |= {"start": self._on_start, "round": self._on_round_timeout}
+        self._on_timeout |= {"start": lambda _: self._begin(), "round": self._on_round_timeout}
 
     # Clients come and go
-
-    def _on_online(self, _: WentOnline) -> None:
-        self.set_timer(START, self._parameters.start_delay_s)
-
-    def _on_start(self, _: int) -> None:
-        self._begin()
 
     def _on_joined(self, src: NodeId, joined: Joined) -> None:
         self._view.learn(src, event_number(joined.counter, online=True))

@@ -65,11 +65,15 @@ class PeerNode(Machine, ABC):
     ) -> None:
         super().__init__(me)
         self._rng = rng
-        self.membership = Membership(self, parameters, view, bandwidth_bytes_per_s, rng, counter)
-        self.sampler = Sampler(self, parameters.ping_timeout_s, self._on_search)
+        self.membership = Membership(self, parameters, view, bandwidth_bytes_per_s, rng, self.save, counter)
+        self.sampler = Sampler(
+            self,
+            parameters.ping_timeout_s,
+            found=lambda search: self.on_peers(search.round, search.sample.found),
+        )
         self._on_event |= {
             WentOnline: self._on_online,
-            WentOffline: self._on_offline,
+            WentOffline: lambda _: self.membership.leave(),
             Expelled: self.membership.on_expelled,
         }
         self._on_message |= {
@@ -115,30 +119,13 @@ class PeerNode(Machine, ABC):
         """A model arrived, and with it its sender's view."""
         self.membership.contacted = True
         self.membership.merge(view)
-        self._refute_if_misrepresented()
 
-    # Coming and going
+    # What happens to it
 
     def _on_online(self, _: WentOnline) -> None:
         self.sampler.reset()
-        self._join()
+        self.membership.join()
         self.on_start()
-
-    def _on_offline(self, _: WentOffline) -> None:
-        self.membership.raise_counter(online=False)
-        self.save()
-        self.membership.advertise_left()
-
-    def _join(self) -> None:
-        self.membership.raise_counter(online=True)
-        self.save()
-        self.membership.advertise_joined()
-
-    def _refute_if_misrepresented(self) -> None:
-        if self.membership.is_misrepresented:
-            self._join()
-
-    # Searches
 
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
         self.membership.contacted = True
@@ -146,8 +133,5 @@ class PeerNode(Machine, ABC):
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
         self.membership.on_counter_known(src, pong.counter)
-        self._refute_if_misrepresented()
-        self.sampler.on_pong(src, pong)
-
-    def _on_search(self, search: Search) -> None:
-        self.on_peers(search.round, search.sample.found)
+        self.membership.refute_if_misrepresented()
+        self.sampler.on_answer(src, pong.exchange)

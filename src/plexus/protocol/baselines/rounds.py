@@ -42,7 +42,7 @@ class Rounds:
         self._duration_s = duration_s
         self._expected = expected
         self._share = share
-        self._weights = weights or self._same
+        self._weights = weights or (lambda _, senders: dict.fromkeys((node.me, *senders), 1))
         self.k = self._next = durable.round + 1
         """The round the node is in, and the one to go on with when the merge under way is done."""
         self.model = durable.model
@@ -133,6 +133,3 @@ class Rounds:
         if merged > 1 or self._has_trained:
             self._node.report(ModelUpdated(self.k, self.model, merged))
         self._begin()
-
-    def _same(self, _: int, senders: Collection[NodeId]) -> Mapping[NodeId, float]:
-        return dict.fromkeys((self._node.me, *senders), 1)

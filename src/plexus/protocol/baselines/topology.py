@@ -7,6 +7,7 @@ costs). It may change from round to round, but by a rule that everybody knows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from random import Random
 from typing import Protocol, TypeAlias
 
@@ -68,8 +69,7 @@ class Graph:
     def receivers(self, node: NodeId, round: int) -> tuple[NodeId, ...]:
         return self.neighbours[node]
 
-    def senders(self, node: NodeId, round: int) -> tuple[NodeId, ...]:
-        return self.neighbours[node]
+    senders = receivers
 
 
 class FullyConnected:
@@ -83,8 +83,7 @@ class FullyConnected:
     def receivers(self, node: NodeId, round: int) -> tuple[NodeId, ...]:
         return (*range(node), *range(node + 1, self._nodes))
 
-    def senders(self, node: NodeId, round: int) -> tuple[NodeId, ...]:
-        return self.receivers(node, round)
+    senders = receivers
 
 
 class RandomDigraph:
@@ -100,24 +99,20 @@ class RandomDigraph:
         self._nodes = nodes
         self._degree = min(degree, nodes - 1)
         self._session = session
-        self._drawn: dict[int, tuple[Rows, Rows]] = {}
+        self._drawn = lru_cache(_DRAWS_KEPT)(self._draw)
+        """Kept for the rounds that nodes may be in at once."""
 
     def receivers(self, node: NodeId, round: int) -> tuple[NodeId, ...]:
-        return self._draw(round)[0][node]
+        return self._drawn(round)[0][node]
 
     def senders(self, node: NodeId, round: int) -> tuple[NodeId, ...]:
-        return self._draw(round)[1][node]
+        return self._drawn(round)[1][node]
 
     def _draw(self, round: int) -> tuple[Rows, Rows]:
-        """Receivers and senders of every node; kept for the rounds that nodes may be in at once."""
-        found = self._drawn.get(round)
-        if found is None:
-            if len(self._drawn) >= _DRAWS_KEPT:
-                self._drawn.pop(next(iter(self._drawn)))
-            rng = Random(b"%s round %d" % (self._session, round))
-            receivers = [self._others(node, rng) for node in range(self._nodes)]
-            found = self._drawn[round] = (receivers, _reversed(receivers))
-        return found
+        """Receivers and senders of every node."""
+        rng = Random(b"%s round %d" % (self._session, round))
+        receivers = [self._others(node, rng) for node in range(self._nodes)]
+        return receivers, _reversed(receivers)
 
     def _others(self, node: NodeId, rng: Random) -> tuple[NodeId, ...]:
         drawn = rng.sample(range(self._nodes - 1), self._degree)

@@ -3,8 +3,7 @@
 Each invariant is a class, named after what it promises. docs/guarantees.md says it in words.
 """
 
-from plexus.storm.checkers.api import Checker, Checkers, Scene, Violation
-from plexus.storm.checkers.liveness import RoundsComplete, ViewsAgree
+from plexus.storm.checkers.api import Checker
 from plexus.storm.checkers.membership import (
     CountersBelongToTheirOwner,
     GoneIsGone,
@@ -38,5 +37,3 @@ SAFETY: tuple[type[Checker], ...] = (
     AccountsBalance,
     LinksHold,
 )
-
-__all__ = ["SAFETY", "Checker", "Checkers", "RoundsComplete", "Scene", "ViewsAgree", "Violation"]

@@ -54,20 +54,12 @@ def rounds_until_agreement(scene: Scene) -> int:
     return math.ceil(2 * certainly) + 10
 
 
-class Liveness(Checker):
-    """Asked only from the end of the storm on."""
+class RoundsComplete(Checker):
+    """After a storm, at whose end it is made, a new round completes within the bound, and then another and
+    another."""
 
-    is_satisfied = False
-
-    def healed(self) -> None:
-        """The storm is over."""
-
-
-class RoundsComplete(Liveness):
-    """After a storm a new round completes within the bound, and then another and another."""
-
-    def healed(self) -> None:
-        scene = self.scene
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
         self.completed: set[int] = set()
         self._known = max(max(rounds_of(scene.node(node)).values()) for node in scene.online())
         self._bound_s = round_bound_s(scene)
@@ -78,7 +70,7 @@ class RoundsComplete(Liveness):
         )
 
     @property
-    def is_satisfied(self) -> bool:  # type: ignore[override]
+    def is_satisfied(self) -> bool:
         if isinstance(self.scene.plan.parameters, DpsgdParameters):
             return all(self._updated.get(node, 0) >= 2 for node in self.scene.online())
         return self._alone or len(self.completed) >= 2
@@ -97,16 +89,14 @@ class RoundsComplete(Liveness):
             self.fail(None, f"no new round for {waited_s:.0f} s, {self._bound_s:.0f} s are allowed")
 
 
-class ViewsAgree(Liveness):
+class ViewsAgree(Checker):
     """After a storm the views of all online nodes become one, in which all of them are online, within
     so many rounds after nobody is unheard of."""
 
     def __init__(self, scene: Scene, rounds: RoundsComplete) -> None:
         super().__init__(scene)
         self._rounds = rounds
-
-    def healed(self) -> None:
-        scene, parameters = self.scene, self.scene.plan.parameters
+        parameters = scene.plan.parameters
         self.is_satisfied = isinstance(parameters, DpsgdParameters)
         if not isinstance(parameters, DpsgdParameters):
             self._from_s = scene.now + READVERTISEMENTS * parameters.readvertise_s

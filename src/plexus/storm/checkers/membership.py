@@ -1,4 +1,4 @@
-"""Views only move forward."""
+"""Membership: views only move forward, a counter belongs to its owner, and who is not there does nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from plexus.protocol.baselines.dpsgd import DpsgdNode
 from plexus.protocol.messages import Joined, Left, Message, NodeId
 from plexus.protocol.view import Snapshot, event_number
 from plexus.storm.checkers.api import Checker, Scene
+
+RAISES = (WentOnline, WentOffline, BandwidthMeasured)
+"""By these a node raises its counter."""
 
 
 class ViewsMoveForward(Checker):
@@ -43,14 +46,10 @@ class ViewsMoveForward(Checker):
         self._last.pop(node, None)
 
 
-# Counters: only their owner raises them, on disk before anybody hears, and none is used twice.
-
-RAISES = (WentOnline, WentOffline, BandwidthMeasured)
-
-
 class CountersBelongToTheirOwner(Checker):
-    """A counter is raised by its owner alone and never used again, across crashes too. A node whose
-    disk was lost may repeat counters until somebody tells it the last one that it used."""
+    """A counter is raised by its owner alone, on disk before anybody hears, and never used again, across
+    crashes too. A node whose disk was lost may repeat counters until somebody tells it the last one that it
+    used."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -116,9 +115,6 @@ class CountersBelongToTheirOwner(Checker):
             self.fail(src, f"{body} after {before}")
         event = event_number(body.counter, isinstance(body, Joined))
         self._told[src] = max(self._told[src], event)
-
-
-# Nodes that are not there do nothing, and nothing of theirs is left.
 
 
 class OfflineIsSilent(Checker):

@@ -1,4 +1,4 @@
-"""Rounds: they only grow, the newest one wins, and a node trains for one at a time."""
+"""Rounds only grow, and the newest one wins; aggregates hold what they should, acknowledgements are true."""
 
 from __future__ import annotations
 
@@ -89,9 +89,6 @@ class OneTrainingAtATime(Checker):
                 training.add(node)
 
 
-# What is in an aggregate, and what an acknowledgement is worth.
-
-
 class ModelsEnterOnce(Checker):
     """No aggregate holds a model twice, nor two models of one node."""
 
@@ -99,16 +96,14 @@ class ModelsEnterOnce(Checker):
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Aggregate | Merge):
-                self._check(node, effect.round, effect.models)
-
-    def _check(self, node: NodeId, k: int, models: tuple[Label, ...]) -> None:
-        numbers = [model.number for model in models if model != INITIAL]
-        if len(set(numbers)) < len(numbers):
-            self.fail(node, f"a model entered the aggregate of round {k} twice")
-        trainers = [model.node for model in models if model.kind == "trained"]
-        if len(set(trainers)) < len(trainers) and not isinstance(self.scene.node(node), GossipNode):
-            self.fail(node, f"two models of one node entered the aggregate of round {k}")
+            if not isinstance(effect, Aggregate | Merge):
+                continue
+            numbers = [model.number for model in effect.models if model != INITIAL]
+            if len(set(numbers)) < len(numbers):
+                self.fail(node, f"a model entered the aggregate of round {effect.round} twice")
+            trainers = [model.node for model in effect.models if model.kind == "trained"]
+            if len(set(trainers)) < len(trainers) and not isinstance(self.scene.node(node), GossipNode):
+                self.fail(node, f"two models of one node entered the aggregate of round {effect.round}")
 
 
 class AggregatesHoldTheirRound(Checker):

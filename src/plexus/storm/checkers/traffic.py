@@ -1,4 +1,4 @@
-"""Bytes and rates add up."""
+"""Bytes and rates add up, and whoever has something to do waits for something that will come."""
 
 from __future__ import annotations
 
@@ -57,9 +57,6 @@ class LinksHold(Checker):
             used = sum(flow.rate_bytes_per_s for flow in link.flows)
             if used > link.capacity_bytes_per_s * (1 + ROUNDING):
                 self.fail(node, f"{used:g} B/s over a link of {link.capacity_bytes_per_s:g} B/s")
-
-
-# Whoever has something to do waits for something that will come.
 
 
 class NothingStalls(Checker):
