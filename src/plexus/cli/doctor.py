@@ -87,9 +87,9 @@ def _python() -> Finding:
 
 def _torch() -> Iterator[Finding]:
     try:
-        from plexus.learn.hardware import describe
+        from plexus.learn.engines import hardware
 
-        version, gpus = describe()
+        version, gpus = hardware()
     except (ImportError, OSError) as error:
         first_line = str(error).splitlines()[0]
         yield Finding("torch", "problem", first_line, "pip install torch")

@@ -40,7 +40,6 @@ class LocalTraining:
 class Engine(Protocol):
     """Carries out trainings that do not depend on each other; results in the order of the jobs."""
 
-    name: str
     device: torch.device
     layout: Layout
     initial: Tensor
@@ -67,10 +66,11 @@ def create_engine(
     address: str | None = None,
 ) -> tuple[Engine, ChosenEngine]:
     """The engine called `name`; `auto` chooses. `workers` for processes and ray, `address` for ray."""
-    from plexus.learn.engines.inline import InlineEngine
     from plexus.learn.engines.processes import ProcessesEngine
     from plexus.learn.engines.ray import RayEngine
-    from plexus.learn.engines.stacked import StackedEngine, check_stackable
+    from plexus.learn.engines.stacked import StackedEngine, cannot_stack
+    from plexus.learn.engines.stacking import CannotStackError
+    from plexus.learn.trainer import InlineEngine
 
     if name not in ENGINES:
         raise PlexusError(f"engine {not_one_of(name, ENGINES)}")
@@ -86,8 +86,8 @@ def create_engine(
             return ProcessesEngine(task, workers), chosen
         case "ray":
             return RayEngine(task, workers, address), chosen
-    if name != "auto":
-        check_stackable(task)
+    if name != "auto" and (unfit := cannot_stack(task)) is not None:
+        raise CannotStackError(task.name, unfit)
     return StackedEngine(task, chosen.device), chosen
 
 
@@ -117,6 +117,15 @@ def choose(task: Task, workers: int | None = None, device: str | None = None) ->
     if cores > 1:
         return ChosenEngine("processes", "cpu", f"no GPU; {kind} trains on {cores} cores in parallel")
     return ChosenEngine("inline", "cpu", f"no GPU; {kind}, and one core only")
+
+
+def hardware() -> tuple[str, list[str]]:
+    """What there is to learn with on this machine: torch's version, and every GPU that it can use."""
+    import torch
+
+    gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    words = [f"cuda:{at} {gpu.name}, {gpu.total_memory / 1e9:.0f} GB" for at, gpu in enumerate(gpus)]
+    return str(torch.__version__), words
 
 
 def _usual_device(name: str) -> str:

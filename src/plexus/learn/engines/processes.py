@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import multiprocessing.context
 import pickle
@@ -14,7 +13,6 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -24,22 +22,18 @@ from plexus.learn.engines.worker_pool import PoolEngine, RemoteTrainer, Request,
 from plexus.learn.task import Task
 from plexus.machine import usable_cores
 
-LARGE_BYTES = 1 << 16
-PICKLE = "task.pickle"
-
 
 class ProcessesEngine(PoolEngine):
     """Trains on several cores of this machine."""
-
-    name = "processes"
 
     def __init__(self, task: Task, workers: int | None = None) -> None:
         count = workers or usable_cores()
         if count < 1:
             raise PlexusError(f"workers is {workers}: the engine processes needs at least 1")
         self._folder = tempfile.TemporaryDirectory(prefix="plexus-task-")
+        self._path = Path(self._folder.name) / "task.pt"
         try:
-            pack(task, Path(self._folder.name))
+            _pack(task, self._path)
             super().__init__(task, count)
         except PlexusError:
             self._folder.cleanup()
@@ -50,7 +44,7 @@ class ProcessesEngine(PoolEngine):
         self._folder.cleanup()
 
     def _new_worker(self) -> WorkerProcess:
-        return WorkerProcess(self._folder.name)
+        return WorkerProcess(self._path)
 
     def _first(self, answers: Sequence[Any]) -> Any:
         return wait(answers)[0]
@@ -59,10 +53,10 @@ class ProcessesEngine(PoolEngine):
 class WorkerProcess:
     """A process, and which weights it was sent last."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, task: Path) -> None:
         context = _context()
         self.connection, far_end = context.Pipe()
-        self.process = context.Process(target=work, args=(far_end, folder), daemon=True)
+        self.process = context.Process(target=work, args=(far_end, task), daemon=True)
         self.process.start()
         far_end.close()
         self._sent: Tensor | None = None
@@ -95,7 +89,7 @@ class WorkerProcess:
         self.process.close()
 
 
-def work(connection: Connection, folder: str) -> None:
+def work(connection: Connection, task: Path) -> None:
     """What a worker process does: answers requests, or says why not, until nobody is there any more."""
     # Ctrl-C reaches every process of the terminal; when to stop is for the engine to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -105,7 +99,8 @@ def work(connection: Connection, folder: str) -> None:
         while True:
             request = connection.recv()
             try:
-                worker = worker or RemoteTrainer(unpack(Path(folder)))
+                # From a folder that only we can write; pages are shared until somebody writes: nobody does.
+                worker = worker or RemoteTrainer(torch.load(task, mmap=True, weights_only=False))
                 answer = worker.answer(*request)
             except PlexusError as error:
                 answer = str(error)
@@ -124,44 +119,13 @@ def _context() -> multiprocessing.context.ForkServerContext | multiprocessing.co
     return context
 
 
-def pack(task: Task, folder: Path) -> None:
-    """Write `task` into the empty `folder`: large arrays as files that all processes map, the rest pickled.
-
-    So arrays are neither copied per worker nor put into shared memory, which is small in containers. Only our
-    own worker processes read this, from a folder that only we can write.
-    """
-    files = 0
-
-    def is_small(buffer: pickle.PickleBuffer) -> bool:
-        nonlocal files
-        content = buffer.raw()
-        if content.nbytes >= LARGE_BYTES:
-            (folder / f"{files:06}").write_bytes(content)
-            files += 1
-        return content.nbytes < LARGE_BYTES
-
-    text = io.BytesIO()
+def _pack(task: Task, path: Path) -> None:
+    """Write `task` to a file whose tensors all processes map: the data is neither copied per worker nor put
+    into shared memory, which is small in containers."""
     try:
-        _Pickler(text, protocol=5, buffer_callback=is_small).dump(task)
+        torch.save(task, path, pickle_protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise PlexusError(
             f"task {task.name} cannot be sent to worker processes, use the engine inline, or define"
             f" its functions at the top of a module: {error}"
         ) from error
-    (folder / PICKLE).write_bytes(text.getvalue())
-
-
-class _Pickler(pickle.Pickler):
-    def reducer_override(self, thing: Any) -> Any:
-        """Large tensors as arrays, which `pickle` can keep out of its text; torch's own cannot be."""
-        if type(thing) is Tensor and thing.nbytes >= LARGE_BYTES:
-            return torch.from_numpy, (thing.detach().cpu().numpy(),)
-        return NotImplemented
-
-
-def unpack(folder: Path) -> Task:
-    """Read the task that `pack` wrote."""
-    # Copy on write: pages are shared until somebody writes, which nobody does.
-    arrays = [np.memmap(path, mode="c") for path in sorted(folder.glob("[0-9]*"))]
-    task: Task = pickle.loads((folder / PICKLE).read_bytes(), buffers=arrays)
-    return task

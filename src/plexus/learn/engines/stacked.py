@@ -12,15 +12,14 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from plexus.errors import PlexusError, blaming
 from plexus.learn.engines import LocalTraining
-from plexus.learn.engines.inline import InlineEngine
-from plexus.learn.engines.stacking import CannotStackError, RecordedStack, Stack, stackable
+from plexus.learn.engines.stacking import CannotStackError, RecordedStack, Stack
 from plexus.learn.layout import TensorSlice
 from plexus.learn.task import Task
-from plexus.learn.trainer import one_thread
+from plexus.learn.trainer import InlineEngine, one_thread
 
 MOST_CLIENTS = {"cpu": 64, "cuda": 128}
 """Clients in one stack: enough to fill the machine; memory grows with it."""
@@ -34,13 +33,14 @@ COMPILE_AFTER = 3000
 class StackedEngine(InlineEngine):
     """Trains all clients of a wave together; evaluates one model after the other."""
 
-    name = "stacked"
-
     def __init__(self, task: Task, device: str = "cpu", most_clients: int | None = None) -> None:
         super().__init__(task, device)
         self._task = task
         self._most = most_clients or MOST_CLIENTS.get(self.device.type, 64)
-        self._module = stackable(task.initial_model().to(self.device)).train()
+        self._module = task.initial_model().to(self.device).train()
+        for part in self._module.modules():
+            if isinstance(part, nn.Embedding | nn.EmbeddingBag):
+                part.sparse = False  # stacking knows no sparse gradients
         self._stacks: dict[tuple[int, bool], Stack | RecordedStack] = {}
         self._used: Counter[int] = Counter()
         self.compile_after = COMPILE_AFTER
@@ -101,13 +101,6 @@ def stack_size(jobs: int) -> int:
         if jobs <= upto:
             return -(-jobs // multiple) * multiple
     return -(-jobs // 16) * 16
-
-
-def check_stackable(task: Task) -> None:
-    """Refuse a task whose model cannot be trained stacked."""
-    unfit = cannot_stack(task)
-    if unfit is not None:
-        raise CannotStackError(task.name, unfit)
 
 
 def cannot_stack(task: Task) -> str | None:

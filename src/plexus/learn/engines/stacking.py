@@ -157,14 +157,6 @@ def _added(tensors: Tensors, others: Tensors, factor: float) -> Tensors:
     return {name: torch.add(tensor, others[name], alpha=factor) for name, tensor in tensors.items()}
 
 
-def stackable(module: nn.Module) -> nn.Module:
-    """The module prepared for stacking, which knows no sparse gradients."""
-    for part in module.modules():
-        if isinstance(part, nn.Embedding | nn.EmbeddingBag):
-            part.sparse = False
-    return module
-
-
 def _vmapped(module: nn.Module) -> Forward:
     def one(tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         outputs: Tensor = functional_call(module, dict(tensors), (inputs,))

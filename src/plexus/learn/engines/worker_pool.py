@@ -38,12 +38,6 @@ class Request:
     arguments: tuple[int, ...]
     losses: int = 0
 
-    @property
-    def what(self) -> str:
-        """`training node 3 in round 7`."""
-        training = "training node {} in round {}".format
-        return training(*self.arguments) if self.method == "train" else "evaluating"
-
 
 class RemoteTrainer:
     """What a worker does, wherever it lives: answers one request after the other."""
@@ -155,9 +149,11 @@ class PoolEngine(ABC):
         """A new worker in the place of one that died."""
         request.losses += 1
         if request.losses >= MOST_LOSSES:
+            training = "training node {} in round {}".format
+            what = training(*request.arguments) if request.method == "train" else "evaluating"
             raise TaskError(
                 f"task {self._task.name}: {MOST_LOSSES} worker processes died on the same work,"
-                f" {request.what} ({loss}): is there enough memory?"
+                f" {what} ({loss}): is there enough memory?"
             )
         lost.stop()
         new = self._new_worker()

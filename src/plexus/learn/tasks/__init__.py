@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from plexus.checked import Source, choose
-from plexus.errors import PlexusError
+from plexus.errors import MissingDataError, PlexusError
+from plexus.files import data_directory
 from plexus.learn.tasks import specs
 from plexus.learn.tasks.specs import TASKS, OwnTaskSpec, TaskSpec, UntrainedSpec
 
@@ -68,3 +69,28 @@ def _builder(spec: TaskSpec) -> Callable[[Any, int, int], Task]:
         specs.BiasedMovielensSpec: movielens.build,
     }
     return builders[type(spec)]
+
+
+def data_folder(given: str | None, *usual: str, what: str) -> Path:
+    """The folder of a data set: `given`, or the first of the `usual` places in the data directory."""
+    if given is not None:
+        folder = Path(given).expanduser()
+        if not folder.is_dir():
+            raise MissingDataError(f"task.data: there is no folder {folder} with {what}")
+        return folder
+    root = data_directory()
+    for name in usual:
+        if (root / name).is_dir():
+            return root / name
+    raise MissingDataError(
+        f"task.data is not set, and {root} has no folder {usual[0]} with {what}: name the folder, or see"
+        " `plexus data list`"
+    )
+
+
+def needed_file(folder: Path, *names: str, what: str) -> Path:
+    """The first of these files that is in `folder`."""
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise MissingDataError(f"{folder / names[0]} is missing: {what}")

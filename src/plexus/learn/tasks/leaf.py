@@ -23,7 +23,7 @@ from plexus.learn import partition
 from plexus.learn.images import classification, image_sets, scaled
 from plexus.learn.networks import celeba_cnn, femnist_cnn
 from plexus.learn.task import Task
-from plexus.learn.tasks.folder import data_folder
+from plexus.learn.tasks import data_folder
 from plexus.learn.tasks.specs import CelebaSpec, FemnistSpec
 from plexus.rng import array_stream
 

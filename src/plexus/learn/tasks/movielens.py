@@ -21,7 +21,7 @@ from plexus.errors import PlexusError
 from plexus.learn import partition
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation
 from plexus.learn.task import MSE, Examples, Sgd, Task
-from plexus.learn.tasks.folder import data_folder, needed_file
+from plexus.learn.tasks import data_folder, needed_file
 from plexus.learn.tasks.specs import BiasedMovielensSpec, MovielensSpec
 from plexus.rng import array_stream
 

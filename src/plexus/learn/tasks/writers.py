@@ -22,7 +22,7 @@ from plexus.learn import partition
 from plexus.learn.images import classification, image_sets, scaled
 from plexus.learn.networks import femnist_cnn
 from plexus.learn.task import Task
-from plexus.learn.tasks.folder import data_folder, needed_file
+from plexus.learn.tasks import data_folder, needed_file
 from plexus.learn.tasks.specs import WritersSpec
 from plexus.rng import array_stream
 
