@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from plexus.cli.new import new
 from plexus.errors import PlexusError
 from plexus.learn.engines import choose
-from plexus.learn.tasks import OwnTaskSpec, build_task, parse_task
+from plexus.learn.tasks import build_task, parse_task
+from plexus.learn.tasks.specs import OwnTaskSpec
 from plexus.spec.experiment import load_spec
 
 

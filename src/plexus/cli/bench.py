@@ -8,7 +8,7 @@ import click
 
 from plexus.cli.groups import JSON, Group, print_json, set_option
 from plexus.learn.engines import ENGINES
-from plexus.learn.tasks import TASKS
+from plexus.learn.tasks.specs import TASKS
 
 
 @click.group(cls=Group)

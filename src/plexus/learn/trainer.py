@@ -95,22 +95,19 @@ class Trainer:
 
     def train(self, base: Tensor, node: int, round: int) -> Tensor:
         """The weights after `node` trained `base` on its own data in `round`."""
-        with blaming(f"task {self._task.name}: training node {node} in round {round}"):
-            return self._train(base, node, round)
-
-    def _train(self, base: Tensor, node: int, round: int) -> Tensor:
         task, parameters = self._task, self._parameters
-        draw = task.draw(node, round)
-        # Drawing by name, not by who computes: any worker gives this training the same numbers.
-        torch.default_generator.manual_seed(draw.torch_seed)
-        self._load(base)
-        self._module.train()
         momenta: list[Tensor] = []
-        for inputs, targets in batched(*self.data.batches(draw), task.batch):
-            loss = task.loss(self._module(inputs), targets)
-            gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
-            sgd_step(task.sgd, parameters, list(gradients), momenta)
-        return self.layout.flatten(self._tensors)
+        with blaming(f"task {task.name}: training node {node} in round {round}"):
+            draw = task.draw(node, round)
+            # Drawing by name, not by who computes: any worker gives this training the same numbers.
+            torch.default_generator.manual_seed(draw.torch_seed)
+            self._load(base)
+            self._module.train()
+            for inputs, targets in batched(*self.data.batches(draw), task.batch):
+                loss = task.loss(self._module(inputs), targets)
+                gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+                sgd_step(task.sgd, parameters, list(gradients), momenta)
+            return self.layout.flatten(self._tensors)
 
     @torch.no_grad()
     def _load(self, vector: Tensor) -> None:

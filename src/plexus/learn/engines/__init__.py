@@ -66,10 +66,11 @@ def create_engine(
     address: str | None = None,
 ) -> tuple[Engine, ChosenEngine]:
     """The engine called `name`; `auto` chooses. `workers` for processes and ray, `address` for ray."""
+    import torch
+
     from plexus.learn.engines.processes import ProcessesEngine
     from plexus.learn.engines.ray import RayEngine
-    from plexus.learn.engines.stacked import StackedEngine, cannot_stack
-    from plexus.learn.engines.stacking import CannotStackError
+    from plexus.learn.engines.stacked import CannotStackError, StackedEngine, cannot_stack
     from plexus.learn.trainer import InlineEngine
 
     if name not in ENGINES:
@@ -77,7 +78,8 @@ def create_engine(
     if name == "auto":
         chosen = choose(task, workers, device)
     else:
-        chosen = ChosenEngine(name, device or _usual_device(name), "asked for")
+        usual = "cuda" if name == "stacked" and torch.cuda.is_available() else "cpu"
+        chosen = ChosenEngine(name, device or usual, "asked for")
     _check_device(chosen)
     match chosen.name:
         case "inline":
@@ -126,12 +128,6 @@ def hardware() -> tuple[str, list[str]]:
     gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     words = [f"cuda:{at} {gpu.name}, {gpu.total_memory / 1e9:.0f} GB" for at, gpu in enumerate(gpus)]
     return str(torch.__version__), words
-
-
-def _usual_device(name: str) -> str:
-    import torch
-
-    return "cuda" if name == "stacked" and torch.cuda.is_available() else "cpu"
 
 
 def _check_device(chosen: ChosenEngine) -> None:

@@ -1,4 +1,10 @@
-"""A pool of processes on this machine's cores: for convolution networks without a GPU."""
+"""Pools of workers: whoever is free gets the next piece of work. Here they are processes, on this machine's
+cores, for convolution networks without a GPU; in `ray` they are actors of a cluster.
+
+Which worker computes what depends on who is free first; what comes out does not: a training is determined
+by its base, node and round, and each worker computes on one thread like `inline`. The weights are those of
+`inline`, bit for bit, where all processors are of one kind. The work of a lost worker is done again.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +13,161 @@ import multiprocessing.context
 import pickle
 import signal
 import tempfile
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from plexus.errors import PlexusError, TaskError, described
-from plexus.learn.engines.worker_pool import PoolEngine, RemoteTrainer, Request, WorkerLostError
-from plexus.learn.task import Task
-from plexus.machine import usable_cores
+from plexus.learn.engines import LocalTraining
+from plexus.learn.task import Metrics, Task
+from plexus.learn.trainer import Trainer, evaluation_batches, metrics_of
+from plexus.machine import cpu_s, usable_cores
+
+MOST_LOSSES = 3
+"""So many workers may die of one and the same request before we give up on it."""
+
+
+@dataclass
+class Request:
+    """One piece of work, its place in the answers, and how many workers it has cost."""
+
+    place: int
+    method: str
+    """Of `Trainer`: `train` or `evaluate_batch`."""
+    vector: Tensor
+    arguments: tuple[int, ...]
+    losses: int = 0
+
+
+class RemoteTrainer:
+    """What a worker does, wherever it lives: answers one request after the other."""
+
+    def __init__(self, task: Task) -> None:
+        torch.set_num_threads(1)
+        self._trainer = Trainer(task, torch.device("cpu"))
+        self._vector = self._trainer.initial
+        self._told_s = 0.0
+
+    def answer(
+        self, method: str, weights: NDArray[Any] | None, *arguments: int
+    ) -> tuple[NDArray[Any], float]:
+        """The result, and the processor time since the answer before; no weights: those of last time."""
+        if weights is not None:
+            self._vector = torch.tensor(weights)
+        result: Tensor = getattr(self._trainer, method)(self._vector, *arguments)
+        spent_s = cpu_s() - self._told_s
+        self._told_s += spent_s
+        return result.numpy(), spent_s
+
+
+class WorkerLostError(Exception):
+    """A worker died before it answered: killed, or out of memory. The text says what is known of it."""
+
+
+class WorkerHandle(Protocol):
+    """A worker as the engine sees it: at most one request at a time."""
+
+    def give(self, request: Request) -> Hashable:
+        """Let it begin; what comes back stands for its answer."""
+
+    def take(self) -> tuple[NDArray[Any], float]:
+        """The answer, when there is one; WorkerLostError if none will come, TaskError if the work failed."""
+
+    def stop(self) -> None:
+        """End it, whatever it is doing."""
+
+
+class PoolEngine(ABC):
+    """Hands requests to workers and collects their answers."""
+
+    def __init__(self, task: Task, count: int) -> None:
+        self.device = torch.device("cpu")
+        self._task = task
+        trainer = Trainer(task, self.device)
+        self.layout, self.initial = trainer.layout, trainer.initial
+        self.workers_cpu_s = 0.0
+        self._workers: list[WorkerHandle] = [self._new_worker() for _ in range(count)]
+        self._count = count
+
+    @abstractmethod
+    def _new_worker(self) -> WorkerHandle: ...
+
+    @abstractmethod
+    def _first(self, answers: Sequence[Any]) -> Any:
+        """Wait for one of these."""
+
+    def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
+        requests = [
+            Request(place, "train", job.base, (job.node, job.round)) for place, job in enumerate(jobs)
+        ]
+        # By base, so that a worker rarely needs new weights.
+        requests.sort(key=lambda request: id(request.vector))
+        return [torch.tensor(weights) for weights in self._answers(requests)]
+
+    def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
+        batches = evaluation_batches(self._task)
+        requests = [
+            Request(place * batches + batch, "evaluate_batch", vector, (batch,))
+            for place, vector in enumerate(vectors)
+            for batch in range(batches)
+        ]
+        sums = [batch.tolist() for batch in self._answers(requests)]
+        return [metrics_of(self._task, sums[at : at + batches]) for at in range(0, len(sums), batches)]
+
+    def close(self) -> None:
+        while self._workers:
+            self._workers.pop().stop()
+
+    def _answers(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
+        self._workers = self._workers or [self._new_worker() for _ in range(self._count)]
+        try:
+            return self._collect(requests)
+        except BaseException:
+            # Also Ctrl-C: answers still under way must not be taken for those of later requests.
+            PoolEngine.close(self)
+            raise
+
+    def _collect(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
+        found: dict[int, NDArray[Any]] = {}
+        waiting, free = deque(requests), deque(self._workers)
+        running: dict[Hashable, tuple[WorkerHandle, Request]] = {}
+        while waiting or running:
+            while waiting and free:
+                worker, request = free.popleft(), waiting.popleft()
+                running[worker.give(request)] = worker, request
+            worker, request = running.pop(self._first(list(running)))
+            try:
+                found[request.place], spent_s = worker.take()
+                self.workers_cpu_s += spent_s
+            except WorkerLostError as loss:
+                worker = self._replaced(worker, request, loss)
+                waiting.appendleft(request)
+            free.append(worker)
+        return [found[place] for place in range(len(requests))]
+
+    def _replaced(self, lost: WorkerHandle, request: Request, loss: WorkerLostError) -> WorkerHandle:
+        """A new worker in the place of one that died."""
+        request.losses += 1
+        if request.losses >= MOST_LOSSES:
+            training = "training node {} in round {}".format
+            what = training(*request.arguments) if request.method == "train" else "evaluating"
+            raise TaskError(
+                f"task {self._task.name}: {MOST_LOSSES} worker processes died on the same work,"
+                f" {what} ({loss}): is there enough memory?"
+            )
+        lost.stop()
+        new = self._new_worker()
+        self._workers[self._workers.index(lost)] = new
+        return new
 
 
 class ProcessesEngine(PoolEngine):
@@ -62,7 +209,7 @@ class WorkerProcess:
         self._sent: Tensor | None = None
 
     def give(self, request: Request) -> Connection:
-        """Send a request; weights only if they are not those of the request before."""
+        # Weights only if they are not those of the request before.
         weights = None if request.vector is self._sent else request.vector.numpy()
         self._sent = request.vector
         with suppress(OSError):  # a process that is gone is found out when its answer is read
@@ -70,19 +217,16 @@ class WorkerProcess:
         return self.connection
 
     def take(self) -> tuple[NDArray[Any], float]:
-        """The answer to the request."""
         try:
-            answer = self.connection.recv()
+            answer: tuple[NDArray[Any], float] | str = self.connection.recv()
         except (EOFError, OSError):
             self.process.join(timeout=5)  # it has closed its end
             raise WorkerLostError(f"exit code {self.process.exitcode}") from None
         if isinstance(answer, str):
             raise TaskError(answer)
-        result, spent_s = answer
-        return result, spent_s
+        return answer
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
         self.connection.close()
         self.process.terminate()
         self.process.join()

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError, TaskError
-from plexus.learn.engines.worker_pool import PoolEngine, RemoteTrainer, Request, WorkerLostError
+from plexus.learn.engines.processes import PoolEngine, RemoteTrainer, Request, WorkerLostError
 from plexus.learn.task import Task
 
 
@@ -27,20 +27,17 @@ class RayEngine(PoolEngine):
         self._ray = ray
         self._began = not ray.is_initialized()
         if self._began:
-            self._connect(workers, address)
+            local = {} if address else {"num_cpus": workers, "include_dashboard": False}
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level="error", **local)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+                raise PlexusError(f"no Ray cluster at {address or 'this machine'}: {first_line}") from error
         self._actor = ray.remote(num_cpus=1)(RemoteTrainer)
         self._shipped = ray.put(task)
         self._stored: dict[int, Any] = {}
         """By identity, where the vectors of the requests under way are in the cluster."""
         super().__init__(task, workers or int(ray.cluster_resources().get("CPU", 1)))
-
-    def _connect(self, workers: int | None, address: str | None) -> None:
-        local = {} if address else {"num_cpus": workers, "include_dashboard": False}
-        try:
-            self._ray.init(address=address, log_to_driver=False, logging_level="error", **local)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise PlexusError(f"no Ray cluster at {address or 'this machine'}: {first_line}") from error
 
     def close(self) -> None:
         super().close()

@@ -17,8 +17,6 @@ from plexus.learn.tasks.specs import TASKS, OwnTaskSpec, TaskSpec, UntrainedSpec
 if TYPE_CHECKING:
     from plexus.learn.task import Task
 
-__all__ = ["TASKS", "OwnTaskSpec", "TaskSpec", "build_task", "create_task", "parse_task"]
-
 AnyTaskSpec: TypeAlias = TaskSpec | OwnTaskSpec | UntrainedSpec
 
 
