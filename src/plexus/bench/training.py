@@ -16,6 +16,7 @@ from plexus.learn.engines import Engine, LocalTraining, create_engine
 from plexus.learn.engines.stacked import StackedEngine
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task
+from plexus.learn.tasks.cifar10 import RECORD_BYTES, TEST_FILE, TRAIN_FILES
 from plexus.learn.trainer import DeviceData, batched, one_thread
 
 
@@ -107,10 +108,7 @@ class BareLoop:
             for job in jobs:
                 module.load_state_dict(self._initial)
                 optimiser = torch.optim.SGD(
-                    module.parameters(),
-                    lr=sgd.learning_rate,
-                    momentum=sgd.momentum,
-                    weight_decay=sgd.weight_decay,
+                    module.parameters(), sgd.learning_rate, sgd.momentum, weight_decay=sgd.weight_decay
                 )
                 examples = self._data.batches(self._task.draw(job.node, job.round))
                 for inputs, targets in batched(*examples, self._task.batch):
@@ -124,15 +122,11 @@ def _task(name: str, clients: int, seed: int, random_data: bool) -> Task:
         return create_task(name, clients, seed)
     if name != "cifar10":
         raise PlexusError(f"random data is there for cifar10 only, not for {name}")
-    with tempfile.TemporaryDirectory() as folder:
-        write_random_cifar10(Path(folder), per_file=max(1000, 10 * clients))
-        return create_task(name, clients, seed, data=folder)
-
-
-def write_random_cifar10(folder: Path, per_file: int) -> None:
-    """Random images in CIFAR-10's format: the speed of training does not depend on what they show."""
+    # Images in CIFAR-10's format: the speed of training does not depend on what they show.
     rng = np.random.default_rng(1)
-    for name in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
-        records = rng.integers(0, 256, (per_file, 3073), dtype=np.uint8)
-        records[:, 0] %= 10
-        records.tofile(folder / name)
+    with tempfile.TemporaryDirectory() as folder:
+        for file in (*TRAIN_FILES, TEST_FILE):
+            records = rng.integers(0, 256, (max(1000, 10 * clients), RECORD_BYTES), dtype=np.uint8)
+            records[:, 0] %= 10
+            records.tofile(Path(folder) / file)
+        return create_task(name, clients, seed, data=folder)

@@ -9,6 +9,7 @@ and for each round, and end after half a million. 1000 nodes for 50 hours stay b
 from __future__ import annotations
 
 from collections import Counter
+from itertools import compress
 from math import isnan, nan
 from statistics import fmean
 from typing import Any
@@ -182,11 +183,7 @@ class Recording:
 
 def _believed_online(runtime: Runtime) -> list[int]:
     """By each node online that has a view: how many nodes are online according to it."""
-    memberships = (
-        getattr(node, "membership", None)
-        for node, online in zip(runtime.nodes, runtime.online, strict=True)
-        if online
-    )
+    memberships = (getattr(node, "membership", None) for node in compress(runtime.nodes, runtime.online))
     return [known.view.online_count() for known in memberships if isinstance(known, Membership)]
 
 

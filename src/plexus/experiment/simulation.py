@@ -42,15 +42,13 @@ def simulate(
     `listen` is told of every row that is recorded. An interruption (Ctrl-C) ends the run early; its
     directory is as valid as that of a whole one. If `progress` asks for it, a checkpoint is written there.
     """
-    machinery = machinery or Machinery()
     checkpoint = read_checkpoint(out) if resume else None
     with RunDirectory(
         out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume, replay=checkpoint is not None
     ) as directory:
         if listen is not None:
             directory.recorder.listen = listen
-        simulation = Simulation(spec, base_dir, directory, machinery, checkpoint)
-        result = simulation.run(progress)
+        result = Simulation(spec, base_dir, directory, machinery or Machinery(), checkpoint).run(progress)
         directory.finish(result)
     return result
 
