@@ -106,9 +106,7 @@ class PoolEngine(ABC):
         """Wait for one of these."""
 
     def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
-        requests = [
-            Request(place, "train", job.base, (job.node, job.round)) for place, job in enumerate(jobs)
-        ]
+        requests = [Request(at, "train", job.base, (job.node, job.round)) for at, job in enumerate(jobs)]
         # By base, so that a worker rarely needs new weights.
         requests.sort(key=lambda request: id(request.vector))
         return [torch.tensor(weights) for weights in self._answers(requests)]

@@ -225,7 +225,6 @@ class RecordedStack:
         self._result = torch.empty(0)
 
     def train(self, bases: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        """As `Stack.train`."""
         graph = self._graph = self._graph or self._capture(bases, inputs, targets)
         for argument, given in zip(self._arguments, (bases, inputs, targets), strict=True):
             argument.copy_(given)

@@ -31,8 +31,7 @@ def parse_task(table: Mapping[str, Any] | str) -> AnyTaskSpec:
     name = table.get("name")
     if isinstance(name, str) and ":" in name:
         return OwnTaskSpec(name, {key: value for key, value in table.items() if key != "name"})
-    chosen: TaskSpec | UntrainedSpec = choose(table, TASKS, "task", Source())  # type: ignore[assignment]
-    return chosen
+    return choose(table, TASKS, "task", Source())  # type: ignore[return-value]
 
 
 def build_task(spec: AnyTaskSpec, nodes: int, seed: int, base_dir: Path | None = None) -> Task:
@@ -51,10 +50,6 @@ def build_task(spec: AnyTaskSpec, nodes: int, seed: int, base_dir: Path | None =
     data = getattr(spec, "data", None)
     if data is not None and base_dir is not None:
         spec = msgspec.structs.replace(spec, data=str(base_dir / Path(data).expanduser()))
-    return _builder(spec)(spec, nodes, seed)
-
-
-def _builder(spec: TaskSpec) -> Callable[[Any, int, int], Task]:
     from plexus.learn.tasks import cifar10, digits, leaf, movielens, writers
 
     builders: dict[type[TaskSpec], Callable[[Any, int, int], Task]] = {
@@ -66,7 +61,7 @@ def _builder(spec: TaskSpec) -> Callable[[Any, int, int], Task]:
         specs.MovielensSpec: movielens.build,
         specs.BiasedMovielensSpec: movielens.build,
     }
-    return builders[type(spec)]
+    return builders[type(spec)](spec, nodes, seed)
 
 
 def data_folder(given: str | None, *usual: str, what: str) -> Path:

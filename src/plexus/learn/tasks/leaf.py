@@ -38,8 +38,7 @@ def build_celeba(spec: CelebaSpec, nodes: int, seed: int) -> Task:
 
 def build_femnist(spec: FemnistSpec, nodes: int, seed: int) -> Task:
     """The task for `nodes` of LEAF's writers; all of LEAF's test images are the test set."""
-    network = partial(femnist_cnn, FEMNIST_CLASSES)
-    return _build(spec, nodes, seed, FEMNIST_CLASSES, femnist_images, network)
+    return _build(spec, nodes, seed, FEMNIST_CLASSES, femnist_images, partial(femnist_cnn, FEMNIST_CLASSES))
 
 
 def _build(
