@@ -19,16 +19,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from plexus.experiment.recording import Recording, believed_online
+from plexus.experiment.recording import Recording
 from plexus.experiment.simulation import ONLINE_EVERY_S
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.result import Metric, Result, Traffic, Trainings
-from plexus.sim.session import Setting, SymbolicModels, simulated_session
+from plexus.sim.protocols import PROTOCOLS
+from plexus.sim.session import Setting, SymbolicModels, assemble
 from plexus.spec.experiment import parse_spec
 from plexus.traces.build import build_world
 from plexus.traces.world import training_time_s
@@ -59,9 +59,6 @@ def make(out: Path, nodes: int, hours: float) -> None:
         def observe(now_s: float, node: int, fact: Fact) -> None:
             nonlocal rounds
             if isinstance(fact, AggregationCompleted):
-                columns = {name: getattr(fact, name) for name in ("round", "models", "participants")}
-                waits = {"timed_out": fact.timed_out, "waited_s": fact.waited_s}
-                recorder.record("rounds", simulated_s=now_s, aggregator=node, **columns, **waits)
                 if fact.round > rounds and fact.round % 10 == 0:
                     accuracy = 0.75 * (1 - math.exp(-fact.round / 600))
                     sent = sum(runtime.accounts.sent_bytes)
@@ -77,22 +74,11 @@ def make(out: Path, nodes: int, hours: float) -> None:
                 rounds = max(rounds, fact.round)
             recording.on_fact(now_s, node, fact)
 
-        runtime, cast = simulated_session(
-            spec.protocol.name, spec.protocol.parameters, setting, observe, recording
-        )
-        recording.begin(cast, setting.training_s)
+        members = PROTOCOLS[spec.protocol.name].build(setting, spec.protocol.parameters)
+        runtime = assemble(setting, members, observe, recording)
+        recording.begin(members, setting.training_s)
         for step in range(int(3600 * hours / ONLINE_EVERY_S)):
             runtime.run(step * ONLINE_EVERY_S)
-            recorder.record("online", simulated_s=step * ONLINE_EVERY_S, online=runtime.online_count)
-            views = believed_online(runtime)
-            recorder.record(
-                "views",
-                simulated_s=step * ONLINE_EVERY_S,
-                online=runtime.online_count,
-                mean_view=fmean(views),
-                min_view=min(views),
-                max_view=max(views),
-            )
             recording.look(step * ONLINE_EVERY_S, runtime)
         directory.finish(
             Result(

@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from plexus.learn.engines import stacked_layers
-from plexus.learn.engines.stacking import RecordedStack, Stack, build_step
+from plexus.learn.engines.stacked import RecordedStack, Stack, build_step
 from plexus.learn.images import CropFlipCutout, Normalised
 from plexus.learn.layout import Layout
 from plexus.learn.networks import gn_lenet
@@ -131,10 +131,10 @@ class Variant:
         with convolution_as(self.convolution):
             yield
 
-    def build(self, clients: int, device: torch.device) -> Train:
+    def build(self, device: torch.device) -> Train:
         module = gn_lenet().to(device).train()
         layout = Layout.of(module)
-        stack = Stack(cifar_task(), layout, module, clients, self.by_hand)
+        stack = Stack(cifar_task(), layout, module, self.by_hand)
         if self.compiled is not None:
             step = build_step(cifar_task(), module, self.by_hand)
             stack._step = compiled_step(step, self.compiled)
@@ -247,7 +247,7 @@ def measure(variant: Variant, clients: int, device: torch.device, repeats: int) 
     try:
         with variant.active():
             start = time.perf_counter()
-            train = variant.build(clients, device)
+            train = variant.build(device)
             problem = random_problem(clients, device, seed=1)
             train(*problem)
             synchronise(device)
@@ -313,7 +313,7 @@ def learn(arguments: argparse.Namespace, device: torch.device) -> None:
     layout = Layout.of(module)
     model = layout.vector_of(module)
     with variant.active():
-        train = variant.build(sample, device)
+        train = variant.build(device)
         start = time.perf_counter()
         for round in range(1, arguments.rounds + 1):
             rows = [

@@ -170,7 +170,6 @@ def test_doctor_names_what_is_missing_and_how_to_mend_it(
     plexus: Plexus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "plexus.learn.hardware", raising=False)
     outcome = plexus("doctor")
     assert outcome.status == 1
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from plexus.experiment.recording import Recording, believed_online
+from plexus.experiment.recording import Recording
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.result import Metric, Result, Traffic, Trainings
@@ -43,23 +42,16 @@ def write_run(
         recording = Recording(recorder, 3600 * spec.hours)
 
         def observe(now_s: float, node: int, fact: Fact) -> None:
-            if isinstance(fact, AggregationCompleted):
-                columns = ("round", "models", "participants", "timed_out", "waited_s")
-                row = {name: getattr(fact, name) for name in columns}
-                recorder.record("rounds", simulated_s=now_s, aggregator=node, **row)
-                recorder.record("evaluations", **measured(now_s, fact.round, runtime))
             recording.on_fact(now_s, node, fact)
+            if isinstance(fact, AggregationCompleted):
+                recorder.record("evaluations", **measured(now_s, fact.round, runtime))
 
         cast = PROTOCOLS["plexus"].build(setting, spec.protocol.parameters)
         runtime = assemble(setting, cast, observe, recording)
         recording.begin(cast, setting.training_s)
         for step in range(math.ceil(until_s / 60)):
             runtime.run(60.0 * step)
-            recorder.record("online", simulated_s=60.0 * step, online=runtime.online_count)
             recording.look(60.0 * step, runtime)
-            views = believed_online(runtime)
-            extent = {"mean_view": fmean(views), "min_view": min(views), "max_view": max(views)}
-            recorder.record("views", simulated_s=60.0 * step, online=runtime.online_count, **extent)
         if finish:
             directory.finish(outcome(runtime, out))
 

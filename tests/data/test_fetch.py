@@ -16,9 +16,14 @@ from plexus.errors import PlexusError
 from tests.data.conftest import CONTENT, MEMBERS, as_tar, as_zip
 
 
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(download_module, "PAUSE_S", 0)
+
+
 def get(dataset, **options):
     seen = []
-    fetched = fetch(dataset, seen.append, pause_s=0, **options)
+    fetched = fetch(dataset, seen.append, **options)
     return fetched, seen
 
 

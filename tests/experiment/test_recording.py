@@ -113,10 +113,10 @@ def test_watching_changes_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert run.result is not None
     whole = Runtime.__init__
 
-    def without_watch(self: Runtime, **options: Any) -> None:
+    def unobserved(self: Runtime, **options: Any) -> None:
         whole(self, **{**options, "observer": None})
 
-    monkeypatch.setattr(Runtime, "__init__", without_watch)
+    monkeypatch.setattr(Runtime, "__init__", unobserved)
     unwatched = session(tmp_path / "run", run.spec["protocol"]["name"])
     assert unwatched.result is not None
     assert unwatched.detail("transfers") == {}

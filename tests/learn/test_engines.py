@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from plexus.errors import PlexusError
 from plexus.learn.engines import Engine, LocalTraining, choose, create_engine
-from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.engines.processes import ProcessesEngine
 from plexus.learn.graph import LazyModels
 from plexus.learn.networks import gn_lenet
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task
+from plexus.learn.trainer import InlineEngine
 
 
 def jobs_for(engine: Engine, count: int = 7) -> list[LocalTraining]:

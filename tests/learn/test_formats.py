@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from plexus.errors import PlexusError
+from plexus.learn.tasks import data_folder
 from plexus.learn.tasks.cifar10 import read_cifar10
-from plexus.learn.tasks.folder import data_folder
 from plexus.learn.tasks.leaf import celeba_images, femnist_images, read_leaf
 from plexus.learn.tasks.movielens import read_ratings
 from plexus.learn.tasks.writers import read_idx, read_written_digits

@@ -14,16 +14,15 @@ from torch import Tensor
 from plexus.errors import PlexusError
 from plexus.learn.aggregation import Aggregation, mean, weighted_mean
 from plexus.learn.engines import LocalTraining
-from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.graph import Expression, LazyModels, waves
 from plexus.learn.layout import encode
 from plexus.learn.task import Metrics, Sgd, Task
+from plexus.learn.trainer import InlineEngine
 
 
 class Spy:
     """Adds 1 to a two-weight model per training, and remembers how it was called."""
 
-    name = "spy"
     device = torch.device("cpu")
     workers_cpu_s = 0.0
 

@@ -9,8 +9,9 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 from plexus.errors import PlexusError
-from plexus.learn.tasks import OwnTaskSpec, build_task, parse_task
+from plexus.learn.tasks import build_task, parse_task
 from plexus.learn.tasks.own import examples_from
+from plexus.learn.tasks.specs import OwnTaskSpec
 
 MODULE = """
 from plexus.errors import PlexusError

@@ -11,9 +11,9 @@ import torch
 
 from plexus.errors import PlexusError
 from plexus.learn.engines import LocalTraining
-from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.task import Sgd, Task
 from plexus.learn.tasks import create_task
+from plexus.learn.trainer import InlineEngine
 from tests.learn.files import write_cifar10, write_femnist, write_leaf, write_qmnist
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from plexus.learn import graph
-from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.graph import Expression, LazyModels
 from plexus.learn.task import Task
+from plexus.learn.trainer import InlineEngine
 
 
 def fresh(task: Task) -> LazyModels:

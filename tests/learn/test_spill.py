@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.graph import LazyModels
 from plexus.learn.spill import VectorStore
 from plexus.learn.task import Task
+from plexus.learn.trainer import InlineEngine
 
 
 def test_the_least_recently_used_goes_to_disk_and_comes_back(tmp_path: Path) -> None:

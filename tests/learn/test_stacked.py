@@ -11,13 +11,11 @@ from torch.nn import functional
 
 from plexus.errors import PlexusError
 from plexus.learn.engines import LocalTraining, choose, create_engine
-from plexus.learn.engines.inline import InlineEngine
-from plexus.learn.engines.stacked import StackedEngine, cannot_stack, stack_size
+from plexus.learn.engines.stacked import Stack, StackedEngine, cannot_stack, stack_size
 from plexus.learn.engines.stacked_layers import forward_of
-from plexus.learn.engines.stacking import Stack
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation, celeba_cnn, femnist_cnn, gn_lenet
 from plexus.learn.task import Sgd, Task
-from plexus.learn.trainer import Trainer, batched
+from plexus.learn.trainer import InlineEngine, Trainer, batched
 
 TOLERANCE = 1e-4
 """Of the largest weight, after one local training: what the documentation promises."""

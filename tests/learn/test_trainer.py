@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from plexus.learn.engines import LocalTraining
-from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.task import Sgd, Task
-from plexus.learn.trainer import one_thread
+from plexus.learn.trainer import InlineEngine, one_thread
 
 
 def bare_loop(task: Task, node: int, round: int) -> nn.Module:

@@ -14,9 +14,9 @@ from safetensors.torch import load
 from torch import Tensor
 
 from plexus.learn.aggregation import AGGREGATIONS, aggregation_named
-from plexus.learn.engines.inline import InlineEngine
 from plexus.learn.graph import LazyModels
 from plexus.learn.tasks import build_task
+from plexus.learn.trainer import InlineEngine
 from plexus.live.fleet.fleet import Fleet
 from plexus.live.identity.keys import short
 from plexus.live.identity.session_file import session_digest

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plexus.bench.transport_peer import made_up_model
+from plexus.bench.transport import made_up_model
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.log import Log
 from plexus.live.runtime import MAX_QUEUED, OBSOLETE, STOPPED, Callbacks, Runtime

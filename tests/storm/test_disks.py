@@ -217,12 +217,12 @@ def test_there_is_always_a_whole_checkpoint_whenever_the_power_fails(
 ) -> None:
     kernel = Kernel(lambda target, event: None)
     held = computed(models)
-    Checkpoints(tmp_path, 0).write(kernel, models)
+    Checkpoints(tmp_path, 0).offer(kernel, models, is_last=True)
     kernel.run(5.0)
     acknowledged = 0.0
     try:
         with power_cut_at(step, monkeypatch):
-            Checkpoints(tmp_path, 0).write(kernel, models)
+            Checkpoints(tmp_path, 0).offer(kernel, models, is_last=True)
             acknowledged = 5.0
     except PowerCut:
         pass
@@ -235,10 +235,10 @@ def test_a_checkpoint_that_does_not_fit_is_named_and_the_last_one_kept(
 ) -> None:
     kernel = Kernel(lambda target, event: None)
     held = computed(models)
-    Checkpoints(tmp_path, 0).write(kernel, models)
+    Checkpoints(tmp_path, 0).offer(kernel, models, is_last=True)
     kernel.run(5.0)
     with full_disk(100), pytest.raises(PlexusError, match="checkpoint-2: File too large"):
-        Checkpoints(tmp_path, 0).write(kernel, models)
+        Checkpoints(tmp_path, 0).offer(kernel, models, is_last=True)
     assert read_checkpoint(tmp_path).simulated_s == 0.0
     assert held.value is not None
 
@@ -249,7 +249,7 @@ def test_a_damaged_checkpoint_is_refused_before_anything_is_deleted(
 ) -> None:
     """Whoever resumes writes the tables anew: not before it is sure that it can."""
     held = computed(models)
-    Checkpoints(tmp_path, 0).write(Kernel(lambda target, event: None), models)
+    Checkpoints(tmp_path, 0).offer(Kernel(lambda target, event: None), models, is_last=True)
     (tensors,) = tmp_path.glob("checkpoint-1/*.safetensors")
     content = tensors.read_bytes()
     if damage == "cut":

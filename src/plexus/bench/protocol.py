@@ -55,8 +55,8 @@ def bench_protocol(
     models = SymbolicModels(MODEL_BYTES)
     setting = Setting(world, models, None, durations.__getitem__, seed)
     parameters = _parameters(protocol, overrides)
-    cast = PROTOCOLS[protocol].build(setting, parameters)
-    runtime = assemble(setting, cast, observe)
+    members = PROTOCOLS[protocol].build(setting, parameters)
+    runtime = assemble(setting, members, observe)
     runtime.run(0.0)
     setup_cpu_s = time.process_time() - began_s
     began_s = time.process_time()
@@ -79,7 +79,7 @@ def bench_protocol(
         messages={name: Traffic(**entry) for name, entry in table.items()},
         joins_and_leaves_per_hour=toggles / hours,
         mean_online=mean_online,
-        tuning=cast.tuning,
+        tuning=members.tuning,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from plexus.learn.engines import Engine, LocalTraining, create_engine
 from plexus.learn.engines.stacked import StackedEngine
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task
+from plexus.learn.tasks.cifar10 import RECORD_BYTES, TEST_FILE, TRAIN_FILES
 from plexus.learn.trainer import DeviceData, batched, one_thread
 
 
@@ -72,11 +74,11 @@ def bench_training(
 
 def _in_turn(task: Task, engine: Engine, clients: int, repeats: int) -> tuple[list[float], list[float]]:
     """How long the loop and the engine took each time, in seconds."""
-    loop = BareLoop(task, engine.device)
+    loop = bare_loop(task, engine.device)
     taken_s: tuple[list[float], list[float]] = ([], [])
     for round in range(repeats + 1):
         jobs = [LocalTraining(engine.initial, node, round) for node in range(clients)]
-        for times, train in zip(taken_s, (loop.train, engine.train), strict=True):
+        for times, train in zip(taken_s, (loop, engine.train), strict=True):
             _synchronise(engine.device)
             began_s = time.perf_counter()
             train(jobs)
@@ -91,32 +93,25 @@ def _synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-class BareLoop:
+def bare_loop(task: Task, device: torch.device) -> Callable[[list[LocalTraining]], None]:
     """What one would write without Plexus: client after client, each with an optimiser object."""
+    data, sgd = DeviceData(task, device), task.sgd
+    module = task.initial_model().to(device)
+    initial = {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
-    def __init__(self, task: Task, device: torch.device) -> None:
-        self._task = task
-        self._data = DeviceData(task, device)
-        self._module = task.initial_model().to(device)
-        self._initial = {k: v.clone() for k, v in self._module.state_dict().items()}
+    @one_thread()
+    def train(jobs: list[LocalTraining]) -> None:
+        for job in jobs:
+            module.load_state_dict(initial)
+            optimiser = torch.optim.SGD(
+                module.parameters(), sgd.learning_rate, sgd.momentum, weight_decay=sgd.weight_decay
+            )
+            for inputs, targets in batched(*data.batches(task.draw(job.node, job.round)), task.batch):
+                optimiser.zero_grad()
+                task.loss(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
 
-    def train(self, jobs: list[LocalTraining]) -> None:
-        """Train every client from the initial model."""
-        sgd, module = self._task.sgd, self._module
-        with one_thread():
-            for job in jobs:
-                module.load_state_dict(self._initial)
-                optimiser = torch.optim.SGD(
-                    module.parameters(),
-                    lr=sgd.learning_rate,
-                    momentum=sgd.momentum,
-                    weight_decay=sgd.weight_decay,
-                )
-                examples = self._data.batches(self._task.draw(job.node, job.round))
-                for inputs, targets in batched(*examples, self._task.batch):
-                    optimiser.zero_grad()
-                    self._task.loss(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
-                    optimiser.step()
+    return train
 
 
 def _task(name: str, clients: int, seed: int, random_data: bool) -> Task:
@@ -124,15 +119,11 @@ def _task(name: str, clients: int, seed: int, random_data: bool) -> Task:
         return create_task(name, clients, seed)
     if name != "cifar10":
         raise PlexusError(f"random data is there for cifar10 only, not for {name}")
-    with tempfile.TemporaryDirectory() as folder:
-        write_random_cifar10(Path(folder), per_file=max(1000, 10 * clients))
-        return create_task(name, clients, seed, data=folder)
-
-
-def write_random_cifar10(folder: Path, per_file: int) -> None:
-    """Random images in CIFAR-10's format: the speed of training does not depend on what they show."""
+    # Images in CIFAR-10's format: the speed of training does not depend on what they show.
     rng = np.random.default_rng(1)
-    for name in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
-        records = rng.integers(0, 256, (per_file, 3073), dtype=np.uint8)
-        records[:, 0] %= 10
-        records.tofile(folder / name)
+    with tempfile.TemporaryDirectory() as folder:
+        for file in (*TRAIN_FILES, TEST_FILE):
+            records = rng.integers(0, 256, (max(1000, 10 * clients), RECORD_BYTES), dtype=np.uint8)
+            records[:, 0] %= 10
+            records.tofile(Path(folder) / file)
+        return create_task(name, clients, seed, data=folder)

@@ -1,4 +1,8 @@
-"""`plexus bench transport`: what the live peers' network can do, over loopback, in two processes."""
+"""`plexus bench transport`: what the live peers' network can do, over loopback, in two processes.
+
+The near side sends and measures. The far side is a process that receives, answers or aggregates: it says its
+port, then what it finds, and ends with the near side.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +10,55 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import numpy as np
+import safetensors.numpy
 from msgspec import Struct
 
-from plexus.bench import transport_peer
-from plexus.bench.transport_peer import (
-    LOOPBACK,
-    MODELS,
-    Echo,
-    FarSide,
-    aggregate,
-    connect,
-    echo,
-    made_up_model,
-    plain,
-)
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, raw_public
 from plexus.live.identity.session_file import Session, found_session
-from plexus.live.models import LiveModel
+from plexus.live.models import LiveModel, ModelLayout, fits, seal
+from plexus.live.operator.log import Log
+from plexus.live.runtime import Callbacks, Runtime
+from plexus.live.state import Store
 from plexus.live.transport.addresses import LiveRoster
+from plexus.live.transport.connection import RECEIVE_BYTES
 from plexus.live.transport.hub import Hub
+from plexus.live.transport.limits import Limits
+from plexus.live.transport.link import Inbox
+from plexus.live.transport.receiving import Buffers, Ticket
+from plexus.machine import peak_mb
 from plexus.protocol import wire
+from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.messages import AggregateRequest, Ping
+from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import View
+from plexus.rng import array_stream
 
 MEGABYTE = 1_000_000
 REPEATS = 20
 PINGS = 1000
 LOAD_LINKS, LOAD_S, LOAD_MODEL_BYTES = 8, 6.0, 16 * MEGABYTE
 CHUNK_BYTES = 256 * 1024
+LOOPBACK = "127.0.0.1"
+MODELS = 13
+STREAM_LIMIT = 2**20
+
+FarSide = Callable[[Path, Session, int, Connection], Coroutine[Any, Any, None]]
+"""(home, session, bytes of a model, near side)."""
 
 
 class TransportBench(Struct, frozen=True):
@@ -70,11 +85,11 @@ def bench(megabytes: int) -> TransportBench:
 
 
 async def _bench(directory: Path, size: int) -> TransportBench:
-    party = Homes(directory)
+    homes = Homes(directory)
     model = made_up_model(size)
-    plain_s, ours_s, ping_s = await _throughput(party, model)
-    loaded_s = await _under_load(party)
-    peak_mb = await _aggregate(party, model, size)
+    plain_s, ours_s, ping_s = await _throughput(homes, model)
+    loaded_s = await _under_load(homes)
+    peak_mb = await _aggregator_peak_mb(homes, model, size)
     size = len(model.data)
     return TransportBench(
         throughput_ratio_to_plain_tcp=plain_s / ours_s,
@@ -92,8 +107,7 @@ class Homes:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        spec: dict[str, Any] = {"name": "bench", "seed": 1, "nodes": 20, "aggregation": "mean"}
-        spec |= {"protocol": {}, "task": {}}
+        spec = {"name": "bench", "seed": 1, "nodes": 20, "aggregation": "mean", "protocol": {}, "task": {}}
         self.session: Session = found_session(directory / "session", spec)
         self._authority = Authority.load(directory / "session")
         self._count = 0
@@ -113,7 +127,7 @@ class Homes:
         context = get_context("spawn")
         here, there = context.Pipe()
         arguments = (side, self.new(), self.session, size, there)
-        process = context.Process(target=transport_peer.run, args=arguments, daemon=True)
+        process = context.Process(target=run, args=arguments, daemon=True)
         process.start()
         there.close()
         try:
@@ -122,12 +136,65 @@ class Homes:
             process.kill()
             process.join()
 
-    async def near_side(self, port: int) -> Near:
-        near = Near(Admission(self.new(), self.session))
-        reason = await near.hub.dialler.introduce((LOOPBACK, port))
-        assert reason is None, reason
-        (near.far_key,) = near.hub.links
-        return near
+    @asynccontextmanager
+    async def near_sides(self, port: int, count: int) -> AsyncIterator[list[Near]]:
+        """Nodes in this process with a link each to the process at that port."""
+        sides = [Near(Admission(self.new(), self.session)) for _ in range(count)]
+        for near in sides:
+            reason = await near.hub.dialler.introduce((LOOPBACK, port))
+            assert reason is None, reason
+            (near.far_key,) = near.hub.links
+        yield sides
+        for near in sides:
+            await near.hub.close("done")
+
+
+class Echo:
+    """Answers every message with itself, and checks the seals of models but nothing else."""
+
+    def __init__(self, model_bytes: int) -> None:
+        self.buffers = Buffers(model_bytes, Limits().memory_bytes)
+        self.hub: Hub | None = None
+        # One thread, as the aggregator of a peer has.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="seals")
+
+    def message(self, src: bytes, payload: bytes) -> None:
+        assert self.hub is not None
+        self.hub.send(src, len(payload).to_bytes(4, "big") + payload)
+
+    def offered(self, src: bytes, payload: bytes) -> bool:
+        return True
+
+    def model(self, src: bytes, body: Any, model: LiveModel, ticket: Ticket) -> None:
+        def checked(job: asyncio.Future[bool]) -> None:
+            assert job.result(), "a model does not fit its seal"
+            self.buffers.give_back(ticket)
+
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(self._thread, fits, model.seal, model.data).add_done_callback(checked)
+
+    def not_coming(self, src: bytes, body: Any) -> None: ...
+    def sent(self, dst: bytes, tag: Any) -> None: ...
+    def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
+    def link_down(self, key: bytes, reason: str) -> None: ...
+    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
+    def revocations(self, src: bytes, list_der: bytes) -> None: ...
+    def failed(self, where: str) -> None:
+        raise AssertionError(where)
+
+
+def connect(admission: Admission, inbox: Inbox) -> Hub:
+    """A hub that dials nobody by itself."""
+    roster = LiveRoster(admission.session.digest, admission.key, 100)
+    return Hub(admission, Limits(), roster, lambda _: 0, Log(level="warning"), inbox)
+
+
+def made_up_model(size_bytes: int) -> LiveModel:
+    """A safetensors file of one tensor of random numbers, of about this size."""
+    # The same numbers over and over: what they are does not matter, drawing them takes time.
+    some = array_stream(1, "bench", "transport").standard_normal(2**16).astype(np.float32)
+    data = safetensors.numpy.save({"weights": np.resize(some, size_bytes // 4)})
+    return LiveModel(memoryview(data), seal(data))
 
 
 class Near(Echo):
@@ -167,17 +234,19 @@ class Near(Echo):
         self._done.put_nowait(reason)
 
 
-async def _throughput(party: Homes, model: LiveModel) -> tuple[float, float, list[float]]:
+async def _throughput(homes: Homes, model: LiveModel) -> tuple[float, float, list[float]]:
     """Best times of plain TCP and of a link, taken in turn, and round trips on the idle link."""
     size = len(model.data)
     plain_s, ours_s = [], []
-    async with party.far_side(plain, size) as (plain_port, _), party.far_side(echo, size) as (port, _):
-        near = await party.near_side(port)
+    async with (
+        homes.far_side(plain, size) as (plain_port, _),
+        homes.far_side(echo, size) as (port, _),
+        homes.near_sides(port, 1) as [near],
+    ):
         for _ in range(REPEATS):
             plain_s.append(await _send_plain(plain_port, model.data))
             ours_s.append(await near.send(model))
         pings_s = [await near.ping() for _ in range(PINGS)]
-        await near.hub.close("done")
     return min(plain_s), min(ours_s), pings_s
 
 
@@ -192,35 +261,106 @@ async def _send_plain(port: int, data: memoryview) -> float:
     return time.perf_counter() - began
 
 
-async def _under_load(party: Homes) -> list[float]:
+async def _under_load(homes: Homes) -> list[float]:
     """Round trips on links that carry models as fast as they can."""
     model = made_up_model(LOAD_MODEL_BYTES)
     times: list[float] = []
-    async with party.far_side(echo, len(model.data)) as (port, _):
-        sides = [await party.near_side(port) for _ in range(LOAD_LINKS)]
+    until = 0.0
+
+    async def saturate(side: Near) -> None:
+        while time.perf_counter() < until:
+            await side.send(model)
+
+    async def ping(side: Near) -> None:
+        await asyncio.sleep(0.5)  # by now all transfers are under way
+        while time.perf_counter() < until:
+            times.append(await side.ping())
+            await asyncio.sleep(0.005)
+
+    size = len(model.data)
+    async with homes.far_side(echo, size) as (port, _), homes.near_sides(port, LOAD_LINKS) as sides:
         until = time.perf_counter() + LOAD_S
-
-        async def saturate(side: Near) -> None:
-            while time.perf_counter() < until:
-                await side.send(model)
-
-        async def ping(side: Near) -> None:
-            await asyncio.sleep(0.5)  # by now all transfers are under way
-            while time.perf_counter() < until:
-                times.append(await side.ping())
-                await asyncio.sleep(0.005)
-
         await asyncio.gather(*(job(side) for side in sides for job in (saturate, ping)))
-        for side in sides:
-            await side.hub.close("done")
     return times
 
 
-async def _aggregate(party: Homes, model: LiveModel, size: int) -> float:
-    async with party.far_side(aggregate, size) as (port, far):
-        sides = [await party.near_side(port) for _ in range(MODELS)]
+async def _aggregator_peak_mb(homes: Homes, model: LiveModel, size: int) -> float:
+    async with homes.far_side(aggregate, size) as (port, far), homes.near_sides(port, MODELS) as sides:
         await asyncio.gather(*(side.send(model) for side in sides))
-        peak_mb: float = await asyncio.to_thread(far.recv)
-        for side in sides:
-            await side.hub.close("done")
-    return peak_mb
+        found_mb: float = await asyncio.to_thread(far.recv)
+    return found_mb
+
+
+async def plain(home: Path, session: Session, size: int, near: Connection) -> None:
+    """Receives `size` bytes over asyncio's plain TCP streams, into one buffer, and says so."""
+
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        space, filled = np.empty(size, np.uint8).data, 0
+        while filled < size:
+            piece = await reader.read(RECEIVE_BYTES)
+            space[filled : filled + len(piece)] = piece
+            filled += len(piece)
+        writer.write(b"done")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(receive, LOOPBACK, 0, limit=STREAM_LIMIT)
+    near.send(server.sockets[0].getsockname()[1])
+    await gone(near)
+
+
+async def echo(home: Path, session: Session, size: int, near: Connection) -> None:
+    side = Echo(size)
+    side.hub = connect(Admission(home, session), side)
+    near.send((await side.hub.listen((LOOPBACK, 0)))[1])
+    await gone(near)
+
+
+async def aggregate(home: Path, session: Session, size: int, near: Connection) -> None:
+    """A real node that aggregates `MODELS` models; says its peak memory in megabytes."""
+    admission = Admission(home, session)
+    initial = made_up_model(size)
+    layout = ModelLayout(initial.data)
+    roster = LiveRoster(session.digest, admission.key, 100)
+    done = asyncio.Event()
+
+    def observe(fact: object) -> None:
+        if isinstance(fact, AggregationCompleted):
+            assert fact.models == MODELS
+            done.set()
+
+    runtime = Runtime(
+        roster,
+        layout,
+        Buffers(layout.size_bytes, Limits().memory_bytes),
+        "mean",
+        Store(home, roster, on_error=lambda _: None),
+        None,
+        Log(level="warning"),
+        partial(connect, admission),
+        Callbacks(observe, *[lambda *_: None] * 3),
+    )
+    runtime.node = PlexusNode(
+        me=0,
+        parameters=PlexusParameters(success_fraction=1.0),
+        roster=roster,
+        view=View.of(1),
+        bandwidth_bytes_per_s=1,
+        initial_model=initial,
+        rng=Random(1),
+    )
+    near.send((await runtime.hub.listen((LOOPBACK, 0)))[1])
+    await done.wait()
+    near.send(peak_mb())
+    await gone(near)
+
+
+def run(side: FarSide, *arguments: Any) -> None:
+    """What the process does."""
+    asyncio.run(side(*arguments))
+
+
+async def gone(near: Connection) -> None:
+    """Nobody needs this process any more."""
+    with suppress(EOFError):
+        await asyncio.to_thread(near.recv)

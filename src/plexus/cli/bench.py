@@ -9,7 +9,7 @@ import click
 from plexus.cli.groups import COUNT, JSON, NATURAL, POSITIVE, Group, print_json, set_option
 from plexus.cli.summary import print_bench
 from plexus.learn.engines import ENGINES
-from plexus.learn.tasks import TASKS
+from plexus.learn.tasks.specs import TASKS
 
 
 @click.group(cls=Group)

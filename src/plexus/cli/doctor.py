@@ -87,9 +87,9 @@ def examine() -> Iterator[Examined]:
 
 def _torch() -> Iterator[Examined]:
     try:
-        from plexus.learn.hardware import describe
+        from plexus.learn.engines import hardware
 
-        version, gpus = describe()
+        version, gpus = hardware()
     except (ImportError, OSError) as error:
         first_line = str(error).splitlines()[0]
         yield Examined("torch", "problem", first_line, "pip install torch")

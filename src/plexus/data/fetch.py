@@ -22,6 +22,8 @@ from plexus.files import data_directory
 
 ATTEMPTS = 5
 """So many in a row may bring nothing before we give up."""
+PAUSE_S = 1.0
+"""Before another attempt, for each that brought nothing."""
 TIMEOUT_S = 30.0
 CHUNK = 1 << 16
 COMPLETE = 416
@@ -40,14 +42,7 @@ class UnreachableError(PlexusError):
     """No answer from the server at all."""
 
 
-def fetch(
-    dataset: Dataset,
-    progress: Progress,
-    *,
-    mirror: str | None = None,
-    force: bool = False,
-    pause_s: float = 1.0,
-) -> bool:
+def fetch(dataset: Dataset, progress: Progress, *, mirror: str | None = None, force: bool = False) -> bool:
     """Bring a data set here; False if it was here already. `mirror` replaces the official address."""
     if _all_here(dataset, force):
         return False
@@ -56,11 +51,11 @@ def fetch(
     try:
         if dataset.archive is not None:
             room_for(dataset.archive.size + dataset.size, data_directory(), dataset.name)
-            _fetch_archive(dataset, mirror or dataset.archive.url, progress, pause_s)
+            _fetch_archive(dataset, mirror or dataset.archive.url, progress)
         else:
             for file in dataset.files:
                 if state_of(file) != "here":
-                    _fetch_file(file, _address(file, dataset, mirror), progress, pause_s)
+                    _fetch_file(file, _address(file, dataset, mirror), progress)
     except UnreachableError as error:
         raise PlexusError(f"{error}; without a network: {by_hand(dataset)}") from None
     return True
@@ -93,13 +88,13 @@ def _address(file: File, dataset: Dataset, mirror: str | None) -> str:
     return mirror if len(dataset.files) == 1 else f"{mirror.rstrip('/')}/{Path(file.path).name}"
 
 
-def _fetch_file(file: File, url: str, progress: Progress, pause_s: float) -> None:
+def _fetch_file(file: File, url: str, progress: Progress) -> None:
     part = path_of(file).with_name(f".{Path(file.path).name}.part")
-    resumed = part.exists() and part.stat().st_size > 0
-    download(url, part, file.size, progress, pause_s)
+    resumed = _size(part) > 0
+    download(url, part, file.size, progress)
     if resumed and not matches(file, part):
         part.unlink()  # the earlier beginning was of another file: once more, from the start
-        download(url, part, file.size, progress, pause_s)
+        download(url, part, file.size, progress)
     try:
         verify(file, part, url)
     except WrongContentError:
@@ -109,9 +104,9 @@ def _fetch_file(file: File, url: str, progress: Progress, pause_s: float) -> Non
         part.replace(path_of(file))
 
 
-def _fetch_archive(dataset: Dataset, url: str, progress: Progress, pause_s: float) -> None:
+def _fetch_archive(dataset: Dataset, url: str, progress: Progress) -> None:
     part = data_directory() / f".{dataset.name}.part"
-    download(url, part, None, progress, pause_s)
+    download(url, part, None, progress)
     try:
         extract(part, dataset)
     except WrongContentError:
@@ -120,7 +115,7 @@ def _fetch_archive(dataset: Dataset, url: str, progress: Progress, pause_s: floa
     part.unlink()
 
 
-def download(url: str, part: Path, size: int | None, progress: Progress, pause_s: float = 1.0) -> None:
+def download(url: str, part: Path, size: int | None, progress: Progress) -> None:
     """Complete `part`, which may hold the beginning already, with what is behind `url`.
 
     `size` is how many bytes that must be; None takes the server's word. What was received stays in
@@ -142,7 +137,7 @@ def download(url: str, part: Path, size: int | None, progress: Progress, pause_s
                 if fruitless == ATTEMPTS:
                     kept = f"{_size(part):,} bytes are kept: run it again to go on from there"
                     raise PlexusError(f"{url}: {cut}, {ATTEMPTS} times in a row; {kept}") from None
-                time.sleep(pause_s * fruitless)
+                time.sleep(PAUSE_S * fruitless)
         progress(_size(part))
 
 

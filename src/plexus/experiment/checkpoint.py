@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -50,21 +51,20 @@ class Checkpoints:
         self._directory = directory
         self._every_s = every_s
         self._due_s = time.monotonic() + every_s
-        self._written = 0
 
     def offer(self, kernel: Kernel, models: Models, is_last: bool) -> None:
-        """A moment from which the run could go on: write it if it is time, or if no other will come."""
-        if is_last or time.monotonic() >= self._due_s:
-            self.write(kernel, models)
-            self._due_s = time.monotonic() + self._every_s
+        """A moment from which the run could go on: write it if it is time, or if no other will come.
 
-    def write(self, kernel: Kernel, models: Models) -> None:
-        """Put a new checkpoint in the place of the last one, which is whole until then."""
-        folder = self._new_folder()
+        It takes the place of the checkpoint before, which is whole until then.
+        """
+        if not is_last and time.monotonic() < self._due_s:
+            return
+        folders = (self._directory / f"{CHECKPOINT_FOLDER}{number}" for number in count(1))
+        folder = next(each for each in folders if not each.exists())
         with named(folder):
             folder.mkdir()
             models.save(folder)
-            files = {path.name: _hash(path.read_bytes()) for path in folder.iterdir()}
+            files = {path.name: _hash(path) for path in folder.iterdir()}
             for path in (*folder.iterdir(), folder, self._directory):
                 sync(path)
         checkpoint = Checkpoint(
@@ -78,13 +78,7 @@ class Checkpoints:
         )
         write_json(self._directory / CHECKPOINT, checkpoint)
         remove_checkpoints(self._directory, keep=folder.name)
-
-    def _new_folder(self) -> Path:
-        while True:
-            self._written += 1
-            folder = self._directory / f"{CHECKPOINT_FOLDER}{self._written}"
-            if not folder.exists():
-                return folder
+        self._due_s = time.monotonic() + self._every_s
 
 
 def read_checkpoint(directory: Path) -> Checkpoint | None:
@@ -100,17 +94,14 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlexusError(f"{path} cannot be read: {error}") from None
     for name, expected in checkpoint.files.items():
-        _check(directory / checkpoint.folder / name, expected)
+        models = directory / checkpoint.folder / name
+        try:
+            found = _hash(models)
+        except (OSError, ValueError) as error:  # ValueError: no path
+            raise PlexusError(f"{models} cannot be read: {error}") from None
+        if found != expected:
+            raise PlexusError(f"{models} is damaged: its content is not what was written")
     return checkpoint
-
-
-def _check(models: Path, expected: str) -> None:
-    try:
-        found = _hash(models.read_bytes())
-    except (OSError, ValueError) as error:  # ValueError: no path
-        raise PlexusError(f"{models} cannot be read: {error}") from None
-    if found != expected:
-        raise PlexusError(f"{models} is damaged: its content is not what was written")
 
 
 def restore(checkpoint: Checkpoint, directory: Path, kernel: Kernel, models: Models) -> None:
@@ -126,8 +117,8 @@ def restore(checkpoint: Checkpoint, directory: Path, kernel: Kernel, models: Mod
     models.restore(directory / checkpoint.folder, checkpoint.computed)
 
 
-def _hash(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+def _hash(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def outcome_of(path: Path) -> Result | None:

@@ -148,8 +148,7 @@ class NodeModelsEvaluation(ModelEvaluation):
         nodes = self._chosen()
         if not nodes:
             return
-        initial = (0, self._models.initial())
-        models = [self._current.get(node, initial)[1] for node in nodes]
+        models = [self._current.get(node, (0, self._models.initial()))[1] for node in nodes]
         if self._of_nodes:
             found = self._measure_each(nodes, models)
         else:

@@ -13,7 +13,7 @@ from plexus.experiment.evaluation import Evaluation, GlobalModelEvaluation, Node
 from plexus.learn.aggregation import aggregation_named
 from plexus.learn.engines import create_engine
 from plexus.learn.graph import Costs, LazyModels
-from plexus.learn.task import Metrics
+from plexus.learn.task import Metrics, Task
 from plexus.learn.tasks import build_task
 from plexus.learn.tasks.specs import UntrainedSpec
 from plexus.runs.recorder import Recorder
@@ -70,8 +70,7 @@ class Learning:
 
     models: Models
     engine: ChosenEngine
-    local_steps: int
-    batch: int
+    task: Task | UntrainedSpec
     judge: Callable[[JudgedBy, Runtime, Recorder], Evaluation]
     """Who measures models during the session, given what the protocol is judged by."""
 
@@ -87,7 +86,7 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery) -> Learni
     if isinstance(parameters, UntrainedSpec):
         nothing = ChosenEngine("none", "cpu", "nothing is learned")
         untrained = UntrainedModels(parameters.model_bytes)
-        return Learning(untrained, nothing, parameters.local_steps, parameters.batch, lambda *_: Evaluation())
+        return Learning(untrained, nothing, parameters, lambda *_: Evaluation())
     task = build_task(parameters, spec.nodes, spec.seed, base_dir)
     engine, chosen = create_engine(
         machinery.engine, task, workers=machinery.workers, device=machinery.device, address=machinery.address
@@ -99,4 +98,4 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery) -> Learni
         kind = GlobalModelEvaluation if judged_by == "global model" else NodeModelsEvaluation
         return kind(spec.evaluation, task, models, runtime, recorder)
 
-    return Learning(models, chosen, task.local_steps, task.batch, judge)
+    return Learning(models, chosen, task, judge)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NamedTuple
@@ -38,46 +38,34 @@ Progress = Callable[[Tick], None]
 """A callback, told of every tick. What it raises ends the run there: `KeyboardInterrupt`, `StopRun`."""
 
 
-class Stoppable:
-    """Passes ticks on. What was asked for by a signal is done at the next one: `KeyboardInterrupt`.
+@contextmanager
+def stoppable(progress: Progress, *, quiet: bool = True) -> Iterator[Progress]:
+    """What a run is to tell of its progress, so that signals stop it at the next tick: `KeyboardInterrupt`.
 
     Before the first tick there is nothing to go on from, and to ask twice is to insist: both stop at once.
+    Also a run that a script started in the background: a shell makes such commands deaf to SIGINT, and one
+    that nobody can stop would only burn processors.
     """
+    has_begun = is_asked = False
 
-    def __init__(self, progress: Progress, *, quiet: bool) -> None:
-        self._progress = progress
-        self._quiet = quiet
-        self._has_begun = False
-        self._is_asked = False
-
-    def __call__(self, at: Tick) -> None:
-        self._has_begun = True
-        self._progress(at)
-        if self._is_asked:
+    def tell(at: Tick) -> None:
+        nonlocal has_begun
+        has_begun = True
+        progress(at)
+        if is_asked:
             raise KeyboardInterrupt
 
-    def ask(self, number: int, frame: FrameType | None) -> None:
-        """A signal came."""
-        if self._is_asked or not self._has_begun:
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal is_asked
+        if is_asked or not has_begun:
             raise KeyboardInterrupt
-        self._is_asked = True
-        if not self._quiet:
+        is_asked = True
+        if not quiet:
             os.write(2, PATIENCE.encode())  # a signal may come while a stream is being written to
 
-
-@contextmanager
-def stoppable(
-    progress: Progress, signals: Sequence[signal.Signals] = SIGNALS, *, quiet: bool = True
-) -> Iterator[Progress]:
-    """What a run is to tell of its progress, so that `signals` stop it.
-
-    Also one that a script started in the background: a shell makes such commands deaf to SIGINT, and a
-    run that nobody can stop would only burn processors.
-    """
-    stop = Stoppable(progress, quiet=quiet)
-    before = {each: signal.signal(each, stop.ask) for each in signals}
+    before = {each: signal.signal(each, ask) for each in SIGNALS}
     try:
-        yield stop
+        yield tell
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)

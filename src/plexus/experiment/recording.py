@@ -1,6 +1,6 @@
-"""What a simulated session keeps of itself for whoever looks closely: the tables `runs.tables.DETAILS`.
+"""What a simulated session keeps of itself: rounds, who was online, and the tables for whoever looks closely.
 
-Their size is bounded. Of transfers and trainings a session keeps at most so many rows, spread over its
+The size of those is bounded. Of transfers and trainings a session keeps at most so many rows, spread over its
 whole length: where more happens, the first of each thousandth of the session are kept. States are taken
 so seldom that they stay below a number of rows. Presence and phases have a row for each join or leave
 and for each round, and end after half a million. 1000 nodes for 50 hours stay below 30 MB.
@@ -8,7 +8,10 @@ and for each round, and end after half a million. 1000 nodes for 50 hours stay b
 
 from __future__ import annotations
 
-from math import inf
+from collections import Counter
+from itertools import compress
+from math import isnan, nan
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,7 @@ from plexus.runs.recorder import Recorder
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import Nodes
 from plexus.sim.sharing import Flow
+from plexus.traces.cities import City
 
 SLICES = 1000
 MOST_ROWS = {"transfers": 200_000, "trainings": 100_000}
@@ -44,28 +48,29 @@ class Recording:
         self._recorder = recorder
         self._slice_s = until_s / SLICES
         self._until_s = until_s
-        self._written = dict.fromkeys((*MOST_ROWS, "presence", "phases"), 0)
+        self._written: Counter[str] = Counter()
         self._paths = CriticalPaths()
         self._transfers: dict[Flow, float] = {}
         self._trainings: dict[int, tuple[float, int]] = {}
         self._worked_on: dict[int, int] = {}
         self._next_states_s = 0.0
+        self._servers = 0
 
-    def begin(self, cast: Nodes, training_s: Any) -> None:
+    def begin(self, nodes: Nodes, training_s: Any) -> None:
         """Say who takes part."""
-        latency = cast.world.latency
-        for node, device in enumerate(cast.world.devices):
+        self._servers = nodes.servers
+        latency = nodes.world.latency
+        for node, device in enumerate(nodes.world.devices):
             row = int(latency.city_of[node])
-            city = latency.cities[row] if latency.cities else None
-            is_device = node < len(cast.world) - cast.servers
-            place = (city.lat, city.lon) if city is not None and city.lat == city.lat else (None,) * 2
+            city = latency.cities[row] if latency.cities else City("", "", nan, nan)
+            is_device = node < len(nodes.world) - nodes.servers
             self._recorder.record(
                 "nodes",
                 node=node,
-                city=(city.name if city is not None else "") or str(row),
-                country=city.country if city is not None else "",
-                latitude=place[0],
-                longitude=place[1],
+                city=city.name or str(row),
+                country=city.country,
+                latitude=None if isnan(city.lat) else city.lat,
+                longitude=None if isnan(city.lat) else city.lon,
                 up_bytes_per_s=round(device.up_bytes_per_s),
                 down_bytes_per_s=round(device.down_bytes_per_s),
                 ms_per_sample=round(device.compute_ms_per_sample, 3) if is_device else None,
@@ -73,7 +78,15 @@ class Recording:
             )
 
     def look(self, now_s: float, runtime: Runtime) -> None:
-        """A moment to take accounts, and seldom enough to look at every node."""
+        """A moment to note who is online and who the nodes believe to be, and to take accounts.
+
+        It is seldom enough to look at every node.
+        """
+        online = runtime.online_count - self._servers
+        self._recorder.record("online", simulated_s=now_s, online=online)
+        if views := _believed_online(runtime):
+            extent = {"mean_view": fmean(views), "min_view": min(views), "max_view": max(views)}
+            self._recorder.record("views", simulated_s=now_s, online=online, **extent)
         counts: dict[str, int] = {}
         for name, (count, sent) in runtime.accounts.messages.items():
             counts |= {f"{name}_count": count, f"{name}_bytes": sent}
@@ -106,18 +119,25 @@ class Recording:
             # A node sends nothing to itself: its own model is there at once.
             self._paths.arrived("aggregate", fact.round, node, node, now_s, now_s)
         elif isinstance(fact, AggregationCompleted):
+            self._recorder.record(
+                "rounds",
+                simulated_s=now_s,
+                round=fact.round,
+                aggregator=node,
+                models=fact.models,
+                participants=fact.participants,
+                timed_out=fact.timed_out,
+                waited_s=fact.waited_s,
+            )
             self._worked_on[node] = max(fact.round, self._worked_on.get(node, 0))
             phases = self._paths.phases(now_s, node, fact.round)
-            if phases is not None and self._may("phases", now_s, MOST_EVENTS):
-                self._recorder.record("phases", **phases)
+            if phases is not None:
+                self._keep("phases", now_s, **phases)
         if isinstance(fact, AggregationCompleted | RoundRestarted):
             self._paths.completed(node, fact.round, now_s)
 
-    # Told by the runtime
-
     def presence(self, now: float, node: int, online: bool) -> None:
-        if self._may("presence", now, MOST_EVENTS):
-            self._recorder.record("presence", simulated_s=round(now, 3), node=node, online=online)
+        self._keep("presence", now, node=node, online=online)
 
     def training_began(self, now: float, node: int, round: int) -> None:
         self._trainings[node] = (now, round)
@@ -127,15 +147,7 @@ class Recording:
         began_s, number = self._trainings.pop(node)
         if completed:
             self._paths.trained(node, number, began_s, now)
-        if self._may("trainings", now):
-            self._recorder.record(
-                "trainings",
-                simulated_s=round(now, 3),
-                began_s=round(began_s, 3),
-                node=node,
-                round=number,
-                completed=completed,
-            )
+        self._keep("trainings", now, began_s=round(began_s, 3), node=node, round=number, completed=completed)
 
     def transfer_began(self, now: float, flow: Flow) -> None:
         self._transfers[flow] = now
@@ -147,36 +159,31 @@ class Recording:
         number = getattr(body, "round", getattr(body, "age", 0))
         if arrival_s is not None:
             self._paths.arrived(kind, number, flow.src, flow.dst, began_s, arrival_s)
-        if self._may("transfers", now):
-            self._recorder.record(
-                "transfers",
-                simulated_s=round(now, 3),
-                began_s=round(began_s, 3),
-                source=flow.src,
-                destination=flow.dst,
-                round=number,
-                kind=kind,
-                cut=arrival_s is None,
-            )
+        self._keep(
+            "transfers",
+            now,
+            began_s=round(began_s, 3),
+            source=flow.src,
+            destination=flow.dst,
+            round=number,
+            kind=kind,
+            cut=arrival_s is None,
+        )
 
-    def _may(self, table: str, now_s: float, most: float = inf) -> bool:
-        """Whether a row of this table can still be kept now; counts it if so."""
+    def _keep(self, table: str, now_s: float, **columns: Any) -> None:
+        """Add a row to this table, if it can still take one now."""
+        most = MOST_EVENTS
         if table in MOST_ROWS:
             slices = min(SLICES, int(now_s / self._slice_s) + 1)
             most = MOST_ROWS[table] * slices // SLICES
-        if self._written[table] >= most:
-            return False
-        self._written[table] += 1
-        return True
+        if self._written[table] < most:
+            self._written[table] += 1
+            self._recorder.record(table, **{"simulated_s": round(now_s, 3), **columns})
 
 
-def believed_online(runtime: Runtime) -> list[int]:
+def _believed_online(runtime: Runtime) -> list[int]:
     """By each node online that has a view: how many nodes are online according to it."""
-    memberships = (
-        getattr(node, "membership", None)
-        for node, online in zip(runtime.nodes, runtime.online, strict=True)
-        if online
-    )
+    memberships = (getattr(node, "membership", None) for node in compress(runtime.nodes, runtime.online))
     return [known.view.online_count() for known in memberships if isinstance(known, Membership)]
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
-from statistics import fmean
 
 from plexus.errors import StopRun
 from plexus.experiment.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
 from plexus.experiment.learning import Machinery, set_up
 from plexus.experiment.progress import Progress, Tick
-from plexus.experiment.recording import Recording, believed_online
-from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.experiment.recording import Recording
+from plexus.protocol.facts import Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Listener
 from plexus.runs.result import Evaluations, Result, Traffic, Trainings
@@ -42,15 +42,13 @@ def simulate(
     `listen` is told of every row that is recorded. An interruption (Ctrl-C) ends the run early; its
     directory is as valid as that of a whole one. If `progress` asks for it, a checkpoint is written there.
     """
-    machinery = machinery or Machinery()
     checkpoint = read_checkpoint(out) if resume else None
     with RunDirectory(
         out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume, replay=checkpoint is not None
     ) as directory:
         if listen is not None:
             directory.recorder.listen = listen
-        simulation = Simulation(spec, base_dir, directory, machinery, checkpoint)
-        result = simulation.run(progress)
+        result = Simulation(spec, base_dir, directory, machinery or Machinery(), checkpoint).run(progress)
         directory.finish(result)
     return result
 
@@ -68,7 +66,6 @@ class Simulation:
     ) -> None:
         self._until_s = 3600 * spec.hours
         self._directory, self._out = directory, directory.path
-        self._recorder = directory.recorder
         self._checkpoints = Checkpoints(directory.path, machinery.checkpoint_every_s)
         self._resumed = checkpoint
         entry, parameters = find(spec.protocol.name, spec.protocol.parameters, base_dir)
@@ -77,8 +74,8 @@ class Simulation:
         self.engine, self._models = learning.engine, learning.models
         if checkpoint is not None:
             self._models.replay(checkpoint.evaluated)
-        steps, batch = learning.local_steps, learning.batch
-        durations_s = [training_time_s(device, steps, batch) for device in world.devices]
+        task = learning.task
+        durations_s = [training_time_s(device, task.local_steps, task.batch) for device in world.devices]
         setting = Setting(
             world=world,
             models=self._models,
@@ -89,22 +86,17 @@ class Simulation:
             graceful_share=spec.traces.graceful_share,
             base_dir=base_dir,
         )
-        self._recording = Recording(self._recorder, self._until_s)
-        self._cast = entry.build(setting, parameters)
-        self._runtime = assemble(setting, self._cast, self._on_fact, self._recording)
-        self._recording.begin(self._cast, setting.training_s)
-        self._evaluation = learning.judge(entry.judged_by, self._runtime, self._recorder)
-
-    @property
-    def _online(self) -> int:
-        """How many devices are online; servers are none."""
-        return self._runtime.online_count - self._cast.servers
+        self._recording = Recording(directory.recorder, self._until_s)
+        self._nodes = entry.build(setting, parameters)
+        self._runtime = assemble(setting, self._nodes, self._on_fact, self._recording)
+        self._recording.begin(self._nodes, setting.training_s)
+        self._evaluation = learning.judge(entry.judged_by, self._runtime, directory.recorder)
 
     def run(self, progress: Progress | None = None) -> Result:
         """Let virtual time pass until the end of the session."""
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         interrupted = False
-        try:
+        with closing(self._models):
             try:
                 self._pass_time(progress)
                 self._evaluation.look()
@@ -113,15 +105,12 @@ class Simulation:
                     raise  # nothing is learned anew yet: the checkpoint it began from says more
                 interrupted = True
             return self._result(interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s)
-        finally:
-            self._models.close()
 
     def _pass_time(self, progress: Progress | None) -> None:
         runtime, evaluation, now_s = self._runtime, self._evaluation, 0.0
         while now_s < self._until_s:
             if now_s % ONLINE_EVERY_S == 0:
                 runtime.run(now_s)
-                self._look_around(now_s)
                 self._recording.look(now_s, runtime)
             now_s = min(STEP_S * (now_s // STEP_S + 1), evaluation.next_s, self._until_s)
             runtime.run(now_s)
@@ -138,22 +127,8 @@ class Simulation:
     def _tick(self, now_s: float) -> Tick:
         metric = self._evaluation.metric()
         replay_s = None if self._resumed is None else self._resumed.simulated_s
-        round = self._evaluation.round
-        return Tick(now_s, round, self._online, metric.name, metric.final, replay_s)
-
-    def _look_around(self, now_s: float) -> None:
-        """Note who is online, and who the nodes believe to be."""
-        self._recorder.record("online", simulated_s=now_s, online=self._online)
-        views = believed_online(self._runtime)
-        if views:
-            self._recorder.record(
-                "views",
-                simulated_s=now_s,
-                online=self._online,
-                mean_view=fmean(views),
-                min_view=min(views),
-                max_view=max(views),
-            )
+        online = self._runtime.online_count - self._nodes.servers
+        return Tick(now_s, self._evaluation.round, online, metric.name, metric.final, replay_s)
 
     def _keep(self, now_s: float, is_last: bool = False) -> None:
         """A moment between two steps: go on from a checkpoint here, or write one."""
@@ -165,17 +140,6 @@ class Simulation:
             self._resumed = None
 
     def _on_fact(self, now_s: float, node: int, fact: Fact) -> None:
-        if isinstance(fact, AggregationCompleted):
-            self._recorder.record(
-                "rounds",
-                simulated_s=now_s,
-                round=fact.round,
-                aggregator=node,
-                models=fact.models,
-                participants=fact.participants,
-                timed_out=fact.timed_out,
-                waited_s=fact.waited_s,
-            )
         self._recording.on_fact(now_s, node, fact)
         self._evaluation.on_fact(node, fact)
 
@@ -193,7 +157,7 @@ class Simulation:
             training_s=sum(accounts.training_s),
             trainings=Trainings(costs.asked, costs.computed, costs.training_s),
             evaluations=Evaluations(len(self._models.evaluated), costs.evaluation_s),
-            tuning=self._cast.tuning,
+            tuning=self._nodes.tuning,
             interrupted=interrupted,
             engine=self.engine,
             out=str(self._out),

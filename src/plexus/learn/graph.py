@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -31,7 +31,6 @@ from plexus.learn.spill import DEFAULT_BUDGET_BYTES, Kept, VectorStore
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import one_thread
 
-E = TypeVar("E", bound="Expression")
 UNCHECKED = 1000
 """Trainings whose results are looked at together: looking makes a GPU wait."""
 FILE_BYTES = 256 << 20
@@ -79,6 +78,8 @@ class MeanModel(Expression):
     __slots__ = ("merged", "weights")
 
     def __init__(self, parts: tuple[Expression, ...], weights: tuple[Any, ...], merged: bool = False) -> None:
+        if len(parts) != len(weights) or not parts:
+            raise ValueError(f"{len(parts)} models and {len(weights)} weights to merge")
         super().__init__(parts)
         self.weights = weights
         self.merged = merged
@@ -188,14 +189,10 @@ class LazyModels:
 
     def mean(self, models: Sequence[Expression], samples: Sequence[int]) -> Expression:
         """The aggregate of `models`, `samples[i]` examples being behind `models[i]`."""
-        if len(models) != len(samples) or not models:
-            raise ValueError(f"{len(models)} models and {len(samples)} sample counts to aggregate")
         return self._new(MeanModel(tuple(models), tuple(samples)))
 
     def merge(self, models: Sequence[Expression], weights: Sequence[float]) -> Expression:
         """The mean in which `models[i]` counts `weights[i]`, whatever the aggregation rule."""
-        if len(models) != len(weights) or not models:
-            raise ValueError(f"{len(models)} models and {len(weights)} weights to merge")
         parts = (tuple(model.number for model in models), tuple(weights))
         if self._merged is None or parts != self._merged[0]:
             self._merged = (parts, self._new(MeanModel(tuple(models), tuple(weights), merged=True)))
@@ -216,7 +213,14 @@ class LazyModels:
             for model in fresh:
                 model.metrics = self._known.popleft()
         else:
-            self._evaluate(fresh)
+            self._force(fresh)
+            started = time.perf_counter()
+            for model in fresh:
+                # One at a time: they need not all fit into memory.
+                model.metrics = self.engine.evaluate([model.vector()])[0]
+                self.evaluated.append(model.metrics)
+            self.costs.evaluation_s += time.perf_counter() - started
+            self.costs.workers_cpu_s = self.engine.workers_cpu_s
         return [model.metrics for model in models if model.metrics is not None]
 
     def weights(self, model: Expression) -> dict[str, Tensor]:
@@ -257,41 +261,28 @@ class LazyModels:
         self.engine.close()
         self.store.close()
 
-    def _new(self, expression: E) -> E:
+    def _new(self, expression: Expression) -> Expression:
         expression.number = self._made
         self.alive[self._made] = expression
         self._made += 1
         return expression
 
-    def _evaluate(self, fresh: Sequence[Expression]) -> None:
-        self._force(fresh)
-        started = time.perf_counter()
-        for model in fresh:
-            # One at a time: they need not all fit into memory.
-            model.metrics = self.engine.evaluate([model.vector()])[0]
-            self.evaluated.append(model.metrics)
-        self.costs.evaluation_s += time.perf_counter() - started
-        self.costs.workers_cpu_s = self.engine.workers_cpu_s
-
     def _force(self, wanted: Sequence[Expression]) -> None:
         started = time.perf_counter()
+        pending = waves(wanted)[::-1]
         # Means too: threads that a short sum wakes up keep spinning, at several times its cost.
         with one_thread():
-            self._compute(waves(wanted))
+            while pending:
+                # Popped, so that nothing but its heirs keeps a model of this wave in memory.
+                wave = pending.pop()
+                self._train_wave(wave.trainings)
+                for mean in wave.means:
+                    rule = aggregation.weighted_mean if mean.merged else self._aggregate
+                    vector = rule([part.vector() for part in mean.parents], mean.weights)
+                    mean.settle(self.store.keep(vector))
+            self._check_finite()
         self.costs.training_s += time.perf_counter() - started
         self.costs.workers_cpu_s = self.engine.workers_cpu_s
-
-    def _compute(self, pending: list[Wave]) -> None:
-        pending.reverse()
-        while pending:
-            # Popped, so that nothing but its heirs keeps a model of this wave in memory.
-            wave = pending.pop()
-            self._train_wave(wave.trainings)
-            for mean in wave.means:
-                rule = aggregation.weighted_mean if mean.merged else self._aggregate
-                vector = rule([part.vector() for part in mean.parents], mean.weights)
-                mean.settle(self.store.keep(vector))
-        self._check_finite()
 
     def _train_wave(self, trainings: list[TrainedModel]) -> None:
         # A wave may be wider than memory: at most half the budget for what goes in and what comes out.

@@ -100,7 +100,7 @@ def classification(
         build_model=build_model,
         loss=functional.cross_entropy,
         measure=TOP1,
-        sgd=Sgd.of(spec),
+        sgd=Sgd(spec.learning_rate, spec.momentum, spec.weight_decay),
         local_steps=spec.local_steps,
         batch=spec.batch,
         prepare=prepare,

@@ -43,7 +43,7 @@ class Layout:
         """The layout of `module`: parameters (tied ones once), then the buffers it would save."""
         entries: list[TensorSlice] = []
         start = 0
-        for name, tensor in _tensors(module).items():
+        for name, tensor in named_tensors(module).items():
             if tensor.is_complex():
                 raise PlexusError(f"the model's tensor {name} is complex: only real ones can be averaged")
             stop = start + tensor.numel()
@@ -62,7 +62,7 @@ class Layout:
 
     def vector_of(self, module: nn.Module) -> Tensor:
         """The vector of the weights `module` holds now."""
-        return self.flatten(_tensors(module))
+        return self.flatten(named_tensors(module))
 
     def tensors(self, vector: Tensor) -> dict[str, Tensor]:
         """The named tensors of `vector`: views of it, except where a tensor has another type."""
@@ -71,34 +71,9 @@ class Layout:
             for entry in self.entries
         }
 
-    def bind(self, module: nn.Module) -> BoundModule:
-        """The module as something that vectors are loaded into and saved from."""
-        tensors = _tensors(module)
-        parameters = [tensors[entry.name] for entry in self.entries if entry.trainable]
-        return BoundModule(self, module, tensors, parameters)
 
-
-@dataclass(frozen=True)
-class BoundModule:
-    """A module and its tensors, which stay where they are in memory: it may hold views of them."""
-
-    layout: Layout
-    module: nn.Module
-    tensors: dict[str, Tensor]
-    parameters: list[Tensor]
-
-    @torch.no_grad()
-    def load(self, vector: Tensor) -> None:
-        """Give the module these weights."""
-        pieces = list(self.layout.tensors(vector).values())
-        torch._foreach_copy_([self.tensors[entry.name] for entry in self.layout.entries], pieces)
-
-    def saved(self) -> Tensor:
-        """A copy of the weights the module has now."""
-        return self.layout.flatten(self.tensors)
-
-
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
+def named_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of `module` by name, in the order of its layout."""
     saved = module.state_dict(keep_vars=True)
     tensors: dict[str, Tensor] = dict(module.named_parameters())
     tensors.update((name, buffer) for name, buffer in module.named_buffers() if name in saved)

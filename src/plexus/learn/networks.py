@@ -8,22 +8,15 @@ from torch import Tensor, nn
 
 def gn_lenet() -> nn.Module:
     """LeNet with group normalisation, for 3 x 32 x 32 images in ten classes: 85,354 parameters."""
-    return nn.Sequential(
-        nn.Conv2d(3, 32, 5, padding=2),
-        nn.MaxPool2d(3, 2),
-        nn.GroupNorm(2, 32),
-        nn.ReLU(),
-        nn.Conv2d(32, 32, 5, padding=2),
-        nn.GroupNorm(2, 32),
-        nn.MaxPool2d(3, 2),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 5, padding=2),
-        nn.GroupNorm(2, 64),
-        nn.MaxPool2d(3, 2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(576, 10),
-    )
+    blocks = [nn.Conv2d(3, 32, 5, padding=2), nn.MaxPool2d(3, 2), nn.GroupNorm(2, 32), nn.ReLU()]
+    for filters in (32, 64):
+        blocks += [
+            nn.Conv2d(32, filters, 5, padding=2),
+            nn.GroupNorm(2, filters),
+            nn.MaxPool2d(3, 2),
+            nn.ReLU(),
+        ]
+    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(576, 10))
 
 
 def celeba_cnn() -> nn.Module:
@@ -36,18 +29,10 @@ def celeba_cnn() -> nn.Module:
 
 def femnist_cnn(classes: int) -> nn.Module:
     """Two convolutions and two dense layers for 1 x 28 x 28: 1,690,046 parameters at 62 classes."""
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 5, padding=2),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 5, padding=2),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(3136, 512),
-        nn.ReLU(),
-        nn.Linear(512, classes),
-    )
+    blocks: list[nn.Module] = []
+    for channels, filters in ((1, 32), (32, 64)):
+        blocks += [nn.Conv2d(channels, filters, 5, padding=2), nn.MaxPool2d(2), nn.ReLU()]
+    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, classes))
 
 
 class MatrixFactorisation(nn.Module):

@@ -34,8 +34,7 @@ def iid(examples: int, nodes: int, rng: np.random.Generator) -> tuple[Rows, ...]
 def by_user(users: NDArray[Any], nodes: int, rng: np.random.Generator) -> tuple[Rows, ...]:
     """One user a node; where there are more users than nodes, a random choice of users."""
     names, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
-    if nodes < 1:
-        raise PlexusError(f"{nodes} nodes: at least 1 is needed")
+    _enough(len(users), nodes)
     if nodes > len(names):
         raise PlexusError(f"{nodes} nodes, but the data has only {len(names)} users, one per node")
     rows_of = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
@@ -54,7 +53,6 @@ def dirichlet(labels: Labels, nodes: int, alpha: float, rng: np.random.Generator
     pieces: list[list[Rows]] = [[] for _ in range(nodes)]
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))
-
         shares = rng.dirichlet(np.full(nodes, alpha))
         cuts = np.floor(np.cumsum(shares) * len(rows)).astype(np.int64)[:-1]
         for node, piece in enumerate(np.split(rows, cuts)):

@@ -33,9 +33,7 @@ class VectorStore:
 
     def keep(self, vector: Tensor) -> Kept:
         """Take `vector` into the store. Nobody may change it any more."""
-        kept = Kept(self, vector)
-        self._hold(kept)
-        return kept
+        return Kept(self, vector)
 
     def close(self) -> None:
         """Remove what is on disk. Vectors in memory remain usable."""
@@ -43,44 +41,29 @@ class VectorStore:
             self._folder.cleanup()
             self._folder = None
 
-    def _hold(self, kept: Kept) -> None:
+    def hold(self, kept: Kept) -> None:
+        """This one is in memory and was used last: past the budget, others go to disk."""
+        self.drop(kept)
         self._held[id(kept)] = weakref.ref(kept)
         self.held_bytes += kept.bytes
         while self.held_bytes > self.budget_bytes and len(self._held) > 1:
             oldest = next(iter(self._held.values()))()
             assert oldest is not None, "what is gone has left the store"
-            self._spill(oldest)
+            oldest.spill()
 
-    def _spill(self, kept: Kept) -> None:
-        if kept.path is None:
-            if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="plexus-models-", dir=self._parent)
-            kept.path = Path(self._folder.name) / f"{self.spilled}.npy"
-            assert kept.tensor is not None
-            np.save(kept.path, kept.tensor.cpu().numpy(), allow_pickle=False)
-            self.spilled += 1
-        self._drop(kept)
-        kept.tensor = None
-
-    def _drop(self, kept: Kept) -> None:
+    def drop(self, kept: Kept) -> None:
+        """This one is in memory no more."""
         if self._held.pop(id(kept), None) is not None:
             self.held_bytes -= kept.bytes
 
-    def _used(self, kept: Kept) -> Tensor:
-        if kept.tensor is None:
-            assert kept.path is not None
-            array = np.load(kept.path, allow_pickle=False)
-            kept.tensor = torch.from_numpy(array).to(kept.device)
-            self._hold(kept)
-        else:
-            self._held.move_to_end(id(kept))
-        assert kept.tensor is not None
-        return kept.tensor
-
-    def _gone(self, kept: Kept) -> None:
-        self._drop(kept)
-        if kept.path is not None:
-            kept.path.unlink(missing_ok=True)
+    def write(self, vector: Tensor) -> Path:
+        """A new file with this content."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="plexus-models-", dir=self._parent)
+        path = Path(self._folder.name) / f"{self.spilled}.npy"
+        np.save(path, vector.cpu().numpy(), allow_pickle=False)
+        self.spilled += 1
+        return path
 
 
 class Kept:
@@ -92,12 +75,26 @@ class Kept:
         self.store = store
         self.tensor: Tensor | None = vector
         self.path: Path | None = None
-        self.device = vector.device
-        self.bytes = vector.nbytes
+        self.device, self.bytes = vector.device, vector.nbytes
+        store.hold(self)
 
     def get(self) -> Tensor:
         """The vector; read it, do not change it."""
-        return self.store._used(self)
+        vector = self.tensor
+        if vector is None:
+            assert self.path is not None, "in memory or on disk"
+            vector = self.tensor = torch.from_numpy(np.load(self.path, allow_pickle=False)).to(self.device)
+        self.store.hold(self)
+        return vector
+
+    def spill(self) -> None:
+        """Out of memory; what was on disk before is still there."""
+        if self.path is None and self.tensor is not None:
+            self.path = self.store.write(self.tensor)
+        self.store.drop(self)
+        self.tensor = None
 
     def __del__(self) -> None:
-        self.store._gone(self)
+        self.store.drop(self)
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)

@@ -109,11 +109,10 @@ def _with_target(
     cells, found = columns[target], numbers(columns[target])
     kept = [cell.lower() not in NO_CLASS for cell in cells] if found is None else (~np.isnan(found)).tolist()
     left = sum(kept)
-    if left == len(cells):
-        return columns, []
     if left < 2:
         raise PlexusError(f"{path}: {left} rows have something in {target!r}, the column to predict")
-    notes = [f"{len(cells) - left} rows left out, as they have nothing in {target!r}"]
+    gone = len(cells) - left
+    notes = [f"{gone} rows left out, as they have nothing in {target!r}"] if gone else []
     return {name: list(compress(each, kept)) for name, each in columns.items()}, notes
 
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from plexus.errors import PlexusError, blaming
-from plexus.learn.tasks.specs import TaskSpec
 from plexus.rng import array_stream, stream_seed
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -63,11 +62,6 @@ class Sgd:
             raise PlexusError(f"momentum is {self.momentum}: it must be from 0 to below 1")
         if not self.weight_decay >= 0:
             raise PlexusError(f"weight_decay is {self.weight_decay}: it must not be negative")
-
-    @staticmethod
-    def of(spec: TaskSpec) -> Sgd:
-        """The settings in a `[task]` table."""
-        return Sgd(spec.learning_rate, spec.momentum, spec.weight_decay)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One local training and one evaluation on one device: what a single worker does.
+"""One local training and one evaluation on one device: what a single worker does, and the engine `inline`.
 
 Gradients are applied to the parameters directly, without an optimiser object: five steps on a small
 model are over before `torch.optim.SGD` is set up. That both give the same bits is tested.
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from plexus.errors import blaming
-from plexus.learn.layout import Layout
+from plexus.learn.engines import LocalTraining
+from plexus.learn.layout import Layout, named_tensors
 from plexus.learn.task import Draw, Metrics, Sgd, Task
 
 EVALUATION_BATCH = 500
@@ -88,26 +89,30 @@ class Trainer:
         self.data = DeviceData(task, device)
         self.layout = Layout.of(module)
         self.initial = self.layout.vector_of(module)
-        self._bound = self.layout.bind(module)
+        # They stay where they are in memory: the module may hold views of them.
+        self._module, self._tensors = module, named_tensors(module)
+        self._parameters = [self._tensors[entry.name] for entry in self.layout.entries if entry.trainable]
 
     def train(self, base: Tensor, node: int, round: int) -> Tensor:
         """The weights after `node` trained `base` on its own data in `round`."""
-        with blaming(f"task {self._task.name}: training node {node} in round {round}"):
-            return self._train(base, node, round)
-
-    def _train(self, base: Tensor, node: int, round: int) -> Tensor:
-        task, bound = self._task, self._bound
-        draw = task.draw(node, round)
-        # Drawing by name, not by who computes: any worker gives this training the same numbers.
-        torch.default_generator.manual_seed(draw.torch_seed)
-        bound.load(base)
-        bound.module.train()
+        task, parameters = self._task, self._parameters
         momenta: list[Tensor] = []
-        for inputs, targets in batched(*self.data.batches(draw), task.batch):
-            loss = task.loss(bound.module(inputs), targets)
-            gradients = torch.autograd.grad(loss, bound.parameters, materialize_grads=True)
-            sgd_step(task.sgd, bound.parameters, list(gradients), momenta)
-        return bound.saved()
+        with blaming(f"task {task.name}: training node {node} in round {round}"):
+            draw = task.draw(node, round)
+            # Drawing by name, not by who computes: any worker gives this training the same numbers.
+            torch.default_generator.manual_seed(draw.torch_seed)
+            self._load(base)
+            self._module.train()
+            for inputs, targets in batched(*self.data.batches(draw), task.batch):
+                loss = task.loss(self._module(inputs), targets)
+                gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+                sgd_step(task.sgd, parameters, list(gradients), momenta)
+            return self.layout.flatten(self._tensors)
+
+    @torch.no_grad()
+    def _load(self, vector: Tensor) -> None:
+        """Give the module these weights."""
+        torch._foreach_copy_(list(self._tensors.values()), list(self.layout.tensors(vector).values()))
 
     def evaluate(self, vector: Tensor) -> Metrics:
         """How good these weights are on the test set."""
@@ -119,8 +124,8 @@ class Trainer:
     @torch.no_grad()
     def evaluate_batch(self, vector: Tensor, number: int) -> Tensor:
         """The sums of metric and loss over one batch of the test set."""
-        task, module = self._task, self._bound.module
-        self._bound.load(vector)
+        task, module = self._task, self._module
+        self._load(vector)
         with blaming(f"task {task.name}: evaluating"):
             module.eval()
             inputs, targets = self.data.test_batch(number)
@@ -133,6 +138,28 @@ class Trainer:
         trial = Trainer(replace(self._task, local_steps=1), self.initial.device)
         trained = trial.train(trial.initial, node, round=1)
         metrics_of(self._task, [trial.evaluate_batch(trained, 0).tolist()])
+
+
+class InlineEngine:
+    """One client after the other, here and now, on one thread: the plainest engine, the others' oracle."""
+
+    workers_cpu_s = 0.0
+
+    def __init__(self, task: Task, device: str = "cpu") -> None:
+        self.device = torch.device(device)
+        self._trainer = Trainer(task, self.device)
+        self.layout, self.initial = self._trainer.layout, self._trainer.initial
+
+    def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
+        with one_thread():
+            return [self._trainer.train(job.base, job.node, job.round) for job in jobs]
+
+    def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
+        with one_thread():
+            return [self._trainer.evaluate(vector) for vector in vectors]
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def batched(inputs: Tensor, targets: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:

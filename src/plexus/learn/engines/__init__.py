@@ -40,7 +40,6 @@ class LocalTraining:
 class Engine(Protocol):
     """Carries out trainings that do not depend on each other; results in the order of the jobs."""
 
-    name: str
     device: torch.device
     layout: Layout
     initial: Tensor
@@ -67,17 +66,20 @@ def create_engine(
     address: str | None = None,
 ) -> tuple[Engine, ChosenEngine]:
     """The engine called `name`; `auto` chooses. `workers` for processes and ray, `address` for ray."""
-    from plexus.learn.engines.inline import InlineEngine
+    import torch
+
     from plexus.learn.engines.processes import ProcessesEngine
     from plexus.learn.engines.ray import RayEngine
-    from plexus.learn.engines.stacked import StackedEngine, check_stackable
+    from plexus.learn.engines.stacked import CannotStackError, StackedEngine, cannot_stack
+    from plexus.learn.trainer import InlineEngine
 
     if name not in ENGINES:
         raise PlexusError(f"engine {not_one_of(name, ENGINES)}")
     if name == "auto":
         chosen = choose(task, workers, device)
     else:
-        chosen = ChosenEngine(name, device or _usual_device(name), "asked for")
+        usual = "cuda" if name == "stacked" and torch.cuda.is_available() else "cpu"
+        chosen = ChosenEngine(name, device or usual, "asked for")
     _check_device(chosen)
     match chosen.name:
         case "inline":
@@ -86,8 +88,8 @@ def create_engine(
             return ProcessesEngine(task, workers), chosen
         case "ray":
             return RayEngine(task, workers, address), chosen
-    if name != "auto":
-        check_stackable(task)
+    if name != "auto" and (unfit := cannot_stack(task)) is not None:
+        raise CannotStackError(task.name, unfit)
     return StackedEngine(task, chosen.device), chosen
 
 
@@ -119,10 +121,13 @@ def choose(task: Task, workers: int | None = None, device: str | None = None) ->
     return ChosenEngine("inline", "cpu", f"no GPU; {kind}, and one core only")
 
 
-def _usual_device(name: str) -> str:
+def hardware() -> tuple[str, list[str]]:
+    """What there is to learn with on this machine: torch's version, and every GPU that it can use."""
     import torch
 
-    return "cuda" if name == "stacked" and torch.cuda.is_available() else "cpu"
+    gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    words = [f"cuda:{at} {gpu.name}, {gpu.total_memory / 1e9:.0f} GB" for at, gpu in enumerate(gpus)]
+    return str(torch.__version__), words
 
 
 def _check_device(chosen: ChosenEngine) -> None:

@@ -1,45 +1,184 @@
-"""A pool of processes on this machine's cores: for convolution networks without a GPU."""
+"""Pools of workers: whoever is free gets the next piece of work. Here they are processes, on this machine's
+cores, for convolution networks without a GPU; in `ray` they are actors of a cluster.
+
+Which worker computes what depends on who is free first; what comes out does not: a training is determined
+by its base, node and round, and each worker computes on one thread like `inline`. The weights are those of
+`inline`, bit for bit, where all processors are of one kind. The work of a lost worker is done again.
+"""
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import multiprocessing.context
 import pickle
 import signal
 import tempfile
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from plexus.errors import PlexusError, TaskError, described
-from plexus.learn.engines.worker_pool import PoolEngine, RemoteTrainer, Request, WorkerLostError
-from plexus.learn.task import Task
-from plexus.machine import usable_cores
+from plexus.learn.engines import LocalTraining
+from plexus.learn.task import Metrics, Task
+from plexus.learn.trainer import Trainer, evaluation_batches, metrics_of
+from plexus.machine import cpu_s, usable_cores
 
-LARGE_BYTES = 1 << 16
-PICKLE = "task.pickle"
+MOST_LOSSES = 3
+"""So many workers may die of one and the same request before we give up on it."""
+
+
+@dataclass
+class Request:
+    """One piece of work, its place in the answers, and how many workers it has cost."""
+
+    place: int
+    method: str
+    """Of `Trainer`: `train` or `evaluate_batch`."""
+    vector: Tensor
+    arguments: tuple[int, ...]
+    losses: int = 0
+
+
+class RemoteTrainer:
+    """What a worker does, wherever it lives: answers one request after the other."""
+
+    def __init__(self, task: Task) -> None:
+        torch.set_num_threads(1)
+        self._trainer = Trainer(task, torch.device("cpu"))
+        self._vector = self._trainer.initial
+        self._told_s = 0.0
+
+    def answer(
+        self, method: str, weights: NDArray[Any] | None, *arguments: int
+    ) -> tuple[NDArray[Any], float]:
+        """The result, and the processor time since the answer before; no weights: those of last time."""
+        if weights is not None:
+            self._vector = torch.tensor(weights)
+        result: Tensor = getattr(self._trainer, method)(self._vector, *arguments)
+        spent_s = cpu_s() - self._told_s
+        self._told_s += spent_s
+        return result.numpy(), spent_s
+
+
+class WorkerLostError(Exception):
+    """A worker died before it answered: killed, or out of memory. The text says what is known of it."""
+
+
+class WorkerHandle(Protocol):
+    """A worker as the engine sees it: at most one request at a time."""
+
+    def give(self, request: Request) -> Hashable:
+        """Let it begin; what comes back stands for its answer."""
+
+    def take(self) -> tuple[NDArray[Any], float]:
+        """The answer, when there is one; WorkerLostError if none will come, TaskError if the work failed."""
+
+    def stop(self) -> None:
+        """End it, whatever it is doing."""
+
+
+class PoolEngine(ABC):
+    """Hands requests to workers and collects their answers."""
+
+    def __init__(self, task: Task, count: int) -> None:
+        self.device = torch.device("cpu")
+        self._task = task
+        trainer = Trainer(task, self.device)
+        self.layout, self.initial = trainer.layout, trainer.initial
+        self.workers_cpu_s = 0.0
+        self._workers: list[WorkerHandle] = [self._new_worker() for _ in range(count)]
+        self._count = count
+
+    @abstractmethod
+    def _new_worker(self) -> WorkerHandle: ...
+
+    @abstractmethod
+    def _first(self, answers: Sequence[Any]) -> Any:
+        """Wait for one of these."""
+
+    def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
+        requests = [Request(at, "train", job.base, (job.node, job.round)) for at, job in enumerate(jobs)]
+        # By base, so that a worker rarely needs new weights.
+        requests.sort(key=lambda request: id(request.vector))
+        return [torch.tensor(weights) for weights in self._answers(requests)]
+
+    def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
+        batches = evaluation_batches(self._task)
+        requests = [
+            Request(place * batches + batch, "evaluate_batch", vector, (batch,))
+            for place, vector in enumerate(vectors)
+            for batch in range(batches)
+        ]
+        sums = [batch.tolist() for batch in self._answers(requests)]
+        return [metrics_of(self._task, sums[at : at + batches]) for at in range(0, len(sums), batches)]
+
+    def close(self) -> None:
+        while self._workers:
+            self._workers.pop().stop()
+
+    def _answers(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
+        self._workers = self._workers or [self._new_worker() for _ in range(self._count)]
+        try:
+            return self._collect(requests)
+        except BaseException:
+            # Also Ctrl-C: answers still under way must not be taken for those of later requests.
+            PoolEngine.close(self)
+            raise
+
+    def _collect(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
+        found: dict[int, NDArray[Any]] = {}
+        waiting, free = deque(requests), deque(self._workers)
+        running: dict[Hashable, tuple[WorkerHandle, Request]] = {}
+        while waiting or running:
+            while waiting and free:
+                worker, request = free.popleft(), waiting.popleft()
+                running[worker.give(request)] = worker, request
+            worker, request = running.pop(self._first(list(running)))
+            try:
+                found[request.place], spent_s = worker.take()
+                self.workers_cpu_s += spent_s
+            except WorkerLostError as loss:
+                worker = self._replaced(worker, request, loss)
+                waiting.appendleft(request)
+            free.append(worker)
+        return [found[place] for place in range(len(requests))]
+
+    def _replaced(self, lost: WorkerHandle, request: Request, loss: WorkerLostError) -> WorkerHandle:
+        """A new worker in the place of one that died."""
+        request.losses += 1
+        if request.losses >= MOST_LOSSES:
+            training = "training node {} in round {}".format
+            what = training(*request.arguments) if request.method == "train" else "evaluating"
+            raise TaskError(
+                f"task {self._task.name}: {MOST_LOSSES} worker processes died on the same work,"
+                f" {what} ({loss}): is there enough memory?"
+            )
+        lost.stop()
+        new = self._new_worker()
+        self._workers[self._workers.index(lost)] = new
+        return new
 
 
 class ProcessesEngine(PoolEngine):
     """Trains on several cores of this machine."""
-
-    name = "processes"
 
     def __init__(self, task: Task, workers: int | None = None) -> None:
         count = workers or usable_cores()
         if count < 1:
             raise PlexusError(f"workers is {workers}: the engine processes needs at least 1")
         self._folder = tempfile.TemporaryDirectory(prefix="plexus-task-")
+        self._path = Path(self._folder.name) / "task.pt"
         try:
-            pack(task, Path(self._folder.name))
+            _pack(task, self._path)
             super().__init__(task, count)
         except PlexusError:
             self._folder.cleanup()
@@ -50,7 +189,7 @@ class ProcessesEngine(PoolEngine):
         self._folder.cleanup()
 
     def _new_worker(self) -> WorkerProcess:
-        return WorkerProcess(self._folder.name)
+        return WorkerProcess(self._path)
 
     def _first(self, answers: Sequence[Any]) -> Any:
         return wait(answers)[0]
@@ -59,16 +198,16 @@ class ProcessesEngine(PoolEngine):
 class WorkerProcess:
     """A process, and which weights it was sent last."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, task: Path) -> None:
         context = _context()
         self.connection, far_end = context.Pipe()
-        self.process = context.Process(target=work, args=(far_end, folder), daemon=True)
+        self.process = context.Process(target=work, args=(far_end, task), daemon=True)
         self.process.start()
         far_end.close()
         self._sent: Tensor | None = None
 
     def give(self, request: Request) -> Connection:
-        """Send a request; weights only if they are not those of the request before."""
+        # Weights only if they are not those of the request before.
         weights = None if request.vector is self._sent else request.vector.numpy()
         self._sent = request.vector
         with suppress(OSError):  # a process that is gone is found out when its answer is read
@@ -76,26 +215,23 @@ class WorkerProcess:
         return self.connection
 
     def take(self) -> tuple[NDArray[Any], float]:
-        """The answer to the request."""
         try:
-            answer = self.connection.recv()
+            answer: tuple[NDArray[Any], float] | str = self.connection.recv()
         except (EOFError, OSError):
             self.process.join(timeout=5)  # it has closed its end
             raise WorkerLostError(f"exit code {self.process.exitcode}") from None
         if isinstance(answer, str):
             raise TaskError(answer)
-        result, spent_s = answer
-        return result, spent_s
+        return answer
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
         self.connection.close()
         self.process.terminate()
         self.process.join()
         self.process.close()
 
 
-def work(connection: Connection, folder: str) -> None:
+def work(connection: Connection, task: Path) -> None:
     """What a worker process does: answers requests, or says why not, until nobody is there any more."""
     # Ctrl-C reaches every process of the terminal; when to stop is for the engine to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -105,7 +241,8 @@ def work(connection: Connection, folder: str) -> None:
         while True:
             request = connection.recv()
             try:
-                worker = worker or RemoteTrainer(unpack(Path(folder)))
+                # From a folder that only we can write; pages are shared until somebody writes: nobody does.
+                worker = worker or RemoteTrainer(torch.load(task, mmap=True, weights_only=False))
                 answer = worker.answer(*request)
             except PlexusError as error:
                 answer = str(error)
@@ -124,44 +261,13 @@ def _context() -> multiprocessing.context.ForkServerContext | multiprocessing.co
     return context
 
 
-def pack(task: Task, folder: Path) -> None:
-    """Write `task` into the empty `folder`: large arrays as files that all processes map, the rest pickled.
-
-    So arrays are neither copied per worker nor put into shared memory, which is small in containers. Only our
-    own worker processes read this, from a folder that only we can write.
-    """
-    files = 0
-
-    def is_small(buffer: pickle.PickleBuffer) -> bool:
-        nonlocal files
-        content = buffer.raw()
-        if content.nbytes >= LARGE_BYTES:
-            (folder / f"{files:06}").write_bytes(content)
-            files += 1
-        return content.nbytes < LARGE_BYTES
-
-    text = io.BytesIO()
+def _pack(task: Task, path: Path) -> None:
+    """Write `task` to a file whose tensors all processes map: the data is neither copied per worker nor put
+    into shared memory, which is small in containers."""
     try:
-        _Pickler(text, protocol=5, buffer_callback=is_small).dump(task)
+        torch.save(task, path, pickle_protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise PlexusError(
             f"task {task.name} cannot be sent to worker processes, use the engine inline, or define"
             f" its functions at the top of a module: {error}"
         ) from error
-    (folder / PICKLE).write_bytes(text.getvalue())
-
-
-class _Pickler(pickle.Pickler):
-    def reducer_override(self, thing: Any) -> Any:
-        """Large tensors as arrays, which `pickle` can keep out of its text; torch's own cannot be."""
-        if type(thing) is Tensor and thing.nbytes >= LARGE_BYTES:
-            return torch.from_numpy, (thing.detach().cpu().numpy(),)
-        return NotImplemented
-
-
-def unpack(folder: Path) -> Task:
-    """Read the task that `pack` wrote."""
-    # Copy on write: pages are shared until somebody writes, which nobody does.
-    arrays = [np.memmap(path, mode="c") for path in sorted(folder.glob("[0-9]*"))]
-    task: Task = pickle.loads((folder / PICKLE).read_bytes(), buffers=arrays)
-    return task

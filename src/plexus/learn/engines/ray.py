@@ -11,44 +11,33 @@ from typing import Any
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError, TaskError
-from plexus.learn.engines.worker_pool import PoolEngine, RemoteTrainer, Request, WorkerLostError
+from plexus.learn.engines.processes import PoolEngine, RemoteTrainer, Request, WorkerLostError
 from plexus.learn.task import Task
-
-
-def import_ray() -> Any:
-    """Ray, or a clear word about how to get it."""
-    try:
-        import ray
-    except ImportError:
-        raise PlexusError(
-            "the engine ray needs the package ray: pip install 'plexus-learning[cluster]'"
-        ) from None
-    return ray
 
 
 class RayEngine(PoolEngine):
     """Trains on the cluster at `address`, or on one that it starts on this machine."""
 
-    name = "ray"
-
     def __init__(self, task: Task, workers: int | None = None, address: str | None = None) -> None:
-        self._ray = import_ray()
-        self._began = not self._ray.is_initialized()
+        try:
+            import ray
+        except ImportError:
+            how = "pip install 'plexus-learning[cluster]'"
+            raise PlexusError(f"the engine ray needs the package ray: {how}") from None
+        self._ray = ray
+        self._began = not ray.is_initialized()
         if self._began:
-            self._connect(workers, address)
-        self._actor = self._ray.remote(num_cpus=1)(RemoteTrainer)
-        self._shipped = self._ray.put(task)
+            local = {} if address else {"num_cpus": workers, "include_dashboard": False}
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level="error", **local)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+                raise PlexusError(f"no Ray cluster at {address or 'this machine'}: {first_line}") from error
+        self._actor = ray.remote(num_cpus=1)(RemoteTrainer)
+        self._shipped = ray.put(task)
         self._stored: dict[int, Any] = {}
         """By identity, where the vectors of the requests under way are in the cluster."""
-        super().__init__(task, workers or int(self._ray.cluster_resources().get("CPU", 1)))
-
-    def _connect(self, workers: int | None, address: str | None) -> None:
-        local = {} if address else {"num_cpus": workers, "include_dashboard": False}
-        try:
-            self._ray.init(address=address, log_to_driver=False, logging_level="error", **local)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise PlexusError(f"no Ray cluster at {address or 'this machine'}: {first_line}") from error
+        super().__init__(task, workers or int(ray.cluster_resources().get("CPU", 1)))
 
     def close(self) -> None:
         super().close()

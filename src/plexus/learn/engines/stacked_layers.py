@@ -62,8 +62,7 @@ def _apply(layer: nn.Module, x: Tensor, weight: Tensor | None, bias: Tensor | No
     if isinstance(layer, nn.Flatten):
         # Only images have channels before the batch.
         return x.transpose(1, 2).flatten(2) if x.dim() == 5 else x.flatten(2)
-    assert weight is not None, f"{layer} has a weight"
-    assert bias is not None, f"{layer} has a bias"
+    assert weight is not None and bias is not None, f"{layer} has both"
     if isinstance(layer, nn.Linear):
         return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
     if isinstance(layer, nn.GroupNorm):

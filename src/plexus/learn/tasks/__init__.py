@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from plexus.checked import Source, choose
-from plexus.errors import PlexusError
+from plexus.errors import MissingDataError, PlexusError
+from plexus.files import data_directory
 from plexus.learn.tasks import specs
 from plexus.learn.tasks.specs import TASKS, OwnTaskSpec, TaskSpec, UntrainedSpec
 
 if TYPE_CHECKING:
     from plexus.learn.task import Task
-
-__all__ = ["TASKS", "OwnTaskSpec", "TaskSpec", "build_task", "create_task", "parse_task"]
 
 AnyTaskSpec: TypeAlias = TaskSpec | OwnTaskSpec | UntrainedSpec
 
@@ -32,8 +31,7 @@ def parse_task(table: Mapping[str, Any] | str) -> AnyTaskSpec:
     name = table.get("name")
     if isinstance(name, str) and ":" in name:
         return OwnTaskSpec(name, {key: value for key, value in table.items() if key != "name"})
-    chosen: TaskSpec | UntrainedSpec = choose(table, TASKS, "task", Source())  # type: ignore[assignment]
-    return chosen
+    return choose(table, TASKS, "task", Source())  # type: ignore[return-value]
 
 
 def build_task(spec: AnyTaskSpec, nodes: int, seed: int, base_dir: Path | None = None) -> Task:
@@ -52,10 +50,6 @@ def build_task(spec: AnyTaskSpec, nodes: int, seed: int, base_dir: Path | None =
     data = getattr(spec, "data", None)
     if data is not None and base_dir is not None:
         spec = msgspec.structs.replace(spec, data=str(base_dir / Path(data).expanduser()))
-    return _builder(spec)(spec, nodes, seed)
-
-
-def _builder(spec: TaskSpec) -> Callable[[Any, int, int], Task]:
     from plexus.learn.tasks import cifar10, digits, leaf, movielens, writers
 
     builders: dict[type[TaskSpec], Callable[[Any, int, int], Task]] = {
@@ -67,4 +61,29 @@ def _builder(spec: TaskSpec) -> Callable[[Any, int, int], Task]:
         specs.MovielensSpec: movielens.build,
         specs.BiasedMovielensSpec: movielens.build,
     }
-    return builders[type(spec)]
+    return builders[type(spec)](spec, nodes, seed)
+
+
+def data_folder(given: str | None, *usual: str, what: str) -> Path:
+    """The folder of a data set: `given`, or the first of the `usual` places in the data directory."""
+    if given is not None:
+        folder = Path(given).expanduser()
+        if not folder.is_dir():
+            raise MissingDataError(f"task.data: there is no folder {folder} with {what}")
+        return folder
+    root = data_directory()
+    for name in usual:
+        if (root / name).is_dir():
+            return root / name
+    raise MissingDataError(
+        f"task.data is not set, and {root} has no folder {usual[0]} with {what}: name the folder, or see"
+        " `plexus data list`"
+    )
+
+
+def needed_file(folder: Path, *names: str, what: str) -> Path:
+    """The first of these files that is in `folder`."""
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise MissingDataError(f"{folder / names[0]} is missing: {what}")

@@ -14,7 +14,7 @@ from plexus.learn import partition
 from plexus.learn.images import CropFlipCutout, Labelled, Normalised, classification, image_sets
 from plexus.learn.networks import gn_lenet
 from plexus.learn.task import Task
-from plexus.learn.tasks.folder import data_folder, needed_file
+from plexus.learn.tasks import data_folder, needed_file
 from plexus.learn.tasks.specs import Cifar10Spec
 
 RECORD_BYTES = 1 + 3 * 32 * 32

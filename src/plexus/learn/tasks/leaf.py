@@ -23,7 +23,7 @@ from plexus.learn import partition
 from plexus.learn.images import classification, image_sets, scaled
 from plexus.learn.networks import celeba_cnn, femnist_cnn
 from plexus.learn.task import Task
-from plexus.learn.tasks.folder import data_folder
+from plexus.learn.tasks import data_folder
 from plexus.learn.tasks.specs import CelebaSpec, FemnistSpec
 from plexus.rng import array_stream
 
@@ -38,8 +38,7 @@ def build_celeba(spec: CelebaSpec, nodes: int, seed: int) -> Task:
 
 def build_femnist(spec: FemnistSpec, nodes: int, seed: int) -> Task:
     """The task for `nodes` of LEAF's writers; all of LEAF's test images are the test set."""
-    network = partial(femnist_cnn, FEMNIST_CLASSES)
-    return _build(spec, nodes, seed, FEMNIST_CLASSES, femnist_images, network)
+    return _build(spec, nodes, seed, FEMNIST_CLASSES, femnist_images, partial(femnist_cnn, FEMNIST_CLASSES))
 
 
 def _build(

@@ -21,7 +21,7 @@ from plexus.errors import PlexusError
 from plexus.learn import partition
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation
 from plexus.learn.task import MSE, Examples, Sgd, Task
-from plexus.learn.tasks.folder import data_folder, needed_file
+from plexus.learn.tasks import data_folder, needed_file
 from plexus.learn.tasks.specs import BiasedMovielensSpec, MovielensSpec
 from plexus.rng import array_stream
 
@@ -43,23 +43,17 @@ def build(spec: MovielensSpec, nodes: int, seed: int) -> Task:
         test_rows.append(rows[test])
     ends = np.cumsum([len(rows) for rows in train_rows])
     model = BiasedFactorisation if isinstance(spec, BiasedMovielensSpec) else MatrixFactorisation
+    shape = ratings.user_count, ratings.movie_count, spec.dimension
     return Task(
         name=spec.name,
         seed=seed,
         train=_examples(ratings, np.concatenate(train_rows)),
         parts=tuple(np.split(np.arange(ends[-1]), ends[:-1])),
         test=_examples(ratings, np.sort(np.concatenate(test_rows))),
-        build_model=partial(
-            model,
-            ratings.user_count,
-            ratings.movie_count,
-            spec.dimension,
-            spec.spread,
-            sparse=not (spec.momentum or spec.weight_decay),
-        ),
+        build_model=partial(model, *shape, spec.spread, sparse=not (spec.momentum or spec.weight_decay)),
         loss=functional.mse_loss,
         measure=MSE,
-        sgd=Sgd.of(spec),
+        sgd=Sgd(spec.learning_rate, spec.momentum, spec.weight_decay),
         local_steps=spec.local_steps,
         batch=spec.batch,
         average_only=True,
@@ -86,7 +80,11 @@ def read_ratings(folder: Path) -> Ratings:
     """The ratings.csv of a MovieLens folder, with either kind of line end."""
     path = needed_file(folder, "ratings.csv", what="a MovieLens folder has its ratings there")
     try:
-        ratings = _read(path)
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.reader(file)
+            if next(rows, None) != COLUMNS:
+                raise PlexusError(f"{path} does not begin with the line {','.join(COLUMNS)}")
+            ratings = [_rating(path, number, row) for number, row in enumerate(rows, start=2) if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise PlexusError(f"{path} is damaged: {error}") from None
     if not ratings:
@@ -95,14 +93,6 @@ def read_ratings(folder: Path) -> Ratings:
     user_names, users = np.unique(np.array(user_ids), return_inverse=True)
     movie_names, movies = np.unique(np.array(movie_ids), return_inverse=True)
     return Ratings(users, movies, np.array(stars, np.float32), len(user_names), len(movie_names))
-
-
-def _read(path: Path) -> list[tuple[int, int, float]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = csv.reader(file)
-        if next(rows, None) != COLUMNS:
-            raise PlexusError(f"{path} does not begin with the line {','.join(COLUMNS)}")
-        return [_rating(path, number, row) for number, row in enumerate(rows, start=2) if row]
 
 
 def _rating(path: Path, line: int, row: list[str]) -> tuple[int, int, float]:

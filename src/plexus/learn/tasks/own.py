@@ -17,6 +17,9 @@ from plexus.errors import PlexusError, blaming
 from plexus.learn.task import Examples, Task
 from plexus.learn.tasks.specs import OwnTaskSpec
 
+GIVEN = ("nodes", "seed")
+"""What every factory is called with, whatever the table says."""
+
 
 def examples_from(dataset: Dataset[Any], first_id: int = 0) -> Examples:
     """All items of a data set of (input, target) pairs as two tensors.
@@ -61,11 +64,7 @@ def _check_keys(factory: Callable[..., Any], spec: OwnTaskSpec) -> None:
     except (TypeError, ValueError):
         return  # it does not say what it takes
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    own = {
-        name: each
-        for name, each in parameters.items()
-        if each.kind in kinds and name not in ("nodes", "seed")
-    }
+    own = {name: each for name, each in parameters.items() if each.kind in kinds and name not in GIVEN}
     takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     for key in spec.parameters:
         if key not in own and not takes_any:

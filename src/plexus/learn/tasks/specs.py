@@ -53,7 +53,6 @@ class DigitsSpec(PartitionedSpec, frozen=True, tag="digits"):
     """scikit-learn's bundled 8 x 8 digits: 1,797 images, nothing to download."""
 
     learning_rate: Positive = 0.3
-    """Step size of SGD."""
     test_share: Share = 0.2
     """The share of all examples that is held back for evaluation."""
     hidden: Count = 64
@@ -64,7 +63,6 @@ class WritersSpec(TaskSpec, frozen=True, tag="digits-by-writer"):
     """MNIST's digits, one writer a node, tested on other writers; the FEMNIST network."""
 
     learning_rate: Positive = 0.004
-    """Step size of SGD."""
     data: str | None = None
     """Folder of mnist_by_writer.npz or of QMNIST's IDX files."""
     test_examples: Count | None = None
@@ -75,7 +73,6 @@ class Cifar10Spec(PartitionedSpec, frozen=True, tag="cifar10"):
     """CIFAR-10 and GN-LeNet: the paper's IID task."""
 
     learning_rate: Positive = 0.002
-    """Step size of SGD."""
     momentum: Momentum = 0.9
     """Of SGD; starts anew with each local training."""
     augment: bool = True
@@ -88,7 +85,6 @@ class CelebaSpec(TaskSpec, frozen=True, tag="celeba"):
     """CelebA of LEAF, one celebrity a node: smiling or not."""
 
     learning_rate: Positive = 0.001
-    """Step size of SGD."""
     data: str | None = None
     """Folder with LEAF's train/ and test/ and the photographs in img_align_celeba/."""
 
@@ -97,7 +93,6 @@ class FemnistSpec(TaskSpec, frozen=True, tag="femnist"):
     """FEMNIST of LEAF, one writer a node: 62 characters."""
 
     learning_rate: Positive = 0.004
-    """Step size of SGD."""
     data: str | None = None
     """Folder with LEAF's train/ and test/."""
 
@@ -106,7 +101,6 @@ class MovielensSpec(TaskSpec, frozen=True, tag="movielens"):
     """MovieLens' ratings, one user a node, by the paper's matrix factorisation: no biases."""
 
     learning_rate: Positive = 0.2
-    """Step size of SGD."""
     dimension: Count = 20
     """Factors per user and per movie."""
     spread: Positive = 0.05
@@ -121,7 +115,6 @@ class BiasedMovielensSpec(MovielensSpec, frozen=True, tag="movielens-biased"):
     """MovieLens with a global mean and a bias per user and per movie: a far better predictor."""
 
     weight_decay: NotNegative = 1e-4
-    """Of SGD: the L2 penalty on weights."""
 
 
 class UntrainedSpec(TrainingSpec, frozen=True, tag="untrained"):
@@ -144,13 +137,10 @@ class OwnTaskSpec(Struct, frozen=True):
 
 
 TASKS: dict[str, type[Struct]] = {
-    "digits": DigitsSpec,
-    "digits-by-writer": WritersSpec,
-    "cifar10": Cifar10Spec,
-    "celeba": CelebaSpec,
-    "femnist": FemnistSpec,
-    "movielens": MovielensSpec,
-    "movielens-biased": BiasedMovielensSpec,
-    "untrained": UntrainedSpec,
-}
+    str(spec.__struct_config__.tag): spec
+    for spec in (
+        DigitsSpec, WritersSpec, Cifar10Spec, CelebaSpec, FemnistSpec, MovielensSpec, BiasedMovielensSpec,
+        UntrainedSpec,
+    )
+}  # fmt: skip
 """The parameters of each task, by the `name` in [task]."""

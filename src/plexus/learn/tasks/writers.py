@@ -22,7 +22,7 @@ from plexus.learn import partition
 from plexus.learn.images import classification, image_sets, scaled
 from plexus.learn.networks import femnist_cnn
 from plexus.learn.task import Task
-from plexus.learn.tasks.folder import data_folder, needed_file
+from plexus.learn.tasks import data_folder, needed_file
 from plexus.learn.tasks.specs import WritersSpec
 from plexus.rng import array_stream
 
@@ -44,17 +44,12 @@ def build(spec: WritersSpec, nodes: int, seed: int) -> Task:
     train, test = read_written_digits(folder)
     if np.isin(train.writers, test.writers).any():
         raise PlexusError(f"{folder}: writers of the test set are also in the training set")
-    test = test.rows(_kept(len(test.labels), spec.test_examples, seed))
+    if spec.test_examples is not None and spec.test_examples < len(test.labels):
+        rng = array_stream(seed, "learn", "test")
+        test = test.rows(np.sort(rng.choice(len(test.labels), spec.test_examples, replace=False)))
     parts = partition.by_user(train.writers, nodes, array_stream(seed, "learn", "partition"))
     sets = image_sets(*((digits.images[:, None], digits.labels) for digits in (train, test)))
     return classification(spec, seed, parts, *sets, partial(femnist_cnn, 10), scaled)
-
-
-def _kept(count: int, wanted: int | None, seed: int) -> NDArray[np.int64]:
-    """The test images that are evaluated on."""
-    if wanted is None or wanted >= count:
-        return np.arange(count)
-    return np.sort(array_stream(seed, "learn", "test").choice(count, wanted, replace=False))
 
 
 @dataclass(frozen=True)
@@ -81,26 +76,19 @@ class Written:
 def read_written_digits(folder: Path) -> tuple[Written, Written]:
     """(training, test), from one .npz or from QMNIST's IDX files of the same content."""
     if (folder / NPZ).is_file():
-        return _read_npz(folder / NPZ)
+        return _read_npz(folder / NPZ, "train"), _read_npz(folder / NPZ, "test")
     test = _read_qmnist(folder, "test")
     return _read_qmnist(folder, "train"), test.rows(slice(TEST_IMAGES))
 
 
-def _read_npz(path: Path) -> tuple[Written, Written]:
+def _read_npz(path: Path, part: str) -> Written:
     try:
         # Opened here: of a damaged file, numpy would leave it open.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            parts = [
-                Written(
-                    arrays[f"x_{part}"],
-                    arrays[f"y_{part}"].astype(np.int64),
-                    arrays[f"writer_{part}"].astype(np.int64),
-                )
-                for part in ("train", "test")
-            ]
+            images, labels, writers = (arrays[f"{name}_{part}"] for name in ("x", "y", "writer"))
+            return Written(images, labels.astype(np.int64), writers.astype(np.int64))
     except (OSError, ValueError, TypeError, KeyError, MemoryError, *DAMAGED_ZIP) as error:
         raise PlexusError(f"{path} is not a file of digits by writer: {error}") from None
-    return parts[0], parts[1]
 
 
 def _read_qmnist(folder: Path, part: str) -> Written:

@@ -1,8 +1,7 @@
-"""`plexus new` and `plexus bench training`."""
+"""`plexus new`: a project of one's own, which learns from the first minute on."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tomllib
@@ -11,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from plexus.cli.bench import training
 from plexus.cli.new import new
 from plexus.errors import PlexusError
 from plexus.learn.engines import choose
-from plexus.learn.tasks import OwnTaskSpec, build_task, parse_task
+from plexus.learn.tasks import build_task, parse_task
+from plexus.learn.tasks.specs import OwnTaskSpec
 from plexus.spec.experiment import load_spec
 
 
@@ -116,31 +115,3 @@ def test_a_table_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path) -> No
     assert not (tmp_path / "grapes").exists()
     result = CliRunner().invoke(new, ["grapes", "--target", "price"])
     assert "give it with --csv" in result.output
-
-
-@pytest.mark.slow
-def test_bench_training_prints_one_json_object() -> None:
-    arguments = ["--engine", "stacked", "--clients", "4", "--repeats", "1", "--device", "cpu", "--json"]
-    result = CliRunner().invoke(training, arguments, catch_exceptions=False)
-    found = json.loads(result.output)
-    assert found["ms_per_client"] > 0
-    assert found["ratio_to_bare_loop"] > 0
-    assert {k: found[k] for k in ("task", "engine", "device", "clients", "parameters")} == {
-        "task": "digits", "engine": "stacked", "device": "cpu", "clients": 4, "parameters": 4810,
-    }  # fmt: skip
-
-
-@pytest.mark.slow
-def test_bench_training_reads_well_and_needs_no_data_for_gn_lenet() -> None:
-    arguments = ["--task", "cifar10", "--engine", "inline", "--clients", "1", "--repeats", "1",
-                 "--random-data"]  # fmt: skip
-    result = CliRunner().invoke(training, arguments, catch_exceptions=False)
-    lines = dict(line.split(None, 1) for line in result.output.splitlines())
-    assert lines["engine"] == "inline on cpu: asked for"
-    assert lines["model"] == "cifar10, 85,354 parameters, 1 clients"
-
-
-def test_random_data_is_for_cifar10_only() -> None:
-    result = CliRunner().invoke(training, ["--task", "movielens", "--random-data"])
-    assert isinstance(result.exception, PlexusError)
-    assert "random data" in str(result.exception)
