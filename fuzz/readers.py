@@ -11,6 +11,7 @@ import json
 import pickle
 import zipfile
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ import numpy as np
 from plexus.dashboard.run import ShownRun
 from plexus.data.importing import _member
 from plexus.errors import PlexusError
-from plexus.experiment.checkpoint import Checkpoint, _hash, read_checkpoint
+from plexus.experiment.checkpoint import Checkpoint, read_checkpoint
 from plexus.learn.tasks.cifar10 import RECORD_BYTES, TEST_FILE, TRAIN_FILES, read_cifar10
 from plexus.learn.tasks.leaf import read_leaf
 from plexus.learn.tasks.movielens import read_ratings
@@ -180,7 +181,15 @@ def _digits() -> bytes:
 IDX = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3]) + bytes(range(6))
 LEAF = {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.5]], "y": [1]}}}
 DEVICES = {7: {"computation": 20.0, "communication": 8000.0}}
-CHECKPOINT = Checkpoint(1.0, "00", "11", [], 2, "checkpoint-1", {"models-0.safetensors": _hash(MODEL)})
+CHECKPOINT = Checkpoint(
+    1.0,
+    "00",
+    "11",
+    [],
+    2,
+    "checkpoint-1",
+    {"models-0.safetensors": blake2b(MODEL, digest_size=16).hexdigest()},
+)
 BATCH = bytes([3]) + bytes(RECORD_BYTES - 1)
 
 READERS: dict[str, Reader] = {
