@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from plexus.dashboard.run import SimulatedRun
+from plexus.dashboard.run import ShownRun
 from plexus.data.importing import _member
 from plexus.errors import PlexusError
 from plexus.experiment.checkpoint import Checkpoint, _hash, read_checkpoint
@@ -118,7 +118,7 @@ def _run(name: str) -> Callable[[bytes, Path], object]:
         (folder / SPEC).write_text(RUN_SPEC)
         (folder / "evaluations.csv").write_text(EVALUATIONS)
         (folder / name).write_bytes(data)
-        SimulatedRun("run", folder).overview()
+        ShownRun("run", folder).overview()
         return table_of(compare(group([load(folder)])))
 
     return of
