@@ -64,7 +64,7 @@ class Checkpoints:
         with named(folder):
             folder.mkdir()
             models.save(folder)
-            files = {path.name: _hash(path) for path in folder.iterdir()}
+            files = {path.name: _hash(path.read_bytes()) for path in folder.iterdir()}
             for path in (*folder.iterdir(), folder, self._directory):
                 sync(path)
         checkpoint = Checkpoint(
@@ -96,7 +96,7 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
     for name, expected in checkpoint.files.items():
         models = directory / checkpoint.folder / name
         try:
-            found = _hash(models)
+            found = _hash(models.read_bytes())
         except (OSError, ValueError) as error:  # ValueError: no path
             raise PlexusError(f"{models} cannot be read: {error}") from None
         if found != expected:
@@ -117,8 +117,8 @@ def restore(checkpoint: Checkpoint, directory: Path, kernel: Kernel, models: Mod
     models.restore(directory / checkpoint.folder, checkpoint.computed)
 
 
-def _hash(path: Path) -> str:
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+def _hash(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def outcome_of(path: Path) -> Result | None:
