@@ -450,9 +450,9 @@ def test_handshakes_that_are_over_do_not_count_any_more(party: Party, dialled: s
             await b.open(("::", 0))
             for _ in range(5):
                 _, writer = await asyncio.open_connection(dialled, b.address[1])
-                await b.until(lambda: b.hub.handshakes == 1)
+                await b.until(lambda: len(b.hub.handshakes) == 1)
                 writer.close()
-                await b.until(lambda: b.hub.handshakes == 0)
+                await b.until(lambda: len(b.hub.handshakes) == 0)
             assert await a.hub.dialler.introduce((dialled, b.address[1])) is None
             await b.hub.close("the test is over")
 

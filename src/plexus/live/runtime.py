@@ -338,6 +338,3 @@ class Runtime:
 
     def revocations(self, src: bytes, list_der: bytes) -> None:
         self._tell.revocations(src, list_der)
-
-    def failed(self, where: str) -> None:
-        self.log.exception("failure", where=where)

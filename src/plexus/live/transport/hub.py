@@ -23,9 +23,8 @@ from plexus.live.transport.addresses import Address, LiveRoster
 from plexus.live.transport.connection import Connection, RaceError
 from plexus.live.transport.dialler import Dialler
 from plexus.live.transport.frames import Hello, Kind, frame
-from plexus.live.transport.handshakes import Handshakes
-from plexus.live.transport.limits import ByteCounts, Limits
-from plexus.live.transport.link import Inbox, Link
+from plexus.live.transport.limits import ByteCounts, Handshakes, Limits
+from plexus.live.transport.link import Inbox, PeerLink
 from plexus.protocol.messages import NO_ADDRESS
 
 UNREACHABLE = "it cannot be reached"
@@ -50,20 +49,20 @@ class Hub:
         """`bandwidth` is what is known of a link's slower end; `source` the local address to dial from."""
         self.admission = admission
         self.limits = limits
-        self.links: dict[bytes, Link] = {}
+        self.links: dict[bytes, PeerLink] = {}
         self.advertised: bytes = NO_ADDRESS
         """Where this node wants to be dialled."""
         self._incarnation = secrets.token_bytes(8)
-        self._inbox = inbox
+        self.inbox = inbox
         self._roster = roster
-        self._bandwidth = bandwidth
-        self._log = log
+        self.bandwidth = bandwidth
+        self.log = log
         self._dial_only = dial_only
         self._port = 0
-        self._handshakes = Handshakes(limits)
+        self.handshakes = Handshakes(limits)
         self._server: asyncio.Server | None = None
         self._keeper = asyncio.get_running_loop().create_task(self._keep_links())
-        self._waiting: dict[bytes, deque[tuple[Callable[[Link], None], Any]]] = {}
+        self._waiting: dict[bytes, deque[tuple[Callable[[PeerLink], None], Any]]] = {}
         """By peer, what is to be done when its link is up, and the tags of models among it."""
         self.dialler = Dialler(self, limits, source)
         self.refused = 0
@@ -72,18 +71,13 @@ class Hub:
         """Of connections that have ended."""
         self.closing = False
 
-    @property
-    def handshakes(self) -> int:
-        """Connections from others that have not been admitted yet."""
-        return len(self._handshakes)
-
     # Starting and stopping
 
     async def listen(self, address: Address) -> Address:
         """Accept connections at `address`; returns it with the port that was chosen if it was 0."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._accepted, sock=_listening_socket(address), backlog=BACKLOG
+            lambda: Connection(self, dialled=False), sock=_listening_socket(address), backlog=BACKLOG
         )
         self._port = self._server.sockets[0].getsockname()[1]
         return address[0], self._port
@@ -103,7 +97,7 @@ class Hub:
         await self.dialler.close()
         for link in list(self.links.values()):
             link.connection.close(reason)
-        self._log.settle(at_end=True)
+        self.log.settle(at_end=True)
         await asyncio.sleep(0)
 
     async def flush(self, at_most_s: float) -> None:
@@ -126,7 +120,7 @@ class Hub:
         """Send a model; `tag` comes back if it is known not to have arrived."""
         self._when_up(key, lambda link: link.send_model(payload, model, tag), tag)
 
-    def _when_up(self, key: bytes, action: Callable[[Link], None], tag: Any = None) -> None:
+    def _when_up(self, key: bytes, action: Callable[[PeerLink], None], tag: Any = None) -> None:
         link = self.links.get(key)
         if link is not None:
             action(link)
@@ -141,7 +135,7 @@ class Hub:
         """The node cannot be reached: what waited for it is lost."""
         for _, tag in self._waiting.pop(key, ()):
             if tag is not None:
-                self._inbox.not_sent(key, tag, UNREACHABLE)
+                self.inbox.not_sent(key, tag, UNREACHABLE)
 
     def enforce_revocations(self) -> None:
         """A newer list is in force: end the links of those whom it names, and pass it on to the others."""
@@ -179,33 +173,33 @@ class Hub:
                 raise RaceError("there is a connection already")
             link.connection.close("replaced by a newer connection", is_race=True)
 
-    def up(self, connection: Connection, hello: Hello) -> Link:
+    def up(self, connection: Connection, hello: Hello) -> PeerLink:
         assert connection.peer is not None
         key = connection.peer.key
-        self._handshakes.end(connection)
-        self._handshakes.admitted(addresses.origin(connection.remote[0]))
+        self.handshakes.end(connection)
+        self.handshakes.admitted(addresses.origin(connection.remote[0]))
         self._make_room()
-        link = Link(connection, hello, self._inbox, self.limits, self._log, self.traffic, self._bandwidth)
+        link = PeerLink(self, connection, hello)
         self.links[key] = link
-        self._log.debug("link_up", peer=short(key), remote=addresses.show(connection.remote))
+        self.log.debug("link_up", peer=short(key), remote=addresses.show(connection.remote))
         loop = asyncio.get_running_loop()
         # Once the connection is settled in its new state:
         loop.call_soon(self._begin, link)
         return link
 
     def closed(self, connection: Connection, reason: str) -> None:
-        self._handshakes.end(connection)
+        self.handshakes.end(connection)
         self.past_sent_bytes += connection.sent_bytes
         self.past_received_bytes += connection.received_bytes
         key = connection.peer.key if connection.peer is not None else None
         link = self.links.get(key) if key is not None else None
         if key is not None and link is not None and link.connection is connection:
             del self.links[key]
-            self._log.debug("link_down", peer=short(key), reason=reason)
-            self._guarded(lambda: self._inbox.link_down(key, reason))
+            self.log.debug("link_down", peer=short(key), reason=reason)
+            self._guarded(lambda: self.inbox.link_down(key, reason))
         elif link is None and not connection.was_race:
             self.refused += 1
-            say = self._log.info if connection.dialled else self._log.warning
+            say = self.log.info if connection.dialled else self.log.warning
             say(
                 "no_link",
                 remote=addresses.show(connection.remote),
@@ -215,21 +209,16 @@ class Hub:
             )
 
     def failed(self, where: str) -> None:
-        self._log.exception("failure", where=where)
+        self.log.exception("failure", where=where)
 
     # Inside
-
-    def _accepted(self) -> asyncio.BaseProtocol:
-        return _Accepted(self)
 
     def begin_handshake(self, connection: Connection, host: str) -> bool:
         """Whether a connection from `host` may try to be admitted."""
         origin, now = addresses.origin(host), asyncio.get_running_loop().time()
-        return not self.closing and self._handshakes.begin(
-            connection, origin, self._roster.is_at(origin), now
-        )
+        return not self.closing and self.handshakes.begin(connection, origin, self._roster.is_at(origin), now)
 
-    def _begin(self, link: Link) -> None:
+    def _begin(self, link: PeerLink) -> None:
         if not link.connection.is_up:
             return
         if link.hello.revocations < self.admission.revocations_number:
@@ -238,7 +227,7 @@ class Hub:
         for action, _ in self._waiting.pop(link.key, ()):
             self._guarded(lambda action=action: action(link))  # type: ignore[misc]
 
-    def _note_addresses(self, link: Link) -> None:
+    def _note_addresses(self, link: PeerLink) -> None:
         """Where the other one wants to be dialled, and where it sees this node come from."""
         self._roster.learn_address(self._roster.number(link.key), 1, link.hello.address)
         seen = addresses.unpack(link.hello.observed)
@@ -262,11 +251,11 @@ class Hub:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self.limits.heartbeat_s / 2)
-            self._log.settle()
+            self.log.settle()
             for link in list(self.links.values()):
                 self._guarded(lambda link=link: self._keep(link, loop.time()))  # type: ignore[misc]
 
-    def _keep(self, link: Link, now: float) -> None:
+    def _keep(self, link: PeerLink, now: float) -> None:
         connection = link.connection
         assert connection.peer is not None
         if now - connection.heard_at > self.limits.silent_after_s:
@@ -291,21 +280,3 @@ def _listening_socket(address: Address) -> socket.socket:
     except OSError as error:
         shown = addresses.show(address)
         raise PlexusError(f"cannot listen at {shown}: {error.strerror or error}") from None
-
-
-class _Accepted(Connection):
-    """A connection that somebody else dialled: counted against the limits before anything else."""
-
-    def __init__(self, hub: Hub) -> None:
-        super().__init__(hub, dialled=False)
-        self._hub = hub
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        name = transport.get_extra_info("peername")
-        if name and self._hub.begin_handshake(self, name[0]):
-            super().connection_made(transport)
-        else:
-            self.remote = addresses.normal(name[:2]) if name else self.remote
-            self.close("too many connections that are not admitted yet")
-            transport.abort()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plexus.live.models import SEAL_BYTES, LiveModel
 from plexus.live.transport.frames import ID_BYTES, FrameError, Kind, head, number_of, numbered
-from plexus.live.transport.limits import MODEL, PROBE
+from plexus.live.transport.limits import MODEL, PROBE, Transfer
 
 if TYPE_CHECKING:
-    from plexus.live.transport.link import Link
+    from plexus.live.transport.link import PeerLink
 
 # How much of a model may be on its way: enough to fill the link, little enough that others get through.
 #
@@ -118,30 +119,20 @@ MAX_REASON_BYTES = 300
 _zeros = memoryview(bytes(PROBES_BYTES[-1]))
 
 
+@dataclass(slots=True, eq=False)
 class Outgoing:
     """A model on its way out."""
 
-    __slots__ = (
-        "first_bytes",
-        "granted_at",
-        "message_bytes",
-        "model",
-        "number",
-        "offered_at",
-        "sent_bytes",
-        "started_at",
-        "tag",
-    )
-
-    def __init__(self, number: int, message_bytes: int, model: LiveModel, tag: Any, now: float) -> None:
-        self.number = number
-        self.message_bytes = message_bytes
-        self.model = model
-        self.tag = tag
-        self.sent_bytes = 0
-        self.first_bytes = 0
-        """Of the first chunk, which may travel alone: the rate is measured from the second on."""
-        self.offered_at = self.granted_at = self.started_at = now
+    number: int
+    message_bytes: int
+    model: LiveModel
+    tag: Any
+    offered_at: float
+    granted_at: float = 0.0
+    started_at: float = 0.0
+    sent_bytes: int = 0
+    first_bytes: int = 0
+    """Of the first chunk, which may travel alone: the rate is measured from the second on."""
 
     @property
     def kind(self) -> str:
@@ -151,14 +142,12 @@ class Outgoing:
 class Sending:
     """The outgoing half of a link's models."""
 
-    def __init__(
-        self, send: Callable[[bytes], None], wake: Callable[[], None], link: Link, most: int, model_bytes: int
-    ) -> None:
-        self._send = send
-        self._wake = wake
-        self._link = link
-        self._most = most
-        self._model_bytes = model_bytes
+    def __init__(self, link: PeerLink) -> None:
+        self._key = link.key
+        self._inbox = link.hub.inbox
+        self._traffic = link.hub.traffic
+        self._send, self._wake = link.connection.send, link.connection.pump
+        self._most = link.hub.limits.max_transfers
         self._now = asyncio.get_running_loop().time
         self._last_number = 0
         self._granted: deque[Outgoing] = deque()
@@ -172,7 +161,7 @@ class Sending:
         self._last_number = (self._last_number + 1) % 2 ** (8 * ID_BYTES)
         outgoing = Outgoing(self._last_number, len(message), model, tag, self._now())
         self.under_way[outgoing.number] = outgoing
-        self._link.moved(outgoing.kind, len(model.seal) + len(message), sent=True)
+        self._traffic.note(outgoing.kind, len(model.seal) + len(message), sent=True)
         self._send(numbered(Kind.OFFER, outgoing.number, model.seal + message))
 
     def probe(self, step: int = 0) -> None:
@@ -202,7 +191,7 @@ class Sending:
             outgoing.started_at = now
         outgoing.sent_bytes += len(piece)
         self._window.sent(len(piece), now)
-        self._link.moved(outgoing.kind, len(piece), sent=True)
+        self._traffic.note(outgoing.kind, len(piece), sent=True)
         if outgoing.sent_bytes < len(data):
             self._granted.append(outgoing)
         number = outgoing.number.to_bytes(ID_BYTES, "big")
@@ -231,20 +220,19 @@ class Sending:
             return
         if outgoing.sent_bytes < len(outgoing.model.data):
             raise FrameError("a model was acknowledged before it was sent")
-        del self.under_way[outgoing.number]
-        self._link.ended(outgoing, cut=False)
+        self._end(outgoing, cut=False)
         round_trip_s = outgoing.granted_at - outgoing.offered_at
         elapsed_s = self._now() - outgoing.started_at
         took_s = elapsed_s - round_trip_s
         # The way there and back may take longer than a small probe, and vary by more.
         measured_s = took_s if outgoing.tag is not None else max(took_s, elapsed_s / 2)
         if measured_s > 0:
-            self._link.measured(outgoing.sent_bytes - outgoing.first_bytes, measured_s, sent=True)
+            self._inbox.measured(outgoing.sent_bytes - outgoing.first_bytes, measured_s, sent=True)
         if outgoing.tag is not None:
-            self._link.sent(outgoing.tag)
+            self._inbox.sent(self._key, outgoing.tag)
         elif took_s < QUICK_S:
             step = PROBES_BYTES.index(outgoing.sent_bytes) + 1
-            if step < len(PROBES_BYTES) and PROBES_BYTES[step] <= self._model_bytes:
+            if step < len(PROBES_BYTES) and PROBES_BYTES[step] <= self._inbox.buffers.size_bytes:
                 self.probe(step)
 
     def on_decline(self, payload: bytearray) -> None:
@@ -263,9 +251,13 @@ class Sending:
         self._drop(outgoing, reason)
 
     def _drop(self, outgoing: Outgoing, reason: str) -> None:
-        del self.under_way[outgoing.number]
         if outgoing in self._granted:
             self._granted.remove(outgoing)
-        self._link.ended(outgoing, cut=True)
+        self._end(outgoing, cut=True)
         if outgoing.tag is not None:
-            self._link.not_sent(outgoing.tag, reason)
+            self._inbox.not_sent(self._key, outgoing.tag, reason)
+
+    def _end(self, outgoing: Outgoing, cut: bool) -> None:
+        del self.under_way[outgoing.number]
+        transfer = Transfer(self._key, outgoing.tag, outgoing.offered_at, self._now(), cut)
+        self._traffic.ended(transfer, outgoing.message_bytes, outgoing.sent_bytes)
