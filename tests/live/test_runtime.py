@@ -14,7 +14,7 @@ import pytest
 from plexus.bench.transport_peer import made_up_model
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.log import Log
-from plexus.live.runtime import MAX_QUEUED, OBSOLETE, STOPPED, Callbacks, Runtime
+from plexus.live.runtime import MAX_QUEUED, OBSOLETE, STOPPED, Callbacks, LiveRuntime
 from plexus.live.state import STATE_FILE, Store, read_state
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import UNREACHABLE
@@ -84,7 +84,7 @@ class Bench:
         self.hub = FakeHub()
         self.unsaved: list[str] = []
         self.early: list[Message] = []
-        self.runtime = Runtime(
+        self.runtime = LiveRuntime(
             self.roster,
             layout,
             self.buffers,

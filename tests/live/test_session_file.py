@@ -9,8 +9,9 @@ import pytest
 
 from plexus.errors import PlexusError
 from plexus.live.identity.authority import Authority
-from plexus.live.identity.keys import node_key, public_text, short
+from plexus.live.identity.keys import public_text, short
 from plexus.live.identity.session_file import SESSION_FILE, found_session, read_session, session_digest
+from plexus.protocol.roster import key_of
 
 SPEC = {
     "name": "s",
@@ -58,7 +59,7 @@ def test_a_node_to_be_revoked_is_found_by_the_digits_that_a_status_shows(tmp_pat
     keys = [bytes([n]) * 32 for n in range(40)]
     for public in keys:
         authority.invite(public, session.digest, timedelta(days=1))
-    ids = sorted(node_key(public) for public in keys)
+    ids = sorted(key_of(public) for public in keys)
     for id in ids:
         assert authority.find(short(id)) == id
         assert authority.find(id.hex()) == id

@@ -22,7 +22,7 @@ from plexus.live.identity.admission import Admission
 from plexus.live.identity.session_file import Session
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
-from plexus.live.runtime import Callbacks, Runtime
+from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.state import Store
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.connection import RECEIVE_BYTES
@@ -129,7 +129,7 @@ async def aggregate(home: Path, session: Session, size: int, near: Connection) -
             assert fact.models == MODELS
             done.set()
 
-    runtime = Runtime(
+    runtime = LiveRuntime(
         roster,
         layout,
         Buffers(layout.size_bytes, Limits().memory_bytes),

@@ -99,7 +99,7 @@ def fleet_table(result: FleetResult) -> None:
 
 def _endings(result: FleetResult) -> Iterator[str]:
     """Why processes ended that should not have, or could not train; what many share is said once."""
-    from plexus.live.fleet.logs import LOG_FILE
+    from plexus.live.fleet.members import LOG_FILE
 
     ended: dict[tuple[str, str], list[NodeResult]] = {}
     for each in result.nodes:

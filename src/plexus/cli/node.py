@@ -36,12 +36,13 @@ def node() -> None:
 def key(home: Path) -> None:
     """Print this node's public key; makes the key if there is none."""
     from plexus.live.identity.admission import KEY_FILE
-    from plexus.live.identity.keys import exposure, load_or_create_key, make_home, public_text, raw_public
+    from plexus.live.identity.keys import create_key, exposure, load_key, make_home, public_text, raw_public
 
     make_home(home)
     if exposed := exposure(home):
         click.echo(exposed, err=True)
-    own = load_or_create_key(home / KEY_FILE)
+    file = home / KEY_FILE
+    own = load_key(file) if file.exists() else create_key(file)
     click.echo(public_text(raw_public(own.public_key())))
 
 

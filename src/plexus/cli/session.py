@@ -79,11 +79,12 @@ def revoke(directory: Path, node_name: str) -> None:
     for good: to admit it again it needs a new key.
     """
     from plexus.live.identity.authority import Authority
-    from plexus.live.identity.keys import node_key, parse_public
+    from plexus.live.identity.keys import parse_public
+    from plexus.protocol.roster import key_of
 
     authority = Authority.load(directory)
     if ":" in node_name:
-        key = node_key(parse_public(node_name))
+        key = key_of(parse_public(node_name))
     elif re.fullmatch("[0-9a-fA-F]+", node_name):
         key = authority.find(node_name.lower())
     else:

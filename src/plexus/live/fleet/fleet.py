@@ -27,19 +27,12 @@ from plexus.live.fleet.members import Member, NodeResult, TraceChurn
 from plexus.live.fleet.shaping import Neighbourhood
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.identity.authority import Authority
-from plexus.live.identity.keys import create_key, make_home, node_key, raw_public, short
+from plexus.live.identity.keys import create_key, make_home, raw_public, short
 from plexus.live.identity.session_file import SESSION_FILE, Session, found_session
 from plexus.live.state import newest_model
-from plexus.live.worker.channel import (
-    Evaluated,
-    EvaluateJob,
-    Ready,
-    SetUp,
-    Stopped,
-    receive_async,
-    send_async,
-)
-from plexus.live.worker.forkserver import ForkServer
+from plexus.live.worker.channel import Evaluated, Ready, SetUp
+from plexus.live.worker.client import ForkServer
+from plexus.protocol.roster import key_of
 from plexus.runs.directory import RunDirectory, live
 from plexus.runs.result import Evaluations, Metric, Result, Traffic, Trainings
 from plexus.runs.run import started_s
@@ -124,7 +117,7 @@ class Fleet:
             certificate = authority.invite(public, session.digest, timedelta(days=7))
             (home / CERTIFICATE_FILE).write_text(certificate)
             command = self._command(number, home, ports[number], fronts, joins)
-            self.members.append(Member(number, home, short(node_key(public)), command))
+            self.members.append(Member(number, home, short(key_of(public)), command))
         return session
 
     def _command(self, number: int, home: Path, port: int, fronts: list[Any], joins: list[Any]) -> list[str]:
@@ -164,20 +157,7 @@ class Fleet:
             held = newest_model(member.home)
             if held is not None and held[0] > round:
                 round, model = held
-        reader, writer = await asyncio.open_unix_connection(self._fork_server.socket)
-        try:
-            await send_async(writer, _setup(self.spec, self.base_dir))
-            _, initial = await receive_async(reader)
-            await send_async(writer, EvaluateJob(1), initial if model is None else model)
-            answer, _ = await receive_async(reader)
-        except (OSError, EOFError):
-            raise PlexusError("the training worker ended while it measured the model") from None
-        finally:
-            writer.close()
-        if isinstance(answer, Stopped):
-            raise PlexusError(f"the newest model cannot be measured: {answer.reason}")
-        assert isinstance(answer, Evaluated)
-        return round, answer
+        return round, await self._fork_server.evaluate(_setup(self.spec, self.base_dir), model)
 
     async def close(self) -> None:
         await self.end_members()

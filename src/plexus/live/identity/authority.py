@@ -19,7 +19,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from plexus.errors import PlexusError
 from plexus.files import named, write_text
-from plexus.live.identity.keys import create_key, load_key, node_key, raw_public
+from plexus.live.identity.keys import load_key, raw_public
+from plexus.protocol.roster import key_of
 
 FAR_FUTURE = timedelta(days=365 * 50)
 CLOCK_SKEW = timedelta(hours=1)
@@ -41,11 +42,13 @@ class Authority:
         self.directory = directory
         self._key = key
         self._certificate = certificate
+        self._identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
 
     @classmethod
     def create(cls, directory: Path, key: Ed25519PrivateKey, name: str, digest: bytes) -> Authority:
         """Found a session: the authority's own certificate and an empty list of revocations."""
-        certificate = _authority_certificate(key, name, digest)
+        subject = _name(f"plexus {name}"[:64], digest)
+        certificate = _unsigned(subject, subject, key.public_key(), FAR_FUTURE, signs=True).sign(key, None)
         write_text(directory / CERTIFICATE_FILE, pem(certificate))
         with named(directory / ISSUED):
             (directory / ISSUED).mkdir()
@@ -65,16 +68,14 @@ class Authority:
 
     def invite(self, public: bytes, digest: bytes, valid: timedelta) -> str:
         """A certificate for the node with this public key, with all else that the node needs to join."""
-        if node_key(public) in revoked_nodes(self._revocations()):
+        if key_of(public) in revoked_nodes(self._revocations()):
             raise PlexusError(
-                f"node {node_key(public).hex()} has been revoked: its owner has to delete its"
+                f"node {key_of(public).hex()} has been revoked: its owner has to delete its"
                 " node.key and make a new one with `plexus node key`"
             )
-        serial = x509.random_serial_number()
-        certificate = self._node_certificate(public, digest, valid, serial)
-        write_text(self.directory / ISSUED / f"{serial:x}.crt", pem(certificate))
-        revoked = pem(self._revocations())
-        return pem(certificate) + pem(self._certificate) + revoked
+        certificate = self._node_certificate(public, digest, valid)
+        write_text(self.directory / ISSUED / f"{certificate.serial_number:x}.crt", pem(certificate))
+        return pem(certificate) + pem(self._certificate) + pem(self._revocations())
 
     def find(self, digits: str) -> bytes:
         """The key of the invited node whose id begins with these hex digits."""
@@ -108,25 +109,14 @@ class Authority:
     def _revocations(self) -> x509.CertificateRevocationList:
         return load_revocations(self.directory / REVOKED_FILE, self._key.public_key())
 
-    def _node_certificate(
-        self, public: bytes, digest: bytes, valid: timedelta, serial: int
-    ) -> x509.Certificate:
-        now = datetime.now(UTC)
+    def _node_certificate(self, public: bytes, digest: bytes, valid: timedelta) -> x509.Certificate:
         key = Ed25519PublicKey.from_public_bytes(public)
         usage = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        subject = _name(key_of(public).hex(), digest)
         return (
-            x509.CertificateBuilder()
-            .subject_name(_name(node_key(public).hex(), digest))
-            .issuer_name(self._certificate.subject)
-            .public_key(key)
-            .serial_number(serial)
-            .not_valid_before(now - CLOCK_SKEW)
-            .not_valid_after(now + valid)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(signs=False), critical=True)
+            _unsigned(subject, self._certificate.subject, key, valid, signs=False)
             .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-            .add_extension(self._authority_identifier(), critical=False)
+            .add_extension(self._identifier, critical=False)
             .sign(self._key, None)
         )
 
@@ -139,7 +129,7 @@ class Authority:
             .last_update(now - CLOCK_SKEW)
             .next_update(now + FAR_FUTURE)
             .add_extension(x509.CRLNumber(number), critical=False)
-            .add_extension(self._authority_identifier(), critical=False)
+            .add_extension(self._identifier, critical=False)
         )
         for serial in sorted(serials):
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
@@ -147,16 +137,7 @@ class Authority:
                 whose = x509.UnrecognizedExtension(REVOKED_NODE, _OCTET_STRING + nodes[serial])
                 entry = entry.add_extension(whose, critical=False)
             builder = builder.add_revoked_certificate(entry.build())
-        text = pem(builder.sign(self._key, None))
-        write_text(self.directory / REVOKED_FILE, text)
-
-    def _authority_identifier(self) -> x509.AuthorityKeyIdentifier:
-        return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-
-
-def create_authority_key(directory: Path) -> Ed25519PrivateKey:
-    """The first step of founding a session: its digest depends on the authority's key."""
-    return create_key(directory / KEY_FILE)
+        write_text(self.directory / REVOKED_FILE, pem(builder.sign(self._key, None)))
 
 
 def load_certificates(path: Path) -> list[x509.Certificate]:
@@ -221,7 +202,7 @@ def certificate_public(certificate: x509.Certificate) -> bytes:
 
 def certificate_node(certificate: x509.Certificate) -> bytes:
     """The key of the node that the certificate admits."""
-    return node_key(certificate_public(certificate))
+    return key_of(certificate_public(certificate))
 
 
 def certificate_session(certificate: x509.Certificate) -> bytes:
@@ -230,22 +211,22 @@ def certificate_session(certificate: x509.Certificate) -> bytes:
     return bytes.fromhex(str(names[0].value)) if names else b""
 
 
-def _authority_certificate(key: Ed25519PrivateKey, name: str, digest: bytes) -> x509.Certificate:
+def _unsigned(
+    subject: x509.Name, issuer: x509.Name, key: Ed25519PublicKey, valid: timedelta, signs: bool
+) -> x509.CertificateBuilder:
+    """What all certificates have: those of nodes, and the one with which the authority signs them."""
     now = datetime.now(UTC)
-    subject = _name(f"plexus {name}"[:64], digest)
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
+        .issuer_name(issuer)
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + FAR_FUTURE)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-        .add_extension(identifier, critical=False)
-        .sign(key, None)
+        .not_valid_after(now + valid)
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(_usage(signs), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 
@@ -264,12 +245,8 @@ def _usage(signs: bool) -> x509.KeyUsage:
 
 
 def _name(common: str, digest: bytes) -> x509.Name:
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.COMMON_NAME, common),
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, digest.hex()),
-        ]
-    )
+    parts = {NameOID.COMMON_NAME: common, NameOID.ORGANIZATION_NAME: digest.hex()}
+    return x509.Name([x509.NameAttribute(*part) for part in parts.items()])
 
 
 def pem(document: x509.Certificate | x509.CertificateRevocationList) -> str:

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from plexus.errors import PlexusError
 from plexus.files import write_text
-from plexus.live.identity.authority import Authority, create_authority_key
-from plexus.live.identity.keys import make_home, parse_public, public_text, raw_public
+from plexus.live.identity.authority import KEY_FILE, Authority
+from plexus.live.identity.keys import create_key, make_home, parse_public, public_text, raw_public
 from plexus.spec import toml
 
 SESSION_FILE = "session.toml"
@@ -54,7 +54,7 @@ def found_session(directory: Path, spec: Mapping[str, Any]) -> Session:
     make_home(directory)
     if (directory / SESSION_FILE).exists():
         raise PlexusError(f"{directory / SESSION_FILE}: there is a session in this directory already")
-    key = create_authority_key(directory)
+    key = create_key(directory / KEY_FILE)
     public = raw_public(key.public_key())
     digest = session_digest(spec, public)
     Authority.create(directory, key, spec["name"], digest)

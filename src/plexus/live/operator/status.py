@@ -12,7 +12,7 @@ from msgspec import Struct
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.keys import short
 from plexus.live.operator.log import Log
-from plexus.live.runtime import Runtime
+from plexus.live.runtime import LiveRuntime
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.worker.channel import Ready
@@ -34,7 +34,7 @@ ALARMS = {"readvertise": "a sign that somebody knows this node", "watchdog": "pr
 """What the other timers watch over while the node goes on; they always run."""
 
 
-class Observer:
+class FactObserver:
     """Turns facts into log lines and remembers the newest."""
 
     def __init__(self, roster: LiveRoster, log: Log) -> None:
@@ -116,13 +116,13 @@ class Status:
     def __init__(self, session: str, admission: Admission) -> None:
         self._session = session
         self._admission = admission
-        self._parts: tuple[Runtime, TrainingWorker, Observer] | None = None
+        self._parts: tuple[LiveRuntime, TrainingWorker, FactObserver] | None = None
         self.enter("starting")
 
     def enter(self, phase: str) -> None:
         self.phase, self.phase_since_s = phase, time.time()
 
-    def join(self, runtime: Runtime, trainer: TrainingWorker, facts: Observer) -> None:
+    def join(self, runtime: LiveRuntime, trainer: TrainingWorker, facts: FactObserver) -> None:
         """The training worker has started: from now on there is something to see."""
         self._parts = runtime, trainer, facts
         self.enter("joining")
@@ -157,7 +157,7 @@ class Status:
         )
 
 
-def counts(runtime: Runtime, facts: Observer) -> dict[str, int]:
+def counts(runtime: LiveRuntime, facts: FactObserver) -> dict[str, int]:
     """What only ever grows."""
     hub = runtime.hub
     links = [link.connection for link in hub.links.values()]
@@ -182,7 +182,7 @@ def _training(trainer: TrainingWorker) -> dict[str, Any] | None:
     return {"round": trainer.round, "since_s": round(now - trainer.since_s, 2)}
 
 
-def _waits(runtime: Runtime) -> list[dict[str, Any]]:
+def _waits(runtime: LiveRuntime) -> list[dict[str, Any]]:
     now = asyncio.get_running_loop().time()
     waits = _timers(runtime, AWAITED)
     if runtime.writing is not None:
@@ -195,7 +195,7 @@ def _waits(runtime: Runtime) -> list[dict[str, Any]]:
     return waits
 
 
-def _timers(runtime: Runtime, kinds: Mapping[str, str]) -> list[dict[str, Any]]:
+def _timers(runtime: LiveRuntime, kinds: Mapping[str, str]) -> list[dict[str, Any]]:
     """The timers of these kinds that run now."""
     now = asyncio.get_running_loop().time()
     return [
@@ -205,7 +205,7 @@ def _timers(runtime: Runtime, kinds: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def _transfers(runtime: Runtime) -> list[dict[str, Any]]:
+def _transfers(runtime: LiveRuntime) -> list[dict[str, Any]]:
     found = []
     for link in runtime.hub.links.values():
         ways = (

@@ -161,8 +161,6 @@ class Connection(asyncio.BufferedProtocol):
     def has_unsent(self) -> bool:
         return bool(self._control) or self._paused
 
-    # asyncio's calls
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         name = transport.get_extra_info("peername")
@@ -202,8 +200,6 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._paused = False
         self.pump()
-
-    # For the hub and the transfers
 
     def send(self, data: bytes) -> None:
         """Send a frame, before any further chunk of a model."""
@@ -258,8 +254,6 @@ class Connection(asyncio.BufferedProtocol):
         self._hub.closed(self, reason)
         if not self.settled.done():
             self.settled.set_result(None)
-
-    # Inside
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Whatever a peer sends, the worst that happens is that its connection ends."""

@@ -21,7 +21,6 @@ from plexus.live.operator.log import Log
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address, LiveRoster
 from plexus.live.transport.connection import Connection, RaceError
-from plexus.live.transport.dialler import Dialler
 from plexus.live.transport.frames import Hello, Kind, frame
 from plexus.live.transport.limits import ByteCounts, Handshakes, Limits
 from plexus.live.transport.link import Inbox, PeerLink
@@ -64,21 +63,17 @@ class Hub:
         self._keeper = asyncio.get_running_loop().create_task(self._keep_links())
         self._waiting: dict[bytes, deque[tuple[Callable[[PeerLink], None], Any]]] = {}
         """By peer, what is to be done when its link is up, and the tags of models among it."""
-        self.dialler = Dialler(self, limits, source)
+        self.dialler = Dialler(self, source)
         self.refused = 0
         self.traffic = ByteCounts()
         self.past_sent_bytes = self.past_received_bytes = 0
         """Of connections that have ended."""
         self.closing = False
 
-    # Starting and stopping
-
     async def listen(self, address: Address) -> Address:
         """Accept connections at `address`; returns it with the port that was chosen if it was 0."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self, dialled=False), sock=_listening_socket(address), backlog=BACKLOG
-        )
+        loop, sock = asyncio.get_running_loop(), _listening_socket(address)
+        self._server = await loop.create_server(lambda: Connection(self, False), sock=sock, backlog=BACKLOG)
         self._port = self._server.sockets[0].getsockname()[1]
         return address[0], self._port
 
@@ -105,11 +100,9 @@ class Hub:
         loop = asyncio.get_running_loop()
         until = loop.time() + at_most_s
         while loop.time() < until and (
-            self.dialler.is_busy or any(link.connection.has_unsent for link in self.links.values())
+            self.dialler.attempts or any(link.connection.has_unsent for link in self.links.values())
         ):
             await asyncio.sleep(0.02)
-
-    # Sending
 
     def send(self, key: bytes, message: bytes, tag: Any = None) -> None:
         """Send a message (as encoded by `protocol.wire`) to the node with this key; `tag` comes back if that
@@ -145,8 +138,6 @@ class Hub:
             self._guarded(lambda link=link: self._keep(link, now))  # type: ignore[misc]
             link.connection.send(newest)
 
-    # Connections tell
-
     def hello(self, observed: Address) -> Hello:
         return Hello(
             digest=self.admission.session.digest,
@@ -164,7 +155,7 @@ class Hub:
         link = self.links.get(key)
         if self.closing:
             raise RefusedError("this node is leaving")
-        if not connection.dialled and self.dialler.is_dialling(key) and mine_wins and link is None:
+        if not connection.dialled and key in self.dialler.attempts and mine_wins and link is None:
             raise RaceError("both dialled at once, and the other connection is kept")
         if link is not None:
             kept_is_better = link.connection.dialled == mine_wins
@@ -182,9 +173,8 @@ class Hub:
         link = PeerLink(self, connection, hello)
         self.links[key] = link
         self.log.debug("link_up", peer=short(key), remote=addresses.show(connection.remote))
-        loop = asyncio.get_running_loop()
         # Once the connection is settled in its new state:
-        loop.call_soon(self._begin, link)
+        asyncio.get_running_loop().call_soon(self._begin, link)
         return link
 
     def closed(self, connection: Connection, reason: str) -> None:
@@ -200,18 +190,11 @@ class Hub:
         elif link is None and not connection.was_race:
             self.refused += 1
             say = self.log.info if connection.dialled else self.log.warning
-            say(
-                "no_link",
-                remote=addresses.show(connection.remote),
-                dialled=connection.dialled,
-                peer=None if key is None else short(key),
-                reason=reason,
-            )
+            who = {"remote": addresses.show(connection.remote), "peer": key and short(key)}
+            say("no_link", **who, dialled=connection.dialled, reason=reason)
 
     def failed(self, where: str) -> None:
         self.log.exception("failure", where=where)
-
-    # Inside
 
     def begin_handshake(self, connection: Connection, host: str) -> bool:
         """Whether a connection from `host` may try to be admitted."""
@@ -268,6 +251,77 @@ class Hub:
             return
         if now - connection.spoke_at >= self.limits.heartbeat_s / 2:
             connection.send(frame(Kind.HEARTBEAT))
+
+
+class Dialler:
+    """Reaching out: one attempt at a time per peer, with growing pauses after failures (back-off)."""
+
+    def __init__(self, hub: Hub, source: str | None) -> None:
+        self._hub = hub
+        self._limits = hub.limits
+        self._source = source
+        self.attempts: dict[bytes | Address, asyncio.Task[str | None]] = {}
+        """Those under way, by node or by address where it is not known who is there."""
+        self._pauses: dict[bytes | Address, tuple[float, float]] = {}
+
+    def dial(self, address: Address, key: bytes) -> bool:
+        """Try to reach the node `key` at `address`; says whether an attempt is under way."""
+        if key in self.attempts:
+            return True
+        if asyncio.get_running_loop().time() < self._pauses.get(key, (0.0, 0.0))[0]:
+            return False
+        self._begin(address, key, key)
+        return True
+
+    async def introduce(self, address: Address) -> str | None:
+        """Reach whoever is at `address`; returns why there is no link, or None."""
+        task = self.attempts.get(address) or self._begin(address, None, address)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        tasks = list(self.attempts.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, address: Address, key: bytes | None, name: bytes | Address) -> asyncio.Task[str | None]:
+        task = asyncio.get_running_loop().create_task(self._attempt(address, key))
+        self.attempts[name] = task
+        task.add_done_callback(lambda done: self._ended(name, key, done))
+        return task
+
+    async def _attempt(self, address: Address, key: bytes | None) -> str | None:
+        loop = asyncio.get_running_loop()
+        connection = Connection(self._hub, dialled=True, expected=key)
+        local = None if self._source is None else (self._source, 0)
+        try:
+            async with asyncio.timeout(self._limits.handshake_timeout_s):
+                async with asyncio.timeout(self._limits.connect_timeout_s):
+                    await loop.create_connection(lambda: connection, *address, local_addr=local)
+                await connection.settled
+        except TimeoutError:
+            connection.close("no answer", tell=False)
+        except OSError as error:
+            connection.remote = address
+            connection.close(f"cannot be reached: {error.strerror or error}", tell=False)
+        if connection.was_race:  # the other side's connection is kept, and on its way
+            return None
+        return connection.reason and f"{addresses.show(address)}: {connection.reason}"
+
+    def _ended(self, name: bytes | Address, key: bytes | None, task: asyncio.Task[str | None]) -> None:
+        del self.attempts[name]
+        if task.cancelled():
+            return
+        if task.exception() is not None or task.result() is not None:
+            loop = asyncio.get_running_loop()
+            pause_s = min(
+                2 * self._pauses.get(name, (0, self._limits.redial_s / 2))[1], self._limits.max_redial_s
+            )
+            self._pauses[name] = (loop.time() + pause_s, pause_s)
+            if key is not None and key not in self._hub.links:
+                self._hub.forget(key)
+        else:
+            self._pauses.pop(name, None)
 
 
 def _listening_socket(address: Address) -> socket.socket:
