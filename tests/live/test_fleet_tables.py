@@ -116,7 +116,7 @@ def test_what_all_have_sent_is_known_whenever_a_model_is_measured(
     both(fleet, is_last=True)
     assert rows(tmp_path, "evaluations") == [(15.0, 10, 0.5, 0.4, 3000, 1.0)]
     assert fleet.metrics == [(10, 0.5)]
-    assert fleet.sent() == {"training_s": 1.0, "ping_count": 400, "ping_bytes": 4000}
+    assert fleet.all_of("traffic", math.inf) == {"training_s": 1.0, "ping_count": 400, "ping_bytes": 4000}
     traffic = {row[0]: row[-1] for row in rows(tmp_path, "traffic")}
     assert (traffic[14.0], traffic[200.0]) == (2800, 4000)
     assert fleet.state_of(1)["sent_bytes"] == 2000

@@ -152,5 +152,5 @@ async def abandon_a_round() -> None:
         await asyncio.sleep(0)
     gc.collect()
     assert gone() is None
-    assert buffers.in_use == 0
+    assert buffers.free == buffers.count
     aggregator.close()

@@ -68,7 +68,7 @@ def live_a_little(tables: PeerTables, clock: Clock, traffic: ByteCounts) -> None
     clock.now_s += 1
     tables.fact(TrainingStarted(4))
     clock.now_s += 2
-    tables.trained()
+    tables.training_ended(completed=True)
     tables.fact(TrainingStarted(5))
     clock.now_s += 1
     tables.fact(TrainingInterrupted(5))

@@ -252,8 +252,7 @@ class Peer:
                 self._trainer.evaluate(self._node.held_round, self._node.held_model)
 
     def _on_trained(self, round: int, model: LiveModel) -> None:
-        self._observer.trained += 1
-        self._tables.trained()
+        self._tables.training_ended(completed=True)
         self._runtime.trained(round, model)
 
     def _on_evaluated(self, round: int, value: float, loss: float) -> None:

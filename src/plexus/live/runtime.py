@@ -70,6 +70,8 @@ class LiveRuntime:
         self.store = store
         self.log = log
         self.meter = Meter(store.state.bandwidth_bytes_per_s)
+        self.measured, self.revocations = self.meter.note, tell.revocations
+        """Of the inbox, as it is."""
         self.node: Machine | None = None
         """Set while the node is online."""
         self.timers: dict[api.TimerKey, tuple[asyncio.TimerHandle, float]] = {}
@@ -301,9 +303,3 @@ class LiveRuntime:
 
     def link_down(self, key: bytes, reason: str) -> None:
         self._loop.call_soon(self.step, api.PeerLost(self.roster.number(key)))
-
-    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
-        self.meter.note(size_bytes, seconds, sent)
-
-    def revocations(self, src: bytes, list_der: bytes) -> None:
-        self._tell.revocations(src, list_der)

@@ -7,6 +7,7 @@ neighbours; shaping happens in proxies in front of them, churn by ending and sta
 from __future__ import annotations
 
 import asyncio
+import math
 import shutil
 import signal
 import socket
@@ -252,7 +253,7 @@ def _result(fleet: Fleet, tables: FleetTables, measure: Ready, metric: float) ->
 
 def _outcome(result: FleetResult, session: Session, tables: FleetTables, measure: Ready) -> Result:
     """The same as a run directory has it."""
-    sent, trained = tables.sent(), read(Path(result.out) / "trainings.csv")
+    sent, trained = tables.all_of("traffic", math.inf), read(Path(result.out) / "trainings.csv")
     types = [name.removesuffix("_count") for name in sent if name.endswith("_count")]
     metric = Metric(measure.metric, result.best_metric, result.metric, measure.higher_is_better)
     return Result(

@@ -19,6 +19,8 @@ from plexus.traces.world import World
 
 CHUNK_BYTES = 16 * 1024
 QUEUED_CHUNKS = 64
+PER_BLOCK = 250
+"""Nodes in a block of loopback addresses."""
 
 
 class Pipe:
@@ -141,16 +143,12 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way
         delivering.cancel()
 
 
-# A fleet's network: a proxy in front of every node, with the delays and rates of the traces.
-#
-# Nodes dial from addresses of their own (all of 127.0.0.0/8 is loopback on Linux), so that a proxy can tell
-# who dials.
-
-PER_BLOCK = 250
-
-
 class Neighbourhood:
-    """The proxies of all nodes, and the routes between them."""
+    """A fleet's network: a proxy in front of every node, with the delays and rates of the traces.
+
+    Nodes dial from addresses of their own (all of 127.0.0.0/8 is loopback on Linux), so that a proxy can tell
+    who dials.
+    """
 
     def __init__(self, world: World) -> None:
         if sys.platform != "linux":

@@ -65,21 +65,18 @@ class PeerTables:
             last_s = max(presence["simulated_s"], states.get("simulated_s", 0.0))
             self._record("presence", simulated_s=last_s, node=0, online=False)
 
-    # What the peer tells
-
     def fact(self, fact: Fact) -> None:
-        """The node reported something."""
         if isinstance(fact, TrainingStarted):
-            self._end_training(completed=False)
-            self._training = (self._at(time.monotonic()), fact.round)
+            self.training_ended(completed=False)
+            self._training = self._now_s, fact.round
             self._round = max(self._round, fact.round)
         elif isinstance(fact, TrainingInterrupted):
-            self._end_training(completed=False)
+            self.training_ended(completed=False)
         elif isinstance(fact, AggregationCompleted):
             self._round = max(self._round, fact.round)
             self._record(
                 "rounds",
-                simulated_s=self._at(time.monotonic()),
+                simulated_s=self._now_s,
                 round=fact.round,
                 aggregator=0,
                 models=fact.models,
@@ -88,21 +85,15 @@ class PeerTables:
                 waited_s=round(fact.waited_s, 3),
             )
 
-    def trained(self) -> None:
-        """The training under way came to its end."""
-        self._end_training(completed=True)
-
     def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
-        now_s, metric = self._at(time.monotonic()), {measure.metric: value, "loss": loss}
+        metric = {measure.metric: value, "loss": loss}
         unknown = {"sent_bytes": None, "training_s": None}
-        self._record("evaluations", simulated_s=now_s, round=round, **metric, **unknown)
+        self._record("evaluations", simulated_s=self._now_s, round=round, **metric, **unknown)
 
     def online(self, is_online: bool) -> None:
-        """The node went online or offline."""
         if is_online != self._is_online:
             self._is_online = is_online
-            now_s = self._at(time.monotonic())
-            self._record("presence", simulated_s=now_s, node=0, online=is_online)
+            self._record("presence", simulated_s=self._now_s, node=0, online=is_online)
 
     def look(self, traffic: ByteCounts, node: PlexusNode | None = None, is_last: bool = False) -> None:
         """A moment to write down what was sent, and how many nodes the node believes to be online."""
@@ -118,7 +109,7 @@ class PeerTables:
                 kind=KINDS.get(type(each.tag), "exchange"),
                 cut=each.cut,
             )
-        now_s = self._at(time.monotonic())
+        now_s = self._now_s
         if now_s >= self._next_look_s or is_last:
             self._next_look_s = now_s + max(LOOK_S, now_s / LOOKS)
             view = node.membership.view.online_count() if node is not None else None
@@ -127,11 +118,9 @@ class PeerTables:
 
     def close(self, traffic: ByteCounts) -> None:
         """The peer ends."""
-        self._end_training(completed=False)
+        self.training_ended(completed=False)
         self.online(False)
         self.look(traffic, is_last=True)
-
-    # Inside
 
     def _look_around(self, now_s: float, traffic: ByteCounts, view: int | None) -> None:
         trained_s, before = round(self._training_s, 3), self._before
@@ -153,11 +142,12 @@ class PeerTables:
             training_s=trained_s,
         )
 
-    def _end_training(self, completed: bool) -> None:
+    def training_ended(self, completed: bool) -> None:
+        """The one under way, if there is one."""
         if self._training is None:
             return
         (began_s, number), self._training = self._training, None
-        now_s = self._at(time.monotonic())
+        now_s = self._now_s
         self._training_s += now_s - began_s
         self._record(
             "trainings", simulated_s=now_s, began_s=began_s, node=0, round=number, completed=completed
@@ -171,6 +161,10 @@ class PeerTables:
             unknown = dict.fromkeys(TABLES["nodes"].columns)
             self._record("nodes", **{**unknown, "node": self._numbers[name], "name": name})
         return self._numbers[name]
+
+    @property
+    def _now_s(self) -> float:
+        return self._at(time.monotonic())
 
     def _at(self, monotonic_s: float) -> float:
         return round(self._offset_s + monotonic_s, 3)

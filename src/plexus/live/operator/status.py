@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 
 from msgspec import Struct
 
@@ -19,9 +20,6 @@ from plexus.live.worker.channel import Ready
 from plexus.live.worker.client import TrainingWorker
 from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, Fact, SampleDerived
 from plexus.protocol.messages import NodeId
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 
 AWAITED = {
     "ping": "answers to pings",
@@ -42,7 +40,7 @@ class FactObserver:
         self._log = log
         self.round = 0
         self.aggregated = 0
-        self.trained = 0
+        self.evaluated_round = 0
         self.sample: tuple[int, list[str]] | None = None
         self.aggregator: tuple[int, str] | None = None
         self.metric: dict[str, Any] | None = None
@@ -61,20 +59,11 @@ class FactObserver:
         self._log.info(type(fact).__name__, **fields)
 
     def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
-        name = measure.metric
-        self.metric = {"name": name, "round": round, "value": value, "loss": loss}
-        self._log.info(
-            "Evaluated",
-            round=round,
-            metric=name,
-            value=value,
-            higher_is_better=measure.higher_is_better,
-            loss=loss,
-        )
-
-    @property
-    def evaluated_round(self) -> int:
-        return 0 if self.metric is None else int(self.metric["round"])
+        found = {"round": round, "value": value, "loss": loss}
+        self.evaluated_round = round
+        self.metric = {"name": measure.metric, **found}
+        told = {"metric": measure.metric, "higher_is_better": measure.higher_is_better, **found}
+        self._log.info("Evaluated", **told)
 
     def _names(self, nodes: tuple[NodeId, ...]) -> list[str]:
         return [short(self._roster.keys[node]) for node in nodes]
@@ -140,6 +129,10 @@ class Status:
         if self._parts is None:
             return PeerStatus(**common, waiting_for=[{"what": "its training worker", "since_s": since_s}])
         runtime, trainer, facts = self._parts
+        training = None
+        if trainer.since_s is not None:
+            trained_s = asyncio.get_running_loop().time() - trainer.since_s
+            training = {"round": trainer.round, "since_s": round(trained_s, 2)}
         return PeerStatus(
             **common,
             waiting_for=_waits(runtime) if joining is None else joining,
@@ -147,7 +140,7 @@ class Status:
             round=facts.round,
             sample=facts.sample and {"round": facts.sample[0], "nodes": facts.sample[1]},
             aggregator=facts.aggregator and {"round": facts.aggregator[0], "node": facts.aggregator[1]},
-            training=_training(trainer),
+            training=training,
             timers=_timers(runtime, ALARMS),
             peers=PeersSeen(len(runtime.roster) - 1, len(runtime.hub.links)),
             transfers=_transfers(runtime),
@@ -173,13 +166,6 @@ def counts(runtime: LiveRuntime, facts: FactObserver) -> dict[str, int]:
         "link_received_bytes": hub.past_received_bytes + sum(each.received_bytes for each in links),
         **hub.traffic.counts,
     }
-
-
-def _training(trainer: TrainingWorker) -> dict[str, Any] | None:
-    if trainer.round is None or trainer.since_s is None:
-        return None
-    now = asyncio.get_running_loop().time()
-    return {"round": trainer.round, "since_s": round(now - trainer.since_s, 2)}
 
 
 def _waits(runtime: LiveRuntime) -> list[dict[str, Any]]:
@@ -223,7 +209,7 @@ def _transfers(runtime: LiveRuntime) -> list[dict[str, Any]]:
 
 def as_prometheus(status: PeerStatus) -> bytes:
     """The numbers of a status in Prometheus' text format."""
-    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client import generate_latest
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     values: dict[str, float] = {
@@ -239,16 +225,10 @@ def as_prometheus(status: PeerStatus) -> bytes:
     }
     if status.metric is not None:
         values |= {f"metric_{name}": status.metric[name] for name in ("round", "value", "loss")}
-
-    class Families:
-        """What this peer has to tell, as the library wants it."""
-
-        def collect(self) -> Iterator[Metric]:
-            for name, value in values.items():
-                yield GaugeMetricFamily(f"plexus_{name}", name.replace("_", " "), value)
-            for name, value in status.counts.items():
-                yield CounterMetricFamily(f"plexus_{name}", name.replace("_", " "), value)
-
-    registry = CollectorRegistry()
-    registry.register(Families())
-    return generate_latest(registry)
+    kinds = ((GaugeMetricFamily, values), (CounterMetricFamily, status.counts))
+    families = [
+        kind(f"plexus_{name}", name.replace("_", " "), value)
+        for kind, numbers in kinds
+        for name, value in numbers.items()
+    ]
+    return generate_latest(SimpleNamespace(collect=lambda: families))

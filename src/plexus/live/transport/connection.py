@@ -64,7 +64,6 @@ class Tls:
         """The handshake is over. In TLS 1.3 the client is here before the server has judged it."""
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Bytes from the network."""
         self._incoming.write(data)
 
     def handshake(self) -> None:
@@ -174,7 +173,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         transport.set_write_buffer_limits(high=0)
         timeout_s = self._hub.limits.handshake_timeout_s
-        self._deadline = self._loop.call_later(timeout_s, self._on_deadline)
+        self._deadline = self._loop.call_later(
+            timeout_s, self.close, f"no link within {timeout_s:g} s", False
+        )
         self._guarded(self._advance)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -369,10 +370,3 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(data)
             if self._transport.get_write_buffer_size() > self._hub.limits.max_unsent_bytes:
                 self.close(UNREAD, tell=False)
-
-    def _on_deadline(self) -> None:
-        self.close(f"no link within {self._hub.limits.handshake_timeout_s:g} s", tell=False)
-
-    def __repr__(self) -> str:
-        way = "to" if self.dialled else "from"
-        return f"Connection({way} {addresses.show(self.remote)})"

@@ -98,7 +98,6 @@ def parse(payload: bytes | bytearray, kind: type[Body]) -> Body:
 
 
 def frame(kind: Kind, payload: bytes = b"") -> bytes:
-    """A frame as bytes."""
     return head(kind, len(payload)) + payload
 
 
@@ -127,14 +126,11 @@ class WholeFrame(Struct, frozen=True):
     chunk_bytes: int = 0
 
 
-Sink = Callable[[int, int], memoryview]
-"""(number of a model, length of a chunk) -> where the chunk belongs; FrameError if nowhere."""
-
-
 class FrameReader:
     """Cuts the stream into frames."""
 
-    def __init__(self, sink: Sink, max_bytes: int) -> None:
+    def __init__(self, sink: Callable[[int, int], memoryview], max_bytes: int) -> None:
+        """`sink` says where a chunk belongs, by its model's number and its length; FrameError if nowhere."""
         self._sink = sink
         self.max_bytes = max_bytes
         self._kind = Kind.MESSAGE

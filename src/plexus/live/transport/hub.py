@@ -78,10 +78,11 @@ class Hub:
         return address[0], self._port
 
     def advertise(self, address: Address) -> None:
-        """Let others know that this node can be dialled there."""
-        if not self._dial_only and not addresses.is_unspecified(address):
-            self.advertised = addresses.pack(address)
-            self._roster.learn_own_address(self.advertised)
+        """Let others know that this node can be dialled there, if it can: not at 0.0.0.0 or ::."""
+        packed = addresses.pack(address)
+        if not self._dial_only and addresses.unpack(packed) is not None:
+            self.advertised = packed
+            self._roster.learn_address(0, addresses.OWN_EVENT, packed)
 
     async def close(self, reason: str) -> None:
         """Stop listening and end all links."""
@@ -135,7 +136,7 @@ class Hub:
         newest = frame(Kind.REVOCATIONS, self.admission.revocations)
         now = asyncio.get_running_loop().time()
         for link in list(self.links.values()):
-            self._guarded(lambda link=link: self._keep(link, now))  # type: ignore[misc]
+            self._guarded(self._keep, link, now)
             link.connection.send(newest)
 
     def hello(self, observed: Address) -> Hello:
@@ -186,7 +187,7 @@ class Hub:
         if key is not None and link is not None and link.connection is connection:
             del self.links[key]
             self.log.debug("link_down", peer=short(key), reason=reason)
-            self._guarded(lambda: self.inbox.link_down(key, reason))
+            self._guarded(self.inbox.link_down, key, reason)
         elif link is None and not connection.was_race:
             self.refused += 1
             say = self.log.info if connection.dialled else self.log.warning
@@ -206,9 +207,9 @@ class Hub:
             return
         if link.hello.revocations < self.admission.revocations_number:
             link.connection.send(frame(Kind.REVOCATIONS, self.admission.revocations))
-        self._guarded(lambda: self._note_addresses(link))
+        self._guarded(self._note_addresses, link)
         for action, _ in self._waiting.pop(link.key, ()):
-            self._guarded(lambda action=action: action(link))  # type: ignore[misc]
+            self._guarded(action, link)
 
     def _note_addresses(self, link: PeerLink) -> None:
         """Where the other one wants to be dialled, and where it sees this node come from."""
@@ -217,9 +218,9 @@ class Hub:
         if seen is not None and self.advertised == NO_ADDRESS:
             self.advertise((seen[0], self._port))
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
         try:
-            action()
+            action(*arguments)
         except Exception:
             self.failed("hub")
 
@@ -236,7 +237,7 @@ class Hub:
             await asyncio.sleep(self.limits.heartbeat_s / 2)
             self.log.settle()
             for link in list(self.links.values()):
-                self._guarded(lambda link=link: self._keep(link, loop.time()))  # type: ignore[misc]
+                self._guarded(self._keep, link, loop.time())
 
     def _keep(self, link: PeerLink, now: float) -> None:
         connection = link.connection

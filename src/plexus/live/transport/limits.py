@@ -1,4 +1,5 @@
-"""Bounds on everything that a peer, or somebody who wants to be one, can make this node spend."""
+"""Bounds on everything that a peer, or somebody who wants to be one, can make this node spend; and what
+its connection really carries, and how fast."""
 
 from __future__ import annotations
 
@@ -142,8 +143,6 @@ class Handshakes:
         if len(self._familiar) > MAX_FAMILIAR:
             del self._familiar[next(iter(self._familiar))]
 
-
-# How fast this node's connection is, measured from what it really sends and receives, and how much.
 
 MESSAGE, MODEL, PROBE, JOINING = "message", "model", "probe", "joining"
 MOST_TRANSFERS = 10_000

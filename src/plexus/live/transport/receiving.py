@@ -43,13 +43,9 @@ class Buffers:
     def __init__(self, size_bytes: int, memory_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.count = max(2, memory_bytes // max(1, size_bytes))
-        self._free = self.count
+        self.free = self.count
         self._spare: list[memoryview] = []
         self._waiting: deque[Ticket] = deque()
-
-    @property
-    def in_use(self) -> int:
-        return self.count - self._free
 
     @property
     def waiting(self) -> int:
@@ -78,28 +74,22 @@ class Buffers:
         assert ticket.buffer is not None, "given back twice"
         if not self._spare:
             self._spare.append(ticket.buffer)
-        self._release(ticket)
+        self.let_go(ticket)
 
     def let_go(self, ticket: Ticket) -> None:
         """The model is kept by somebody, buffer and all; make room for another."""
         assert ticket.buffer is not None, "let go twice"
-        self._release(ticket)
-
-    def _release(self, ticket: Ticket) -> None:
         ticket.buffer = None
-        self._free += 1
+        self.free += 1
         self._serve()
 
     def _serve(self) -> None:
-        while self._free and self._waiting:
+        while self.free and self._waiting:
             ticket = self._waiting.popleft()
-            self._free -= 1
-            ticket.buffer = self._spare.pop() if self._spare else self._new()
+            self.free -= 1
+            # Not a bytearray: that would be filled with zeros first.
+            ticket.buffer = self._spare.pop() if self._spare else np.empty(self.size_bytes, np.uint8).data
             ticket.granted()
-
-    def _new(self) -> memoryview:
-        # Not a bytearray: that would be filled with zeros first.
-        return np.empty(self.size_bytes, np.uint8).data
 
 
 ACKNOWLEDGE_BYTES, ACKNOWLEDGE_S = 2**20, 0.002

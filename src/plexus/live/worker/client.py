@@ -10,23 +10,13 @@ import time
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 from plexus.errors import MissingModuleError, PlexusError, TaskError
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
 from plexus.live.worker import channel
-from plexus.live.worker.channel import (
-    Evaluated,
-    EvaluateJob,
-    Finished,
-    Interrupt,
-    Ready,
-    SetUp,
-    Stopped,
-    TrainJob,
-)
+from plexus.live.worker.channel import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
 
 WORKER_MODULE = "plexus.live.worker.process"
 RESTART_S = 1.0
@@ -38,19 +28,16 @@ SOCKET_FILE, LOG_FILE = "forkserver.sock", "forkserver.log"
 START_S = 60.0
 """A fork server has to be there within this time."""
 
-OnTrained = Callable[[int, LiveModel], None]
-OnEvaluated = Callable[[int, float, float], None]
-
 
 class TrainingWorker:
     """At most one training at a time; a newer one interrupts it. Evaluations wait until nothing trains."""
 
     def __init__(
         self,
-        setup: SetUp,
+        setup: channel.SetUp,
         log: Log,
-        on_trained: OnTrained,
-        on_evaluated: OnEvaluated,
+        on_trained: Callable[[int, LiveModel], None],
+        on_evaluated: Callable[[int, float, float], None],
         fork_server: Path | None = None,
     ) -> None:
         self._setup = setup
@@ -118,7 +105,7 @@ class TrainingWorker:
 
     def _on_answer(self, answer: channel.Header, body: bytes) -> None:
         match answer:
-            case Finished(job, seal, _) if self._training and job == self._training[0].job:
+            case Finished(job, seal) if self._training and job == self._training[0].job:
                 round = self._training[0].round
                 self._training = self.since_s = None
                 self._on_trained(round, LiveModel(memoryview(body), seal))
@@ -265,12 +252,12 @@ class ForkServer:
         lines = (self._directory / LOG_FILE).read_text(errors="replace").splitlines()
         return lines[-1] if lines else "no reason given"
 
-    async def ask(self, setup: SetUp) -> Ready:
+    async def ask(self, setup: channel.SetUp) -> Ready:
         """What a worker says that is set up like this; its complaint is raised."""
         async with self._worker(setup, "tried its task") as (_, _, ready, _):
             return ready
 
-    async def evaluate(self, setup: SetUp, model: memoryview | None) -> Evaluated:
+    async def evaluate(self, setup: channel.SetUp, model: memoryview | None) -> Evaluated:
         """The metric of a model, or of the initial one."""
         async with self._worker(setup, "measured the model") as (reader, writer, _, initial):
             await channel.send_async(writer, EvaluateJob(1), initial if model is None else model)
@@ -280,8 +267,10 @@ class ForkServer:
         assert isinstance(answer, Evaluated)
         return answer
 
-    @asynccontextmanager
-    async def _worker(self, setup: SetUp, job: str) -> AsyncIterator[tuple[Reader, Writer, Ready, bytes]]:
+    @contextlib.asynccontextmanager
+    async def _worker(
+        self, setup: channel.SetUp, job: str
+    ) -> AsyncIterator[tuple[Reader, Writer, Ready, bytes]]:
         """A worker of its own, as it is set up, for one job."""
         reader, writer = await asyncio.open_unix_connection(self.socket)
         try:
