@@ -19,9 +19,8 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.live.fleet.fleet import free_ports
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
-from plexus.live.identity.authority import Authority
+from plexus.live.identity.authority import SESSION_FILE, Authority, found_session
 from plexus.live.identity.keys import create_key, raw_public, short
-from plexus.live.identity.session_file import SESSION_FILE, found_session
 from plexus.live.operator.control import ask
 from plexus.live.transport.limits import Limits
 from plexus.protocol.roster import key_of

@@ -89,10 +89,18 @@ def test_when_both_dial_at_once_one_connection_is_kept_and_nothing_is_lost(party
     run(story)
 
 
+class LateProxy(Proxy):
+    """Connections that are made later overtake those through it."""
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.3)
+        await super()._connect(reader, writer)
+
+
 def test_connects_that_arrive_in_another_order_still_make_one_link(party: Party) -> None:
     async def story() -> None:
         async with ends(party) as (a, b):
-            late = Proxy(b.address, lambda _: Route(connect_delay_s=0.3))
+            late = LateProxy(b.address, lambda _: Route())
             a.learn(b.key, await late.listen(("127.0.0.1", 0)))
             a.send(b, b"by the slow way")
             await asyncio.sleep(0.05)
@@ -254,10 +262,10 @@ def test_a_half_open_connection_is_noticed_and_made_anew(party: Party) -> None:
             a.learn(b.key, await proxy.listen(("127.0.0.1", 0)))
             a.send(b, b"before")
             await b.until(lambda: b.messages)
-            route.there.is_open = route.back.is_open = False
+            route.there.delay_s = route.back.delay_s = 1e9
             await a.until(lambda: not a.hub.links)
             assert a.downs[0].startswith("silent for")
-            route.there.is_open = route.back.is_open = True
+            route.there.delay_s = route.back.delay_s = 0.0
             b.messages.clear()
 
             def again() -> bool:

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.live.identity.authority import Authority
+from plexus.live.identity.authority import (
+    SESSION_FILE,
+    Authority,
+    found_session,
+    read_session,
+    session_digest,
+)
 from plexus.live.identity.keys import public_text, short
-from plexus.live.identity.session_file import SESSION_FILE, found_session, read_session, session_digest
 from plexus.protocol.roster import key_of
 
 SPEC = {

@@ -29,9 +29,8 @@ from plexus.bench.transport_peer import (
     plain,
 )
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
-from plexus.live.identity.authority import Authority
+from plexus.live.identity.authority import Authority, Session, found_session
 from plexus.live.identity.keys import create_key, raw_public
-from plexus.live.identity.session_file import Session, found_session
 from plexus.live.models import LiveModel
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import Hub

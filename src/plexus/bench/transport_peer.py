@@ -19,7 +19,7 @@ import numpy as np
 import safetensors.numpy
 
 from plexus.live.identity.admission import Admission
-from plexus.live.identity.session_file import Session
+from plexus.live.identity.authority import Session
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
 from plexus.live.runtime import Callbacks, LiveRuntime

@@ -14,7 +14,7 @@ from plexus.cli.groups import JSON, PATH, Group, print_json, set_option
 from plexus.errors import PlexusError
 
 if TYPE_CHECKING:
-    from plexus.live.identity.session_file import Session
+    from plexus.live.identity.authority import Session
     from plexus.spec.experiment import ExperimentSpec
 
 
@@ -33,7 +33,7 @@ def init(directory: Path, spec_file: Path, overrides: tuple[str, ...], as_json: 
 
     Writes session.toml, which all peers get, and authority.key, which nobody gets.
     """
-    from plexus.live.identity.session_file import SESSION_FILE, found_session
+    from plexus.live.identity.authority import SESSION_FILE, found_session
     from plexus.spec.experiment import load_spec
 
     founded = found_session(directory, load_spec(spec_file, overrides).plain())
@@ -95,7 +95,7 @@ def revoke(directory: Path, node_name: str) -> None:
 
 def read_session_file(path: Path) -> tuple[Session, ExperimentSpec]:
     """A session file: what the peers agree on, and the spec."""
-    from plexus.live.identity.session_file import read_session
+    from plexus.live.identity.authority import read_session
     from plexus.spec.experiment import load_spec
 
     spec = load_spec(path)

@@ -72,8 +72,16 @@ class Joining:
     async def ask_for_views(self) -> None:
         """Ask those who are linked whom they know, and wait for their answers for a while."""
         self._wait_for("the views of those linked")
-        asked = ask_for_views(self._runtime, self._rng)
+        asked = self.ask()
         await self._until(lambda: self._replies >= asked)
+
+    def ask(self) -> int:
+        """Ask some of those who are linked whom they know; says how many were asked."""
+        frame = wire.encode(ViewRequest(), self._runtime.roster)
+        keys = self._rng.sample(sorted(self._hub.links), min(len(self._hub.links), ASKED))
+        for key in keys:
+            self._hub.send(key, frame)
+        return len(keys)
 
     async def measure(self) -> None:
         """Measure this node's bandwidth with one of those who are linked."""
@@ -107,12 +115,3 @@ class Joining:
         until = loop.time() + REPLY_S
         while not is_done() and loop.time() < until:
             await asyncio.sleep(0.02)
-
-
-def ask_for_views(runtime: LiveRuntime, rng: Random) -> int:
-    """Ask some of those who are linked whom they know; says how many were asked."""
-    frame = wire.encode(ViewRequest(), runtime.roster)
-    keys = rng.sample(sorted(runtime.hub.links), min(len(runtime.hub.links), ASKED))
-    for key in keys:
-        runtime.hub.send(key, frame)
-    return len(keys)

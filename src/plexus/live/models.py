@@ -58,13 +58,10 @@ class ModelLayout:
         for start, stop, name, kind in spans:
             if kind not in _TYPES:
                 raise PlexusError(f"the model's tensor {name} is {kind}, which cannot be averaged")
-            self._add(np.dtype(_TYPES[kind]), len(self.header) + start, len(self.header) + stop)
-
-    def _add(self, dtype: np.dtype[Any], start: int, stop: int) -> None:
-        if self.runs and self.runs[-1][0] == dtype and self.runs[-1][2] == start:
-            self.runs[-1] = (dtype, self.runs[-1][1], stop)
-        else:
-            self.runs.append((dtype, start, stop))
+            dtype, begin, end = np.dtype(_TYPES[kind]), len(self.header) + start, len(self.header) + stop
+            if self.runs and self.runs[-1][0] == dtype and self.runs[-1][2] == begin:
+                _, begin, _ = self.runs.pop()
+            self.runs.append((dtype, begin, end))
 
     def numbers(self, data: memoryview) -> list[NDArray[Any]]:
         """The runs of `data`, as arrays over its memory."""
@@ -164,9 +161,8 @@ class Aggregator:
         """Find out what is wrong with a model from outside."""
 
         def flaw() -> str | None:
-            if not fits(model.seal, model.data):
-                return "it does not fit its seal"
-            return self._layout.flaw(model.data)
+            is_whole = fits(model.seal, model.data)
+            return self._layout.flaw(model.data) if is_whole else "it does not fit its seal"
 
         self._do(flaw, then)
 
@@ -228,19 +224,18 @@ class Aggregator:
         future.add_done_callback(lambda done: None if done.cancelled() else then(done.result()))
 
 
-# Seals: how a receiver knows that a model arrived as it was sent.
-#
-# TLS already protects bytes on their way. A seal covers the rest of the path, from the sender's memory to the
-# receiver's: chunks mixed up, memory overwritten, a disk that lies. It is a Poly1305 tag under a key drawn
-# for this one model, which travels with it: five times as fast as SHA-256.
-
 KEY_BYTES, TAG_BYTES = 32, 16
 SEAL_BYTES = KEY_BYTES + TAG_BYTES
 PIECE_BYTES = 256 * 1024
 
 
 def seal(data: bytes | memoryview) -> bytes:
-    """A seal for `data`: key, then tag."""
+    """How a receiver knows that a model arrived as it was sent: a Poly1305 tag, behind its key.
+
+    TLS already protects bytes on their way. A seal covers the rest of the path, from the sender's memory to
+    the receiver's: chunks mixed up, memory overwritten, a disk that lies. The key is drawn for this one model
+    and travels with it: five times as fast as SHA-256.
+    """
     key = os.urandom(KEY_BYTES)
     return key + Poly1305.generate_tag(key, data)
 

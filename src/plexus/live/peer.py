@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.live import joining
 from plexus.live.identity.admission import CERTIFICATE_FILE, Admission, Revocations
+from plexus.live.identity.authority import Session
 from plexus.live.identity.keys import exposure
-from plexus.live.identity.session_file import Session
 from plexus.live.joining import Joining
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.control import lock_home, notifying, serve_control, serve_metrics, socket_path
@@ -213,20 +212,14 @@ class Peer:
             address=self._hub.advertised,
         )
         self._announced_at = time.monotonic()
-        self._log.info(
-            "online",
-            counter=state.counter + 1,
-            round=durable.round,
-            bandwidth_bytes_per_s=self._bandwidth(),
-            known=len(self._roster) - 1,
-        )
+        told = {"counter": state.counter + 1, "round": durable.round, "known": len(self._roster) - 1}
+        self._log.info("online", bandwidth_bytes_per_s=self._bandwidth(), **told)
         self._tables.online(True)
         self._runtime.start(self._node)
         loop = asyncio.get_running_loop()
         # Nodes that join at the same moment miss each other's advertisement: look again.
         for share in (0.05, 0.5, 0.9):
-            delay_s = share * self._config.parameters.start_delay_s
-            loop.call_later(delay_s, joining.ask_for_views, self._runtime, self._rng)
+            loop.call_later(share * self._config.parameters.start_delay_s, self._joining.ask)
 
     def _bandwidth(self) -> int:
         if self._config.dial_only:

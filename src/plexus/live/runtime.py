@@ -102,7 +102,6 @@ class LiveRuntime:
         self.hub = connect(self)
 
     def start(self, node: Machine) -> None:
-        """The node is online from now on."""
         self.node = node
         self.step(api.WentOnline())
 
@@ -209,7 +208,6 @@ class LiveRuntime:
         self._trainer.train(effect.round, effect.model)
 
     def trained(self, round: int, model: LiveModel) -> None:
-        """The worker has finished."""
         assert self._trainer is not None
         assert self._trainer.ready is not None
         self.step(api.Trained(round, model, self._trainer.ready.samples))

@@ -198,10 +198,9 @@ class TraceChurn:
             _, node, online = heapq.heappop(self._next)
             if online:
                 await self._members[node].start()
-            elif self._rng.random() < self._graceful_share:
-                await self._members[node].end(signal.SIGTERM)
             else:
-                await self._members[node].end(signal.SIGKILL)
+                is_graceful = self._rng.random() < self._graceful_share
+                await self._members[node].end(signal.SIGTERM if is_graceful else signal.SIGKILL)
             self._schedule(node)
 
     def _schedule(self, node: int) -> None:

@@ -24,9 +24,8 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.files import named, write_text
 from plexus.live.identity import authority
-from plexus.live.identity.authority import ANEW, pem
+from plexus.live.identity.authority import ANEW, Session, pem
 from plexus.live.identity.keys import load_key, raw_public
-from plexus.live.identity.session_file import Session
 from plexus.protocol.roster import key_of
 
 if TYPE_CHECKING:

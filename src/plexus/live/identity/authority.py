@@ -1,6 +1,10 @@
-"""The authority of a session: signs certificates that admit nodes, and the list of those taken back.
+"""A session: what its peers agree on, and its authority, which admits nodes and takes that back.
 
-Everything is ordinary X.509, so that TLS itself refuses strangers before any code of ours sees a byte.
+A session file is an experiment's spec with a `[session]` table: the authority's public key, and the digest
+of everything that peers must have in common (name, seed, number of nodes, protocol, task, aggregation,
+authority). What only matters to a rehearsal (traces, network, hours) is not in the digest and may be changed.
+
+The rest is ordinary X.509, so that TLS itself refuses strangers before any code of ours sees a byte.
 A certificate names the node's key and the session's digest. The list of revocations names certificates and,
 in an extension of each entry, the node: a key that was revoked is out for good. A list carries a number, and
 the higher one replaces the lower wherever two meet.
@@ -8,19 +12,26 @@ the higher one replaces the lower wherever two meet.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec import Struct
 
 from plexus.errors import PlexusError
 from plexus.files import named, write_text
-from plexus.live.identity.keys import load_key, raw_public
+from plexus.live.identity.keys import create_key, load_key, make_home, parse_public, public_text, raw_public
 from plexus.protocol.roster import key_of
+from plexus.spec import toml
 
 FAR_FUTURE = timedelta(days=365 * 50)
 CLOCK_SKEW = timedelta(hours=1)
@@ -33,6 +44,66 @@ _OCTET_STRING = b"\x04\x10"
 ANEW = "get the file anew from the authority"
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = ("authority.key", "authority.crt", "revoked.crl", "issued")
+SESSION_FILE = "session.toml"
+WIRE_VERSION = 1
+"""Part of the digest: peers that speak differently are in different sessions."""
+
+_AGREED = ("name", "seed", "nodes", "protocol", "task", "aggregation")
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+
+
+class Session(Struct, frozen=True):
+    """A session as a peer knows it."""
+
+    name: str
+    nodes: int
+    authority: bytes
+    """The authority's public key, 32 bytes."""
+    digest: bytes
+    """16 bytes; also what the order of samples is derived from."""
+
+
+def session_digest(spec: Mapping[str, Any], authority: bytes) -> bytes:
+    """The digest of what the peers agree on; `spec` is the resolved spec as plain tables."""
+    agreed = {key: spec[key] for key in _AGREED}
+    agreed |= {"authority": authority.hex(), "wire": WIRE_VERSION}
+    canonical = json.dumps(agreed, sort_keys=True).encode()
+    return hashlib.blake2b(canonical, digest_size=16, person=b"plexus session").digest()
+
+
+def found_session(directory: Path, spec: Mapping[str, Any]) -> Session:
+    """Make `directory` the home of a new session: its file, its authority and nothing yet revoked."""
+    make_home(directory)
+    if (directory / SESSION_FILE).exists():
+        raise PlexusError(f"{directory / SESSION_FILE}: there is a session in this directory already")
+    key = create_key(directory / KEY_FILE)
+    public = raw_public(key.public_key())
+    digest = session_digest(spec, public)
+    Authority.create(directory, key, spec["name"], digest)
+    table = {"authority": public_text(public), "digest": digest.hex()}
+    write_text(directory / SESSION_FILE, toml.dumps({**spec, "session": table}))
+    return Session(spec["name"], spec["nodes"], public, digest)
+
+
+def read_session(path: Path, table: Any, spec: Mapping[str, Any]) -> Session:
+    """The session of the file at `path`, whose `[session]` is `table` and whose resolved spec is `spec`."""
+    if table is None:
+        raise PlexusError(f"{path}: no [session] table; `plexus session init` makes a session file")
+    if not isinstance(table, dict) or set(table) != {"authority", "digest"}:
+        raise PlexusError(f"{path}: [session] must have exactly the keys authority and digest")
+    if not isinstance(table["authority"], str):
+        raise PlexusError(f"{path}: session.authority must be a string")
+    authority = parse_public(table["authority"])
+    stated = table["digest"]
+    if not isinstance(stated, str) or not _DIGEST.fullmatch(stated):
+        raise PlexusError(f"{path}: session.digest must be 32 hex digits")
+    actual = session_digest(spec, authority)
+    if actual.hex() != stated:
+        raise PlexusError(
+            f"{path}: session.digest is {stated}, but the file's contents have {actual.hex()}: it was"
+            " changed after `plexus session init`, or is of another version of Plexus"
+        )
+    return Session(spec["name"], spec["nodes"], authority, actual)
 
 
 class Authority:
@@ -231,17 +302,9 @@ def _unsigned(
 
 
 def _usage(signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    never = dict.fromkeys((*unused, "encipher_only", "decipher_only"), False)
+    return x509.KeyUsage(digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, **never)
 
 
 def _name(common: str, digest: bytes) -> x509.Name:
@@ -250,5 +313,4 @@ def _name(common: str, digest: bytes) -> x509.Name:
 
 
 def pem(document: x509.Certificate | x509.CertificateRevocationList) -> str:
-    """As files hold it."""
     return document.public_bytes(serialization.Encoding.PEM).decode()

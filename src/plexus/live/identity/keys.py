@@ -73,7 +73,6 @@ def load_key(path: Path) -> Ed25519PrivateKey:
 
 
 def raw_public(key: Ed25519PublicKey) -> bytes:
-    """The 32 bytes of a public key."""
     return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 
 

@@ -58,8 +58,7 @@ def ask(home: Path, command: str) -> dict[str, Any]:
                 answer = file.readline()
         except OSError:
             raise PlexusError(f"{home}: no peer is running here") from None
-    picture: dict[str, Any] = msgspec.json.decode(answer)
-    return picture
+    return msgspec.json.decode(answer, type=dict[str, Any])
 
 
 def wait_until_gone(home: Path, at_most_s: float = 30.0) -> None:

@@ -48,7 +48,6 @@ class Log:
 
     @property
     def is_detailed(self) -> bool:
-        """Whether debug lines are written."""
         return self._threshold <= LEVELS["debug"]
 
     def error(self, event: str, **fields: Any) -> None:

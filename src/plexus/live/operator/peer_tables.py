@@ -12,6 +12,8 @@ around.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +76,9 @@ class PeerTables:
             self.training_ended(completed=False)
         elif isinstance(fact, AggregationCompleted):
             self._round = max(self._round, fact.round)
-            self._record(
-                "rounds",
-                simulated_s=self._now_s,
-                round=fact.round,
-                aggregator=0,
-                models=fact.models,
-                participants=fact.participants,
-                timed_out=fact.timed_out,
-                waited_s=round(fact.waited_s, 3),
-            )
+            row = {name: getattr(fact, name) for name in ("models", "participants", "timed_out")}
+            row["waited_s"] = round(fact.waited_s, 3)
+            self._record("rounds", simulated_s=self._now_s, round=fact.round, aggregator=0, **row)
 
     def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
         metric = {measure.metric: value, "loss": loss}
@@ -99,25 +94,20 @@ class PeerTables:
         """A moment to write down what was sent, and how many nodes the node believes to be online."""
         while traffic.transfers:
             each = traffic.transfers.popleft()
-            self._record(
-                "transfers",
-                simulated_s=self._at(each.ended_at),
-                began_s=self._at(each.began_at),
-                source=0,
-                destination=self._number(each.to),
-                round=each.tag.round,
-                kind=KINDS.get(type(each.tag), "exchange"),
-                cut=each.cut,
-            )
+            times = {"simulated_s": self._at(each.ended_at), "began_s": self._at(each.began_at)}
+            ends = {"source": 0, "destination": self._number(each.to)}
+            kind = KINDS.get(type(each.tag), "exchange")
+            self._record("transfers", **times, **ends, round=each.tag.round, kind=kind, cut=each.cut)
         now_s = self._now_s
         if now_s >= self._next_look_s or is_last:
             self._next_look_s = now_s + max(LOOK_S, now_s / LOOKS)
             view = node.membership.view.online_count() if node is not None else None
             self._look_around(now_s, traffic, view)
-        self._flush()
+        with self._surviving():
+            self._recorder.flush()
+            self._is_failing = False
 
     def close(self, traffic: ByteCounts) -> None:
-        """The peer ends."""
         self.training_ended(completed=False)
         self.online(False)
         self.look(traffic, is_last=True)
@@ -130,17 +120,10 @@ class PeerTables:
             sent[f"{name}_bytes"] = before.get(f"{name}_bytes", 0) + size_bytes
         received = sum(size for name, size in traffic.counts.items() if name.endswith("_received_bytes"))
         self._record("traffic", simulated_s=now_s, training_s=trained_s, **sent)
-        self._record(
-            "states",
-            simulated_s=now_s,
-            node=0,
-            online=self._is_online,
-            view=view,
-            round=self._round,
-            sent_bytes=sum(size for name, size in sent.items() if name.endswith("_bytes")),
-            received_bytes=self._received_before + received,
-            training_s=trained_s,
-        )
+        itself = {"node": 0, "online": self._is_online, "view": view, "round": self._round}
+        sent_bytes = sum(size for name, size in sent.items() if name.endswith("_bytes"))
+        sums = {"sent_bytes": sent_bytes, "received_bytes": self._received_before + received}
+        self._record("states", simulated_s=now_s, **itself, **sums, training_s=trained_s)
 
     def training_ended(self, completed: bool) -> None:
         """The one under way, if there is one."""
@@ -172,21 +155,16 @@ class PeerTables:
     def _record(self, table: str, **columns: Any) -> None:
         if self._is_failing and table != "nodes":
             return  # rows would pile up
-        try:
+        with self._surviving():
             self._recorder.record(table, **columns)
-        except PlexusError as error:
-            self._complain(error)
 
-    def _flush(self) -> None:
+    @contextmanager
+    def _surviving(self) -> Iterator[None]:
         try:
-            self._recorder.flush()
-            self._is_failing = False
+            yield
         except PlexusError as error:
-            self._complain(error)
-
-    def _complain(self, error: PlexusError) -> None:
-        self._is_failing = True
-        self._log.warning("not_recorded", reason=str(error))
+            self._is_failing = True
+            self._log.warning("not_recorded", reason=str(error))
 
     def _last(self, table: str) -> dict[str, Any]:
         """The newest row of a table; nothing where there is none."""

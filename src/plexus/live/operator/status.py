@@ -194,15 +194,12 @@ def _timers(runtime: LiveRuntime, kinds: Mapping[str, str]) -> list[dict[str, An
 def _transfers(runtime: LiveRuntime) -> list[dict[str, Any]]:
     found = []
     for link in runtime.hub.links.values():
-        ways = (
-            ("out", [(t.tag, t.sent_bytes) for t in link.sending.under_way.values()]),
-            ("in", [(t.tag, t.received_bytes) for t in link.receiving.under_way.values()]),
-        )
-        for way, transfers in ways:
-            for body, moved in transfers:
-                if body is not None:
-                    what = {"kind": type(body).__name__, "round": getattr(body, "round", None)}
-                    part = {"bytes": moved, "of_bytes": runtime.buffers.size_bytes}
+        transfers: dict[str, dict[int, Any]] = {"out": link.sending.under_way, "in": link.receiving.under_way}
+        for way, under_way in transfers.items():
+            for each in under_way.values():
+                if each.tag is not None:  # else it is a probe
+                    what = {"kind": type(each.tag).__name__, "round": getattr(each.tag, "round", None)}
+                    part = {"bytes": each.moved_bytes, "of_bytes": runtime.buffers.size_bytes}
                     found.append({"peer": short(link.key), "way": way, **what, **part})
     return found
 

@@ -47,7 +47,6 @@ def resolve_all(text: str) -> list[Address]:
 
 
 def pack(address: Address) -> bytes:
-    """The 18 bytes of an address."""
     host, port = address
     ip = ip_address(host.partition("%")[0])
     packed = _MAPPED + ip.packed if isinstance(ip, IPv4Address) else ip.packed
@@ -71,7 +70,6 @@ def normal(address: Address) -> Address:
 
 
 def show(address: Address | None) -> str:
-    """An address as people write it."""
     if address is None:
         return "nowhere"
     host, port = address
@@ -102,7 +100,6 @@ class LiveRoster(Roster):
         return super().number(key)
 
     def where(self, key: bytes) -> Address | None:
-        """Where to dial the node with this key."""
         return unpack(self.address_of(self.number(key)))
 
     def is_at(self, origin: bytes) -> bool:

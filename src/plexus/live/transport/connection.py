@@ -173,9 +173,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         transport.set_write_buffer_limits(high=0)
         timeout_s = self._hub.limits.handshake_timeout_s
-        self._deadline = self._loop.call_later(
-            timeout_s, self.close, f"no link within {timeout_s:g} s", False
-        )
+        late = f"no link within {timeout_s:g} s"
+        self._deadline = self._loop.call_later(timeout_s, lambda: self.close(late, tell=False))
         self._guarded(self._advance)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -25,8 +25,6 @@ MAX_LENGTH = 2**24 - 1
 
 
 class Kind(IntEnum):
-    """What a frame is."""
-
     MESSAGE = 0
     """A message of the protocol, without a model."""
     HELLO = 1

@@ -106,8 +106,7 @@ class Hub:
             await asyncio.sleep(0.02)
 
     def send(self, key: bytes, message: bytes, tag: Any = None) -> None:
-        """Send a message (as encoded by `protocol.wire`) to the node with this key; `tag` comes back if that
-        cannot be reached."""
+        """Send a message (as encoded by `protocol.wire`); `tag` comes back if the node cannot be reached."""
         self._when_up(key, lambda link: link.send(message), tag)
 
     def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
@@ -315,9 +314,8 @@ class Dialler:
             return
         if task.exception() is not None or task.result() is not None:
             loop = asyncio.get_running_loop()
-            pause_s = min(
-                2 * self._pauses.get(name, (0, self._limits.redial_s / 2))[1], self._limits.max_redial_s
-            )
+            _, before_s = self._pauses.get(name, (0.0, self._limits.redial_s / 2))
+            pause_s = min(2 * before_s, self._limits.max_redial_s)
             self._pauses[name] = (loop.time() + pause_s, pause_s)
             if key is not None and key not in self._hub.links:
                 self._hub.forget(key)
@@ -326,12 +324,10 @@ class Dialler:
 
 
 def _listening_socket(address: Address) -> socket.socket:
-    is_v6 = ":" in address[0]
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     both = address[0] == "::" and socket.has_dualstack_ipv6()
     try:
-        return socket.create_server(
-            address, family=socket.AF_INET6 if is_v6 else socket.AF_INET, backlog=BACKLOG, dualstack_ipv6=both
-        )
+        return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         shown = addresses.show(address)
         raise PlexusError(f"cannot listen at {shown}: {error.strerror or error}") from None

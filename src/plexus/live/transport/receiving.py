@@ -24,8 +24,6 @@ from plexus.live.transport.sending import PROBES_BYTES
 if TYPE_CHECKING:
     from plexus.live.transport.link import PeerLink
 
-# Room for models that are arriving: a fixed number of buffers, given out first come, first served.
-
 
 @dataclass(slots=True, eq=False)
 class Ticket:
@@ -38,7 +36,10 @@ class Ticket:
 
 
 class Buffers:
-    """Every model of a session has the same size, so a buffer fits any of them."""
+    """Room for models that are arriving: a fixed number of buffers, given out first come, first served.
+
+    Every model of a session has the same size, so a buffer fits any of them.
+    """
 
     def __init__(self, size_bytes: int, memory_bytes: int) -> None:
         self.size_bytes = size_bytes
@@ -114,7 +115,7 @@ class Incoming:
     """The message, decoded."""
     granted_at: float | None = None
     deadline: asyncio.TimerHandle | None = None
-    received_bytes: int = 0
+    moved_bytes: int = 0
     chunks: int = 0
     started_at: float = 0.0
     started_bytes: int = 0
@@ -191,11 +192,11 @@ class Receiving:
             return _scratch[:length]
         if incoming.granted_at is None:
             raise FrameError("a chunk of a model that was not granted")
-        if incoming.received_bytes + length > incoming.size_bytes:
+        if incoming.moved_bytes + length > incoming.size_bytes:
             raise FrameError("more bytes than the model has")
         if incoming.is_probe:
             return _scratch[:length]
-        return incoming.buffer[incoming.received_bytes : incoming.received_bytes + length]
+        return incoming.buffer[incoming.moved_bytes : incoming.moved_bytes + length]
 
     def on_chunk(self, number: int, length: int) -> None:
         self._unacknowledged += 1
@@ -204,11 +205,11 @@ class Receiving:
         self._hub.traffic.note(MODEL if incoming is None else incoming.kind, length, sent=False)
         if incoming is None:
             return
-        incoming.received_bytes += length
+        incoming.moved_bytes += length
         incoming.chunks += 1
         if incoming.chunks == 2:
-            incoming.started_at, incoming.started_bytes = self._now(), incoming.received_bytes
-        if incoming.received_bytes == incoming.size_bytes:
+            incoming.started_at, incoming.started_bytes = self._now(), incoming.moved_bytes
+        if incoming.moved_bytes == incoming.size_bytes:
             self._measure(incoming)
             if incoming.is_probe:
                 self._end(incoming, Kind.DONE)
@@ -235,7 +236,6 @@ class Receiving:
             self._end(incoming, None)
 
     def close(self) -> None:
-        """The link is gone."""
         if self._soon is not None:
             self._soon.cancel()
         for incoming in list(self.under_way.values()):
@@ -251,18 +251,18 @@ class Receiving:
         assert incoming.granted_at is not None
         slowest = max(MIN_BYTES_PER_S, self._hub.bandwidth(self._key) / PATIENCE)
         waited_s = self._now() - incoming.granted_at
-        left_s = self._hub.limits.transfer_grace_s + incoming.received_bytes / slowest - waited_s
+        left_s = self._hub.limits.transfer_grace_s + incoming.moved_bytes / slowest - waited_s
         if left_s > 0:
             incoming.deadline = self._loop.call_later(left_s, self._await, incoming)
         else:
-            got = {"received_bytes": incoming.received_bytes, "of_bytes": incoming.size_bytes}
+            got = {"received_bytes": incoming.moved_bytes, "of_bytes": incoming.size_bytes}
             self._hub.log.warning("model_overdue", peer=short(self._key), waited_s=waited_s, **got)
             self._end(incoming, Kind.DECLINE, b"its bytes do not come")
 
     def _measure(self, incoming: Incoming) -> None:
         # From the second chunk to the last: the first may have travelled alone.
         took_s = self._now() - incoming.started_at
-        size_bytes = incoming.received_bytes - incoming.started_bytes
+        size_bytes = incoming.moved_bytes - incoming.started_bytes
         if took_s > 0 and incoming.chunks > 2:
             self._inbox.measured(size_bytes, took_s, sent=False)
 

@@ -15,14 +15,6 @@ from plexus.live.transport.limits import MODEL, PROBE, Transfer
 if TYPE_CHECKING:
     from plexus.live.transport.link import PeerLink
 
-# How much of a model may be on its way: enough to fill the link, little enough that others get through.
-#
-# Every chunk is acknowledged by the receiver's program, so the sender sees at which rate chunks arrive and
-# how long the way takes, sockets, routers and busy processors included. The window is what arrives in twice
-# the round trip of an idle link and a little more. Control frames wait behind what is on its way, so that
-# little is also what a transfer may add to their way. Now and then a small chunk travels alone, to
-# see the idle link again.
-
 QUEUE_S = 0.02
 """How long chunks may queue somewhere, beyond twice the round trip of an idle link."""
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 * 1024, 256 * 1024
@@ -59,7 +51,14 @@ class Peak:
 
 
 class Window:
-    """The chunks on their way over one link."""
+    """How much of a model may be on its way: enough to fill the link, little enough that others get through.
+
+    Every chunk is acknowledged by the receiver's program, so the sender sees at which rate chunks arrive and
+    how long the way takes, sockets, routers and busy processors included. The congestion window is what
+    arrives in twice the round trip of an idle link and a little more. Control frames wait behind what is on
+    its way, so that little is also what a transfer may add to their way. Now and then a small chunk travels
+    alone, to see the idle link again.
+    """
 
     def __init__(self) -> None:
         self.bytes = INITIAL_BYTES
@@ -130,7 +129,7 @@ class Outgoing:
     offered_at: float
     granted_at: float = 0.0
     started_at: float = 0.0
-    sent_bytes: int = 0
+    moved_bytes: int = 0
     first_bytes: int = 0
     """Of the first chunk, which may travel alone: the rate is measured from the second on."""
 
@@ -182,17 +181,17 @@ class Sending:
         if not self._granted or not self._window.is_open:
             return None
         outgoing = self._granted.popleft()
-        at, data = outgoing.sent_bytes, outgoing.model.data
+        at, data = outgoing.moved_bytes, outgoing.model.data
         piece = data[at : at + self._window.chunk_bytes]
         now = self._now()
         if not at:
             outgoing.first_bytes = len(piece)
         elif at == outgoing.first_bytes:
             outgoing.started_at = now
-        outgoing.sent_bytes += len(piece)
+        outgoing.moved_bytes += len(piece)
         self._window.sent(len(piece), now)
         self._traffic.note(outgoing.kind, len(piece), sent=True)
-        if outgoing.sent_bytes < len(data):
+        if outgoing.moved_bytes < len(data):
             self._granted.append(outgoing)
         number = outgoing.number.to_bytes(ID_BYTES, "big")
         return head(Kind.CHUNK, ID_BYTES + len(piece)) + number, piece
@@ -201,7 +200,7 @@ class Sending:
         outgoing = self.under_way.get(number_of(payload))
         if outgoing is None:  # cancelled meanwhile
             return
-        if outgoing.sent_bytes or outgoing in self._granted:
+        if outgoing.moved_bytes or outgoing in self._granted:
             raise FrameError("a model was granted twice")
         outgoing.granted_at = outgoing.started_at = self._now()
         self._granted.append(outgoing)
@@ -218,7 +217,7 @@ class Sending:
         outgoing = self.under_way.get(number_of(payload))
         if outgoing is None:
             return
-        if outgoing.sent_bytes < len(outgoing.model.data):
+        if outgoing.moved_bytes < len(outgoing.model.data):
             raise FrameError("a model was acknowledged before it was sent")
         self._end(outgoing, cut=False)
         round_trip_s = outgoing.granted_at - outgoing.offered_at
@@ -227,11 +226,11 @@ class Sending:
         # The way there and back may take longer than a small probe, and vary by more.
         measured_s = took_s if outgoing.tag is not None else max(took_s, elapsed_s / 2)
         if measured_s > 0:
-            self._inbox.measured(outgoing.sent_bytes - outgoing.first_bytes, measured_s, sent=True)
+            self._inbox.measured(outgoing.moved_bytes - outgoing.first_bytes, measured_s, sent=True)
         if outgoing.tag is not None:
             self._inbox.sent(self._key, outgoing.tag)
         elif took_s < QUICK_S:
-            step = PROBES_BYTES.index(outgoing.sent_bytes) + 1
+            step = PROBES_BYTES.index(outgoing.moved_bytes) + 1
             if step < len(PROBES_BYTES) and PROBES_BYTES[step] <= self._inbox.buffers.size_bytes:
                 self.probe(step)
 
@@ -242,7 +241,6 @@ class Sending:
             self._drop(outgoing, reason or DECLINED)
 
     def close(self, reason: str) -> None:
-        """The link is gone."""
         for outgoing in list(self.under_way.values()):
             self._drop(outgoing, reason)
 
@@ -260,4 +258,4 @@ class Sending:
     def _end(self, outgoing: Outgoing, cut: bool) -> None:
         del self.under_way[outgoing.number]
         transfer = Transfer(self._key, outgoing.tag, outgoing.offered_at, self._now(), cut)
-        self._traffic.ended(transfer, outgoing.message_bytes, outgoing.sent_bytes)
+        self._traffic.ended(transfer, outgoing.message_bytes, outgoing.moved_bytes)

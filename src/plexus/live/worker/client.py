@@ -21,6 +21,8 @@ from plexus.live.worker.channel import Evaluated, EvaluateJob, Finished, Interru
 WORKER_MODULE = "plexus.live.worker.process"
 RESTART_S = 1.0
 MAX_RESTART_S = 60.0
+Hired = tuple[Reader, Writer, Ready, bytes]
+"""A worker for one job: its socket, what it said when it was set up, and the initial model."""
 MOST_LOSSES = 3
 """So many workers may die of one training before it is given up."""
 WORKER_DIED = "the training worker died of it"
@@ -268,10 +270,7 @@ class ForkServer:
         return answer
 
     @contextlib.asynccontextmanager
-    async def _worker(
-        self, setup: channel.SetUp, job: str
-    ) -> AsyncIterator[tuple[Reader, Writer, Ready, bytes]]:
-        """A worker of its own, as it is set up, for one job."""
+    async def _worker(self, setup: channel.SetUp, job: str) -> AsyncIterator[Hired]:
         reader, writer = await asyncio.open_unix_connection(self.socket)
         try:
             yield reader, writer, *await channel.set_up(reader, writer, setup)
