@@ -162,7 +162,9 @@ async def run(out: Path) -> Fleet:
             await restarted.start()
             while sum(event["event"] == "online" for event in events(restarted.home)) < 2:
                 await asyncio.sleep(0.1)
-            await until_round(newest() + 20)
+            sampled = restarted.log.counts["SampleDerived"]
+            while restarted.log.counts["SampleDerived"] < sampled + 10:
+                await until_round(newest() + 10)
     finally:
         await fleet.close()
     return fleet

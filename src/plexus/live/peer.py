@@ -212,8 +212,8 @@ class Peer:
             address=self._hub.advertised,
         )
         self._announced_at = time.monotonic()
-        told = {"counter": state.counter + 1, "round": durable.round, "known": len(self._roster) - 1}
-        self._log.info("online", bandwidth_bytes_per_s=self._bandwidth(), **told)
+        network = {"bandwidth_bytes_per_s": self._bandwidth(), "known": len(self._roster) - 1}
+        self._log.info("online", counter=state.counter + 1, round=durable.round, **network)
         self._tables.online(True)
         self._runtime.start(self._node)
         loop = asyncio.get_running_loop()

@@ -56,10 +56,10 @@ class PeerRows:
         if not (self._path / SPEC).exists():
             return
         later_s = started_s(self._path) - began_s
-        names = read(self._path / "nodes.csv").get("name", ())
+        tables = {table: reader.columns() for table, reader in self._readers.items()}
+        names = read(self._path / "nodes.csv").get("name", ())  # last: a peer writes them before it uses them
         number_of = {at: numbers.get(str(name)) for at, name in enumerate(names)}
-        for table, reader in self._readers.items():
-            columns = reader.columns()
+        for table, columns in tables.items():
             count, first = rows(columns), self._taken[table]
             if count < first:  # the older half was dropped
                 first = int(np.searchsorted(columns["simulated_s"], self._newest_s[table], "right"))

@@ -143,6 +143,8 @@ class PeerTables:
             self._numbers[name] = len(self._numbers)
             unknown = dict.fromkeys(TABLES["nodes"].columns)
             self._record("nodes", **{**unknown, "node": self._numbers[name], "name": name})
+            with self._surviving():
+                self._recorder.flush()  # whoever reads its number will want to know who it is
         return self._numbers[name]
 
     @property

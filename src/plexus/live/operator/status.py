@@ -59,11 +59,10 @@ class FactObserver:
         self._log.info(type(fact).__name__, **fields)
 
     def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
-        found = {"round": round, "value": value, "loss": loss}
+        name, better = measure.metric, {"higher_is_better": measure.higher_is_better}
         self.evaluated_round = round
-        self.metric = {"name": measure.metric, **found}
-        told = {"metric": measure.metric, "higher_is_better": measure.higher_is_better, **found}
-        self._log.info("Evaluated", **told)
+        self.metric = {"name": name, "round": round, "value": value, "loss": loss}
+        self._log.info("Evaluated", round=round, metric=name, value=value, **better, loss=loss)
 
     def _names(self, nodes: tuple[NodeId, ...]) -> list[str]:
         return [short(self._roster.keys[node]) for node in nodes]

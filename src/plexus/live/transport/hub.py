@@ -190,8 +190,8 @@ class Hub:
         elif link is None and not connection.was_race:
             self.refused += 1
             say = self.log.info if connection.dialled else self.log.warning
-            who = {"remote": addresses.show(connection.remote), "peer": key and short(key)}
-            say("no_link", **who, dialled=connection.dialled, reason=reason)
+            who = {"remote": addresses.show(connection.remote), "dialled": connection.dialled}
+            say("no_link", **who, peer=key and short(key), reason=reason)
 
     def failed(self, where: str) -> None:
         self.log.exception("failure", where=where)
