@@ -32,9 +32,9 @@ NAMES = ("aaaaaaaaaaaa", "bbbbbbbbbbbb")
 SPEC = parse_spec('name = "digits"\nnodes = 2\nhours = 1\ntask = { name = "digits" }\n', "spec")
 
 
-def picture(node: str = NAMES[0], peer: str = NAMES[1]) -> dict[str, Any]:
-    """As the JSON of a `PeerStatus` is."""
-    return {
+def picture(node: str = NAMES[0], peer: str = NAMES[1]) -> PeerStatus:
+    """Of a node that is online."""
+    picture = {
         "session": "digits",
         "node": node,
         "phase": "online",
@@ -56,6 +56,7 @@ def picture(node: str = NAMES[0], peer: str = NAMES[1]) -> dict[str, Any]:
         "metric": {"name": "accuracy", "round": 10, "value": 0.8, "loss": 0.4},
         "counts": {"errors": 0, "link_sent_bytes": 70, "link_received_bytes": 60},
     }  # fmt: skip
+    return msgspec.convert(picture, PeerStatus)
 
 
 @contextmanager
@@ -133,11 +134,9 @@ def test_a_peers_home_is_shown_by_its_own_tables(tmp_path: Path) -> None:
 
 
 def test_a_node_is_asked_at_its_metrics_address() -> None:
-    with answering(
-        lambda: serve_metrics(("127.0.0.1", 0), lambda: msgspec.convert(picture(), PeerStatus))
-    ) as server:
+    with answering(lambda: serve_metrics(("127.0.0.1", 0), picture)) as server:
         port = server.sockets[0].getsockname()[1]
-        assert Statuses([at_address(f"127.0.0.1:{port}")]).newest() == [picture()]
+        assert Statuses([at_address(f"127.0.0.1:{port}")]).newest() == [msgspec.to_builtins(picture())]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert b"plexus_round 12" in answer.read()
         library = Library(None, (f"127.0.0.1:{port}", "[::1]:1"))

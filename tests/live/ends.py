@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Callable
 from io import StringIO
 from typing import Any
@@ -55,7 +54,6 @@ class End:
         self.withdrawn: list[bytes] = []
         self._events = 1
         self.rates: list[tuple[bool, float]] = []
-        self.failures: list[str] = []
         self.unwanted: set[bytes] = set()
         self.known_bandwidth = 0
         self.holding: list[Ticket] | None = None
@@ -91,6 +89,10 @@ class End:
     def warnings(self) -> list[dict[str, Any]]:
         return [msgspec.json.decode(line) for line in self.log.getvalue().splitlines()]
 
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        return [line for line in self.warnings() if line["event"] == "failure"]
+
     # The hub's inbox
 
     def message(self, src: bytes, payload: bytes) -> None:
@@ -120,9 +122,6 @@ class End:
 
     def revocations(self, src: bytes, list_der: bytes) -> None:
         self.hub.admission.adopt(list_der)
-
-    def failed(self, where: str) -> None:
-        self.failures.append(traceback.format_exc())
 
     def link_down(self, key: bytes, reason: str) -> None:
         self.downs.append(reason)

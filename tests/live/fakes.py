@@ -16,7 +16,7 @@ from plexus.live.transport.addresses import Address, pack
 from plexus.live.transport.connection import Connection
 from plexus.live.transport.frames import Hello, Kind, frame
 from plexus.live.transport.limits import ByteCounts, Limits
-from plexus.live.transport.link import Link
+from plexus.live.transport.link import PeerLink
 from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.protocol import wire
 from plexus.protocol.messages import NO_ADDRESS
@@ -109,8 +109,6 @@ class Recorder:
     def link_down(self, key: bytes, reason: str) -> None: ...
 
     def revocations(self, src: bytes, list_der: bytes) -> None: ...
-    def failed(self, where: str) -> None:
-        raise AssertionError(where)
 
 
 class StubOwner:
@@ -119,6 +117,8 @@ class StubOwner:
     def __init__(self, admission: Admission, limits: Limits) -> None:
         self.admission = admission
         self.limits = limits
+        self.inbox = Recorder()
+        self.traffic, self.log, self.bandwidth = ByteCounts(), Log(), lambda _: 0
         self.failures: list[str] = []
         admission.admit = lambda _: SOMEBODY  # type: ignore[method-assign]
 
@@ -128,10 +128,14 @@ class StubOwner:
     def hello(self, observed: Address) -> Hello:
         return Hello(self.admission.session.digest, bytes(8), NO_ADDRESS, 1, pack(observed))
 
+    def begin_handshake(self, connection: Connection, host: str) -> bool:
+        return True
+
     def greeted(self, connection: Connection, hello: Hello) -> None: ...
 
-    def up(self, connection: Connection, hello: Hello) -> Link:
-        return Link(connection, hello, Recorder(), self.limits, Log(), ByteCounts(), lambda _: 0)
+    def up(self, connection: Connection, hello: Hello) -> PeerLink:
+        self.inbox = Recorder()
+        return PeerLink(self, connection, hello)  # type: ignore[arg-type]
 
     def closed(self, connection: Connection, reason: str) -> None: ...
 

@@ -18,8 +18,8 @@ from plexus.learn.graph import LazyModels
 from plexus.learn.tasks import build_task
 from plexus.learn.trainer import InlineEngine
 from plexus.live.fleet.fleet import Fleet
+from plexus.live.identity.authority import session_digest
 from plexus.live.identity.keys import short
-from plexus.live.identity.session_file import session_digest
 from plexus.live.state import newest_model
 from plexus.protocol.facts import AggregatorChosen, SampleDerived
 from plexus.protocol.plexus import PlexusNode

@@ -19,11 +19,11 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.live.fleet.fleet import free_ports
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
-from plexus.live.identity.authority import Authority
-from plexus.live.identity.keys import create_key, node_key, raw_public, short
-from plexus.live.identity.session_file import SESSION_FILE, found_session
+from plexus.live.identity.authority import SESSION_FILE, Authority, found_session
+from plexus.live.identity.keys import create_key, raw_public, short
 from plexus.live.operator.control import ask
 from plexus.live.transport.limits import Limits
+from plexus.protocol.roster import key_of
 from plexus.spec.experiment import parse_spec
 from tests.live.disks import fill, small_disk
 
@@ -82,7 +82,7 @@ class Session:
         home = self.homes[number]
         home.mkdir(mode=0o700, exist_ok=True)
         public = raw_public(create_key(home / KEY_FILE).public_key())
-        self.ids[number] = short(node_key(public))
+        self.ids[number] = short(key_of(public))
         text = self.authority.invite(public, self.digest, valid)
         (home / CERTIFICATE_FILE).write_text(text)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from plexus.live.fleet import fleet_tables
 from plexus.live.fleet.fleet_tables import HOLD_S, FleetTables
 from plexus.runs.directory import go_on
 from plexus.runs.recorder import Recorder
@@ -16,6 +17,9 @@ from plexus.runs.tables import TABLES, read
 
 BEGAN_S = 1000.0
 NAMES = ("aaaaaaaaaaaa", "bbbbbbbbbbbb", "cccccccccccc")
+
+
+TRANSFER = {"began_s": 20.0, "source": 0, "round": 3, "kind": "train", "cut": False}
 
 
 class Peer:
@@ -27,8 +31,12 @@ class Peer:
         self._recorder = go_on(home / "run", "", "abc", 10**6, about)
         self._later_s = later_s
         for number, name in enumerate(known):
-            empty = dict.fromkeys(TABLES["nodes"].columns)
-            self._recorder.record("nodes", **{**empty, "node": number, "name": name})
+            self.meet(number, name)
+
+    def meet(self, number: int, name: str) -> None:
+        empty = dict.fromkeys(TABLES["nodes"].columns)
+        self._recorder.record("nodes", **{**empty, "node": number, "name": name})
+        self._recorder.flush()
 
     def write(self, table: str, at_s: float, **values: Any) -> None:
         """A row at a moment of the fleet's clock."""
@@ -85,6 +93,25 @@ def test_rows_come_onto_one_clock_with_the_fleets_numbers(
     assert [row[-1] for row in rows(tmp_path, "nodes")] == list(NAMES[:2])
 
 
+def test_a_peer_may_meet_another_while_its_tables_are_read(
+    tmp_path: Path, peers: list[Peer], fleet: FleetTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_slowly(path: Path) -> Any:
+        found = read(path)
+        if path.parent.parent.name == "node-00":
+            peers[0].meet(2, NAMES[2])
+            peers[0].write("transfers", 21.0, destination=2, **TRANSFER)
+            peers[0].write("transfers", 21.0, destination=1, **TRANSFER)
+        return found
+
+    monkeypatch.setattr(fleet_tables, "read", read_slowly)
+    both(fleet)
+    assert rows(tmp_path, "transfers") == []
+    monkeypatch.undo()
+    both(fleet)
+    assert read(tmp_path / "transfers.csv")["destination"].tolist() == [1]
+
+
 def test_rows_wait_for_earlier_ones_of_other_peers(
     tmp_path: Path, peers: list[Peer], fleet: FleetTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +143,7 @@ def test_what_all_have_sent_is_known_whenever_a_model_is_measured(
     both(fleet, is_last=True)
     assert rows(tmp_path, "evaluations") == [(15.0, 10, 0.5, 0.4, 3000, 1.0)]
     assert fleet.metrics == [(10, 0.5)]
-    assert fleet.sent() == {"training_s": 1.0, "ping_count": 400, "ping_bytes": 4000}
+    assert fleet.all_of("traffic", math.inf) == {"training_s": 1.0, "ping_count": 400, "ping_bytes": 4000}
     traffic = {row[0]: row[-1] for row in rows(tmp_path, "traffic")}
     assert (traffic[14.0], traffic[200.0]) == (2800, 4000)
     assert fleet.state_of(1)["sent_bytes"] == 2000

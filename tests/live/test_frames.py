@@ -15,11 +15,11 @@ from plexus.live.transport.connection import Connection
 from plexus.live.transport.frames import (
     HEAD_BYTES,
     ID_BYTES,
-    Frame,
     FrameError,
     FrameReader,
     Hello,
     Kind,
+    WholeFrame,
     frame,
     numbered,
     parse,
@@ -47,11 +47,11 @@ class Sinks:
         self._space = bytearray(length)
         return memoryview(self._space)
 
-    def keep(self, complete: Frame) -> None:
+    def keep(self, complete: WholeFrame) -> None:
         self.buffers[int.from_bytes(complete.payload, "big")] += self._space
 
 
-def read(stream: bytes, cuts: list[int], sinks: Sinks, most: int = 2**16) -> list[Frame]:
+def read(stream: bytes, cuts: list[int], sinks: Sinks, most: int = 2**16) -> list[WholeFrame]:
     """Feed `stream` in pieces that end at `cuts`."""
     reader = FrameReader(sinks, most)
     frames = []
@@ -83,11 +83,11 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut(
     for what, content in sent:
         if isinstance(what, Kind):
             stream += frame(what, content)
-            wanted.append(Frame(what, bytearray(content)))
+            wanted.append(WholeFrame(what, bytearray(content)))
         else:
             stream += numbered(Kind.CHUNK, what, content)
             number = bytearray(what.to_bytes(ID_BYTES, "big"))
-            wanted.append(Frame(Kind.CHUNK, number, len(content)))
+            wanted.append(WholeFrame(Kind.CHUNK, number, len(content)))
             wanted_chunks[what] += content
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     sinks = Sinks()

@@ -15,8 +15,7 @@ from safetensors.torch import load, save
 
 from plexus.errors import PlexusError
 from plexus.learn import aggregation
-from plexus.live.aggregation import WEIGHTS, Aggregator
-from plexus.live.models import LiveModel, ModelLayout, RunningSum, fits, seal
+from plexus.live.models import WEIGHTS, Aggregator, LiveModel, ModelLayout, RunningSum, fits, seal
 from plexus.live.transport.receiving import Buffers, Ticket
 
 
@@ -153,5 +152,5 @@ async def abandon_a_round() -> None:
         await asyncio.sleep(0)
     gc.collect()
     assert gone() is None
-    assert buffers.in_use == 0
+    assert buffers.free == buffers.count
     aggregator.close()

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from plexus.live.fleet.fleet import Fleet
-from plexus.live.operator import notify
+from plexus.live.operator.control import notifying
 from plexus.live.operator.log import Log
 from plexus.spec.experiment import parse_spec
 
@@ -75,7 +75,7 @@ def told(manager: socket.socket, until: int) -> list[str]:
     async def story() -> None:
         loop = asyncio.get_running_loop()
         manager.setblocking(False)
-        with notify.running(Log()):
+        with notifying(Log()):
             for _ in range(until):
                 heard.append(await loop.sock_recv(manager, 1000))
         heard.append(await loop.sock_recv(manager, 1000))
@@ -105,7 +105,7 @@ def test_a_service_manager_that_is_gone_is_said_to_be(
     stream = StringIO()
 
     async def story() -> None:
-        with notify.running(Log(stream)):
+        with notifying(Log(stream)):
             pass
 
     asyncio.run(story())

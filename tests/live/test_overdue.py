@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from plexus.live.fleet.shaping import Pipe, Proxy, Route, Way
-from plexus.live.identity.keys import load_key, node_key, raw_public, short
+from plexus.live.identity.keys import load_key, raw_public, short
 from plexus.live.models import SEAL_BYTES
 from plexus.live.transport.frames import Kind, number_of, numbered
 from plexus.live.transport.limits import Limits
+from plexus.protocol.roster import key_of
 from tests.live.ends import End
 from tests.live.party import Party, greeted
 
@@ -50,7 +51,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        return short(node_key(raw_public(load_key(self.home / "node.key").public_key())))
+        return short(key_of(raw_public(load_key(self.home / "node.key").public_key())))
 
     def hear(self, kind: Kind) -> bytes:
         """The payload of the next frame of this kind."""
@@ -81,7 +82,7 @@ def test_a_granted_model_that_does_not_come_makes_room_and_its_sender_is_named(p
         homes = [party.home(name) for name in "xy"]
         async with receiver(party, Limits(transfer_grace_s=2.0)) as a:
             members = [await asyncio.to_thread(Member, party, home, a) for home in homes]
-            assert a.buffers.in_use == a.buffers.count == 2
+            assert (a.buffers.free, a.buffers.count) == (0, 2)
             b = End(party.admission("b"), SIZE)
             b.knows(a)
             data = os.urandom(SIZE)
@@ -95,7 +96,7 @@ def test_a_granted_model_that_does_not_come_makes_room_and_its_sender_is_named(p
                 await asyncio.to_thread(member.say, SIZE)
                 await asyncio.to_thread(member.hear, Kind.RECEIVED)
                 member.close()
-            await a.until(lambda: a.buffers.in_use == 0)
+            await a.until(lambda: a.buffers.free == a.buffers.count)
             assert a.models == [(b.key, b"a model", data)]
             said = [line for line in a.warnings() if line["event"] == "model_overdue"]
             assert {line["peer"] for line in said} == {member.name for member in members}
@@ -113,7 +114,7 @@ def test_a_model_that_drips_is_given_up(party: Party) -> None:
             a.known_bandwidth = 100_000_000
             member = await asyncio.to_thread(Member, party, party.home("x"), a)
             async with asyncio.timeout(20):
-                while a.buffers.in_use:
+                while a.buffers.free < a.buffers.count:
                     await asyncio.to_thread(member.say, 100)
                     await asyncio.sleep(0.02)
             [said] = [line for line in a.warnings() if line["event"] == "model_overdue"]

@@ -18,6 +18,7 @@ from plexus.live.transport.limits import ByteCounts, Transfer
 from plexus.live.worker.channel import Ready
 from plexus.protocol.facts import AggregationCompleted, TrainingInterrupted, TrainingStarted
 from plexus.protocol.messages import AggregateRequest, TrainRequest
+from plexus.protocol.view import View
 from plexus.runs.run import load_run
 from plexus.runs.tables import read
 from plexus.spec.experiment import parse_spec
@@ -67,14 +68,17 @@ def live_a_little(tables: PeerTables, clock: Clock, traffic: ByteCounts) -> None
     clock.now_s += 1
     tables.fact(TrainingStarted(4))
     clock.now_s += 2
-    tables.trained()
+    tables.training_ended(completed=True)
     tables.fact(TrainingStarted(5))
     clock.now_s += 1
     tables.fact(TrainingInterrupted(5))
     traffic.message(b"\0\0\0\2\x93\x01")  # a ping
-    sent = Transfer(THIRD, (AggregateRequest, 5), clock.now_s - 0.5, clock.now_s, cut=False)
+    view = View.of(1).snapshot()
+    trained = AggregateRequest(round=5, participants=2, samples=1, view=view, model=None)
+    sent = Transfer(THIRD, trained, clock.now_s - 0.5, clock.now_s, cut=False)
     traffic.ended(sent, 200, 1000)
-    traffic.ended(sent._replace(to=OTHER, tag=(TrainRequest, 5), cut=True), 200, 100)
+    to_train = TrainRequest(round=5, participants=2, view=view, model=None)
+    traffic.ended(sent._replace(to=OTHER, tag=to_train, cut=True), 200, 100)
     tables.fact(completed(5))
     tables.evaluated(MEASURE, 5, 0.75, 0.5)
     tables.look(traffic)

@@ -17,9 +17,7 @@ from typing import Any
 import pytest
 
 from plexus.live.fleet.fleet import Fleet
-from plexus.live.identity.admission import Admission
-from plexus.live.identity.revocations import Revocations
-from plexus.live.operator.log import Log
+from plexus.live.identity.admission import Admission, Revocations
 from plexus.spec.experiment import parse_spec
 from tests.live.ends import End
 from tests.live.party import Party
@@ -31,7 +29,7 @@ class Member(End):
     def __init__(self, admission: Admission) -> None:
         super().__init__(admission)
         self.expelled: list[bytes] = []
-        self.revoking = Revocations(admission, self.hub, Log(level="warning"), self.expelled.append)
+        self.revoking = Revocations(self.hub, self.expelled.append)
 
     def revocations(self, src: bytes, list_der: bytes) -> None:
         self.revoking.offered(src, list_der)
@@ -164,7 +162,9 @@ async def run(out: Path) -> Fleet:
             await restarted.start()
             while sum(event["event"] == "online" for event in events(restarted.home)) < 2:
                 await asyncio.sleep(0.1)
-            await until_round(newest() + 20)
+            sampled = restarted.log.counts["SampleDerived"]
+            while restarted.log.counts["SampleDerived"] < sampled + 10:
+                await until_round(newest() + 10)
     finally:
         await fleet.close()
     return fleet

@@ -26,12 +26,11 @@ import safetensors.numpy
 from msgspec import Struct
 
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
-from plexus.live.identity.authority import Authority
+from plexus.live.identity.authority import Authority, Session, found_session
 from plexus.live.identity.keys import create_key, raw_public
-from plexus.live.identity.session_file import Session, found_session
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
-from plexus.live.runtime import Callbacks, Runtime
+from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.state import Store
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.connection import RECEIVE_BYTES
@@ -179,8 +178,6 @@ class Echo:
     def link_down(self, key: bytes, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
     def revocations(self, src: bytes, list_der: bytes) -> None: ...
-    def failed(self, where: str) -> None:
-        raise AssertionError(where)
 
 
 def connect(admission: Admission, inbox: Inbox) -> Hub:
@@ -329,7 +326,7 @@ async def aggregate(home: Path, session: Session, size: int, near: Connection) -
             assert fact.models == MODELS
             done.set()
 
-    runtime = Runtime(
+    runtime = LiveRuntime(
         roster,
         layout,
         Buffers(layout.size_bytes, Limits().memory_bytes),

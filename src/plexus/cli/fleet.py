@@ -14,8 +14,7 @@ from plexus import quantities
 from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, Group, print_json, set_option
 from plexus.cli.session import check_deployable
 from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
-from plexus.live.fleet.logs import LOG_FILE
-from plexus.live.fleet.members import NodeResult
+from plexus.live.fleet.members import LOG_FILE, NodeResult
 from plexus.live.worker.channel import Ready
 from plexus.spec.experiment import load_spec
 

@@ -12,9 +12,15 @@ import click
 from plexus.cli.groups import JSON, PATH, POSITIVE, Group, print_json, set_option
 from plexus.errors import PlexusError
 from plexus.files import write_text
-from plexus.live.identity.authority import REVOKED_FILE, Authority
-from plexus.live.identity.keys import node_key, parse_public
-from plexus.live.identity.session_file import SESSION_FILE, Session, found_session, read_session
+from plexus.live.identity.authority import (
+    REVOKED_FILE,
+    SESSION_FILE,
+    Authority,
+    Session,
+    found_session,
+    read_session,
+)
+from plexus.live.identity.keys import parse_public
 from plexus.spec.experiment import ExperimentSpec, load_spec
 
 
@@ -73,7 +79,7 @@ def revoke(directory: Path, node_name: str) -> None:
     """
     authority = Authority.load(directory)
     if ":" in node_name:
-        key = node_key(parse_public(node_name))
+        key = key_of(parse_public(node_name))
     elif re.fullmatch("[0-9a-fA-F]+", node_name):
         key = authority.find(node_name.lower())
     else:

@@ -11,11 +11,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from plexus.live.operator.log import Log
-from plexus.live.runtime import Runtime
+from plexus.live.runtime import LiveRuntime
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
-from plexus.live.transport.hub import Hub
 from plexus.protocol import wire
 from plexus.protocol.messages import Message, ViewReply, ViewRequest
 from plexus.protocol.view import View
@@ -32,15 +30,12 @@ ASKED = 8
 class Joining:
     """What happens between the start of a peer and its going online."""
 
-    def __init__(
-        self, hub: Hub, runtime: Runtime, view: View, join: list[Address], rng: Random, log: Log
-    ) -> None:
-        self._hub = hub
+    def __init__(self, runtime: LiveRuntime, view: View, join: list[Address], rng: Random) -> None:
+        self._hub = runtime.hub
         self._runtime = runtime
         self._view = view
         self._join = join
         self._rng = rng
-        self._log = log
         self._replies = 0
         self._awaited = ""
         self._since_s = 0.0
@@ -70,15 +65,23 @@ class Joining:
             if give_up is not None and loop.time() > give_up:
                 break
             if len(self._hub.links) < needed:
-                self._log.debug("joining", linked=len(self._hub.links), reason=self._reason)
+                self._runtime.log.debug("joining", linked=len(self._hub.links), reason=self._reason)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, MAX_RETRY_S)
 
     async def ask_for_views(self) -> None:
         """Ask those who are linked whom they know, and wait for their answers for a while."""
         self._wait_for("the views of those linked")
-        asked = ask_for_views(self._hub, self._runtime, self._rng)
+        asked = self.ask()
         await self._until(lambda: self._replies >= asked)
+
+    def ask(self) -> int:
+        """Ask some of those who are linked whom they know; says how many were asked."""
+        frame = wire.encode(ViewRequest(), self._runtime.roster)
+        keys = self._rng.sample(sorted(self._hub.links), min(len(self._hub.links), ASKED))
+        for key in keys:
+            self._hub.send(key, frame)
+        return len(keys)
 
     async def measure(self) -> None:
         """Measure this node's bandwidth with one of those who are linked."""
@@ -112,12 +115,3 @@ class Joining:
         until = loop.time() + REPLY_S
         while not is_done() and loop.time() < until:
             await asyncio.sleep(0.02)
-
-
-def ask_for_views(hub: Hub, runtime: Runtime, rng: Random) -> int:
-    """Ask some of those who are linked whom they know; says how many were asked."""
-    frame = wire.encode(ViewRequest(), runtime.roster)
-    keys = rng.sample(sorted(hub.links), min(len(hub.links), ASKED))
-    for key in keys:
-        hub.send(key, frame)
-    return len(keys)

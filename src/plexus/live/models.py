@@ -1,4 +1,4 @@
-"""Models as a live peer holds them: the bytes of a safetensors file, never a pickle.
+"""Models as a live peer holds them, and their mean: the bytes of a safetensors file, never a pickle.
 
 All models of a session have the same tensors, hence the same header. A model from a peer is accepted only
 if its header is, byte for byte, the one of this node's own initial model: nothing of it is interpreted.
@@ -6,10 +6,14 @@ if its header is, byte for byte, the one of this node's own initial model: nothi
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
@@ -18,30 +22,22 @@ from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 
+if TYPE_CHECKING:
+    from plexus.live.transport.receiving import Buffers, Ticket
+
 _LENGTH_BYTES = 8
-_TYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "i1",
-    "U8": "u1",
-    "BOOL": "u1",
-}
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "u1"}
+_TYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1"}
 
 
+@dataclass(slots=True, eq=False)
 class LiveModel:
     """An encoded model and its seal."""
 
-    __slots__ = ("data", "seal", "ticket")
-
-    def __init__(self, data: memoryview, seal: bytes) -> None:
-        self.data = data
-        self.seal = seal
-        self.ticket: Any = None
-        """Of the buffer that it arrived in, until it is used up or kept for good."""
+    data: memoryview
+    seal: bytes
+    ticket: Ticket | None = None
+    """Of the buffer that it arrived in, until it is used up or kept for good."""
 
     def spend(self) -> None:
         """Its numbers are in a sum: its memory is used for something else."""
@@ -62,13 +58,10 @@ class ModelLayout:
         for start, stop, name, kind in spans:
             if kind not in _TYPES:
                 raise PlexusError(f"the model's tensor {name} is {kind}, which cannot be averaged")
-            self._add(np.dtype(_TYPES[kind]), len(self.header) + start, len(self.header) + stop)
-
-    def _add(self, dtype: np.dtype[Any], start: int, stop: int) -> None:
-        if self.runs and self.runs[-1][0] == dtype and self.runs[-1][2] == start:
-            self.runs[-1] = (dtype, self.runs[-1][1], stop)
-        else:
-            self.runs.append((dtype, start, stop))
+            dtype, begin, end = np.dtype(_TYPES[kind]), len(self.header) + start, len(self.header) + stop
+            if self.runs and self.runs[-1][0] == dtype and self.runs[-1][2] == begin:
+                _, begin, _ = self.runs.pop()
+            self.runs.append((dtype, begin, end))
 
     def numbers(self, data: memoryview) -> list[NDArray[Any]]:
         """The runs of `data`, as arrays over its memory."""
@@ -133,11 +126,103 @@ def _summable(numbers: NDArray[Any]) -> NDArray[Any]:
     return numbers.astype(np.float64 if numbers.dtype.itemsize > 2 else np.float32)
 
 
-# Seals: how a receiver knows that a model arrived as it was sent.
-#
-# TLS already protects bytes on their way. A seal covers the rest of the path, from the sender's memory to the
-# receiver's: chunks mixed up, memory overwritten, a disk that lies. It is a Poly1305 tag under a key drawn
-# for this one model, which travels with it: five times as fast as SHA-256.
+INLINE_BYTES = 2**20
+Result = TypeVar("Result")
+
+WEIGHTS: dict[str, Callable[[int], int]] = {
+    "mean": lambda samples: 1,
+    "sample-weighted-mean": lambda samples: samples,
+}
+"""By aggregation rule, what a model counts that so many examples are behind."""
+
+
+class Aggregator:
+    """The running sum of the round that a node collects models for, off the event loop.
+
+    Large models are handled on one thread of their own, in order, so the mean is taken after all additions.
+    """
+
+    def __init__(
+        self,
+        layout: ModelLayout,
+        buffers: Buffers,
+        rule: str,
+        done: Callable[[int, LiveModel | None, str | None], None],
+    ) -> None:
+        self._layout = layout
+        self._buffers = buffers
+        self._weight_of = WEIGHTS[rule]
+        self._done = done
+        self._collected: tuple[int, RunningSum, int] | None = None
+        """Round, sum, and how many models are in it or about to be."""
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sums")
+
+    def check(self, model: LiveModel, then: Callable[[str | None], None]) -> None:
+        """Find out what is wrong with a model from outside."""
+
+        def flaw() -> str | None:
+            is_whole = fits(model.seal, model.data)
+            return self._layout.flaw(model.data) if is_whole else "it does not fit its seal"
+
+        self._do(flaw, then)
+
+    def collect(self, round: int, model: LiveModel, samples: int) -> None:
+        """Add a model to the sum of `round`; that of another round is forgotten, nobody asks for it again."""
+        if self._collected is None or self._collected[0] != round:
+            self._collected = round, RunningSum(self._layout), 0
+        _, total, count = self._collected
+        self._collected = round, total, count + 1
+        data, ticket, weight = model.data, model.ticket, self._weight_of(samples)
+        if ticket is not None:
+            model.spend()
+
+        def added(taken_over: bool) -> None:
+            if ticket is not None:
+                (self._buffers.let_go if taken_over else self._buffers.give_back)(ticket)
+
+        self._do(lambda: total.add(data, weight, ticket is not None), added)
+
+    def aggregate(self, round: int, models: Sequence[LiveModel], samples: Sequence[int]) -> None:
+        """Take the mean: of what was collected, or of models that the node kept by itself."""
+        collected, self._collected = self._collected, None
+        if collected is None or collected[0] != round:
+            self.merge(round, models, [self._weight_of(each) for each in samples])
+            return
+        assert collected[2] == len(models), "what was collected is what the node aggregates"
+        self._finish(round, collected[1].mean)
+
+    def merge(self, round: int, models: Sequence[LiveModel], weights: Sequence[float]) -> None:
+        """Take the mean in which `models[i]` counts `weights[i]`."""
+        data = [model.data for model in models]
+
+        def merged() -> memoryview:
+            total = RunningSum(self._layout)
+            for each, weight in zip(data, weights, strict=True):
+                total.add(each, weight, owned=False)
+            return total.mean()
+
+        self._finish(round, merged)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _finish(self, round: int, mean: Callable[[], memoryview]) -> None:
+        def result() -> tuple[LiveModel | None, str | None]:
+            data = mean()
+            flaw = self._layout.flaw(data)
+            return (None, flaw) if flaw else (LiveModel(data, seal(data)), None)
+
+        self._do(result, lambda found: self._done(round, *found))
+
+    def _do(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+        loop = asyncio.get_running_loop()
+        if self._layout.size_bytes <= INLINE_BYTES:
+            result = work()
+            loop.call_soon(then, result)
+            return
+        future = loop.run_in_executor(self._thread, work)
+        future.add_done_callback(lambda done: None if done.cancelled() else then(done.result()))
+
 
 KEY_BYTES, TAG_BYTES = 32, 16
 SEAL_BYTES = KEY_BYTES + TAG_BYTES
@@ -145,7 +230,12 @@ PIECE_BYTES = 256 * 1024
 
 
 def seal(data: bytes | memoryview) -> bytes:
-    """A seal for `data`: key, then tag."""
+    """How a receiver knows that a model arrived as it was sent: a Poly1305 tag, behind its key.
+
+    TLS already protects bytes on their way. A seal covers the rest of the path, from the sender's memory to
+    the receiver's: chunks mixed up, memory overwritten, a disk that lies. The key is drawn for this one model
+    and travels with it: five times as fast as SHA-256.
+    """
     key = os.urandom(KEY_BYTES)
     return key + Poly1305.generate_tag(key, data)
 

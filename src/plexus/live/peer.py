@@ -15,19 +15,16 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.live import joining
-from plexus.live.identity.admission import CERTIFICATE_FILE, Admission
+from plexus.live.identity.admission import CERTIFICATE_FILE, Admission, Revocations
+from plexus.live.identity.authority import Session
 from plexus.live.identity.keys import exposure
-from plexus.live.identity.revocations import Revocations
-from plexus.live.identity.session_file import Session
 from plexus.live.joining import Joining
 from plexus.live.models import LiveModel, ModelLayout, seal
-from plexus.live.operator import notify
-from plexus.live.operator.control import lock_home, serve_control, serve_metrics, socket_path
+from plexus.live.operator.control import lock_home, notifying, serve_control, serve_metrics, socket_path
 from plexus.live.operator.log import Log
 from plexus.live.operator.peer_tables import PeerTables
-from plexus.live.operator.status import Observer, PeerStatus, Status, counts
-from plexus.live.runtime import Callbacks, Runtime
+from plexus.live.operator.status import FactObserver, PeerStatus, Status, counts
+from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.state import Store
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address, LiveRoster
@@ -48,6 +45,7 @@ HOUSEKEEPING_S = 2.0
 ANNOUNCE_EVERY_S = 60.0
 LEAVE_S = 2.0
 SELDOM = 10
+UNSAVED = "the node's counter cannot be saved, so it went offline"
 WARNED_OF_EXPIRY_S = (3 * 86400.0, 86400.0, 3600.0)
 """How long before its certificate runs out the log says so."""
 
@@ -94,7 +92,7 @@ class Peer:
         socket_path(config.home)  # too long a path is better found out now
         self._admission = Admission(config.home, config.session)
         self._roster = LiveRoster(config.session.digest, self._admission.key, config.limits.max_nodes)
-        self._store = Store(config.home, self._roster, self._on_store_error)
+        self._store = Store(config.home, self._roster, self._on_unwritten)
         self._rng = Random(int.from_bytes(os.urandom(8), "big"))
         self._view = self._saved_view()
         self._held = self._store.model()
@@ -114,7 +112,7 @@ class Peer:
         loop.set_exception_handler(self._on_loop_error)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        self._observer = Observer(self._roster, self._log)
+        self._observer = FactObserver(self._roster, self._log)
         folder, is_alone = str(self._config.folder), self._config.fork_server is None
         # A fleet has tried the task before it started any peer.
         setup = SetUp(self._config.spec, self._config.data, folder, try_out=is_alone)
@@ -142,44 +140,37 @@ class Peer:
     async def _run(self, initial: LiveModel) -> None:
         config = self._config
         layout = ModelLayout(initial.data)
-        buffers = Buffers(layout.size_bytes, config.limits.memory_bytes)
-        self._runtime = Runtime(
+        way: dict[str, Any] = {"source": config.source, "dial_only": config.dial_only}
+        parts = self._admission, config.limits, self._roster, self._bandwidth_to, self._log
+        tell = Callbacks(
+            fact=self._on_fact,
+            early=lambda body: self._joining.early(body),
+            unsaved=lambda reason: self._end(f"{UNSAVED}: {reason}"),
+            revocations=lambda src, list_der: self._revocations.offered(src, list_der),
+        )
+        self._runtime = LiveRuntime(
             self._roster,
             layout,
-            buffers,
+            Buffers(layout.size_bytes, config.limits.memory_bytes),
             config.aggregation,
             self._store,
             self._trainer,
             self._log,
-            partial(
-                Hub,
-                self._admission,
-                config.limits,
-                self._roster,
-                self._bandwidth_to,
-                self._log,
-                source=config.source,
-                dial_only=config.dial_only,
-            ),
-            Callbacks(
-                fact=self._on_fact,
-                early=lambda body: self._joining.early(body),
-                unsaved=self._on_unsaved,
-                revocations=lambda src, list_der: self._revocations.offered(src, list_der),
-            ),
+            partial(Hub, *parts, **way),
+            tell,
         )
         self._hub = self._runtime.hub
         self._tables = PeerTables(config.home, config.spec, self._admission.key, self._log)
-        self._revocations = Revocations(self._admission, self._hub, self._log, self._expel)
+        self._revocations = Revocations(self._hub, self._expel)
         listening = await self._hub.listen(config.listen)
         self._hub.advertise(config.advertise or listening)
         self._log.info("listening", address=addresses.show(listening), node=self._admission.key)
-        self._joining = Joining(self._hub, self._runtime, self._view, list(config.join), self._rng, self._log)
+        self._joining = Joining(self._runtime, self._view, list(config.join), self._rng)
         metrics = await serve_metrics(config.metrics, self._now) if config.metrics else None
         self._status.join(self._runtime, self._trainer, self._observer)
         keeping = asyncio.create_task(self._keep_house())
         try:
-            with notify.running(self._log):
+            with notifying(self._log):
                 await unless(self._stop, self._join())
                 if not self._stop.is_set():
                     self._go_online(initial)
@@ -187,7 +178,9 @@ class Peer:
                     await self._stop.wait()
             if self._node is not None:
                 self._status.enter("leaving")
-                await self._leave()
+                await self._runtime.leave()
+                self._tables.online(False)
+                await self._hub.flush(LEAVE_S)
         finally:
             keeping.cancel()
             await self._hub.close("this node is leaving")
@@ -196,8 +189,6 @@ class Peer:
             self._runtime.close()
             self._tables.close(self._hub.traffic)
             self._log.info("stopped", **counts(self._runtime, self._observer))
-
-    # Joining
 
     async def _join(self) -> None:
         await self._joining.reach(self._config.at_least)
@@ -221,20 +212,14 @@ class Peer:
             address=self._hub.advertised,
         )
         self._announced_at = time.monotonic()
-        self._log.info(
-            "online",
-            counter=state.counter + 1,
-            round=durable.round,
-            bandwidth_bytes_per_s=self._bandwidth(),
-            known=len(self._roster) - 1,
-        )
+        network = {"bandwidth_bytes_per_s": self._bandwidth(), "known": len(self._roster) - 1}
+        self._log.info("online", counter=state.counter + 1, round=durable.round, **network)
         self._tables.online(True)
         self._runtime.start(self._node)
         loop = asyncio.get_running_loop()
         # Nodes that join at the same moment miss each other's advertisement: look again.
         for share in (0.05, 0.5, 0.9):
-            delay_s = share * self._config.parameters.start_delay_s
-            loop.call_later(delay_s, joining.ask_for_views, self._hub, self._runtime, self._rng)
+            loop.call_later(share * self._config.parameters.start_delay_s, self._joining.ask)
 
     def _bandwidth(self) -> int:
         if self._config.dial_only:
@@ -246,13 +231,6 @@ class Peer:
         """Of the slower end of a link, as far as both are known; else 0."""
         known = self._view.bandwidth_of(self._roster.number(key))
         return min(known, self._runtime.meter.bytes_per_s)
-
-    async def _leave(self) -> None:
-        await self._runtime.leave()
-        self._tables.online(False)
-        await self._hub.flush(LEAVE_S)
-
-    # Learning
 
     def _on_fact(self, fact: Fact) -> None:
         self._observer.fact(fact)
@@ -267,16 +245,13 @@ class Peer:
                 self._trainer.evaluate(self._node.held_round, self._node.held_model)
 
     def _on_trained(self, round: int, model: LiveModel) -> None:
-        self._observer.trained += 1
-        self._tables.trained()
+        self._tables.training_ended(completed=True)
         self._runtime.trained(round, model)
 
     def _on_evaluated(self, round: int, value: float, loss: float) -> None:
         assert self._trainer.ready is not None
         self._observer.evaluated(self._trainer.ready, round, value, loss)
         self._tables.evaluated(self._trainer.ready, round, value, loss)
-
-    # Housekeeping
 
     async def _keep_house(self) -> None:
         while True:
@@ -335,8 +310,6 @@ class Peer:
             self._log.info("bandwidth", bytes_per_s=found)
             self._runtime.step(BandwidthMeasured(found))
 
-    # Views on disk
-
     def _saved_view(self) -> View:
         view = View.of(1)
         for key in self._admission.revoked_nodes:
@@ -349,10 +322,7 @@ class Peer:
     def _now(self) -> PeerStatus:
         return self._status.now(self._joining.waits() if self._status.phase == "joining" else None)
 
-    def _on_unsaved(self, reason: str) -> None:
-        self._end(f"the node's counter cannot be saved, so it went offline: {reason}")
-
-    def _on_store_error(self, error: BaseException) -> None:
+    def _on_unwritten(self, error: BaseException) -> None:
         self._log.warning("state_not_written", reason=str(error))
 
     def _on_loop_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from plexus.live.aggregation import Aggregator
 from plexus.live.identity.keys import short
-from plexus.live.models import LiveModel, ModelLayout
+from plexus.live.models import Aggregator, LiveModel, ModelLayout
 from plexus.live.operator.log import Log
 from plexus.live.state import Store
 from plexus.live.transport.addresses import LiveRoster
@@ -27,31 +26,7 @@ from plexus.live.transport.link import Inbox
 from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.live.transport.sending import DECLINED
 from plexus.live.worker.client import TrainingWorker
-from plexus.protocol import wire
-from plexus.protocol.api import (
-    Aggregate,
-    Aggregated,
-    CancelTimer,
-    Collect,
-    Effect,
-    Event,
-    Merge,
-    Offered,
-    PeerLost,
-    Received,
-    Report,
-    Save,
-    Send,
-    SetTimer,
-    StopSending,
-    TimerFired,
-    TimerKey,
-    Train,
-    Trained,
-    Undelivered,
-    WentOffline,
-    WentOnline,
-)
+from plexus.protocol import api, wire
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.wire import WireError
@@ -74,7 +49,7 @@ class Callbacks(NamedTuple):
     """A peer passes on a list."""
 
 
-class Runtime:
+class LiveRuntime:
     """One node, its timers, its models and its network."""
 
     def __init__(
@@ -95,9 +70,11 @@ class Runtime:
         self.store = store
         self.log = log
         self.meter = Meter(store.state.bandwidth_bytes_per_s)
+        self.measured, self.revocations = self.meter.note, tell.revocations
+        """Of the inbox, as it is."""
         self.node: Machine | None = None
         """Set while the node is online."""
-        self.timers: dict[TimerKey, tuple[asyncio.TimerHandle, float]] = {}
+        self.timers: dict[api.TimerKey, tuple[asyncio.TimerHandle, float]] = {}
         self.handled = 0
         self.lost = 0
         """Messages that came while too much waited for the disk."""
@@ -107,33 +84,30 @@ class Runtime:
         self._trainer = trainer
         self._tell = tell
         self._layout = layout
-        self._queue: deque[Effect] = deque()
+        self._queue: deque[api.Effect] = deque()
         self._aggregator = Aggregator(layout, buffers, rule, self._on_aggregated)
         self._loop = asyncio.get_running_loop()
-        self._perform_one: dict[type[Effect], Callable[[Any], None]] = {
-            Send: self._send,
-            StopSending: lambda _: self._withdraw(lambda _: True, STOPPED),
-            SetTimer: self._set_timer,
-            CancelTimer: lambda effect: self._disarm(effect.key),
-            Train: self._train,
-            Collect: lambda effect: self._aggregator.collect(effect.round, effect.model, effect.samples),
-            Aggregate: lambda effect: self._aggregator.aggregate(effect.round, effect.models, effect.samples),
-            Merge: lambda effect: self._aggregator.merge(effect.round, effect.models, effect.weights),
-            Save: self._save,
-            Report: lambda effect: tell.fact(effect.fact),
+        self._perform_one: dict[type[api.Effect], Callable[[Any], None]] = {
+            api.Send: self._send,
+            api.StopSending: lambda _: self._withdraw(lambda _: True, STOPPED),
+            api.SetTimer: self._set_timer,
+            api.CancelTimer: lambda effect: self._disarm(effect.key),
+            api.Train: self._train,
+            api.Collect: lambda it: self._aggregator.collect(it.round, it.model, it.samples),
+            api.Aggregate: lambda it: self._aggregator.aggregate(it.round, it.models, it.samples),
+            api.Merge: lambda it: self._aggregator.merge(it.round, it.models, it.weights),
+            api.Save: self._save,
+            api.Report: lambda effect: tell.fact(effect.fact),
         }
         self.hub = connect(self)
 
-    # Coming and going
-
     def start(self, node: Machine) -> None:
-        """The node is online from now on."""
         self.node = node
-        self.step(WentOnline())
+        self.step(api.WentOnline())
 
     async def leave(self) -> None:
         """Let the node say goodbye, as soon as its disk allows; then it is offline."""
-        self.step(WentOffline())
+        self.step(api.WentOffline())
         self.node = None
         while self.writing is not None:
             await asyncio.wait([self.writing])
@@ -152,16 +126,14 @@ class Runtime:
     def close(self) -> None:
         self._aggregator.close()
 
-    # Events in, effects out
-
-    def step(self, event: Event) -> None:
+    def step(self, event: api.Event) -> None:
         """Let the node handle an event and perform what it wants done."""
         self.perform(self._handle(event))
 
-    def perform(self, effects: list[Effect]) -> None:
+    def perform(self, effects: list[api.Effect]) -> None:
         """In order, and behind those that wait for the disk."""
         for effect in effects:
-            if isinstance(effect, SetTimer | CancelTimer):
+            if isinstance(effect, api.SetTimer | api.CancelTimer):
                 self._disarm(effect.key)  # at once: what the node has taken back must not fire
         self._queue.extend(effects)
         self._go_on()
@@ -173,13 +145,13 @@ class Runtime:
                 self._perform_one[type(effect)](effect)
             except Exception as error:
                 self.log.exception("failure", where=type(effect).__name__)
-                if isinstance(effect, Save):
+                if isinstance(effect, api.Save):
                     self._go_offline(str(error))
 
-    def _handle(self, event: Event) -> list[Effect]:
+    def _handle(self, event: api.Event) -> list[api.Effect]:
         if self.node is None:
             return []
-        if len(self._queue) >= MAX_QUEUED and isinstance(event, Received):
+        if len(self._queue) >= MAX_QUEUED and isinstance(event, api.Received):
             self.lost += 1
             return []
         self.handled += 1
@@ -190,8 +162,8 @@ class Runtime:
             return []
 
     def _receive(self, src: NodeId, body: Message, size_bytes: int, ticket: Ticket | None = None) -> None:
-        effects = self._handle(Received(src, body, size_bytes))
-        if ticket is not None and not any(isinstance(effect, Collect) for effect in effects):
+        effects = self._handle(api.Received(src, body, size_bytes))
+        if ticket is not None and not any(isinstance(effect, api.Collect) for effect in effects):
             self.buffers.let_go(ticket)  # the node may keep the model for long, or not at all
         self.perform(effects)
         if self.node is not None:
@@ -204,9 +176,7 @@ class Runtime:
             if reason is OBSOLETE:
                 link.receiving.decline(is_pointless)
 
-    # Effects
-
-    def _send(self, effect: Send) -> None:
+    def _send(self, effect: api.Send) -> None:
         body = effect.body
         others = [self.roster.keys[node] for node in effect.to if node != 0]
         if len(others) < len(effect.to):
@@ -219,37 +189,36 @@ class Runtime:
             else:
                 self.hub.send_model(key, frame[wire.LENGTH_BYTES :], model, body)
 
-    def _set_timer(self, effect: SetTimer) -> None:
+    def _set_timer(self, effect: api.SetTimer) -> None:
         self._disarm(effect.key)
         handle = self._loop.call_later(effect.delay_s, self._fire, effect.key)
         self.timers[effect.key] = (handle, self._loop.time())
 
-    def _disarm(self, key: TimerKey) -> None:
+    def _disarm(self, key: api.TimerKey) -> None:
         found = self.timers.pop(key, None)
         if found is not None:
             found[0].cancel()
 
-    def _fire(self, key: TimerKey) -> None:
+    def _fire(self, key: api.TimerKey) -> None:
         del self.timers[key]
-        self.step(TimerFired(key))
+        self.step(api.TimerFired(key))
 
-    def _train(self, effect: Train) -> None:
+    def _train(self, effect: api.Train) -> None:
         assert self._trainer is not None
         self._trainer.train(effect.round, effect.model)
 
     def trained(self, round: int, model: LiveModel) -> None:
-        """The worker has finished."""
         assert self._trainer is not None
         assert self._trainer.ready is not None
-        self.step(Trained(round, model, self._trainer.ready.samples))
+        self.step(api.Trained(round, model, self._trainer.ready.samples))
 
     def _on_aggregated(self, round: int, model: LiveModel | None, flaw: str | None) -> None:
         if model is None:
             self.log.warning("aggregation_failed", round=round, reason=flaw)
         else:
-            self.step(Aggregated(round, model))
+            self.step(api.Aggregated(round, model))
 
-    def _save(self, effect: Save) -> None:
+    def _save(self, effect: api.Save) -> None:
         state, on_disk = effect.state, self.store.state
         if state.counter != on_disk.counter:
             written = self.store.save_counter(state.counter, state.view, self.meter.bytes_per_s)
@@ -275,7 +244,7 @@ class Runtime:
         self.stop()
         self._tell.unsaved(reason)
 
-    # What the links bring
+    # The inbox of the hub
 
     def _decode(self, payload: bytes) -> tuple[Message, int]:
         body, model_bytes = wire.decode(payload, self.roster)
@@ -298,7 +267,7 @@ class Runtime:
             raise WireError(f"a model with a {type(body).__name__}")
         if model_bytes != self._layout.size_bytes:
             raise WireError(f"a model of {model_bytes} bytes: this session's has {self._layout.size_bytes}")
-        self.step(Offered(self.roster.number(src), body))
+        self.step(api.Offered(self.roster.number(src), body))
         if self.node is None:
             return None
         if self.node.is_obsolete(body):
@@ -320,24 +289,15 @@ class Runtime:
         self._aggregator.check(model, checked)
 
     def not_coming(self, src: bytes, body: Any) -> None:
-        self._loop.call_soon(self.step, Undelivered(0, body))
+        self._loop.call_soon(self.step, api.Undelivered(0, body))
 
     def sent(self, dst: bytes, body: Any) -> None:
         """Nothing to do: the receiver's node answers by itself."""
 
     def not_sent(self, dst: bytes, body: Any, reason: str) -> None:
         self.log.debug("not_sent", peer=short(dst), kind=type(body).__name__, reason=reason)
-        lost = Undelivered(self.roster.number(dst), body, declined=reason == DECLINED)
+        lost = api.Undelivered(self.roster.number(dst), body, declined=reason == DECLINED)
         self._loop.call_soon(self.step, lost)
 
     def link_down(self, key: bytes, reason: str) -> None:
-        self._loop.call_soon(self.step, PeerLost(self.roster.number(key)))
-
-    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
-        self.meter.note(size_bytes, seconds, sent)
-
-    def revocations(self, src: bytes, list_der: bytes) -> None:
-        self._tell.revocations(src, list_der)
-
-    def failed(self, where: str) -> None:
-        self.log.exception("failure", where=where)
+        self._loop.call_soon(self.step, api.PeerLost(self.roster.number(key)))

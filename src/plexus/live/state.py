@@ -86,13 +86,13 @@ class Store:
 
     def save_counter(self, counter: int, view: Snapshot, bandwidth_bytes_per_s: int) -> Future[None]:
         """Done when it is on the disk; fails if it cannot be written."""
-        frame = self._encode(view)
+        frame = wire.encode(ViewReply(view), self._roster)
         changes = {"counter": counter, "view": frame, "bandwidth_bytes_per_s": bandwidth_bytes_per_s}
         return self._thread.submit(self._update, changes)
 
     def save_model(self, round: int, model: LiveModel, view: Snapshot) -> None:
         """On the disk soon, unless a newer one overtakes it."""
-        frame = self._encode(view)
+        frame = wire.encode(ViewReply(view), self._roster)
         with self._lock:
             is_asked_for = self._pending is not None
             self._pending = round, model, frame
@@ -102,9 +102,6 @@ class Store:
     def close(self) -> None:
         """Wait until everything is written."""
         self._thread.shutdown(wait=True)
-
-    def _encode(self, view: Snapshot) -> bytes:
-        return wire.encode(ViewReply(view), self._roster)
 
     # In the thread
 

@@ -7,6 +7,7 @@ neighbours; shaping happens in proxies in front of them, churn by ending and sta
 from __future__ import annotations
 
 import asyncio
+import math
 import shutil
 import signal
 import socket
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -26,20 +27,14 @@ from plexus.live.fleet.fleet_tables import FleetTables
 from plexus.live.fleet.members import Member, NodeResult, TraceChurn
 from plexus.live.fleet.shaping import Neighbourhood
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
-from plexus.live.identity.authority import Authority
-from plexus.live.identity.keys import create_key, make_home, node_key, raw_public, short
-from plexus.live.identity.session_file import SESSION_FILE, Session, found_session
+from plexus.live.identity.authority import SESSION_FILE, Authority, Session, found_session
+from plexus.live.identity.keys import create_key, make_home, raw_public, short
 from plexus.live.state import newest_model
-from plexus.live.worker.channel import (
-    Evaluated,
-    EvaluateJob,
-    Ready,
-    SetUp,
-    Stopped,
-    receive_async,
-    send_async,
-)
-from plexus.live.worker.forkserver import ForkServer
+from plexus.live.transport import addresses
+from plexus.live.transport.addresses import Address
+from plexus.live.worker.channel import Evaluated, Ready, SetUp
+from plexus.live.worker.client import ForkServer
+from plexus.protocol.roster import key_of
 from plexus.runs.directory import RunDirectory, live
 from plexus.runs.result import Evaluations, Metric, Result, Traffic, Trainings
 from plexus.runs.run import started_s
@@ -115,25 +110,24 @@ class Fleet:
         ports = free_ports(self.nodes)
         fronts = [(LOOPBACK, port) for port in ports]
         if self.neighbourhood is not None:
-            fronts = await self.neighbourhood.open([(LOOPBACK, port) for port in ports])
-        joins = fronts[:FULL_MESH]
+            fronts = await self.neighbourhood.open(fronts)
         for number in range(self.nodes):
             home = self.out / home_name(number)
             make_home(home)
             public = raw_public(create_key(home / KEY_FILE).public_key())
             certificate = authority.invite(public, session.digest, timedelta(days=7))
             (home / CERTIFICATE_FILE).write_text(certificate)
-            command = self._command(number, home, ports[number], fronts, joins)
-            self.members.append(Member(number, home, short(node_key(public)), command))
+            command = self._command(number, home, ports[number], fronts)
+            self.members.append(Member(number, home, short(key_of(public)), command))
         return session
 
-    def _command(self, number: int, home: Path, port: int, fronts: list[Any], joins: list[Any]) -> list[str]:
+    def _command(self, number: int, home: Path, port: int, fronts: list[Address]) -> list[str]:
         options = {
             "--home": home,
             "--data": number,
             "--task-dir": self.base_dir.resolve(),
             "--listen": f"{LOOPBACK}:{port}",
-            "--advertise": f"{fronts[number][0]}:{fronts[number][1]}",
+            "--advertise": addresses.show(fronts[number]),
             "--fork-server": self._fork_server.socket,
         }
         if self.neighbourhood is not None:
@@ -142,9 +136,9 @@ class Fleet:
         command.append(str(self.out / "session" / SESSION_FILE))
         for name, value in options.items():
             command += [name, str(value)]
-        for host, join_port in joins:
-            if (host, join_port) != fronts[number]:
-                command += ["--join", f"{host}:{join_port}"]
+        for front in fronts[:FULL_MESH]:
+            if front != fronts[number]:
+                command += ["--join", addresses.show(front)]
         return command
 
     def wait_for_all(self) -> None:
@@ -159,25 +153,9 @@ class Fleet:
 
     async def evaluate(self) -> tuple[int, Evaluated]:
         """Round and metric of the newest model that a member holds, or of the initial one."""
-        round, model = 0, None
-        for member in self.members:
-            held = newest_model(member.home)
-            if held is not None and held[0] > round:
-                round, model = held
-        reader, writer = await asyncio.open_unix_connection(self._fork_server.socket)
-        try:
-            await send_async(writer, _setup(self.spec, self.base_dir))
-            _, initial = await receive_async(reader)
-            await send_async(writer, EvaluateJob(1), initial if model is None else model)
-            answer, _ = await receive_async(reader)
-        except (OSError, EOFError):
-            raise PlexusError("the training worker ended while it measured the model") from None
-        finally:
-            writer.close()
-        if isinstance(answer, Stopped):
-            raise PlexusError(f"the newest model cannot be measured: {answer.reason}")
-        assert isinstance(answer, Evaluated)
-        return round, answer
+        held = [newest_model(member.home) or (0, None) for member in self.members]
+        round, model = max(held, key=lambda each: each[0], default=(0, None))
+        return round, await self._fork_server.evaluate(_setup(self.spec, self.base_dir), model)
 
     async def close(self) -> None:
         await self.end_members()
@@ -272,7 +250,7 @@ def _result(fleet: Fleet, tables: FleetTables, measure: Ready, metric: float) ->
 
 def _outcome(result: FleetResult, session: Session, tables: FleetTables, measure: Ready) -> Result:
     """The same as a run directory has it."""
-    sent, trained = tables.sent(), read(Path(result.out) / "trainings.csv")
+    sent, trained = tables.all_of("traffic", math.inf), read(Path(result.out) / "trainings.csv")
     types = [name.removesuffix("_count") for name in sent if name.endswith("_count")]
     metric = Metric(measure.metric, result.best_metric, result.metric, measure.higher_is_better)
     return Result(

@@ -56,10 +56,10 @@ class PeerRows:
         if not (self._path / SPEC).exists():
             return
         later_s = started_s(self._path) - began_s
-        names = read(self._path / "nodes.csv").get("name", ())
+        tables = {table: reader.columns() for table, reader in self._readers.items()}
+        names = read(self._path / "nodes.csv").get("name", ())  # last: a peer writes them before it uses them
         number_of = {at: numbers.get(str(name)) for at, name in enumerate(names)}
-        for table, reader in self._readers.items():
-            columns = reader.columns()
+        for table, columns in tables.items():
             count, first = rows(columns), self._taken[table]
             if count < first:  # the older half was dropped
                 first = int(np.searchsorted(columns["simulated_s"], self._newest_s[table], "right"))
@@ -134,7 +134,7 @@ class FleetTables:
         """A model of a round was measured. The first stands for its round, and older ones say nothing new."""
         if not self.metrics or number > self.metrics[-1][0]:
             self.metrics.append((number, next(iter(metrics.values()))))
-            all_of = self._all_of("states", at_s)
+            all_of = self.all_of("states", at_s)
             sums = {name: all_of.get(name, 0) for name in ("sent_bytes", "training_s")}
             self._recorder.record("evaluations", simulated_s=at_s, round=number, **metrics, **sums)
 
@@ -142,10 +142,6 @@ class FleetTables:
         """The newest row of `states.csv` of a node; nothing if it never came as far."""
         rows = self._looks.get(("states", node))
         return rows[-1] if rows else {}
-
-    def sent(self) -> dict[str, Any]:
-        """What all nodes together have sent and trained, in the columns of `traffic.csv`."""
-        return self._all_of("traffic", math.inf)
 
     def _learn(self, row: Row) -> None:
         """Keep a row until its turn, and remember what others will need by theirs."""
@@ -202,20 +198,19 @@ class FleetTables:
                 self._recorder.record("views", simulated_s=now_s, online=len(self._online), **extent)
 
     def _record_traffic(self, now_s: float) -> None:
-        sums = self._all_of("traffic", now_s)
+        sums = self.all_of("traffic", now_s)
         if sums:
             self._recorder.record("traffic", simulated_s=now_s, **sums)
 
-    def _all_of(self, table: str, at_s: float) -> dict[str, Any]:
+    def all_of(self, table: str, at_s: float) -> dict[str, Any]:
         """The numbers of all nodes together at a moment: between two looks they are taken to grow evenly."""
         looks = [rows for (name, _), rows in self._looks.items() if name == table]
         sums = {}
         for name in looks[0][0] if looks else ():
             if name.endswith(("_count", "_bytes", "training_s")):
-                found = (np.interp(at_s, *_curve(rows, name), left=0.0) for rows in looks)
-                sums[name] = round(float(sum(found)), 3 if name.endswith("_s") else None)
+                total = 0.0
+                for rows in looks:
+                    times_s, values = zip(*((row["simulated_s"], row[name]) for row in rows), strict=True)
+                    total += float(np.interp(at_s, times_s, values, left=0.0))
+                sums[name] = round(total, 3 if name.endswith("_s") else None)
         return sums
-
-
-def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[float], list[float]]:
-    return [row["simulated_s"] for row in rows], [row[name] for row in rows]

@@ -6,12 +6,13 @@ import asyncio
 import heapq
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
-from plexus.live.fleet.logs import LOG_FILE, LogReader
 from plexus.rng import stream
 
 if TYPE_CHECKING:
@@ -19,6 +20,70 @@ if TYPE_CHECKING:
     from plexus.traces.world import World
 
 STOP_S = 20.0
+LOG_FILE = "log.jsonl"
+"""A node's log, in its home."""
+
+FAILURES = ("training_failed", "evaluation_failed")
+"""What a node's log calls it when its worker could not do a job."""
+
+
+class LogReader:
+    """One node's log file, read while it grows: how it fares, and why it ended.
+
+    What it did is in its tables (`live.operator.peer_tables`).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = 0
+        self._rest = b""
+        self.newest: dict[str, dict[str, Any]] = {}
+        """By event, its newest line."""
+        self.counts: Counter[str] = Counter()
+        """By event, how many lines there are."""
+        self.errors = 0
+        self.last_words = ""
+        """The last line that is not of the log: an interpreter's, or why the peer did not start."""
+
+    @property
+    def round(self) -> int:
+        """The newest round that this node aggregated."""
+        return self._number("AggregationCompleted")
+
+    @property
+    def worked_on(self) -> int:
+        """The newest round that it trained in or aggregated."""
+        return max(self.round, self._number("TrainingStarted"))
+
+    @property
+    def failure(self) -> str:
+        """Why the node could not train or evaluate."""
+        return next((str(self.newest[event]["reason"]) for event in FAILURES if event in self.newest), "")
+
+    def read(self) -> None:
+        """Take in the lines written since the last time."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            text = file.read()
+        self._at += len(text)
+        *lines, self._rest = (self._rest + text).split(b"\n")
+        for line in lines:
+            try:
+                self._take(msgspec.json.decode(line))
+            except (msgspec.DecodeError, KeyError, TypeError):
+                # Not one of ours: an interpreter's last words, a line cut by kill -9.
+                self.errors += 1
+                self.last_words = line.decode(errors="replace")
+
+    def _take(self, line: dict[str, Any]) -> None:
+        self.errors += line["level"] == "error"
+        self.newest[line["event"]] = line
+        self.counts[line["event"]] += 1
+
+    def _number(self, event: str) -> int:
+        return int(self.newest.get(event, {}).get("round", 0))
 
 
 class NodeResult(Struct, frozen=True, kw_only=True):
@@ -133,10 +198,9 @@ class TraceChurn:
             _, node, online = heapq.heappop(self._next)
             if online:
                 await self._members[node].start()
-            elif self._rng.random() < self._graceful_share:
-                await self._members[node].end(signal.SIGTERM)
             else:
-                await self._members[node].end(signal.SIGKILL)
+                is_graceful = self._rng.random() < self._graceful_share
+                await self._members[node].end(signal.SIGTERM if is_graceful else signal.SIGKILL)
             self._schedule(node)
 
     def _schedule(self, node: int) -> None:

@@ -19,6 +19,8 @@ from plexus.traces.world import World
 
 CHUNK_BYTES = 16 * 1024
 QUEUED_CHUNKS = 64
+PER_BLOCK = 250
+"""Nodes in a block of loopback addresses."""
 
 
 class Pipe:
@@ -43,8 +45,6 @@ class Way:
     delay_s: float = 0.0
     pipes: list[Pipe] = field(default_factory=list)
     """Those of the sender and of the receiver, shared with their other connections."""
-    is_open: bool = True
-    """Else bytes vanish and nobody is told: a half-open connection."""
 
     def due(self, count: int, now: float) -> float:
         passed = [pipe.reserve(count, now) for pipe in self.pipes]
@@ -57,9 +57,6 @@ class Route:
 
     there: Way = field(default_factory=Way)
     back: Way = field(default_factory=Way)
-    connect_delay_s: float = 0.0
-    """Later connections with a smaller delay overtake earlier ones."""
-    refuses: bool = False
 
 
 class Proxy:
@@ -100,17 +97,13 @@ class Proxy:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         route = self._route_of(writer.get_extra_info("peername")[0])
-        if route.connect_delay_s:
-            await asyncio.sleep(route.connect_delay_s)
-        if route.refuses:
-            return
         far_reader, far_writer = await asyncio.open_connection(*self._target)
         try:
             async with asyncio.TaskGroup() as group:
                 there = group.create_task(_carry(reader, far_writer, route.there))
                 back = group.create_task(_carry(far_reader, writer, route.back))
-                for one, other in ((there, back), (back, there)):
-                    one.add_done_callback(lambda _, other=other: other.cancel())  # type: ignore[misc]
+                there.add_done_callback(lambda _: back.cancel())
+                back.add_done_callback(lambda _: there.cancel())
         finally:
             far_writer.transport.abort()
 
@@ -124,9 +117,8 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way
         while True:
             due, data = await queue.get()
             await asyncio.sleep(max(0.0, due - loop.time()))
-            if way.is_open:
-                writer.write(data)
-                await writer.drain()
+            writer.write(data)
+            await writer.drain()
             if not data:
                 return
 
@@ -141,16 +133,12 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way
         delivering.cancel()
 
 
-# A fleet's network: a proxy in front of every node, with the delays and rates of the traces.
-#
-# Nodes dial from addresses of their own (all of 127.0.0.0/8 is loopback on Linux), so that a proxy can tell
-# who dials.
-
-PER_BLOCK = 250
-
-
 class Neighbourhood:
-    """The proxies of all nodes, and the routes between them."""
+    """A fleet's network: a proxy in front of every node, with the delays and rates of the traces.
+
+    Nodes dial from addresses of their own (all of 127.0.0.0/8 is loopback on Linux), so that a proxy can tell
+    who dials.
+    """
 
     def __init__(self, world: World) -> None:
         if sys.platform != "linux":

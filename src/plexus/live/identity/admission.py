@@ -7,10 +7,14 @@ session's digest. Sessions are never resumed: a ticket would outlive a revocatio
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -20,9 +24,12 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.files import named, write_text
 from plexus.live.identity import authority
-from plexus.live.identity.authority import ANEW, pem
-from plexus.live.identity.keys import load_key, node_key, raw_public
-from plexus.live.identity.session_file import Session
+from plexus.live.identity.authority import ANEW, Session, pem
+from plexus.live.identity.keys import load_key, raw_public
+from plexus.protocol.roster import key_of
+
+if TYPE_CHECKING:
+    from plexus.live.transport.hub import Hub
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, TRUST_FILE = ("node.key", "node.crt", "revoked.crl", "trust.pem")
 MAX_REVOCATIONS_BYTES = 2**20
@@ -47,24 +54,20 @@ class Admission:
     def __init__(self, home: Path, session: Session) -> None:
         self._home = home
         self.session = session
-        key = load_key(home / KEY_FILE)
+        self._authority = Ed25519PublicKey.from_public_bytes(session.authority)
+        public = raw_public(load_key(home / KEY_FILE).public_key())
         chain = authority.load_certificates(home / CERTIFICATE_FILE)
-        self._check_own(chain, raw_public(key.public_key()))
+        self._check_own(chain, public)
         self._own, self._anchor = chain
-        self.key = node_key(raw_public(key.public_key()))
-        self.expires_s = chain[0].not_valid_after_utc.timestamp()
+        self.key = key_of(public)
+        self.expires_s = self._own.not_valid_after_utc.timestamp()
         self._lock = threading.Lock()
         """Lists are adopted and kept in threads: parsing them and writing to disks takes its time."""
         self._seen = self._stamps()
         self._put_in_force(self._newest_on_disk())
         self._renew_contexts()
-        if self.is_revoked:
+        if self._own.serial_number in self._revoked or self.key in self.revoked_nodes:
             raise PlexusError(f"{home / CERTIFICATE_FILE}: this certificate has been revoked")
-
-    @property
-    def is_revoked(self) -> bool:
-        """Whether the list in force names this node itself."""
-        return self._own.serial_number in self._revoked or self.key in self.revoked_nodes
 
     def admit(self, certificate_der: bytes | None) -> Admitted:
         """The peer behind a finished handshake, or `RefusedError`."""
@@ -141,10 +144,6 @@ class Admission:
         if own.not_valid_after_utc <= datetime.now(UTC):
             raise PlexusError(f"{path}: expired on {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
 
-    @property
-    def _authority(self) -> Ed25519PublicKey:
-        return Ed25519PublicKey.from_public_bytes(self.session.authority)
-
     def _files(self) -> list[Path]:
         """Where lists of revocations may be."""
         paths = (self._home / CERTIFICATE_FILE, self._home / REVOKED_FILE)
@@ -190,6 +189,59 @@ class Admission:
         if side == ssl.PROTOCOL_TLS_SERVER:
             context.num_tickets = 0
         return context
+
+
+class Revocations:
+    """Revocations while a peer runs: a newer list takes effect at once, and travels on at once.
+
+    Lists come from the operator, as a file in the node's home, and from other peers. They are parsed, checked
+    and written in threads: the event loop has links to keep.
+    """
+
+    def __init__(self, hub: Hub, expel: Callable[[bytes], None]) -> None:
+        self._hub, self._admission, self._log = hub, hub.admission, hub.log
+        self._expel = expel
+        self._offers: dict[bytes, bytes] = {}
+        """The last list that each peer has sent, if nobody has looked at it yet."""
+        self._judging: asyncio.Task[None] | None = None
+
+    def offered(self, src: bytes, list_der: bytes) -> None:
+        """A peer passes on a list."""
+        if list_der == self._admission.revocations:
+            return  # most often: everybody tells everybody
+        self._offers[src] = list_der
+        if self._judging is None or self._judging.done():
+            self._judging = asyncio.get_running_loop().create_task(self._judge())
+
+    async def look_on_disk(self) -> None:
+        """The operator may have put a newer list into the node's home."""
+        try:
+            await self._enforce(self._admission.adopt_from_disk)
+        except PlexusError as error:
+            self._log.warning("revocations_not_read", reason=str(error))
+
+    async def _judge(self) -> None:
+        while self._offers:
+            src, list_der = self._offers.popitem()
+            try:
+                await self._enforce(partial(self._admission.adopt, list_der))
+            except RefusedError as error:
+                link = self._hub.links.get(src)
+                if link is not None:
+                    link.connection.close(str(error))
+
+    async def _enforce(self, adopt: Callable[[], bool]) -> None:
+        before = self._admission.revoked_nodes
+        if not await asyncio.to_thread(adopt):
+            return
+        self._log.info("revocations", number=self._admission.revocations_number)
+        self._hub.enforce_revocations()
+        for key in self._admission.revoked_nodes - before:
+            self._expel(key)
+        try:
+            await asyncio.to_thread(self._admission.keep)
+        except PlexusError as error:
+            self._log.warning("revocations_not_written", reason=str(error))
 
 
 _VERIFICATION = {

@@ -1,6 +1,10 @@
-"""The authority of a session: signs certificates that admit nodes, and the list of those taken back.
+"""A session: what its peers agree on, and its authority, which admits nodes and takes that back.
 
-Everything is ordinary X.509, so that TLS itself refuses strangers before any code of ours sees a byte.
+A session file is an experiment's spec with a `[session]` table: the authority's public key, and the digest
+of everything that peers must have in common (name, seed, number of nodes, protocol, task, aggregation,
+authority). What only matters to a rehearsal (traces, network, hours) is not in the digest and may be changed.
+
+The rest is ordinary X.509, so that TLS itself refuses strangers before any code of ours sees a byte.
 A certificate names the node's key and the session's digest. The list of revocations names certificates and,
 in an extension of each entry, the node: a key that was revoked is out for good. A list carries a number, and
 the higher one replaces the lower wherever two meet.
@@ -8,18 +12,26 @@ the higher one replaces the lower wherever two meet.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec import Struct
 
 from plexus.errors import PlexusError
 from plexus.files import named, write_text
-from plexus.live.identity.keys import create_key, load_key, node_key, raw_public
+from plexus.live.identity.keys import create_key, load_key, make_home, parse_public, public_text, raw_public
+from plexus.protocol.roster import key_of
+from plexus.spec import toml
 
 FAR_FUTURE = timedelta(days=365 * 50)
 CLOCK_SKEW = timedelta(hours=1)
@@ -32,6 +44,66 @@ _OCTET_STRING = b"\x04\x10"
 ANEW = "get the file anew from the authority"
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = ("authority.key", "authority.crt", "revoked.crl", "issued")
+SESSION_FILE = "session.toml"
+WIRE_VERSION = 1
+"""Part of the digest: peers that speak differently are in different sessions."""
+
+_AGREED = ("name", "seed", "nodes", "protocol", "task", "aggregation")
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+
+
+class Session(Struct, frozen=True):
+    """A session as a peer knows it."""
+
+    name: str
+    nodes: int
+    authority: bytes
+    """The authority's public key, 32 bytes."""
+    digest: bytes
+    """16 bytes; also what the order of samples is derived from."""
+
+
+def session_digest(spec: Mapping[str, Any], authority: bytes) -> bytes:
+    """The digest of what the peers agree on; `spec` is the resolved spec as plain tables."""
+    agreed = {key: spec[key] for key in _AGREED}
+    agreed |= {"authority": authority.hex(), "wire": WIRE_VERSION}
+    canonical = json.dumps(agreed, sort_keys=True).encode()
+    return hashlib.blake2b(canonical, digest_size=16, person=b"plexus session").digest()
+
+
+def found_session(directory: Path, spec: Mapping[str, Any]) -> Session:
+    """Make `directory` the home of a new session: its file, its authority and nothing yet revoked."""
+    make_home(directory)
+    if (directory / SESSION_FILE).exists():
+        raise PlexusError(f"{directory / SESSION_FILE}: there is a session in this directory already")
+    key = create_key(directory / KEY_FILE)
+    public = raw_public(key.public_key())
+    digest = session_digest(spec, public)
+    Authority.create(directory, key, spec["name"], digest)
+    table = {"authority": public_text(public), "digest": digest.hex()}
+    write_text(directory / SESSION_FILE, toml.dumps({**spec, "session": table}))
+    return Session(spec["name"], spec["nodes"], public, digest)
+
+
+def read_session(path: Path, table: Any, spec: Mapping[str, Any]) -> Session:
+    """The session of the file at `path`, whose `[session]` is `table` and whose resolved spec is `spec`."""
+    if table is None:
+        raise PlexusError(f"{path}: no [session] table; `plexus session init` makes a session file")
+    if not isinstance(table, dict) or set(table) != {"authority", "digest"}:
+        raise PlexusError(f"{path}: [session] must have exactly the keys authority and digest")
+    if not isinstance(table["authority"], str):
+        raise PlexusError(f"{path}: session.authority must be a string")
+    authority = parse_public(table["authority"])
+    stated = table["digest"]
+    if not isinstance(stated, str) or not _DIGEST.fullmatch(stated):
+        raise PlexusError(f"{path}: session.digest must be 32 hex digits")
+    actual = session_digest(spec, authority)
+    if actual.hex() != stated:
+        raise PlexusError(
+            f"{path}: session.digest is {stated}, but the file's contents have {actual.hex()}: it was"
+            " changed after `plexus session init`, or is of another version of Plexus"
+        )
+    return Session(spec["name"], spec["nodes"], authority, actual)
 
 
 class Authority:
@@ -41,11 +113,13 @@ class Authority:
         self.directory = directory
         self._key = key
         self._certificate = certificate
+        self._identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
 
     @classmethod
     def create(cls, directory: Path, key: Ed25519PrivateKey, name: str, digest: bytes) -> Authority:
         """Found a session: the authority's own certificate and an empty list of revocations."""
-        certificate = _authority_certificate(key, name, digest)
+        subject = _name(f"plexus {name}"[:64], digest)
+        certificate = _unsigned(subject, subject, key.public_key(), FAR_FUTURE, signs=True).sign(key, None)
         write_text(directory / CERTIFICATE_FILE, pem(certificate))
         with named(directory / ISSUED):
             (directory / ISSUED).mkdir()
@@ -65,16 +139,14 @@ class Authority:
 
     def invite(self, public: bytes, digest: bytes, valid: timedelta) -> str:
         """A certificate for the node with this public key, with all else that the node needs to join."""
-        if node_key(public) in revoked_nodes(self._revocations()):
+        if key_of(public) in revoked_nodes(self._revocations()):
             raise PlexusError(
-                f"node {node_key(public).hex()} has been revoked: its owner has to delete its"
+                f"node {key_of(public).hex()} has been revoked: its owner has to delete its"
                 " node.key and make a new one with `plexus node key`"
             )
-        serial = x509.random_serial_number()
-        certificate = self._node_certificate(public, digest, valid, serial)
-        write_text(self.directory / ISSUED / f"{serial:x}.crt", pem(certificate))
-        revoked = pem(self._revocations())
-        return pem(certificate) + pem(self._certificate) + revoked
+        certificate = self._node_certificate(public, digest, valid)
+        write_text(self.directory / ISSUED / f"{certificate.serial_number:x}.crt", pem(certificate))
+        return pem(certificate) + pem(self._certificate) + pem(self._revocations())
 
     def find(self, digits: str) -> bytes:
         """The key of the invited node whose id begins with these hex digits."""
@@ -108,25 +180,14 @@ class Authority:
     def _revocations(self) -> x509.CertificateRevocationList:
         return load_revocations(self.directory / REVOKED_FILE, self._key.public_key())
 
-    def _node_certificate(
-        self, public: bytes, digest: bytes, valid: timedelta, serial: int
-    ) -> x509.Certificate:
-        now = datetime.now(UTC)
+    def _node_certificate(self, public: bytes, digest: bytes, valid: timedelta) -> x509.Certificate:
         key = Ed25519PublicKey.from_public_bytes(public)
         usage = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        subject = _name(key_of(public).hex(), digest)
         return (
-            x509.CertificateBuilder()
-            .subject_name(_name(node_key(public).hex(), digest))
-            .issuer_name(self._certificate.subject)
-            .public_key(key)
-            .serial_number(serial)
-            .not_valid_before(now - CLOCK_SKEW)
-            .not_valid_after(now + valid)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(signs=False), critical=True)
+            _unsigned(subject, self._certificate.subject, key, valid, signs=False)
             .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-            .add_extension(self._authority_identifier(), critical=False)
+            .add_extension(self._identifier, critical=False)
             .sign(self._key, None)
         )
 
@@ -139,7 +200,7 @@ class Authority:
             .last_update(now - CLOCK_SKEW)
             .next_update(now + FAR_FUTURE)
             .add_extension(x509.CRLNumber(number), critical=False)
-            .add_extension(self._authority_identifier(), critical=False)
+            .add_extension(self._identifier, critical=False)
         )
         for serial in sorted(serials):
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
@@ -147,16 +208,7 @@ class Authority:
                 whose = x509.UnrecognizedExtension(REVOKED_NODE, _OCTET_STRING + nodes[serial])
                 entry = entry.add_extension(whose, critical=False)
             builder = builder.add_revoked_certificate(entry.build())
-        text = pem(builder.sign(self._key, None))
-        write_text(self.directory / REVOKED_FILE, text)
-
-    def _authority_identifier(self) -> x509.AuthorityKeyIdentifier:
-        return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-
-
-def create_authority_key(directory: Path) -> Ed25519PrivateKey:
-    """The first step of founding a session: its digest depends on the authority's key."""
-    return create_key(directory / KEY_FILE)
+        write_text(self.directory / REVOKED_FILE, pem(builder.sign(self._key, None)))
 
 
 def load_certificates(path: Path) -> list[x509.Certificate]:
@@ -221,7 +273,7 @@ def certificate_public(certificate: x509.Certificate) -> bytes:
 
 def certificate_node(certificate: x509.Certificate) -> bytes:
     """The key of the node that the certificate admits."""
-    return node_key(certificate_public(certificate))
+    return key_of(certificate_public(certificate))
 
 
 def certificate_session(certificate: x509.Certificate) -> bytes:
@@ -230,48 +282,35 @@ def certificate_session(certificate: x509.Certificate) -> bytes:
     return bytes.fromhex(str(names[0].value)) if names else b""
 
 
-def _authority_certificate(key: Ed25519PrivateKey, name: str, digest: bytes) -> x509.Certificate:
+def _unsigned(
+    subject: x509.Name, issuer: x509.Name, key: Ed25519PublicKey, valid: timedelta, signs: bool
+) -> x509.CertificateBuilder:
+    """What all certificates have: those of nodes, and the one with which the authority signs them."""
     now = datetime.now(UTC)
-    subject = _name(f"plexus {name}"[:64], digest)
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
+        .issuer_name(issuer)
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + FAR_FUTURE)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-        .add_extension(identifier, critical=False)
-        .sign(key, None)
+        .not_valid_after(now + valid)
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(_usage(signs), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 
 def _usage(signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    never = dict.fromkeys((*unused, "encipher_only", "decipher_only"), False)
+    return x509.KeyUsage(digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, **never)
 
 
 def _name(common: str, digest: bytes) -> x509.Name:
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.COMMON_NAME, common),
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, digest.hex()),
-        ]
-    )
+    parts = {NameOID.COMMON_NAME: common, NameOID.ORGANIZATION_NAME: digest.hex()}
+    return x509.Name([x509.NameAttribute(*part) for part in parts.items()])
 
 
 def pem(document: x509.Certificate | x509.CertificateRevocationList) -> str:
-    """As files hold it."""
     return document.public_bytes(serialization.Encoding.PEM).decode()

@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from plexus.errors import PlexusError
 from plexus.files import named
-from plexus.protocol.roster import key_of
 
 PRIVATE_MODE, PRIVATE_FOLDER_MODE = 0o600, 0o700
 _PREFIX = "ed25519:"
@@ -73,13 +72,7 @@ def load_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def load_or_create_key(path: Path) -> Ed25519PrivateKey:
-    """The key at `path`, made if there is none."""
-    return load_key(path) if path.exists() else create_key(path)
-
-
 def raw_public(key: Ed25519PublicKey) -> bytes:
-    """The 32 bytes of a public key."""
     return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 
 
@@ -94,11 +87,6 @@ def parse_public(text: str) -> bytes:
     if not _PUBLIC.fullmatch(text):
         raise PlexusError(f"{text[:80]!r} is not a public key: expected ed25519: and 64 hex digits")
     return bytes.fromhex(text.removeprefix(_PREFIX))
-
-
-def node_key(raw: bytes) -> bytes:
-    """The node's key in rosters and views."""
-    return key_of(raw)
 
 
 def short(key: bytes) -> str:

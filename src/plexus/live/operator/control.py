@@ -1,4 +1,4 @@
-"""How the operator reaches a running peer: a socket file in its home, and a page for Prometheus."""
+"""How a running peer is reached: a socket file in its home, a page for Prometheus, the service manager."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import msgspec
 
 from plexus.errors import PlexusError
 from plexus.files import lock_directory
+from plexus.live.operator.log import Log
 from plexus.live.operator.status import PeerStatus, as_prometheus
 from plexus.live.transport.addresses import Address
 
@@ -57,8 +58,7 @@ def ask(home: Path, command: str) -> dict[str, Any]:
                 answer = file.readline()
         except OSError:
             raise PlexusError(f"{home}: no peer is running here") from None
-    picture: dict[str, Any] = msgspec.json.decode(answer)
-    return picture
+    return msgspec.json.decode(answer, type=dict[str, Any])
 
 
 def wait_until_gone(home: Path, at_most_s: float = 30.0) -> None:
@@ -129,3 +129,38 @@ async def _answering(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
         pass
     finally:
         writer.transport.abort()  # if it is not closed by now
+
+
+@contextlib.contextmanager
+def notifying(log: Log) -> Iterator[None]:
+    """Tell the service manager (systemd's `Type=notify`) that the peer is ready, alive as long as its event
+    loop turns, and stops when this is left."""
+    _tell("READY=1", log)
+    alive = asyncio.get_running_loop().create_task(_stay_alive(log))
+    try:
+        yield
+    finally:
+        alive.cancel()
+        _tell("STOPPING=1", log)
+
+
+async def _stay_alive(log: Log) -> None:
+    """Twice as often as the service manager wants to hear of it."""
+    limit_s = int(os.environ.get("WATCHDOG_USEC", 0)) / 1e6
+    is_meant = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    while limit_s and is_meant:
+        _tell("WATCHDOG=1", log)
+        await asyncio.sleep(limit_s / 2)
+
+
+def _tell(state: str, log: Log) -> None:
+    name = os.environ.get("NOTIFY_SOCKET")
+    if not name:
+        return
+    path = "\0" + name[1:] if name.startswith("@") else name  # Linux's abstract sockets
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        try:
+            sock.sendto(state.encode(), path)
+        except OSError as error:
+            log.warning("not_notified", state=state, reason=f"{name}: {error.strerror}")

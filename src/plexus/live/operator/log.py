@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from functools import partialmethod
 from typing import IO, Any
 
 import msgspec
@@ -47,22 +48,12 @@ class Log:
 
     @property
     def is_detailed(self) -> bool:
-        """Whether debug lines are written."""
         return self._threshold <= LEVELS["debug"]
-
-    def debug(self, event: str, **fields: Any) -> None:
-        self._write("debug", event, fields)
-
-    def info(self, event: str, **fields: Any) -> None:
-        self._write("info", event, fields)
-
-    def warning(self, event: str, **fields: Any) -> None:
-        self._write("warning", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
         """Something failed, and it is known why."""
         self.errors += 1
-        self._write("error", event, fields)
+        self._write("error", event, **fields)
 
     def exception(self, event: str, **fields: Any) -> None:
         """An exception that is being handled; with its traceback."""
@@ -80,9 +71,13 @@ class Log:
                 more = f"{tally.count - ALIKE} more like this in {took_s:.0f} s"
                 self._put(tally.level, event, {"reason": about, "more": more})
 
-    def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
+    def _write(self, level: str, event: str, /, **fields: Any) -> None:
         if LEVELS[level] < LEVELS["warning"] or self._count(level, event, fields) <= ALIKE:
             self._put(level, event, fields)
+
+    debug = partialmethod(_write, "debug")
+    info = partialmethod(_write, "info")
+    warning = partialmethod(_write, "warning")
 
     def _count(self, level: str, event: str, fields: dict[str, Any]) -> int:
         """How many of this kind there were lately, with this one."""

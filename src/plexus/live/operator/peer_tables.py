@@ -12,6 +12,8 @@ around.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,73 +67,50 @@ class PeerTables:
             last_s = max(presence["simulated_s"], states.get("simulated_s", 0.0))
             self._record("presence", simulated_s=last_s, node=0, online=False)
 
-    # What the peer tells
-
     def fact(self, fact: Fact) -> None:
-        """The node reported something."""
         if isinstance(fact, TrainingStarted):
-            self._end_training(completed=False)
-            self._training = (self._at(time.monotonic()), fact.round)
+            self.training_ended(completed=False)
+            self._training = self._now_s, fact.round
             self._round = max(self._round, fact.round)
         elif isinstance(fact, TrainingInterrupted):
-            self._end_training(completed=False)
+            self.training_ended(completed=False)
         elif isinstance(fact, AggregationCompleted):
             self._round = max(self._round, fact.round)
-            self._record(
-                "rounds",
-                simulated_s=self._at(time.monotonic()),
-                round=fact.round,
-                aggregator=0,
-                models=fact.models,
-                participants=fact.participants,
-                timed_out=fact.timed_out,
-                waited_s=round(fact.waited_s, 3),
-            )
-
-    def trained(self) -> None:
-        """The training under way came to its end."""
-        self._end_training(completed=True)
+            row = {name: getattr(fact, name) for name in ("models", "participants", "timed_out")}
+            row["waited_s"] = round(fact.waited_s, 3)
+            self._record("rounds", simulated_s=self._now_s, round=fact.round, aggregator=0, **row)
 
     def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
-        now_s, metric = self._at(time.monotonic()), {measure.metric: value, "loss": loss}
+        metric = {measure.metric: value, "loss": loss}
         unknown = {"sent_bytes": None, "training_s": None}
-        self._record("evaluations", simulated_s=now_s, round=round, **metric, **unknown)
+        self._record("evaluations", simulated_s=self._now_s, round=round, **metric, **unknown)
 
     def online(self, is_online: bool) -> None:
-        """The node went online or offline."""
         if is_online != self._is_online:
             self._is_online = is_online
-            now_s = self._at(time.monotonic())
-            self._record("presence", simulated_s=now_s, node=0, online=is_online)
+            self._record("presence", simulated_s=self._now_s, node=0, online=is_online)
 
     def look(self, traffic: ByteCounts, node: PlexusNode | None = None, is_last: bool = False) -> None:
         """A moment to write down what was sent, and how many nodes the node believes to be online."""
         while traffic.transfers:
             each = traffic.transfers.popleft()
-            self._record(
-                "transfers",
-                simulated_s=self._at(each.ended_at),
-                began_s=self._at(each.began_at),
-                source=0,
-                destination=self._number(each.to),
-                round=each.tag.round,
-                kind=KINDS.get(type(each.tag), "exchange"),
-                cut=each.cut,
-            )
-        now_s = self._at(time.monotonic())
+            times = {"simulated_s": self._at(each.ended_at), "began_s": self._at(each.began_at)}
+            ends = {"source": 0, "destination": self._number(each.to)}
+            kind = KINDS.get(type(each.tag), "exchange")
+            self._record("transfers", **times, **ends, round=each.tag.round, kind=kind, cut=each.cut)
+        now_s = self._now_s
         if now_s >= self._next_look_s or is_last:
             self._next_look_s = now_s + max(LOOK_S, now_s / LOOKS)
             view = node.membership.view.online_count() if node is not None else None
             self._look_around(now_s, traffic, view)
-        self._flush()
+        with self._surviving():
+            self._recorder.flush()
+            self._is_failing = False
 
     def close(self, traffic: ByteCounts) -> None:
-        """The peer ends."""
-        self._end_training(completed=False)
+        self.training_ended(completed=False)
         self.online(False)
         self.look(traffic, is_last=True)
-
-    # Inside
 
     def _look_around(self, now_s: float, traffic: ByteCounts, view: int | None) -> None:
         trained_s, before = round(self._training_s, 3), self._before
@@ -141,23 +120,17 @@ class PeerTables:
             sent[f"{name}_bytes"] = before.get(f"{name}_bytes", 0) + size_bytes
         received = sum(size for name, size in traffic.counts.items() if name.endswith("_received_bytes"))
         self._record("traffic", simulated_s=now_s, training_s=trained_s, **sent)
-        self._record(
-            "states",
-            simulated_s=now_s,
-            node=0,
-            online=self._is_online,
-            view=view,
-            round=self._round,
-            sent_bytes=sum(size for name, size in sent.items() if name.endswith("_bytes")),
-            received_bytes=self._received_before + received,
-            training_s=trained_s,
-        )
+        itself = {"node": 0, "online": self._is_online, "view": view, "round": self._round}
+        sent_bytes = sum(size for name, size in sent.items() if name.endswith("_bytes"))
+        sums = {"sent_bytes": sent_bytes, "received_bytes": self._received_before + received}
+        self._record("states", simulated_s=now_s, **itself, **sums, training_s=trained_s)
 
-    def _end_training(self, completed: bool) -> None:
+    def training_ended(self, completed: bool) -> None:
+        """The one under way, if there is one."""
         if self._training is None:
             return
         (began_s, number), self._training = self._training, None
-        now_s = self._at(time.monotonic())
+        now_s = self._now_s
         self._training_s += now_s - began_s
         self._record(
             "trainings", simulated_s=now_s, began_s=began_s, node=0, round=number, completed=completed
@@ -170,7 +143,13 @@ class PeerTables:
             self._numbers[name] = len(self._numbers)
             unknown = dict.fromkeys(TABLES["nodes"].columns)
             self._record("nodes", **{**unknown, "node": self._numbers[name], "name": name})
+            with self._surviving():
+                self._recorder.flush()  # whoever reads its number will want to know who it is
         return self._numbers[name]
+
+    @property
+    def _now_s(self) -> float:
+        return self._at(time.monotonic())
 
     def _at(self, monotonic_s: float) -> float:
         return round(self._offset_s + monotonic_s, 3)
@@ -178,21 +157,16 @@ class PeerTables:
     def _record(self, table: str, **columns: Any) -> None:
         if self._is_failing and table != "nodes":
             return  # rows would pile up
-        try:
+        with self._surviving():
             self._recorder.record(table, **columns)
-        except PlexusError as error:
-            self._complain(error)
 
-    def _flush(self) -> None:
+    @contextmanager
+    def _surviving(self) -> Iterator[None]:
         try:
-            self._recorder.flush()
-            self._is_failing = False
+            yield
         except PlexusError as error:
-            self._complain(error)
-
-    def _complain(self, error: PlexusError) -> None:
-        self._is_failing = True
-        self._log.warning("not_recorded", reason=str(error))
+            self._is_failing = True
+            self._log.warning("not_recorded", reason=str(error))
 
     def _last(self, table: str) -> dict[str, Any]:
         """The newest row of a table; nothing where there is none."""

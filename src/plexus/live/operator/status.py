@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 
 from msgspec import Struct
 
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.keys import short
 from plexus.live.operator.log import Log
-from plexus.live.runtime import Runtime
+from plexus.live.runtime import LiveRuntime
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import LiveRoster
 from plexus.live.worker.channel import Ready
 from plexus.live.worker.client import TrainingWorker
 from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, Fact, SampleDerived
 from plexus.protocol.messages import NodeId
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 
 AWAITED = {
     "ping": "answers to pings",
@@ -34,7 +32,7 @@ ALARMS = {"readvertise": "a sign that somebody knows this node", "watchdog": "pr
 """What the other timers watch over while the node goes on; they always run."""
 
 
-class Observer:
+class FactObserver:
     """Turns facts into log lines and remembers the newest."""
 
     def __init__(self, roster: LiveRoster, log: Log) -> None:
@@ -42,7 +40,7 @@ class Observer:
         self._log = log
         self.round = 0
         self.aggregated = 0
-        self.trained = 0
+        self.evaluated_round = 0
         self.sample: tuple[int, list[str]] | None = None
         self.aggregator: tuple[int, str] | None = None
         self.metric: dict[str, Any] | None = None
@@ -61,20 +59,10 @@ class Observer:
         self._log.info(type(fact).__name__, **fields)
 
     def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
-        name = measure.metric
+        name, better = measure.metric, {"higher_is_better": measure.higher_is_better}
+        self.evaluated_round = round
         self.metric = {"name": name, "round": round, "value": value, "loss": loss}
-        self._log.info(
-            "Evaluated",
-            round=round,
-            metric=name,
-            value=value,
-            higher_is_better=measure.higher_is_better,
-            loss=loss,
-        )
-
-    @property
-    def evaluated_round(self) -> int:
-        return 0 if self.metric is None else int(self.metric["round"])
+        self._log.info("Evaluated", round=round, metric=name, value=value, **better, loss=loss)
 
     def _names(self, nodes: tuple[NodeId, ...]) -> list[str]:
         return [short(self._roster.keys[node]) for node in nodes]
@@ -116,13 +104,13 @@ class Status:
     def __init__(self, session: str, admission: Admission) -> None:
         self._session = session
         self._admission = admission
-        self._parts: tuple[Runtime, TrainingWorker, Observer] | None = None
+        self._parts: tuple[LiveRuntime, TrainingWorker, FactObserver] | None = None
         self.enter("starting")
 
     def enter(self, phase: str) -> None:
         self.phase, self.phase_since_s = phase, time.time()
 
-    def join(self, runtime: Runtime, trainer: TrainingWorker, facts: Observer) -> None:
+    def join(self, runtime: LiveRuntime, trainer: TrainingWorker, facts: FactObserver) -> None:
         """The training worker has started: from now on there is something to see."""
         self._parts = runtime, trainer, facts
         self.enter("joining")
@@ -140,6 +128,10 @@ class Status:
         if self._parts is None:
             return PeerStatus(**common, waiting_for=[{"what": "its training worker", "since_s": since_s}])
         runtime, trainer, facts = self._parts
+        training = None
+        if trainer.since_s is not None:
+            trained_s = asyncio.get_running_loop().time() - trainer.since_s
+            training = {"round": trainer.round, "since_s": round(trained_s, 2)}
         return PeerStatus(
             **common,
             waiting_for=_waits(runtime) if joining is None else joining,
@@ -147,7 +139,7 @@ class Status:
             round=facts.round,
             sample=facts.sample and {"round": facts.sample[0], "nodes": facts.sample[1]},
             aggregator=facts.aggregator and {"round": facts.aggregator[0], "node": facts.aggregator[1]},
-            training=_training(trainer),
+            training=training,
             timers=_timers(runtime, ALARMS),
             peers=PeersSeen(len(runtime.roster) - 1, len(runtime.hub.links)),
             transfers=_transfers(runtime),
@@ -157,7 +149,7 @@ class Status:
         )
 
 
-def counts(runtime: Runtime, facts: Observer) -> dict[str, int]:
+def counts(runtime: LiveRuntime, facts: FactObserver) -> dict[str, int]:
     """What only ever grows."""
     hub = runtime.hub
     links = [link.connection for link in hub.links.values()]
@@ -175,14 +167,7 @@ def counts(runtime: Runtime, facts: Observer) -> dict[str, int]:
     }
 
 
-def _training(trainer: TrainingWorker) -> dict[str, Any] | None:
-    if trainer.round is None or trainer.since_s is None:
-        return None
-    now = asyncio.get_running_loop().time()
-    return {"round": trainer.round, "since_s": round(now - trainer.since_s, 2)}
-
-
-def _waits(runtime: Runtime) -> list[dict[str, Any]]:
+def _waits(runtime: LiveRuntime) -> list[dict[str, Any]]:
     now = asyncio.get_running_loop().time()
     waits = _timers(runtime, AWAITED)
     if runtime.writing is not None:
@@ -195,7 +180,7 @@ def _waits(runtime: Runtime) -> list[dict[str, Any]]:
     return waits
 
 
-def _timers(runtime: Runtime, kinds: Mapping[str, str]) -> list[dict[str, Any]]:
+def _timers(runtime: LiveRuntime, kinds: Mapping[str, str]) -> list[dict[str, Any]]:
     """The timers of these kinds that run now."""
     now = asyncio.get_running_loop().time()
     return [
@@ -205,25 +190,22 @@ def _timers(runtime: Runtime, kinds: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def _transfers(runtime: Runtime) -> list[dict[str, Any]]:
+def _transfers(runtime: LiveRuntime) -> list[dict[str, Any]]:
     found = []
     for link in runtime.hub.links.values():
-        ways = (
-            ("out", [(t.tag, t.sent_bytes) for t in link.sending.under_way.values()]),
-            ("in", [(t.tag, t.received_bytes) for t in link.receiving.under_way.values()]),
-        )
-        for way, transfers in ways:
-            for body, moved in transfers:
-                if body is not None:
-                    what = {"kind": type(body).__name__, "round": getattr(body, "round", None)}
-                    part = {"bytes": moved, "of_bytes": runtime.buffers.size_bytes}
+        transfers: dict[str, dict[int, Any]] = {"out": link.sending.under_way, "in": link.receiving.under_way}
+        for way, under_way in transfers.items():
+            for each in under_way.values():
+                if each.tag is not None:  # else it is a probe
+                    what = {"kind": type(each.tag).__name__, "round": getattr(each.tag, "round", None)}
+                    part = {"bytes": each.moved_bytes, "of_bytes": runtime.buffers.size_bytes}
                     found.append({"peer": short(link.key), "way": way, **what, **part})
     return found
 
 
 def as_prometheus(status: PeerStatus) -> bytes:
     """The numbers of a status in Prometheus' text format."""
-    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client import generate_latest
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     values: dict[str, float] = {
@@ -239,16 +221,10 @@ def as_prometheus(status: PeerStatus) -> bytes:
     }
     if status.metric is not None:
         values |= {f"metric_{name}": status.metric[name] for name in ("round", "value", "loss")}
-
-    class Families:
-        """What this peer has to tell, as the library wants it."""
-
-        def collect(self) -> Iterator[Metric]:
-            for name, value in values.items():
-                yield GaugeMetricFamily(f"plexus_{name}", name.replace("_", " "), value)
-            for name, value in status.counts.items():
-                yield CounterMetricFamily(f"plexus_{name}", name.replace("_", " "), value)
-
-    registry = CollectorRegistry()
-    registry.register(Families())
-    return generate_latest(registry)
+    kinds = ((GaugeMetricFamily, values), (CounterMetricFamily, status.counts))
+    families = [
+        kind(f"plexus_{name}", name.replace("_", " "), value)
+        for kind, numbers in kinds
+        for name, value in numbers.items()
+    ]
+    return generate_latest(SimpleNamespace(collect=lambda: families))

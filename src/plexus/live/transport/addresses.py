@@ -15,6 +15,7 @@ Address: TypeAlias = tuple[str, int]
 """An IP address in text and a port."""
 
 OWN_EVENT = 2**62
+"""Of this node's own address: it knows better than any view where it is."""
 _MAPPED = bytes(10) + b"\xff\xff"
 
 
@@ -46,7 +47,6 @@ def resolve_all(text: str) -> list[Address]:
 
 
 def pack(address: Address) -> bytes:
-    """The 18 bytes of an address."""
     host, port = address
     ip = ip_address(host.partition("%")[0])
     packed = _MAPPED + ip.packed if isinstance(ip, IPv4Address) else ip.packed
@@ -70,7 +70,6 @@ def normal(address: Address) -> Address:
 
 
 def show(address: Address | None) -> str:
-    """An address as people write it."""
     if address is None:
         return "nowhere"
     host, port = address
@@ -88,16 +87,8 @@ def origin_of(packed: bytes) -> bytes:
     return packed[:16] if packed.startswith(_MAPPED) else packed[:8]
 
 
-def is_unspecified(address: Address) -> bool:
-    """0.0.0.0 or ::, which one can listen on but not be dialled at."""
-    return ip_address(address[0]).is_unspecified
-
-
-# The roster of a live node: bounded, because keys come from other peers.
-
-
 class LiveRoster(Roster):
-    """Numbers nodes as they are heard of; this node is number 0."""
+    """Numbers nodes as they are heard of; this node is number 0. Bounded: keys come from other peers."""
 
     def __init__(self, session: bytes, me: bytes, max_nodes: int) -> None:
         self._max_nodes = max_nodes
@@ -108,12 +99,7 @@ class LiveRoster(Roster):
             raise WireError(f"more than {self._max_nodes} nodes")
         return super().number(key)
 
-    def learn_own_address(self, address: bytes) -> None:
-        """This node knows better than any view where it is."""
-        self.learn_address(0, OWN_EVENT, address)
-
     def where(self, key: bytes) -> Address | None:
-        """Where to dial the node with this key."""
         return unpack(self.address_of(self.number(key)))
 
     def is_at(self, origin: bytes) -> bool:

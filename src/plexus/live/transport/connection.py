@@ -10,21 +10,31 @@ way as `window` allows.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from plexus.live.identity.admission import Admitted, RefusedError
+from plexus.live.identity.admission import Admitted, RefusedError, explain
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
-from plexus.live.transport.frames import Frame, FrameError, FrameReader, Hello, Kind, Refused, frame, parse
-from plexus.live.transport.tls import Tls
+from plexus.live.transport.frames import (
+    FrameError,
+    FrameReader,
+    Hello,
+    Kind,
+    Refused,
+    WholeFrame,
+    frame,
+    parse,
+)
 from plexus.protocol.wire import WireError
 
 if TYPE_CHECKING:
     from plexus.live.transport.hub import Hub
+    from plexus.live.transport.link import PeerLink
 
 RECEIVE_BYTES = 64 * 1024
 """Taken from the network in one go. TLS's own messages among them are all handled at once."""
@@ -39,16 +49,72 @@ UNREAD = "the other side does not read what it is sent"
 _received = memoryview(bytearray(RECEIVE_BYTES))
 
 
-class Traffic(Protocol):
-    """What happens on a link that is up."""
+class Tls:
+    """TLS without sockets: bytes from the network in, plaintext out, and the other way round.
 
-    def on_frame(self, frame: Frame) -> None: ...
-    def next_chunk(self) -> tuple[bytes | memoryview, ...] | None: ...
-    def caught_up(self) -> None:
-        """All that has arrived so far has been handled."""
+    asyncio's own TLS drops a failed handshake without a word. Here both sides learn why, and a model is
+    decrypted straight into the buffer it belongs into.
+    """
 
-    def sink(self, number: int, length: int) -> memoryview: ...
-    def close(self, reason: str) -> None: ...
+    def __init__(self, context: ssl.SSLContext, server_side: bool) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self.ready = False
+        """The handshake is over. In TLS 1.3 the client is here before the server has judged it."""
+
+    def feed(self, data: bytes | memoryview) -> None:
+        self._incoming.write(data)
+
+    def handshake(self) -> None:
+        """Take the handshake as far as the bytes allow; `RefusedError` if it failed."""
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLError as error:
+            raise RefusedError(explain(error)) from None
+        self.ready = True
+
+    def read_into(self, space: memoryview) -> int:
+        """Decrypt into `space` as much as fits and is there; 0 when more must come from the network,
+        `EOFError` when the other side has said that nothing more will."""
+        filled, size = 0, len(space)
+        read = self._object.read
+        try:
+            while filled < size:  # TLS hands out one record of 16 KB at a time
+                count: int = read(size - filled, space[filled:])  # type: ignore[assignment]
+                if count == 0:  # a close_notify: it is found again when asked for more
+                    break
+                filled += count
+        except ssl.SSLWantReadError:
+            return filled
+        except ssl.SSLError as error:
+            raise RefusedError(explain(error)) from None
+        if not filled:
+            raise EOFError("the other side closed the connection")
+        return filled
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Encrypt; what is to be sent waits in `to_send`."""
+        self._object.write(data)
+
+    def to_send(self) -> bytes:
+        """What must go to the network now."""
+        return self._outgoing.read()
+
+    def peer_certificate(self) -> bytes | None:
+        """The other side's certificate (DER); it holds the key of it."""
+        return self._object.getpeercert(binary_form=True)
+
+    def close(self, last_words: bytes = b"") -> None:
+        """Say goodbye; does not wait for an answer."""
+        try:
+            if last_words:
+                self._object.write(last_words)
+            self._object.unwrap()
+        except (ssl.SSLError, OSError):
+            return
 
 
 class RaceError(RefusedError):
@@ -68,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(self._sink, hub.limits.max_greeting_bytes)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._traffic: Traffic | None = None
+        self._link: PeerLink | None = None
         self._control: deque[bytes] = deque()
         self._control_bytes = 0
         self._paused = False
@@ -88,23 +154,27 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_up(self) -> bool:
-        return self._traffic is not None and self.reason is None
+        return self._link is not None and self.reason is None
 
     @property
     def has_unsent(self) -> bool:
         return bool(self._control) or self._paused
 
-    # asyncio's calls
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
         name = transport.get_extra_info("peername")
         if name:
             self.remote = addresses.normal((name[0], name[1]))
+        # One that somebody else dialled is counted against the limits before anything else.
+        if not self.dialled and not (name and self._hub.begin_handshake(self, name[0])):
+            self.close("too many connections that are not admitted yet")
+            transport.abort()
+            return
+        self._transport = transport
         transport.set_write_buffer_limits(high=0)
         timeout_s = self._hub.limits.handshake_timeout_s
-        self._deadline = self._loop.call_later(timeout_s, self._on_deadline)
+        late = f"no link within {timeout_s:g} s"
+        self._deadline = self._loop.call_later(timeout_s, lambda: self.close(late, tell=False))
         self._guarded(self._advance)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -130,8 +200,6 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._paused = False
         self.pump()
-
-    # For the hub and the transfers
 
     def send(self, data: bytes) -> None:
         """Send a frame, before any further chunk of a model."""
@@ -178,13 +246,14 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()  # of a failed handshake, this is TLS's own alert
             self._transport.close()
             self._loop.call_later(CLOSE_S, self._transport.abort)
-        if self._traffic is not None:
-            self._call(lambda traffic: traffic.close(reason))
+        if self._link is not None:
+            try:
+                self._link.close(reason)
+            except Exception:
+                self._hub.failed("link")
         self._hub.closed(self, reason)
         if not self.settled.done():
             self.settled.set_result(None)
-
-    # Inside
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Whatever a peer sends, the worst that happens is that its connection ends."""
@@ -199,13 +268,6 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:
             self._hub.failed("connection")
             self.close("internal error")
-
-    def _call(self, action: Callable[[Traffic], None]) -> None:
-        assert self._traffic is not None
-        try:
-            action(self._traffic)
-        except Exception:
-            self._hub.failed("link")
 
     def _advance(self) -> None:
         if not self._tls.ready:
@@ -238,8 +300,8 @@ class Connection(asyncio.BufferedProtocol):
             self._is_behind = False
             self._transport.resume_reading()
         self._flush()  # answers to TLS's own messages
-        if self._traffic is not None:
-            self._traffic.caught_up()
+        if self._link is not None:
+            self._link.receiving.acknowledge()
 
     def _handshake(self) -> None:
         self._tls.handshake()
@@ -252,13 +314,13 @@ class Connection(asyncio.BufferedProtocol):
         if self.dialled:
             self._send_now(Kind.HELLO, self._hub.hello(self.remote))
 
-    def _on_frame(self, complete: Frame) -> None:
+    def _on_frame(self, complete: WholeFrame) -> None:
         kind = complete.kind
         if kind is Kind.REFUSED:
             refused = parse(complete.payload, Refused)
             self.close(f"refused: {refused.reason}", tell=False, is_race=refused.is_race)
-        elif self._traffic is not None:
-            self._traffic.on_frame(complete)
+        elif self._link is not None:
+            self._link.on_frame(complete)
         elif kind is (Kind.WELCOME if self.dialled else Kind.HELLO):
             self._on_greeting(parse(complete.payload, Hello))
         else:
@@ -274,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._deadline is not None
         self._deadline.cancel()
         self._reader.max_bytes = self._hub.limits.max_frame_bytes
-        self._traffic = self._hub.up(self, hello)
+        self._link = self._hub.up(self, hello)
         if not self.settled.done():
             self.settled.set_result(None)
         self.pump()
@@ -284,19 +346,19 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
 
     def _sink(self, number: int, length: int) -> memoryview:
-        if self._traffic is None:
+        if self._link is None:
             raise FrameError("a CHUNK before the greeting")
-        return self._traffic.sink(number, length)
+        return self._link.receiving.sink(number, length)
 
     def _next(self) -> tuple[bytes | memoryview, ...] | None:
-        if self._traffic is None:
+        if self._link is None:
             return None
         if self._control:
             data = b"".join(self._control)
             self._control.clear()
             self._control_bytes = 0
             return (data,)
-        return self._traffic.next_chunk()
+        return self._link.sending.next_chunk()
 
     def _flush(self) -> None:
         assert self._transport is not None
@@ -307,10 +369,3 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(data)
             if self._transport.get_write_buffer_size() > self._hub.limits.max_unsent_bytes:
                 self.close(UNREAD, tell=False)
-
-    def _on_deadline(self) -> None:
-        self.close(f"no link within {self._hub.limits.handshake_timeout_s:g} s", tell=False)
-
-    def __repr__(self) -> str:
-        way = "to" if self.dialled else "from"
-        return f"Connection({way} {addresses.show(self.remote)})"

@@ -25,8 +25,6 @@ MAX_LENGTH = 2**24 - 1
 
 
 class Kind(IntEnum):
-    """What a frame is."""
-
     MESSAGE = 0
     """A message of the protocol, without a model."""
     HELLO = 1
@@ -98,7 +96,6 @@ def parse(payload: bytes | bytearray, kind: type[Body]) -> Body:
 
 
 def frame(kind: Kind, payload: bytes = b"") -> bytes:
-    """A frame as bytes."""
     return head(kind, len(payload)) + payload
 
 
@@ -119,22 +116,19 @@ def number_of(payload: bytes | bytearray) -> int:
     return int.from_bytes(payload[:ID_BYTES], "big")
 
 
-class Frame(Struct, frozen=True):
-    """A whole frame. Of a chunk, the payload is only its number: the rest is in the model's buffer."""
+class WholeFrame(Struct, frozen=True):
+    """Of a chunk, the payload is only its number: the rest is in the model's buffer."""
 
     kind: Kind
     payload: bytearray
     chunk_bytes: int = 0
 
 
-Sink = Callable[[int, int], memoryview]
-"""(number of a model, length of a chunk) -> where the chunk belongs; FrameError if nowhere."""
-
-
 class FrameReader:
     """Cuts the stream into frames."""
 
-    def __init__(self, sink: Sink, max_bytes: int) -> None:
+    def __init__(self, sink: Callable[[int, int], memoryview], max_bytes: int) -> None:
+        """`sink` says where a chunk belongs, by its model's number and its length; FrameError if nowhere."""
         self._sink = sink
         self.max_bytes = max_bytes
         self._kind = Kind.MESSAGE
@@ -147,7 +141,7 @@ class FrameReader:
         """Where the next bytes belong; never empty."""
         return self._space[self._filled :]
 
-    def received(self, count: int) -> Frame | None:
+    def received(self, count: int) -> WholeFrame | None:
         """`count` bytes have been put into `space()`. Returns the frame that they completed, if any."""
         self._filled += count
         return self._on_filled() if self._filled == len(self._space) else None
@@ -155,7 +149,7 @@ class FrameReader:
     def _expect(self, space: memoryview) -> None:
         self._space, self._filled = space, 0
 
-    def _on_head(self) -> Frame | None:
+    def _on_head(self) -> WholeFrame | None:
         value = int.from_bytes(self._space, "big")
         kind, length = value >> 24, value & MAX_LENGTH
         if kind not in KINDS:
@@ -181,7 +175,7 @@ class FrameReader:
         self._expect(target)
         self._on_filled = self._complete
 
-    def _complete(self) -> Frame:
+    def _complete(self) -> WholeFrame:
         self._expect(memoryview(bytearray(HEAD_BYTES)))
         self._on_filled = self._on_head
-        return Frame(self._kind, self._payload, self._chunk_bytes)
+        return WholeFrame(self._kind, self._payload, self._chunk_bytes)

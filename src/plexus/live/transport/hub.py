@@ -21,11 +21,9 @@ from plexus.live.operator.log import Log
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address, LiveRoster
 from plexus.live.transport.connection import Connection, RaceError
-from plexus.live.transport.dialler import Dialler
 from plexus.live.transport.frames import Hello, Kind, frame
-from plexus.live.transport.handshakes import Handshakes
-from plexus.live.transport.limits import ByteCounts, Limits
-from plexus.live.transport.link import Inbox, Link
+from plexus.live.transport.limits import ByteCounts, Handshakes, Limits
+from plexus.live.transport.link import Inbox, PeerLink
 from plexus.protocol.messages import NO_ADDRESS
 
 UNREACHABLE = "it cannot be reached"
@@ -50,49 +48,41 @@ class Hub:
         """`bandwidth` is what is known of a link's slower end; `source` the local address to dial from."""
         self.admission = admission
         self.limits = limits
-        self.links: dict[bytes, Link] = {}
+        self.links: dict[bytes, PeerLink] = {}
         self.advertised: bytes = NO_ADDRESS
         """Where this node wants to be dialled."""
         self._incarnation = secrets.token_bytes(8)
-        self._inbox = inbox
+        self.inbox = inbox
         self._roster = roster
-        self._bandwidth = bandwidth
-        self._log = log
+        self.bandwidth = bandwidth
+        self.log = log
         self._dial_only = dial_only
         self._port = 0
-        self._handshakes = Handshakes(limits)
+        self.handshakes = Handshakes(limits)
         self._server: asyncio.Server | None = None
         self._keeper = asyncio.get_running_loop().create_task(self._keep_links())
-        self._waiting: dict[bytes, deque[tuple[Callable[[Link], None], Any]]] = {}
+        self._waiting: dict[bytes, deque[tuple[Callable[[PeerLink], None], Any]]] = {}
         """By peer, what is to be done when its link is up, and the tags of models among it."""
-        self.dialler = Dialler(self, limits, source)
+        self.dialler = Dialler(self, source)
         self.refused = 0
         self.traffic = ByteCounts()
         self.past_sent_bytes = self.past_received_bytes = 0
         """Of connections that have ended."""
         self.closing = False
 
-    @property
-    def handshakes(self) -> int:
-        """Connections from others that have not been admitted yet."""
-        return len(self._handshakes)
-
-    # Starting and stopping
-
     async def listen(self, address: Address) -> Address:
         """Accept connections at `address`; returns it with the port that was chosen if it was 0."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._accepted, sock=_listening_socket(address), backlog=BACKLOG
-        )
+        loop, sock = asyncio.get_running_loop(), _listening_socket(address)
+        self._server = await loop.create_server(lambda: Connection(self, False), sock=sock, backlog=BACKLOG)
         self._port = self._server.sockets[0].getsockname()[1]
         return address[0], self._port
 
     def advertise(self, address: Address) -> None:
-        """Let others know that this node can be dialled there."""
-        if not self._dial_only and not addresses.is_unspecified(address):
-            self.advertised = addresses.pack(address)
-            self._roster.learn_own_address(self.advertised)
+        """Let others know that this node can be dialled there, if it can: not at 0.0.0.0 or ::."""
+        packed = addresses.pack(address)
+        if not self._dial_only and addresses.unpack(packed) is not None:
+            self.advertised = packed
+            self._roster.learn_address(0, addresses.OWN_EVENT, packed)
 
     async def close(self, reason: str) -> None:
         """Stop listening and end all links."""
@@ -103,7 +93,7 @@ class Hub:
         await self.dialler.close()
         for link in list(self.links.values()):
             link.connection.close(reason)
-        self._log.settle(at_end=True)
+        self.log.settle(at_end=True)
         await asyncio.sleep(0)
 
     async def flush(self, at_most_s: float) -> None:
@@ -111,22 +101,19 @@ class Hub:
         loop = asyncio.get_running_loop()
         until = loop.time() + at_most_s
         while loop.time() < until and (
-            self.dialler.is_busy or any(link.connection.has_unsent for link in self.links.values())
+            self.dialler.attempts or any(link.connection.has_unsent for link in self.links.values())
         ):
             await asyncio.sleep(0.02)
 
-    # Sending
-
     def send(self, key: bytes, message: bytes, tag: Any = None) -> None:
-        """Send a message (as encoded by `protocol.wire`) to the node with this key; `tag` comes back if that
-        cannot be reached."""
+        """Send a message (as encoded by `protocol.wire`); `tag` comes back if the node cannot be reached."""
         self._when_up(key, lambda link: link.send(message), tag)
 
     def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
         """Send a model; `tag` comes back if it is known not to have arrived."""
         self._when_up(key, lambda link: link.send_model(payload, model, tag), tag)
 
-    def _when_up(self, key: bytes, action: Callable[[Link], None], tag: Any = None) -> None:
+    def _when_up(self, key: bytes, action: Callable[[PeerLink], None], tag: Any = None) -> None:
         link = self.links.get(key)
         if link is not None:
             action(link)
@@ -141,17 +128,15 @@ class Hub:
         """The node cannot be reached: what waited for it is lost."""
         for _, tag in self._waiting.pop(key, ()):
             if tag is not None:
-                self._inbox.not_sent(key, tag, UNREACHABLE)
+                self.inbox.not_sent(key, tag, UNREACHABLE)
 
     def enforce_revocations(self) -> None:
         """A newer list is in force: end the links of those whom it names, and pass it on to the others."""
         newest = frame(Kind.REVOCATIONS, self.admission.revocations)
         now = asyncio.get_running_loop().time()
         for link in list(self.links.values()):
-            self._guarded(lambda link=link: self._keep(link, now))  # type: ignore[misc]
+            self._guarded(self._keep, link, now)
             link.connection.send(newest)
-
-    # Connections tell
 
     def hello(self, observed: Address) -> Hello:
         return Hello(
@@ -170,7 +155,7 @@ class Hub:
         link = self.links.get(key)
         if self.closing:
             raise RefusedError("this node is leaving")
-        if not connection.dialled and self.dialler.is_dialling(key) and mine_wins and link is None:
+        if not connection.dialled and key in self.dialler.attempts and mine_wins and link is None:
             raise RaceError("both dialled at once, and the other connection is kept")
         if link is not None:
             kept_is_better = link.connection.dialled == mine_wins
@@ -179,75 +164,62 @@ class Hub:
                 raise RaceError("there is a connection already")
             link.connection.close("replaced by a newer connection", is_race=True)
 
-    def up(self, connection: Connection, hello: Hello) -> Link:
+    def up(self, connection: Connection, hello: Hello) -> PeerLink:
         assert connection.peer is not None
         key = connection.peer.key
-        self._handshakes.end(connection)
-        self._handshakes.admitted(addresses.origin(connection.remote[0]))
+        self.handshakes.end(connection)
+        self.handshakes.admitted(addresses.origin(connection.remote[0]))
         self._make_room()
-        link = Link(connection, hello, self._inbox, self.limits, self._log, self.traffic, self._bandwidth)
+        link = PeerLink(self, connection, hello)
         self.links[key] = link
-        self._log.debug("link_up", peer=short(key), remote=addresses.show(connection.remote))
-        loop = asyncio.get_running_loop()
+        self.log.debug("link_up", peer=short(key), remote=addresses.show(connection.remote))
         # Once the connection is settled in its new state:
-        loop.call_soon(self._begin, link)
+        asyncio.get_running_loop().call_soon(self._begin, link)
         return link
 
     def closed(self, connection: Connection, reason: str) -> None:
-        self._handshakes.end(connection)
+        self.handshakes.end(connection)
         self.past_sent_bytes += connection.sent_bytes
         self.past_received_bytes += connection.received_bytes
         key = connection.peer.key if connection.peer is not None else None
         link = self.links.get(key) if key is not None else None
         if key is not None and link is not None and link.connection is connection:
             del self.links[key]
-            self._log.debug("link_down", peer=short(key), reason=reason)
-            self._guarded(lambda: self._inbox.link_down(key, reason))
+            self.log.debug("link_down", peer=short(key), reason=reason)
+            self._guarded(self.inbox.link_down, key, reason)
         elif link is None and not connection.was_race:
             self.refused += 1
-            say = self._log.info if connection.dialled else self._log.warning
-            say(
-                "no_link",
-                remote=addresses.show(connection.remote),
-                dialled=connection.dialled,
-                peer=None if key is None else short(key),
-                reason=reason,
-            )
+            say = self.log.info if connection.dialled else self.log.warning
+            who = {"remote": addresses.show(connection.remote), "dialled": connection.dialled}
+            say("no_link", **who, peer=key and short(key), reason=reason)
 
     def failed(self, where: str) -> None:
-        self._log.exception("failure", where=where)
-
-    # Inside
-
-    def _accepted(self) -> asyncio.BaseProtocol:
-        return _Accepted(self)
+        self.log.exception("failure", where=where)
 
     def begin_handshake(self, connection: Connection, host: str) -> bool:
         """Whether a connection from `host` may try to be admitted."""
         origin, now = addresses.origin(host), asyncio.get_running_loop().time()
-        return not self.closing and self._handshakes.begin(
-            connection, origin, self._roster.is_at(origin), now
-        )
+        return not self.closing and self.handshakes.begin(connection, origin, self._roster.is_at(origin), now)
 
-    def _begin(self, link: Link) -> None:
+    def _begin(self, link: PeerLink) -> None:
         if not link.connection.is_up:
             return
         if link.hello.revocations < self.admission.revocations_number:
             link.connection.send(frame(Kind.REVOCATIONS, self.admission.revocations))
-        self._guarded(lambda: self._note_addresses(link))
+        self._guarded(self._note_addresses, link)
         for action, _ in self._waiting.pop(link.key, ()):
-            self._guarded(lambda action=action: action(link))  # type: ignore[misc]
+            self._guarded(action, link)
 
-    def _note_addresses(self, link: Link) -> None:
+    def _note_addresses(self, link: PeerLink) -> None:
         """Where the other one wants to be dialled, and where it sees this node come from."""
         self._roster.learn_address(self._roster.number(link.key), 1, link.hello.address)
         seen = addresses.unpack(link.hello.observed)
         if seen is not None and self.advertised == NO_ADDRESS:
             self.advertise((seen[0], self._port))
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
         try:
-            action()
+            action(*arguments)
         except Exception:
             self.failed("hub")
 
@@ -262,11 +234,11 @@ class Hub:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self.limits.heartbeat_s / 2)
-            self._log.settle()
+            self.log.settle()
             for link in list(self.links.values()):
-                self._guarded(lambda link=link: self._keep(link, loop.time()))  # type: ignore[misc]
+                self._guarded(self._keep, link, loop.time())
 
-    def _keep(self, link: Link, now: float) -> None:
+    def _keep(self, link: PeerLink, now: float) -> None:
         connection = link.connection
         assert connection.peer is not None
         if now - connection.heard_at > self.limits.silent_after_s:
@@ -281,31 +253,81 @@ class Hub:
             connection.send(frame(Kind.HEARTBEAT))
 
 
+class Dialler:
+    """Reaching out: one attempt at a time per peer, with growing pauses after failures (back-off)."""
+
+    def __init__(self, hub: Hub, source: str | None) -> None:
+        self._hub = hub
+        self._limits = hub.limits
+        self._source = source
+        self.attempts: dict[bytes | Address, asyncio.Task[str | None]] = {}
+        """Those under way, by node or by address where it is not known who is there."""
+        self._pauses: dict[bytes | Address, tuple[float, float]] = {}
+
+    def dial(self, address: Address, key: bytes) -> bool:
+        """Try to reach the node `key` at `address`; says whether an attempt is under way."""
+        if key in self.attempts:
+            return True
+        if asyncio.get_running_loop().time() < self._pauses.get(key, (0.0, 0.0))[0]:
+            return False
+        self._begin(address, key, key)
+        return True
+
+    async def introduce(self, address: Address) -> str | None:
+        """Reach whoever is at `address`; returns why there is no link, or None."""
+        task = self.attempts.get(address) or self._begin(address, None, address)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        tasks = list(self.attempts.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, address: Address, key: bytes | None, name: bytes | Address) -> asyncio.Task[str | None]:
+        task = asyncio.get_running_loop().create_task(self._attempt(address, key))
+        self.attempts[name] = task
+        task.add_done_callback(lambda done: self._ended(name, key, done))
+        return task
+
+    async def _attempt(self, address: Address, key: bytes | None) -> str | None:
+        loop = asyncio.get_running_loop()
+        connection = Connection(self._hub, dialled=True, expected=key)
+        local = None if self._source is None else (self._source, 0)
+        try:
+            async with asyncio.timeout(self._limits.handshake_timeout_s):
+                async with asyncio.timeout(self._limits.connect_timeout_s):
+                    await loop.create_connection(lambda: connection, *address, local_addr=local)
+                await connection.settled
+        except TimeoutError:
+            connection.close("no answer", tell=False)
+        except OSError as error:
+            connection.remote = address
+            connection.close(f"cannot be reached: {error.strerror or error}", tell=False)
+        if connection.was_race:  # the other side's connection is kept, and on its way
+            return None
+        return connection.reason and f"{addresses.show(address)}: {connection.reason}"
+
+    def _ended(self, name: bytes | Address, key: bytes | None, task: asyncio.Task[str | None]) -> None:
+        del self.attempts[name]
+        if task.cancelled():
+            return
+        if task.exception() is not None or task.result() is not None:
+            loop = asyncio.get_running_loop()
+            _, before_s = self._pauses.get(name, (0.0, self._limits.redial_s / 2))
+            pause_s = min(2 * before_s, self._limits.max_redial_s)
+            self._pauses[name] = (loop.time() + pause_s, pause_s)
+            if key is not None and key not in self._hub.links:
+                self._hub.forget(key)
+        else:
+            self._pauses.pop(name, None)
+
+
 def _listening_socket(address: Address) -> socket.socket:
-    is_v6 = ":" in address[0]
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     both = address[0] == "::" and socket.has_dualstack_ipv6()
     try:
-        return socket.create_server(
-            address, family=socket.AF_INET6 if is_v6 else socket.AF_INET, backlog=BACKLOG, dualstack_ipv6=both
-        )
+        return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         shown = addresses.show(address)
         raise PlexusError(f"cannot listen at {shown}: {error.strerror or error}") from None
-
-
-class _Accepted(Connection):
-    """A connection that somebody else dialled: counted against the limits before anything else."""
-
-    def __init__(self, hub: Hub) -> None:
-        super().__init__(hub, dialled=False)
-        self._hub = hub
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        name = transport.get_extra_info("peername")
-        if name and self._hub.begin_handshake(self, name[0]):
-            super().connection_made(transport)
-        else:
-            self.remote = addresses.normal(name[:2]) if name else self.remote
-            self.close("too many connections that are not admitted yet")
-            transport.abort()

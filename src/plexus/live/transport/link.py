@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from plexus.live.identity.admission import MAX_REVOCATIONS_BYTES
-from plexus.live.identity.keys import short
 from plexus.live.models import LiveModel
-from plexus.live.operator.log import Log
 from plexus.live.transport.connection import Connection
-from plexus.live.transport.frames import HEAD_BYTES, Frame, FrameError, Hello, Kind, frame, number_of
-from plexus.live.transport.limits import MESSAGE, ByteCounts, Limits, Transfer
-from plexus.live.transport.receiving import Buffers, Incoming, Receiving, Ticket
-from plexus.live.transport.sending import Outgoing, Sending
+from plexus.live.transport.frames import HEAD_BYTES, FrameError, Hello, Kind, WholeFrame, frame, number_of
+from plexus.live.transport.limits import MESSAGE
+from plexus.live.transport.receiving import Buffers, Receiving, Ticket
+from plexus.live.transport.sending import Sending
+
+if TYPE_CHECKING:
+    from plexus.live.transport.hub import Hub
 
 MEASURE_EVERY_S = 60.0
 
@@ -44,35 +45,20 @@ class Inbox(Protocol):
     def link_down(self, key: bytes, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
     def revocations(self, src: bytes, list_der: bytes) -> None: ...
-    def failed(self, where: str) -> None: ...
 
 
-class Link:
+class PeerLink:
     """One per pair of nodes."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        hello: Hello,
-        inbox: Inbox,
-        limits: Limits,
-        log: Log,
-        traffic: ByteCounts,
-        bandwidth: Callable[[bytes], int],
-    ) -> None:
+    def __init__(self, hub: Hub, connection: Connection, hello: Hello) -> None:
         assert connection.peer is not None
         self.key = connection.peer.key
+        self.hub = hub
         self.hello = hello
         self.connection = connection
-        self._inbox = inbox
         self._measured_at = -MEASURE_EVERY_S
-        self._log = log
-        self._traffic = traffic
-        self._bandwidth = bandwidth
-        self.sending = Sending(
-            connection.send, connection.pump, self, limits.max_transfers, inbox.buffers.size_bytes
-        )
-        self.receiving = Receiving(connection.send, self, inbox.buffers, limits)
+        self.sending = Sending(self)
+        self.receiving = Receiving(self)
         self._on_kind: dict[Kind, Callable[[bytearray], None]] = {
             Kind.MESSAGE: self._on_message,
             Kind.HEARTBEAT: lambda _: None,
@@ -93,7 +79,7 @@ class Link:
     def send(self, message: bytes) -> None:
         """Send a message as `protocol.wire` encodes it, head and all."""
         self._used()
-        self._traffic.message(message)
+        self.hub.traffic.message(message)
         self.connection.send(message)
 
     def send_model(self, payload: bytes, model: LiveModel, tag: Any) -> None:
@@ -106,9 +92,7 @@ class Link:
         self.sending.probe()
         self.connection.send(frame(Kind.MEASURE_ME))
 
-    # What the connection calls
-
-    def on_frame(self, complete: Frame) -> None:
+    def on_frame(self, complete: WholeFrame) -> None:
         if complete.kind is Kind.CHUNK:
             self.receiving.on_chunk(number_of(complete.payload), complete.chunk_bytes)
             return
@@ -119,71 +103,18 @@ class Link:
             self._used()
         handler(complete.payload)
 
-    def next_chunk(self) -> tuple[bytes | memoryview, ...] | None:
-        return self.sending.next_chunk()
-
-    def caught_up(self) -> None:
-        self.receiving.acknowledge()
-
-    def sink(self, number: int, length: int) -> memoryview:
-        return self.receiving.sink(number, length)
-
     def close(self, reason: str) -> None:
         self.receiving.close()
         self.sending.close(reason)
 
-    # What the two halves call
-
-    def offered(self, message: bytes) -> Any:
-        return self._inbox.offered(self.key, message)
-
-    def arrived(self, body: Any, model: LiveModel, ticket: Ticket) -> None:
-        try:
-            self._inbox.model(self.key, body, model, ticket)
-        except Exception:
-            self._inbox.failed("model")
-
-    def not_coming(self, body: Any) -> None:
-        self._inbox.not_coming(self.key, body)
-
-    def sent(self, tag: Any) -> None:
-        self._inbox.sent(self.key, tag)
-
-    def not_sent(self, tag: Any, reason: str) -> None:
-        self._inbox.not_sent(self.key, tag, reason)
-
-    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
-        self._inbox.measured(size_bytes, seconds, sent)
-
-    def ended(self, outgoing: Outgoing, cut: bool) -> None:
-        now = asyncio.get_running_loop().time()
-        transfer = Transfer(self.key, outgoing.tag, outgoing.offered_at, now, cut)
-        self._traffic.ended(transfer, outgoing.message_bytes, outgoing.sent_bytes)
-
-    def moved(self, what: str, size_bytes: int, sent: bool) -> None:
-        self._traffic.note(what, size_bytes, sent)
-
-    def bandwidth(self) -> int:
-        """Of the slower end, in bytes per second, as far as it is known; else 0."""
-        return self._bandwidth(self.key)
-
-    def overdue(self, incoming: Incoming, waited_s: float) -> None:
-        self._log.warning(
-            "model_overdue",
-            peer=short(self.key),
-            waited_s=waited_s,
-            received_bytes=incoming.received_bytes,
-            of_bytes=incoming.probe_bytes if incoming.is_probe else self._inbox.buffers.size_bytes,
-        )
-
     def _on_message(self, payload: bytearray) -> None:
-        self.moved(MESSAGE, HEAD_BYTES + len(payload), sent=False)
-        self._inbox.message(self.key, bytes(payload))
+        self.hub.traffic.note(MESSAGE, HEAD_BYTES + len(payload), sent=False)
+        self.hub.inbox.message(self.key, bytes(payload))
 
     def _on_revocations(self, payload: bytearray) -> None:
         if len(payload) > MAX_REVOCATIONS_BYTES:
             raise FrameError("the list of revocations is too long")
-        self._inbox.revocations(self.key, bytes(payload))
+        self.hub.inbox.revocations(self.key, bytes(payload))
 
     def _on_measure_me(self, _: bytearray) -> None:
         now = self.connection.heard_at

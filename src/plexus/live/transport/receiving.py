@@ -10,46 +10,43 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from plexus.live.identity.keys import short
 from plexus.live.models import SEAL_BYTES, LiveModel
 from plexus.live.transport.frames import ID_BYTES, FrameError, Kind, number_of, numbered
-from plexus.live.transport.limits import MODEL, PROBE, Limits
+from plexus.live.transport.limits import MODEL, PROBE
 from plexus.live.transport.sending import PROBES_BYTES
 
 if TYPE_CHECKING:
-    from plexus.live.transport.link import Link
-
-# Room for models that are arriving: a fixed number of buffers, given out first come, first served.
+    from plexus.live.transport.link import PeerLink
 
 
+@dataclass(slots=True, eq=False)
 class Ticket:
     """A place in the queue, then a buffer."""
 
-    __slots__ = ("asked_at", "buffer", "granted")
-
-    def __init__(self, granted: Callable[[], None], asked_at: float = 0.0) -> None:
-        self.granted = granted
-        """Called when the buffer is there."""
-        self.asked_at = asked_at
-        self.buffer: memoryview | None = None
+    granted: Callable[[], None]
+    """Called when the buffer is there."""
+    asked_at: float = 0.0
+    buffer: memoryview | None = None
 
 
 class Buffers:
-    """Every model of a session has the same size, so a buffer fits any of them."""
+    """Room for models that are arriving: a fixed number of buffers, given out first come, first served.
+
+    Every model of a session has the same size, so a buffer fits any of them.
+    """
 
     def __init__(self, size_bytes: int, memory_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.count = max(2, memory_bytes // max(1, size_bytes))
-        self._free = self.count
+        self.free = self.count
         self._spare: list[memoryview] = []
         self._waiting: deque[Ticket] = deque()
-
-    @property
-    def in_use(self) -> int:
-        return self.count - self._free
 
     @property
     def waiting(self) -> int:
@@ -78,28 +75,22 @@ class Buffers:
         assert ticket.buffer is not None, "given back twice"
         if not self._spare:
             self._spare.append(ticket.buffer)
-        self._release(ticket)
+        self.let_go(ticket)
 
     def let_go(self, ticket: Ticket) -> None:
         """The model is kept by somebody, buffer and all; make room for another."""
         assert ticket.buffer is not None, "let go twice"
-        self._release(ticket)
-
-    def _release(self, ticket: Ticket) -> None:
         ticket.buffer = None
-        self._free += 1
+        self.free += 1
         self._serve()
 
     def _serve(self) -> None:
-        while self._free and self._waiting:
+        while self.free and self._waiting:
             ticket = self._waiting.popleft()
-            self._free -= 1
-            ticket.buffer = self._spare.pop() if self._spare else self._new()
+            self.free -= 1
+            # Not a bytearray: that would be filled with zeros first.
+            ticket.buffer = self._spare.pop() if self._spare else np.empty(self.size_bytes, np.uint8).data
             ticket.granted()
-
-    def _new(self) -> memoryview:
-        # Not a bytearray: that would be filled with zeros first.
-        return np.empty(self.size_bytes, np.uint8).data
 
 
 ACKNOWLEDGE_BYTES, ACKNOWLEDGE_S = 2**20, 0.002
@@ -112,36 +103,23 @@ MIN_BYTES_PER_S = 1024
 _scratch = memoryview(bytearray(2**20))
 
 
+@dataclass(slots=True, eq=False)
 class Incoming:
     """A model on its way in."""
 
-    __slots__ = (
-        "chunks",
-        "deadline",
-        "granted_at",
-        "message",
-        "number",
-        "received_bytes",
-        "seal",
-        "started_at",
-        "started_bytes",
-        "tag",
-        "ticket",
-    )
-
-    def __init__(self, number: int, seal: bytes, message: bytes) -> None:
-        self.number = number
-        self.seal = seal
-        self.message = message
-        self.tag: Any = None
-        """The message, decoded."""
-        self.granted_at: float | None = None
-        self.deadline: asyncio.TimerHandle | None = None
-        self.received_bytes = 0
-        self.chunks = 0
-        self.started_at = 0.0
-        self.started_bytes = 0
-        self.ticket: Ticket | None = None
+    number: int
+    seal: bytes
+    message: bytes
+    size_bytes: int
+    tag: Any = None
+    """The message, decoded."""
+    granted_at: float | None = None
+    deadline: asyncio.TimerHandle | None = None
+    moved_bytes: int = 0
+    chunks: int = 0
+    started_at: float = 0.0
+    started_bytes: int = 0
+    ticket: Ticket | None = None
 
     @property
     def is_probe(self) -> bool:
@@ -149,8 +127,8 @@ class Incoming:
         return len(self.message) == ID_BYTES
 
     @property
-    def probe_bytes(self) -> int:
-        return int.from_bytes(self.message, "big")
+    def kind(self) -> str:
+        return PROBE if self.is_probe else MODEL
 
     @property
     def buffer(self) -> memoryview:
@@ -162,12 +140,11 @@ class Incoming:
 class Receiving:
     """The incoming half of a link's models."""
 
-    def __init__(self, send: Callable[[bytes], None], link: Link, buffers: Buffers, limits: Limits) -> None:
-        self._send = send
-        self._link = link
-        self._buffers = buffers
-        self._most = limits.max_transfers
-        self._grace_s = limits.transfer_grace_s
+    def __init__(self, link: PeerLink) -> None:
+        self._key = link.key
+        self._hub = link.hub
+        self._inbox = link.hub.inbox
+        self._send = link.connection.send
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time
         self._unacknowledged = self._unacknowledged_bytes = 0
@@ -185,63 +162,59 @@ class Receiving:
         seal = bytes(payload[ID_BYTES : ID_BYTES + SEAL_BYTES])
         if len(seal) < SEAL_BYTES or number in self.under_way:
             raise FrameError("a malformed offer")
-        if len(self.under_way) >= self._most:
-            raise FrameError(f"more than {self._most} models at a time")
-        incoming = Incoming(number, seal, bytes(payload[ID_BYTES + SEAL_BYTES :]))
+        most = self._hub.limits.max_transfers
+        if len(self.under_way) >= most:
+            raise FrameError(f"more than {most} models at a time")
+        message = bytes(payload[ID_BYTES + SEAL_BYTES :])
+        incoming = Incoming(number, seal, message, self._inbox.buffers.size_bytes)
         self.under_way[number] = incoming
-        what = PROBE if incoming.is_probe else MODEL
-        self._link.moved(what, len(payload) - ID_BYTES, sent=False)
+        self._hub.traffic.note(incoming.kind, len(payload) - ID_BYTES, sent=False)
         if incoming.is_probe:
-            if incoming.probe_bytes not in PROBES_BYTES:
+            incoming.size_bytes = int.from_bytes(message, "big")
+            if incoming.size_bytes not in PROBES_BYTES:
                 raise FrameError("a measurement of an odd size")
             self._grant(incoming)
             return
-        incoming.tag = self._link.offered(incoming.message)
+        incoming.tag = self._inbox.offered(self._key, message)
         if incoming.tag is not None:
             incoming.ticket = Ticket(lambda: self._grant(incoming), self._now())
-            self._buffers.request(incoming.ticket)
+            self._inbox.buffers.request(incoming.ticket)
         else:
             self._end(incoming, Kind.DECLINE)
 
     def sink(self, number: int, length: int) -> memoryview:
         """Where the next chunk of the model with this number belongs."""
         incoming = self.under_way.get(number)
-        if incoming is None or incoming.is_probe:
-            if length > len(_scratch):
-                raise FrameError("a chunk is too large")
-            size = incoming.probe_bytes if incoming else length
-        else:
-            size = self._buffers.size_bytes
+        is_wanted = incoming is not None and not incoming.is_probe
+        if not is_wanted and length > len(_scratch):
+            raise FrameError("a chunk is too large")
         if incoming is None:
             return _scratch[:length]
         if incoming.granted_at is None:
             raise FrameError("a chunk of a model that was not granted")
-        if incoming.received_bytes + length > size:
+        if incoming.moved_bytes + length > incoming.size_bytes:
             raise FrameError("more bytes than the model has")
         if incoming.is_probe:
             return _scratch[:length]
-        return incoming.buffer[incoming.received_bytes : incoming.received_bytes + length]
+        return incoming.buffer[incoming.moved_bytes : incoming.moved_bytes + length]
 
     def on_chunk(self, number: int, length: int) -> None:
         self._unacknowledged += 1
         self._unacknowledged_bytes += length
         incoming = self.under_way.get(number)
-        is_probe = incoming is not None and incoming.is_probe
-        self._link.moved(PROBE if is_probe else MODEL, length, sent=False)
+        self._hub.traffic.note(MODEL if incoming is None else incoming.kind, length, sent=False)
         if incoming is None:
             return
-        incoming.received_bytes += length
+        incoming.moved_bytes += length
         incoming.chunks += 1
         if incoming.chunks == 2:
-            incoming.started_at, incoming.started_bytes = self._now(), incoming.received_bytes
-        if incoming.is_probe:
-            if incoming.received_bytes == incoming.probe_bytes:
-                self._measure(incoming)
-                self._end(incoming, Kind.DONE)
-            return
-        if incoming.received_bytes == len(incoming.buffer):
+            incoming.started_at, incoming.started_bytes = self._now(), incoming.moved_bytes
+        if incoming.moved_bytes == incoming.size_bytes:
             self._measure(incoming)
-            self._complete(incoming)
+            if incoming.is_probe:
+                self._end(incoming, Kind.DONE)
+            else:
+                self._complete(incoming)
 
     def acknowledge(self) -> None:
         """Tell the sender how many chunks came since the last time: when they are many, or soon."""
@@ -263,7 +236,6 @@ class Receiving:
             self._end(incoming, None)
 
     def close(self) -> None:
-        """The link is gone."""
         if self._soon is not None:
             self._soon.cancel()
         for incoming in list(self.under_way.values()):
@@ -277,37 +249,41 @@ class Receiving:
     def _await(self, incoming: Incoming) -> None:
         """Give a model up if more of it should have come by now, else look again when it should have."""
         assert incoming.granted_at is not None
-        slowest = max(MIN_BYTES_PER_S, self._link.bandwidth() / PATIENCE)
+        slowest = max(MIN_BYTES_PER_S, self._hub.bandwidth(self._key) / PATIENCE)
         waited_s = self._now() - incoming.granted_at
-        left_s = self._grace_s + incoming.received_bytes / slowest - waited_s
+        left_s = self._hub.limits.transfer_grace_s + incoming.moved_bytes / slowest - waited_s
         if left_s > 0:
             incoming.deadline = self._loop.call_later(left_s, self._await, incoming)
         else:
-            self._link.overdue(incoming, waited_s)
+            got = {"received_bytes": incoming.moved_bytes, "of_bytes": incoming.size_bytes}
+            self._hub.log.warning("model_overdue", peer=short(self._key), waited_s=waited_s, **got)
             self._end(incoming, Kind.DECLINE, b"its bytes do not come")
 
     def _measure(self, incoming: Incoming) -> None:
         # From the second chunk to the last: the first may have travelled alone.
         took_s = self._now() - incoming.started_at
-        size_bytes = incoming.received_bytes - incoming.started_bytes
+        size_bytes = incoming.moved_bytes - incoming.started_bytes
         if took_s > 0 and incoming.chunks > 2:
-            self._link.measured(size_bytes, took_s, sent=False)
+            self._inbox.measured(size_bytes, took_s, sent=False)
 
     def _complete(self, incoming: Incoming) -> None:
         self._forget(incoming)
         self._send(numbered(Kind.DONE, incoming.number))
         assert incoming.ticket is not None
         model = LiveModel(incoming.buffer, incoming.seal)
-        self._link.arrived(incoming.tag, model, incoming.ticket)
+        try:
+            self._inbox.model(self._key, incoming.tag, model, incoming.ticket)
+        except Exception:
+            self._hub.failed("model")
 
     def _end(self, incoming: Incoming, answer: Kind | None, reason: bytes = b"") -> None:
         self._forget(incoming)
         if answer is not None:
             self._send(numbered(answer, incoming.number, reason))
         if incoming.ticket is not None:
-            self._buffers.withdraw(incoming.ticket)
+            self._inbox.buffers.withdraw(incoming.ticket)
         if incoming.tag is not None:
-            self._link.not_coming(incoming.tag)
+            self._inbox.not_coming(self._key, incoming.tag)
 
     def _forget(self, incoming: Incoming) -> None:
         del self.under_way[incoming.number]

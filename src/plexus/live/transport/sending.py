@@ -5,22 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plexus.live.models import SEAL_BYTES, LiveModel
 from plexus.live.transport.frames import ID_BYTES, FrameError, Kind, head, number_of, numbered
-from plexus.live.transport.limits import MODEL, PROBE
+from plexus.live.transport.limits import MODEL, PROBE, Transfer
 
 if TYPE_CHECKING:
-    from plexus.live.transport.link import Link
-
-# How much of a model may be on its way: enough to fill the link, little enough that others get through.
-#
-# Every chunk is acknowledged by the receiver's program, so the sender sees at which rate chunks arrive and
-# how long the way takes, sockets, routers and busy processors included. The window is what arrives in twice
-# the round trip of an idle link and a little more. Control frames wait behind what is on its way, so that
-# little is also what a transfer may add to their way. Now and then a small chunk travels alone, to
-# see the idle link again.
+    from plexus.live.transport.link import PeerLink
 
 QUEUE_S = 0.02
 """How long chunks may queue somewhere, beyond twice the round trip of an idle link."""
@@ -58,7 +51,14 @@ class Peak:
 
 
 class Window:
-    """The chunks on their way over one link."""
+    """How much of a model may be on its way: enough to fill the link, little enough that others get through.
+
+    Every chunk is acknowledged by the receiver's program, so the sender sees at which rate chunks arrive and
+    how long the way takes, sockets, routers and busy processors included. The congestion window is what
+    arrives in twice the round trip of an idle link and a little more. Control frames wait behind what is on
+    its way, so that little is also what a transfer may add to their way. Now and then a small chunk travels
+    alone, to see the idle link again.
+    """
 
     def __init__(self) -> None:
         self.bytes = INITIAL_BYTES
@@ -118,30 +118,20 @@ MAX_REASON_BYTES = 300
 _zeros = memoryview(bytes(PROBES_BYTES[-1]))
 
 
+@dataclass(slots=True, eq=False)
 class Outgoing:
     """A model on its way out."""
 
-    __slots__ = (
-        "first_bytes",
-        "granted_at",
-        "message_bytes",
-        "model",
-        "number",
-        "offered_at",
-        "sent_bytes",
-        "started_at",
-        "tag",
-    )
-
-    def __init__(self, number: int, message_bytes: int, model: LiveModel, tag: Any, now: float) -> None:
-        self.number = number
-        self.message_bytes = message_bytes
-        self.model = model
-        self.tag = tag
-        self.sent_bytes = 0
-        self.first_bytes = 0
-        """Of the first chunk, which may travel alone: the rate is measured from the second on."""
-        self.offered_at = self.granted_at = self.started_at = now
+    number: int
+    message_bytes: int
+    model: LiveModel
+    tag: Any
+    offered_at: float
+    granted_at: float = 0.0
+    started_at: float = 0.0
+    moved_bytes: int = 0
+    first_bytes: int = 0
+    """Of the first chunk, which may travel alone: the rate is measured from the second on."""
 
     @property
     def kind(self) -> str:
@@ -151,14 +141,12 @@ class Outgoing:
 class Sending:
     """The outgoing half of a link's models."""
 
-    def __init__(
-        self, send: Callable[[bytes], None], wake: Callable[[], None], link: Link, most: int, model_bytes: int
-    ) -> None:
-        self._send = send
-        self._wake = wake
-        self._link = link
-        self._most = most
-        self._model_bytes = model_bytes
+    def __init__(self, link: PeerLink) -> None:
+        self._key = link.key
+        self._inbox = link.hub.inbox
+        self._traffic = link.hub.traffic
+        self._send, self._wake = link.connection.send, link.connection.pump
+        self._most = link.hub.limits.max_transfers
         self._now = asyncio.get_running_loop().time
         self._last_number = 0
         self._granted: deque[Outgoing] = deque()
@@ -172,7 +160,7 @@ class Sending:
         self._last_number = (self._last_number + 1) % 2 ** (8 * ID_BYTES)
         outgoing = Outgoing(self._last_number, len(message), model, tag, self._now())
         self.under_way[outgoing.number] = outgoing
-        self._link.moved(outgoing.kind, len(model.seal) + len(message), sent=True)
+        self._traffic.note(outgoing.kind, len(model.seal) + len(message), sent=True)
         self._send(numbered(Kind.OFFER, outgoing.number, model.seal + message))
 
     def probe(self, step: int = 0) -> None:
@@ -193,17 +181,17 @@ class Sending:
         if not self._granted or not self._window.is_open:
             return None
         outgoing = self._granted.popleft()
-        at, data = outgoing.sent_bytes, outgoing.model.data
+        at, data = outgoing.moved_bytes, outgoing.model.data
         piece = data[at : at + self._window.chunk_bytes]
         now = self._now()
         if not at:
             outgoing.first_bytes = len(piece)
         elif at == outgoing.first_bytes:
             outgoing.started_at = now
-        outgoing.sent_bytes += len(piece)
+        outgoing.moved_bytes += len(piece)
         self._window.sent(len(piece), now)
-        self._link.moved(outgoing.kind, len(piece), sent=True)
-        if outgoing.sent_bytes < len(data):
+        self._traffic.note(outgoing.kind, len(piece), sent=True)
+        if outgoing.moved_bytes < len(data):
             self._granted.append(outgoing)
         number = outgoing.number.to_bytes(ID_BYTES, "big")
         return head(Kind.CHUNK, ID_BYTES + len(piece)) + number, piece
@@ -212,7 +200,7 @@ class Sending:
         outgoing = self.under_way.get(number_of(payload))
         if outgoing is None:  # cancelled meanwhile
             return
-        if outgoing.sent_bytes or outgoing in self._granted:
+        if outgoing.moved_bytes or outgoing in self._granted:
             raise FrameError("a model was granted twice")
         outgoing.granted_at = outgoing.started_at = self._now()
         self._granted.append(outgoing)
@@ -229,22 +217,21 @@ class Sending:
         outgoing = self.under_way.get(number_of(payload))
         if outgoing is None:
             return
-        if outgoing.sent_bytes < len(outgoing.model.data):
+        if outgoing.moved_bytes < len(outgoing.model.data):
             raise FrameError("a model was acknowledged before it was sent")
-        del self.under_way[outgoing.number]
-        self._link.ended(outgoing, cut=False)
+        self._end(outgoing, cut=False)
         round_trip_s = outgoing.granted_at - outgoing.offered_at
         elapsed_s = self._now() - outgoing.started_at
         took_s = elapsed_s - round_trip_s
         # The way there and back may take longer than a small probe, and vary by more.
         measured_s = took_s if outgoing.tag is not None else max(took_s, elapsed_s / 2)
         if measured_s > 0:
-            self._link.measured(outgoing.sent_bytes - outgoing.first_bytes, measured_s, sent=True)
+            self._inbox.measured(outgoing.moved_bytes - outgoing.first_bytes, measured_s, sent=True)
         if outgoing.tag is not None:
-            self._link.sent(outgoing.tag)
+            self._inbox.sent(self._key, outgoing.tag)
         elif took_s < QUICK_S:
-            step = PROBES_BYTES.index(outgoing.sent_bytes) + 1
-            if step < len(PROBES_BYTES) and PROBES_BYTES[step] <= self._model_bytes:
+            step = PROBES_BYTES.index(outgoing.moved_bytes) + 1
+            if step < len(PROBES_BYTES) and PROBES_BYTES[step] <= self._inbox.buffers.size_bytes:
                 self.probe(step)
 
     def on_decline(self, payload: bytearray) -> None:
@@ -254,7 +241,6 @@ class Sending:
             self._drop(outgoing, reason or DECLINED)
 
     def close(self, reason: str) -> None:
-        """The link is gone."""
         for outgoing in list(self.under_way.values()):
             self._drop(outgoing, reason)
 
@@ -263,9 +249,13 @@ class Sending:
         self._drop(outgoing, reason)
 
     def _drop(self, outgoing: Outgoing, reason: str) -> None:
-        del self.under_way[outgoing.number]
         if outgoing in self._granted:
             self._granted.remove(outgoing)
-        self._link.ended(outgoing, cut=True)
+        self._end(outgoing, cut=True)
         if outgoing.tag is not None:
-            self._link.not_sent(outgoing.tag, reason)
+            self._inbox.not_sent(self._key, outgoing.tag, reason)
+
+    def _end(self, outgoing: Outgoing, cut: bool) -> None:
+        del self.under_way[outgoing.number]
+        transfer = Transfer(self._key, outgoing.tag, outgoing.offered_at, self._now(), cut)
+        self._traffic.ended(transfer, outgoing.message_bytes, outgoing.moved_bytes)

@@ -68,7 +68,6 @@ class Finished(Struct, frozen=True, tag=True):
 
     job: int
     seal: bytes
-    seconds: float
 
 
 class Evaluated(Struct, frozen=True, tag=True):

@@ -1,4 +1,4 @@
-"""The peer's side of its training worker: starts it, gives it jobs, and replaces it if it dies."""
+"""The other side of training workers: a peer's, which replaces its worker if it dies, and a fleet's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import Callable
+import time
+from asyncio import StreamReader as Reader
+from asyncio import StreamWriter as Writer
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from plexus.errors import MissingModuleError, PlexusError, TaskError
@@ -18,12 +21,14 @@ from plexus.live.worker.channel import Evaluated, EvaluateJob, Finished, Interru
 WORKER_MODULE = "plexus.live.worker.process"
 RESTART_S = 1.0
 MAX_RESTART_S = 60.0
+Hired = tuple[Reader, Writer, Ready, bytes]
+"""A worker for one job: its socket, what it said when it was set up, and the initial model."""
 MOST_LOSSES = 3
 """So many workers may die of one training before it is given up."""
 WORKER_DIED = "the training worker died of it"
-
-OnTrained = Callable[[int, LiveModel], None]
-OnEvaluated = Callable[[int, float, float], None]
+SOCKET_FILE, LOG_FILE = "forkserver.sock", "forkserver.log"
+START_S = 60.0
+"""A fork server has to be there within this time."""
 
 
 class TrainingWorker:
@@ -33,8 +38,8 @@ class TrainingWorker:
         self,
         setup: channel.SetUp,
         log: Log,
-        on_trained: OnTrained,
-        on_evaluated: OnEvaluated,
+        on_trained: Callable[[int, LiveModel], None],
+        on_evaluated: Callable[[int, float, float], None],
         fork_server: Path | None = None,
     ) -> None:
         self._setup = setup
@@ -51,7 +56,7 @@ class TrainingWorker:
         self._outbox: asyncio.Queue[tuple[channel.Header, memoryview]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._process: asyncio.subprocess.Process | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._writer: Writer | None = None
         self.ready: Ready | None = None
         self.since_s: float | None = None
         """When the training under way began."""
@@ -102,7 +107,7 @@ class TrainingWorker:
 
     def _on_answer(self, answer: channel.Header, body: bytes) -> None:
         match answer:
-            case Finished(job, seal, _) if self._training and job == self._training[0].job:
+            case Finished(job, seal) if self._training and job == self._training[0].job:
                 round = self._training[0].round
                 self._training = self.since_s = None
                 self._on_trained(round, LiveModel(memoryview(body), seal))
@@ -123,7 +128,7 @@ class TrainingWorker:
         self._log.error("training_failed", round=self._training[0].round, reason=reason)
         self._training = self.since_s = None
 
-    async def _supervise(self, reader: asyncio.StreamReader) -> None:
+    async def _supervise(self, reader: Reader) -> None:
         pause_s = RESTART_S
         while True:
             try:
@@ -156,7 +161,7 @@ class TrainingWorker:
         if self._training is not None:
             self._outbox.put_nowait((self._training[0], self._training[1].data))
 
-    async def _converse(self, reader: asyncio.StreamReader) -> None:
+    async def _converse(self, reader: Reader) -> None:
         writing = asyncio.create_task(self._write())
         try:
             while True:
@@ -177,7 +182,7 @@ class TrainingWorker:
             if not isinstance(header, TrainJob) or header == wanted:  # else it is overtaken
                 await channel.send_async(self._writer, header, body)
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, bytes]:
+    async def _connect(self) -> tuple[Reader, bytes]:
         reader, self._writer = await self._open()
         try:
             self.ready, initial = await channel.set_up(reader, self._writer, self._setup)
@@ -188,7 +193,7 @@ class TrainingWorker:
             raise MissingModuleError(f"{error}; say with --task-dir which folder it is in") from None
         return reader, initial
 
-    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _open(self) -> tuple[Reader, Writer]:
         limit = 2**20
         if self._fork_server is not None:
             return await asyncio.open_unix_connection(self._fork_server, limit=limit)
@@ -209,3 +214,78 @@ class TrainingWorker:
                 self._process.kill()  # it holds nothing that must be kept
             await self._process.wait()
             self._process = None
+
+
+class ForkServer:
+    """The process that a fleet's training workers are forked from, with torch imported once.
+
+    Its socket and its log are in `directory`.
+    """
+
+    files = (SOCKET_FILE, LOG_FILE)
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def socket(self) -> Path:
+        return self._directory / SOCKET_FILE
+
+    async def start(self) -> None:
+        """Start it, unless it runs; returns when workers can be asked for."""
+        if self._process is not None:
+            return
+        command = [sys.executable, "-m", WORKER_MODULE, "--fork-server", str(self.socket)]
+        self.socket.unlink(missing_ok=True)
+        with (self._directory / LOG_FILE).open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.PIPE, stderr=log
+            )
+        until = time.monotonic() + START_S
+        while not self.socket.exists():
+            if self._process.returncode is not None or time.monotonic() > until:
+                raise PlexusError(f"the training workers did not start: {self._said}")
+            await asyncio.sleep(0.05)
+
+    @property
+    def _said(self) -> str:
+        """The last line that it or a worker wrote."""
+        lines = (self._directory / LOG_FILE).read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "no reason given"
+
+    async def ask(self, setup: channel.SetUp) -> Ready:
+        """What a worker says that is set up like this; its complaint is raised."""
+        async with self._worker(setup, "tried its task") as (_, _, ready, _):
+            return ready
+
+    async def evaluate(self, setup: channel.SetUp, model: memoryview | None) -> Evaluated:
+        """The metric of a model, or of the initial one."""
+        async with self._worker(setup, "measured the model") as (reader, writer, _, initial):
+            await channel.send_async(writer, EvaluateJob(1), initial if model is None else model)
+            answer, _ = await channel.receive_async(reader)
+        if isinstance(answer, Stopped):
+            raise PlexusError(f"the newest model cannot be measured: {answer.reason}")
+        assert isinstance(answer, Evaluated)
+        return answer
+
+    @contextlib.asynccontextmanager
+    async def _worker(self, setup: channel.SetUp, job: str) -> AsyncIterator[Hired]:
+        reader, writer = await asyncio.open_unix_connection(self.socket)
+        try:
+            yield reader, writer, *await channel.set_up(reader, writer, setup)
+        except (OSError, EOFError):
+            raise TaskError(f"the training worker died as it {job}: {self._said}") from None
+        finally:
+            writer.close()
+
+    async def close(self) -> None:
+        if self._process is not None:
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.wait()
+
+    def tidy_up(self) -> None:
+        """Remove what it left in its directory."""
+        for name in self.files:
+            (self._directory / name).unlink(missing_ok=True)

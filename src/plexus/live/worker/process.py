@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -86,13 +85,11 @@ class Worker:
             channel.send(self._sock, Stopped(job.job, str(error), type(error).__name__))
 
     def _train(self, job: TrainJob, model: memoryview) -> None:
-        began_s = time.perf_counter()
         trained = self._trainer.train(self._decode(model), self._node, job.round)
         if not torch.isfinite(trained.sum()):
             raise TaskError(f"task {self._name}: the trained weights are not finite")
         body = self._encode(trained)
-        finished = Finished(job.job, seal(body), time.perf_counter() - began_s)
-        channel.send(self._sock, finished, body)
+        channel.send(self._sock, Finished(job.job, seal(body)), body)
 
     def _listen(self, jobs: SimpleQueue[tuple[channel.Header, memoryview]]) -> None:
         try:

@@ -1,0 +1,75 @@
+"""What the peers of a session agree on, and who may be taken back from it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from plexus.errors import PlexusError
+from plexus.live.identity.authority import (
+    SESSION_FILE,
+    Authority,
+    found_session,
+    read_session,
+    session_digest,
+)
+from plexus.live.identity.keys import public_text, short
+from plexus.protocol.roster import key_of
+
+SPEC = {
+    "name": "s",
+    "seed": 1,
+    "nodes": 4,
+    "protocol": {"x": 1},
+    "task": {"y": 2},
+    "aggregation": "mean",
+    "hours": 1.0,
+}
+
+
+def test_a_session_file_is_believed_only_if_its_digest_fits(tmp_path: Path) -> None:
+    founded = found_session(tmp_path, SPEC)
+    table = {"authority": public_text(founded.authority), "digest": founded.digest.hex()}
+    path = tmp_path / SESSION_FILE
+    assert read_session(path, table, SPEC) == founded
+    assert read_session(path, table, {**SPEC, "hours": 9.0}) == founded, "only for rehearsals"
+    with pytest.raises(PlexusError, match="changed after"):
+        read_session(path, table, {**SPEC, "task": {"y": 3}})
+    with pytest.raises(PlexusError, match=r"no \[session\] table"):
+        read_session(path, None, SPEC)
+    with pytest.raises(PlexusError, match="exactly the keys"):
+        read_session(path, {**table, "more": 1}, SPEC)
+    with pytest.raises(PlexusError, match="a session in this directory already"):
+        found_session(tmp_path, SPEC)
+
+
+def test_the_digest_covers_what_peers_agree_on() -> None:
+    digest = session_digest(SPEC, bytes(32))
+    for key in ("name", "seed", "nodes", "protocol", "task", "aggregation"):
+        assert session_digest({**SPEC, key: "other"}, bytes(32)) != digest
+    assert session_digest(SPEC, bytes(31) + b"\1") != digest
+
+
+def test_only_who_was_invited_can_be_revoked(tmp_path: Path) -> None:
+    found_session(tmp_path, SPEC)
+    with pytest.raises(PlexusError, match="no certificate was issued"):
+        Authority.load(tmp_path).revoke(bytes(16))
+
+
+def test_a_node_to_be_revoked_is_found_by_the_digits_that_a_status_shows(tmp_path: Path) -> None:
+    session = found_session(tmp_path, SPEC)
+    authority = Authority.load(tmp_path)
+    keys = [bytes([n]) * 32 for n in range(40)]
+    for public in keys:
+        authority.invite(public, session.digest, timedelta(days=1))
+    ids = sorted(key_of(public) for public in keys)
+    for id in ids:
+        assert authority.find(short(id)) == id
+        assert authority.find(id.hex()) == id
+    with pytest.raises(PlexusError, match="no certificate was issued to a node 123456789abc"):
+        authority.find("123456789abc")
+    first = next(digit for digit in "0123456789abcdef" if sum(i.hex()[0] == digit for i in ids) > 1)
+    with pytest.raises(PlexusError, match=f"{first} is how .* ids begin .*: give more digits"):
+        authority.find(first)
