@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,6 @@ from plexus.traces.describe.facts import AvailabilityFacts, DeviceFacts, Latency
 from plexus.traces.describe.text import Opened, facts_of, percent, seconds
 from plexus.traces.world import DAY_S, HOUR_S, Availability, Device
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 Floats = NDArray[np.float64]
 COLUMNS = 2
 DAYS_SHOWN = 4
@@ -30,16 +27,6 @@ POINTS_SHOWN = 4000
 
 def picture(opened: Opened, path_png: Path) -> None:
     """Write a PNG with a panel for each thing the traces say."""
-    drawn = draw(opened)
-    try:
-        drawn.savefig(path_png, dpi=110)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise PlexusError(f"{path_png}: cannot be written ({reason})") from error
-
-
-def draw(opened: Opened) -> Figure:
-    """As `picture`, not yet written."""
     panels = _panels(opened)
     rows = -(-len(panels) // COLUMNS)
     with styled():
@@ -50,21 +37,22 @@ def draw(opened: Opened) -> Figure:
             panel(axis)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
-    return drawn
+    try:
+        drawn.savefig(path_png, dpi=110)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise PlexusError(f"{path_png}: cannot be written ({reason})") from error
 
 
 def _panels(opened: Opened) -> list[Callable[[Any], None]]:
     facts = facts_of(opened)
-    panels: list[Callable[[Any], None]] = []
-    if opened.devices is not None and facts.devices is not None:
-        panels += [partial(each, opened.devices, facts.devices) for each in (_compute, _bandwidth)]
-    if opened.availability is not None and facts.availability is not None:
-        of_online = (_online_over_time, _timelines, _session_lengths, _online_by_device)
-        panels += [partial(each, opened.availability, facts.availability) for each in of_online]
-    if opened.matrix_s is not None and facts.latency is not None:
-        panels.append(partial(_latencies, opened.matrix_s, facts.latency))
-        panels.append(partial(_latency_map, opened.matrix_s))
-    return panels
+    of_online = (_online_over_time, _timelines, _session_lengths, _online_by_device)
+    kinds: tuple[tuple[Any, Any, tuple[Callable[..., None], ...]], ...] = (
+        (opened.devices, facts.devices, (_compute, _bandwidth)),
+        (opened.availability, facts.availability, of_online),
+        (opened.matrix_s, facts.latency, (_latencies, _latency_map)),
+    )
+    return [partial(each, data, found) for data, found, panels in kinds if found for each in panels]
 
 
 def _compute(devices: Sequence[Device], facts: DeviceFacts, axes: Any) -> None:
@@ -199,7 +187,7 @@ def _latencies(matrix_s: Floats, facts: LatencyFacts, axes: Any) -> None:
     )
 
 
-def _latency_map(matrix_s: Floats, axes: Any) -> None:
+def _latency_map(matrix_s: Floats, facts: LatencyFacts, axes: Any) -> None:
     """Every pair of cities, near ones side by side."""
     order = _by_likeness(matrix_s)
     shown_ms = matrix_s[np.ix_(order, order)] * 1000

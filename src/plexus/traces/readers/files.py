@@ -179,6 +179,13 @@ def number(path: Path, record: str, field: str, value: object, *, positive: bool
     return result
 
 
+def number_in(path: Path, record: Record, field: str, *, positive: bool = False) -> float:
+    """The number that a record has in a field."""
+    if field not in record[1]:
+        raise fault(path, record[0], field, "missing")
+    return number(path, record[0], field, record[1][field], positive=positive)
+
+
 def field_of(path: Path, record: Record, names: Sequence[str]) -> str:
     """Which of the synonyms `names` the record has."""
     for name in names:
