@@ -152,7 +152,7 @@ def _resumed(out: Path, as_json: bool, quiet: bool) -> Job | None:
     """A run that goes on; None, and its outcome printed, if it came to its end already."""
     from plexus.experiment.checkpoint import outcome_of
     from plexus.runs.directory import CHECKPOINT
-    from plexus.runs.run import SPEC, spec_dir_of
+    from plexus.runs.run import SPEC, versions_of
     from plexus.spec.experiment import load_spec
 
     outcome = outcome_of(out)
@@ -163,7 +163,7 @@ def _resumed(out: Path, as_json: bool, quiet: bool) -> Job | None:
         return None
     if not (out / CHECKPOINT).exists():
         _note(f"{out} has no checkpoint: the run begins anew", quiet)
-    return Job(load_spec(out / SPEC), spec_dir_of(out), out, resume=True)
+    return Job(load_spec(out / SPEC), Path(versions_of(out).get("spec_dir", ".")), out, resume=True)
 
 
 @contextmanager

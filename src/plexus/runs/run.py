@@ -143,11 +143,6 @@ def result_of(path: Path) -> Result | None:
         raise PlexusError(f"{path}: {error}") from None
 
 
-def spec_dir_of(path: Path) -> Path:
-    """What paths in the spec of the run in this directory start from."""
-    return Path(str(versions_of(path).get("spec_dir", ".")))
-
-
 def spec_digest_of(path: Path) -> str:
     """The digest of the spec that the run in this directory has."""
     return str(versions_of(path)["spec_digest"])
@@ -186,9 +181,6 @@ class Frame(Mapping[str, NDArray[Any]]):
         except KeyError:
             known = ", ".join(self._columns) or "none: the table has no rows"
             raise KeyError(f"no column {name!r}; there are {known}") from None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._columns
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)

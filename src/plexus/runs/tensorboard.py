@@ -98,23 +98,13 @@ def _number(value: int) -> bytes:
     return bytes([*pieces, value])
 
 
-def _table() -> list[int]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-_CRC = _table()
-
-
 def crc32c(data: bytes) -> int:
     """Castagnoli's checksum, which `zlib` does not have."""
     crc = 0xFFFFFFFF
     for byte in data:
-        crc = _CRC[(crc ^ byte) & 0xFF] ^ crc >> 8
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     return crc ^ 0xFFFFFFFF
 
 
