@@ -23,7 +23,7 @@ from plexus.traces.describe.facts import (
 )
 from plexus.traces.readers.availability import read_availability
 from plexus.traces.readers.devices import COMPUTE, read_devices
-from plexus.traces.readers.files import Content, Table, counted, load
+from plexus.traces.readers.files import Content, CsvFile, counted, load
 from plexus.traces.readers.latency import LatencyKind, read_latency
 from plexus.traces.world import DAY_S, Availability, Device, World
 
@@ -64,7 +64,7 @@ def kind_of(content: Content) -> str | None:
     """`devices`, `availability` or `latency`, from columns, fields or shape."""
     if isinstance(content, np.ndarray):
         return "availability"
-    if isinstance(content, Table):
+    if isinstance(content, CsvFile):
         if content.header is None or {"source", "destination"} <= set(content.header):
             return "latency"
         square = len(content.header) - len(content.rows) in (0, 1)  # with names, perhaps on both sides

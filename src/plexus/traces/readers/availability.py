@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from plexus.errors import PlexusError
 from plexus.traces.readers.files import (
     Content,
+    CsvFile,
     Record,
-    Table,
     counted,
     fault,
     load,
@@ -39,7 +39,7 @@ def read_availability(
     content = load(path) if content is None else content
     if isinstance(content, np.ndarray):
         return _from_half_hours(path, content, period_s)
-    if isinstance(content, Table):
+    if isinstance(content, CsvFile):
         return _from_rows(path, records(path, content), period_s)
     if isinstance(content, list) or not content:
         raise PlexusError(f"{path}: must be an object with one entry per device")

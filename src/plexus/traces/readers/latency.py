@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 from plexus.traces.cities import City
-from plexus.traces.readers.files import Content, Record, Table, fault, field_of, load, number, records
+from plexus.traces.readers.files import Content, CsvFile, Record, fault, field_of, load, number, records
 
 LatencyKind = Literal["one-way", "round-trip"]
 MILLISECONDS = ("ms", "avg", "latency_ms", "avg_ms")
@@ -41,7 +41,7 @@ def read_latency(path: Path, kind: LatencyKind = "one-way", content: Content | N
     `content` is what the file holds, where that is loaded already.
     """
     content = load(path) if content is None else content
-    if not isinstance(content, Table):
+    if not isinstance(content, CsvFile):
         raise PlexusError(f"{path}: a latency matrix must be a CSV file")
     if content.header is not None and {"source", "destination"} <= set(content.header):
         matrix_ms, cities = _from_pairs(path, records(path, content))
@@ -54,7 +54,7 @@ def read_latency(path: Path, kind: LatencyKind = "one-way", content: Content | N
     return LatencyTrace(matrix_ms / 1000, cities, tuple(notes))
 
 
-def _from_square(path: Path, table: Table) -> tuple[Matrix, tuple[str, ...]]:
+def _from_square(path: Path, table: CsvFile) -> tuple[Matrix, tuple[str, ...]]:
     rows, header = table.rows, table.header
     size = len(rows)
     names = tuple(str(i) for i in range(size))
