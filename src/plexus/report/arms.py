@@ -66,10 +66,11 @@ class Arm:
         return tuple(int(run.spec["seed"]) for run in self.runs)
 
 
-def group(runs: Iterable[Run]) -> list[Arm]:
+def group(runs: Iterable[Run], beside_live: bool = False) -> list[Arm]:
     """The arms that these runs make, ours first.
 
-    A run that did not come to its end is an arm of its own: it is shown, and mixed with nothing.
+    A run that did not come to its end is an arm of its own: it is shown, and mixed with nothing. Where some
+    are of live peers, or stand on a page beside such, the label says of each whether it is.
     """
     settings: dict[str, dict[tuple[int, str], Run]] = {}
     alone: list[tuple[Run, ...]] = []
@@ -85,14 +86,12 @@ def group(runs: Iterable[Run]) -> list[Arm]:
                 f"{run.path}: same spec and seed as {known.path}, but another result; leave one of them out"
             )
     complete = [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in settings.values()]
-    return _labelled([*complete, *alone])
-
-
-def _labelled(groups: Sequence[tuple[Run, ...]]) -> list[Arm]:
+    groups = [*complete, *alone]
+    beside_live = beside_live or any(runs[0].is_live for runs in groups)
     labels = naming.labels([setting(runs[0]) for runs in groups])
     arms = []
     for label, runs in zip(labels, groups, strict=True):
-        if any(other[0].is_live for other in groups):
+        if beside_live:
             label += ", live" if runs[0].is_live else ", simulated"
         if not is_complete(runs[0]):
             label += f", seed {runs[0].spec['seed']}, unfinished ({reached_h(runs[0]):.1f} h)"
