@@ -63,7 +63,9 @@ class Guard:
 
     def is_allowed(self, host: str) -> bool:
         """Whether a Host header names this server: `127.0.0.1:8400`, `[::1]:8400`, `localhost`."""
-        name = host.rpartition(":")[0] if _has_port(host) else host
+        start, _, end = host.rpartition(":")
+        has_port = end.isdigit() and (host.count(":") == 1 or start.endswith("]"))
+        name = start if has_port else host
         if name.startswith("[") and name.endswith("]"):
             name = name[1:-1]
         try:
@@ -71,10 +73,6 @@ class Guard:
         except ValueError:
             return name.lower() in self._allowed
         return True
-
-
-def _has_port(host: str) -> bool:
-    return host.rpartition(":")[2].isdigit() and (host.count(":") == 1 or "]:" in host)
 
 
 def _with_headers(send: Send) -> Send:

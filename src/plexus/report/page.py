@@ -98,17 +98,13 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.filters |= {"heading": heading, "text": text_of, "prose": _prose}
-    environment.globals["kind"] = _kind
+    environment.globals["is_numeric"] = is_numeric
     return environment
 
 
 def _prose(text: str) -> Markup:
     """Text with `code` in it."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
-
-
-def _kind(table: Table, column: int) -> Markup:
-    return Markup(' class="number"' if is_numeric(table, column) else "")
 
 
 def inline(picture: Picture) -> str:

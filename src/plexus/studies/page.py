@@ -67,7 +67,7 @@ class Album:
     def _draw(self, study: Sized, task: str, drawing: Drawing, number: int, several: bool) -> Picture | Table:
         arms = [
             self._arm(study.study.label(arm), self._plan.runs[study.name, task, arm])
-            for arm in study.study.shown(drawing)
+            for arm in drawing.arms or study.study.arms
         ]
         id = f"{study.name}-{task}-{number}"
         title = f"{naming.task(task)}: {drawing.title}" if several else drawing.title

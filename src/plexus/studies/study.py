@@ -79,10 +79,6 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """What a reader calls the arm."""
         return str(self.arms[arm].get("label", arm))
 
-    def shown(self, drawing: Drawing) -> tuple[str, ...]:
-        """The arms that a drawing shows."""
-        return drawing.arms or tuple(self.arms)
-
 
 class Sized(Struct, frozen=True):
     """A study at one of its sizes."""
