@@ -13,7 +13,7 @@ from plexus.errors import PlexusError
 from plexus.report.arms import Arm, common_metric, reached_h
 from plexus.report.comparison import Judge, values_of
 from plexus.report.document import number
-from plexus.report.strokes import legend, legend_of_arms, message_colours, panel, strokes
+from plexus.report.strokes import legend, legend_of_arms, message_colours, mountain, panel, strokes
 from plexus.runs.tables import Columns
 from plexus.style import CARD, ON_COLOUR, SOFT, percent_ticks, styled
 
@@ -261,11 +261,8 @@ def _draw_online(axes: Any, arms: Sequence[Arm]) -> None:
         if online:
             found.setdefault((arm.seeds[0], arm.has_churn, arm.runs[0].is_live), (arm, online))
     for arm, online in found.values():
-        hours = np.append(online["simulated_s"] / 3600, reached_h(arm.runs[0]))
-        count = np.append(online["online"], online["online"][-1])
         label = "online" if len(found) == 1 else f"online ({arm.label})"
-        axes.fill_between(hours, count, step="post", color=SOFT, alpha=0.14, linewidth=0)
-        axes.step(hours, count, where="post", color=SOFT, linewidth=0.8, label=label)
+        mountain(axes, online, reached_h(arm.runs[0]), label)
 
 
 def bars_of_messages(arms: Sequence[Arm], of: Literal["bytes", "count"] = "bytes") -> Figure:

@@ -7,8 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from plexus.report.arms import Arm
 from plexus.report.naming import NAMES
+from plexus.runs.tables import Columns
 from plexus.style import PALETTE, SOFT, figure
 
 if TYPE_CHECKING:
@@ -72,6 +75,14 @@ def panel(width: float = 5.0, height: float = 3.2) -> tuple[Figure, Any]:
     """A figure with one panel; call it inside `styled`."""
     drawn = figure(width, height)
     return drawn, drawn.subplots()
+
+
+def mountain(axes: Any, online: Columns, end_h: float, label: str | None = None) -> None:
+    """How many nodes were online, to the end of the run."""
+    hours = np.append(online["simulated_s"] / 3600, end_h)
+    count = np.append(online["online"], online["online"][-1])
+    axes.fill_between(hours, count, step="post", color=SOFT, alpha=0.18, linewidth=0)
+    axes.step(hours, count, where="post", color=SOFT, linewidth=0.8, label=label)
 
 
 def legend_of_arms(axes: Any, arms: Sequence[Arm]) -> None:

@@ -25,12 +25,7 @@ class Album:
 
     def __init__(self, plan: RunPlan) -> None:
         self._plan = plan
-        self._runs: dict[Path, Run] = {run.out: load_run(run.out) for run in plan.all_runs}
-
-    @property
-    def runs(self) -> list[Run]:
-        """Every run of the plan."""
-        return list(self._runs.values())
+        self.runs: dict[Path, Run] = {run.out: load_run(run.out) for run in plan.all_runs}
 
     def arms(self) -> list[Arm]:
         """Every run of the plan once, in the arm that asked for it first."""
@@ -87,7 +82,7 @@ class Album:
         return Picture(id, title, drawing.caption, figure, drawing.paper)
 
     def _arm(self, label: str, runs: Iterable[Planned]) -> Arm:
-        return Arm(label, tuple(self._runs[run.out] for run in runs))
+        return Arm(label, tuple(self.runs[run.out] for run in runs))
 
 
 Columns = tuple[str, ...]

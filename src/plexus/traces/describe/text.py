@@ -117,11 +117,11 @@ def percent(share: float) -> str:
 def _device_lines(facts: DeviceFacts) -> Iterator[str]:
     yield f"Hardware of {counted(facts.devices, 'device')}"
     yield _line("compute", _quantiles(facts.compute_ms_per_sample, _plain) + " ms a sample")
+    ways = {"upload": facts.up_kbps, "download": facts.down_kbps}
     if facts.up_kbps == facts.down_kbps:
-        yield _line("bandwidth", _quantiles(facts.up_kbps, _plain) + " kbit/s")
-    else:
-        yield _line("upload", _quantiles(facts.up_kbps, _plain) + " kbit/s")
-        yield _line("download", _quantiles(facts.down_kbps, _plain) + " kbit/s")
+        ways = {"bandwidth": facts.up_kbps}
+    for way, kbps in ways.items():
+        yield _line(way, _quantiles(kbps, _plain) + " kbit/s")
     yield _line("a local training", _quantiles(facts.training_s, seconds) + " (5 steps of 20)")
 
 
@@ -142,10 +142,7 @@ def _availability_lines(facts: AvailabilityFacts) -> Iterator[str]:
         + f" of the time; {facts.never_online * 100:.0f} % of them never",
     )
     for label, lengths in (("sessions", facts.session_s), ("gaps", facts.gap_s)):
-        if lengths is None:
-            yield _line(label, "none")
-        else:
-            yield _line(label, _quantiles(lengths, seconds))
+        yield _line(label, "none" if lengths is None else _quantiles(lengths, seconds))
     yield _line(
         "churn",
         f"{counted(facts.sessions, 'session')}; {facts.changes_per_hour:.0f} joins and leaves an hour "

@@ -138,7 +138,7 @@ def _is_number(cell: str) -> bool:
 def records(path: Path, content: Content) -> list[Record]:
     """The records of a table with a header, a dictionary by client, or a list."""
     if isinstance(content, CsvFile) and content.header is not None:
-        return list(_rows(path, content, content.header))
+        return _rows(path, content, content.header)
     if isinstance(content, dict):
         named = [(f"client {key}", value) for key, value in content.items()]
     elif isinstance(content, list):
