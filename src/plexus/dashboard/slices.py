@@ -24,9 +24,8 @@ def peaks(values: NDArray[Any], most: int = MOST_POINTS) -> NDArray[np.intp]:
     count = len(values)
     if count <= most:
         return np.arange(count)
-    stretches = np.array_split(np.arange(count), most // 2)
     kept = {0, count - 1}
-    for stretch in stretches:
+    for stretch in np.array_split(np.arange(count), most // 2):
         part = np.nan_to_num(np.asarray(values[stretch], np.float64))
         kept |= {int(stretch[part.argmin()]), int(stretch[part.argmax()])}
     return np.array(sorted(kept))

@@ -31,6 +31,7 @@ FIGURE = "learning-curve.png"
 CHECKPOINT, CHECKPOINT_FOLDER = "checkpoint.json", "checkpoint-"
 REPLAY = f"{CHECKPOINT_FOLDER}replay"
 """Tables of a resumed run until it has come to its checkpoint."""
+_TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
 _PACKAGES = ("click", "matplotlib", "msgspec", "numpy", "rich", "safetensors", "scikit-learn", "torch")
 
 
@@ -64,7 +65,7 @@ class RunDirectory:
         if resume:
             shutil.rmtree(path / REPLAY, ignore_errors=True)  # of one that was killed
             if not replay:
-                self._forget(*_table_files())
+                self._forget(*_TABLE_FILES)
         elif (path / VERSIONS).exists():
             os.close(self._lock)
             raise PlexusError(f"{path}: already holds a run")
@@ -79,7 +80,7 @@ class RunDirectory:
         """All that was recorded before is recorded again: let that take its place."""
         with named(self.path):
             written = self.recorder.move_to(self.path)
-            self._forget(*(name for name in _table_files() if name not in written))
+            self._forget(*(name for name in _TABLE_FILES if name not in written))
             (self.path / REPLAY).rmdir()
         self._is_replaying = False
 
@@ -164,12 +165,12 @@ def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
 
 
 def _has_results(path: Path) -> bool:
-    return any((path / name).exists() for name in (RESULT, *_table_files()))
+    return any((path / name).exists() for name in (RESULT, *_TABLE_FILES))
 
 
 def _delete_run(path: Path) -> None:
     """Delete what a run writes, and nothing that somebody else put there; its mark last."""
-    for name in (RESULT, FIGURE, *_table_files(), SPEC, VERSIONS):
+    for name in (RESULT, FIGURE, *_TABLE_FILES, SPEC, VERSIONS):
         (path / name).unlink(missing_ok=True)
     delete_events(path)
     remove_checkpoints(path)
@@ -182,10 +183,6 @@ def remove_checkpoints(path: Path, keep: str | None = None) -> None:
     for folder in path.glob(f"{CHECKPOINT_FOLDER}*"):
         if folder.name != keep:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _table_files() -> list[str]:
-    return [f"{table}.csv" for table in TABLES]
 
 
 def versions() -> dict[str, Any]:

@@ -201,11 +201,10 @@ class Frame(Mapping[str, NDArray[Any]]):
         half = ROWS_SHOWN // 2
         everything = self.rows <= ROWS_SHOWN
         shown = range(self.rows) if everything else [*range(half), *range(-half, 0)]
-        lines = [_html("th", self._columns)]
-        for position, row in enumerate(shown):
-            if not everything and position == half:
-                lines.append(_html("td", ["…"] * len(self._columns)))
-            lines.append(_html("td", map(_cell, self.row(row).values())))
+        lines = [_html("td", map(_cell, self.row(row).values())) for row in shown]
+        if not everything:
+            lines.insert(half, _html("td", ["…"] * len(self._columns)))
+        lines.insert(0, _html("th", self._columns))
         return f"<table>{''.join(lines)}</table><p>{self.rows} rows</p>"
 
 

@@ -40,7 +40,7 @@ class EventFile:
             for name, value in row.items()
             if name not in _NOT_SCALARS and isinstance(value, int | float)
         )
-        self._write(_double(1, simulated_s) + _varint(2, step) + _bytes(5, _summary(numbers)))
+        self._write(_double(1, simulated_s) + bytes([2 << 3]) + _number(step) + _bytes(5, _summary(numbers)))
 
     def close(self) -> None:
         if self._file is not None:
@@ -80,10 +80,6 @@ def _summary(scalars: Iterable[tuple[str, float]]) -> bytes:
 
 def _double(field: int, value: float) -> bytes:
     return bytes([field << 3 | 1]) + struct.pack("<d", value)
-
-
-def _varint(field: int, value: int) -> bytes:
-    return bytes([field << 3]) + _number(value)
 
 
 def _bytes(field: int, value: bytes) -> bytes:

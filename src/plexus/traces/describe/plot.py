@@ -64,11 +64,8 @@ def _compute(devices: Sequence[Device], facts: DeviceFacts, axes: Any) -> None:
     percent_ticks(axes.yaxis)
     axes.set(xlabel="milliseconds to process one sample", ylabel="devices")
     typical, slow = seconds(facts.training_s.p50), seconds(facts.training_s.p95)
-    _head(
-        axes,
-        f"How fast {facts.devices:,} devices compute",
-        f"5 steps of 20 samples take {typical} in the median, {slow} at the slow end",
-    )
+    below = f"5 steps of 20 samples take {typical} in the median, {slow} at the slow end"
+    _head(axes, f"How fast {facts.devices:,} devices compute", below)
 
 
 def _bandwidth(devices: Sequence[Device], facts: DeviceFacts, axes: Any) -> None:
@@ -101,12 +98,9 @@ def _online_over_time(availability: Availability, facts: AvailabilityFacts, axes
     percent_ticks(axes.yaxis)
     _hours_axis(axes, "devices online")
     least, most = min(facts.online_by_hour), max(facts.online_by_hour)
-    _head(
-        axes,
-        f"How many of {facts.devices:,} devices are online",
-        f"by hour of the day {least * 100:.1f} to {percent(most)};"
-        f" {facts.changes_per_hour:.0f} joins and leaves an hour in 1000",
-    )
+    below = f"by hour of the day {least * 100:.1f} to {percent(most)};"
+    below += f" {facts.changes_per_hour:.0f} joins and leaves an hour in 1000"
+    _head(axes, f"How many of {facts.devices:,} devices are online", below)
 
 
 def _timelines(availability: Availability, facts: AvailabilityFacts, axes: Any) -> None:
@@ -147,12 +141,9 @@ def _session_lengths(availability: Availability, facts: AvailabilityFacts, axes:
     axes.set_xticklabels(["1 s", "10 s", "1 min", "10 min", "1 h", "6 h", "1 d", "7 d"])
     axes.set_ylabel("lasting at most that")
     axes.legend(loc="upper left")
-    _head(
-        axes,
-        "How long devices stay, and stay away",
-        f"sessions: median {seconds(facts.session_s.p50)}, mean {seconds(facts.session_s.mean)};"
-        f" gaps: {seconds(facts.gap_s.p50)}, {seconds(facts.gap_s.mean)}",
-    )
+    below = f"sessions: median {seconds(facts.session_s.p50)}, mean {seconds(facts.session_s.mean)};"
+    below += f" gaps: {seconds(facts.gap_s.p50)}, {seconds(facts.gap_s.mean)}"
+    _head(axes, "How long devices stay, and stay away", below)
 
 
 def _online_by_device(availability: Availability, facts: AvailabilityFacts, axes: Any) -> None:
@@ -180,11 +171,8 @@ def _latencies(matrix_s: Floats, facts: LatencyFacts, axes: Any) -> None:
     _cumulative(axes, pairs_ms, BLUE, None, "{:.0f} ms", VERMILION)
     axes.set_xlim(0, longest * 1.02)
     axes.set(xlabel="milliseconds one way", ylabel="pairs of cities within that")
-    _head(
-        axes,
-        f"Latency between {facts.cities} cities",
-        f"median {facts.one_way_ms.p50:.0f} ms one way; the longest is {facts.one_way_ms.max:.0f} ms",
-    )
+    below = f"median {facts.one_way_ms.p50:.0f} ms one way; the longest is {facts.one_way_ms.max:.0f} ms"
+    _head(axes, f"Latency between {facts.cities} cities", below)
 
 
 def _latency_map(matrix_s: Floats, facts: LatencyFacts, axes: Any) -> None:
