@@ -44,4 +44,4 @@ def fit_start_rates(
 if __name__ == "__main__":
     trace = read_availability(Path(sys.argv[1]))
     start = CALIBRATIONS[sys.argv[2] if len(sys.argv) > 2 else "strict"]
-    print(fit_start_rates(start, online_by_hour(trace.sessions, trace.periods_s)).start_rate_by_hour)
+    print(fit_start_rates(start, online_by_hour(trace.packed, trace.periods_s)).start_rate_by_hour)

@@ -32,9 +32,9 @@ NAMES = ("aaaaaaaaaaaa", "bbbbbbbbbbbb")
 SPEC = parse_spec('name = "digits"\nnodes = 2\nhours = 1\ntask = { name = "digits" }\n', "spec")
 
 
-def picture(node: str = NAMES[0], peer: str = NAMES[1]) -> PeerStatus:
-    """Of a node that is online."""
-    picture = {
+def status(node: str = NAMES[0], peer: str = NAMES[1]) -> PeerStatus:
+    """Of a peer in the middle of a round."""
+    said = {
         "session": "digits",
         "node": node,
         "phase": "online",
@@ -56,7 +56,7 @@ def picture(node: str = NAMES[0], peer: str = NAMES[1]) -> PeerStatus:
         "metric": {"name": "accuracy", "round": 10, "value": 0.8, "loss": 0.4},
         "counts": {"errors": 0, "link_sent_bytes": 70, "link_received_bytes": 60},
     }  # fmt: skip
-    return msgspec.convert(picture, PeerStatus)
+    return msgspec.convert(said, PeerStatus)
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def write_fleet(path: Path) -> None:
 def test_a_fleet_is_a_run_whose_peers_can_be_asked(tmp_path: Path) -> None:
     write_fleet(tmp_path / "fleet")
     (source,) = Library(tmp_path).sources().values()
-    with answering(lambda: serve_control(tmp_path / "fleet" / "node-00", picture, lambda: None)):
+    with answering(lambda: serve_control(tmp_path / "fleet" / "node-00", status, lambda: None)):
         overview = source.overview()
         assert (overview["kind"], overview["name"], overview["status"]) == ("live", "digits", "running")
         assert (overview["rounds"], overview["reached_s"], overview["until_s"]) == (12, 8.0, None)
@@ -134,9 +134,9 @@ def test_a_peers_home_is_shown_by_its_own_tables(tmp_path: Path) -> None:
 
 
 def test_a_node_is_asked_at_its_metrics_address() -> None:
-    with answering(lambda: serve_metrics(("127.0.0.1", 0), picture)) as server:
+    with answering(lambda: serve_metrics(("127.0.0.1", 0), status)) as server:
         port = server.sockets[0].getsockname()[1]
-        assert Statuses([at_address(f"127.0.0.1:{port}")]).newest() == [msgspec.to_builtins(picture())]
+        assert Statuses([at_address(f"127.0.0.1:{port}")]).newest() == [msgspec.to_builtins(status())]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert b"plexus_round 12" in answer.read()
         library = Library(None, (f"127.0.0.1:{port}", "[::1]:1"))
@@ -162,9 +162,9 @@ def test_a_bad_address_is_one_clear_line(text: str) -> None:
 def test_a_node_that_has_just_been_started_says_little(tmp_path: Path) -> None:
     write_fleet(tmp_path / "fleet")
     admission: Any = SimpleNamespace(key=bytes(16), expires_s=0.0)
-    first = Status("digits", admission).now()
+    first = Status("digits", admission)
     home = tmp_path / "fleet" / "node-00"
-    with answering(lambda: serve_control(home, lambda: first, lambda: None)):
+    with answering(lambda: serve_control(home, first.now, lambda: None)):
         assert b"starting" in at_home(home)
         (source,) = Library(tmp_path).sources().values()
         overview, window = source.overview(), source.window(0, 60)

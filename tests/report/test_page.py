@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import tomllib
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -139,6 +140,9 @@ def test_settings_that_cannot_be_compared_have_sections_of_their_own() -> None:
     assert sorted(len(each) for each in groups) == [1, 1, 2]
     labels = [arm.label for arms in by_setting(group([digits, arm_run("gossip"), cifar])) for arm in arms]
     assert sorted(labels) == ["Gossip Learning", "Plexus", "Plexus"]
+    peers = replace(digits, versions=digits.versions | {"kind": "live"})
+    labels = [arm.label for arms in by_setting(group([peers, cifar])) for arm in arms]
+    assert sorted(labels) == ["Plexus, live", "Plexus, simulated"], "whatever is in the other section"
     titles = [section.title for section in standard_sections(group([digits, cifar]))]
     assert titles == ["CIFAR-10, 100 nodes, churn", "Digits, 100 nodes, churn"]
 

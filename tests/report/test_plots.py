@@ -14,6 +14,7 @@ from plexus.report.arms import group
 from plexus.report.plots import MOST_POINTS, average, curve
 from plexus.report.strokes import strokes
 from plexus.runs.result import Traffic
+from plexus.runs.run import Run
 from plexus.style import PALETTE
 from tests.report.runs import arm_run, result
 
@@ -142,6 +143,35 @@ def test_online_nodes_and_what_views_say() -> None:
     figure = plots.online_and_views([arm])
     assert legend(figure) == ["in the mean of their views", "online"]
     assert figure.axes[0].lines[0].get_ydata().tolist() == [7.5, 9.0]
+
+
+def live(run: Run) -> Run:
+    return replace(run, versions=run.versions | {"kind": "live"})
+
+
+def test_live_peers_tried_out_for_seconds_are_seen_beside_simulated_ones() -> None:
+    """They look at their views once in a while: of a session of seconds there may be one row."""
+    online = {"simulated_s": np.array([0.0, 4.0]), "online": np.array([0, 4])}
+    view = {"simulated_s": [6.0], "online": [4], "mean_view": [4.0], "min_view": [4], "max_view": [4]}
+    views = {name: np.array(column) for name, column in view.items()}
+    tables = {"evaluations": {}, "online": online, "views": views}
+    simulated = arm_run(tables=tables, outcome=result(simulated_s=360.0))
+    peers = live(arm_run(tables=tables, outcome=result(simulated_s=8.0)))
+    axes = plots.online_and_views(group([simulated, peers])).axes[0]
+    point, _, of_peers, of_nodes = axes.lines
+    assert (point.get_label(), point.get_marker()) == ("Plexus, live: in the mean of their views", "o")
+    assert of_peers.get_label() == "online (Plexus, live)"
+    assert of_peers.get_xdata()[-1] == 8 / 3600
+    assert of_nodes.get_label() == "online (Plexus, simulated)"
+    assert of_nodes.get_xdata()[-1] == 0.1
+    assert axes.get_xlabel() == "time [s]"
+
+
+def test_numbers_below_a_logarithmic_axis_have_room() -> None:
+    """Also where it covers less than a power of ten, and matplotlib would write ten of them."""
+    figure = plots.curves(group([arm_run(sent_gb=[0.0012, 0.002, 0.0029, 0.0032])]), "sent_gb", log=True)
+    low, high = figure.axes[0].get_xlim()
+    assert 2 <= sum(low <= tick <= high for tick in figure.axes[0].get_xticks()) <= 5
 
 
 def test_nothing_to_draw_is_one_line() -> None:

@@ -53,7 +53,7 @@ def test_online_over_time_repeats_each_device_by_its_own_period():
 def test_facts_of_availability():
     day = 86400.0
     rows = [np.array([[0.0, 600.0], [day - 600, day]]), np.array([[0.0, 3600.0]]), np.empty((0, 2))]
-    facts = availability_facts(Availability(rows, day), ("a note",))
+    facts = availability_facts(Availability(rows, day, ("a note",)))
     assert facts.devices == 3
     assert facts.online == pytest.approx((1200 + 3600) / (3 * day))
     assert facts.never_online == pytest.approx(1 / 3)

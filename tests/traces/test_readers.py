@@ -34,11 +34,6 @@ def write(tmp_path):
     return _write
 
 
-def everyone(path) -> list[Device]:
-    trace = read_devices(path)
-    return trace.choose(np.arange(len(trace)))
-
-
 # Devices
 
 
@@ -55,12 +50,12 @@ def everyone(path) -> list[Device]:
     ],
 )
 def test_the_same_device_in_every_format(write, content):
-    assert everyone(write(content)) == [Device(20.0, 1e6, 1e6)]
+    assert read_devices(write(content)) == [Device(20.0, 1e6, 1e6)]
 
 
 def test_up_and_down_rates_are_kept_apart(write):
     path = write("compute_ms_per_sample,up_kbps,down_kbps\n20,800,8000\n")
-    assert everyone(path) == [Device(20.0, 1e5, 1e6)]
+    assert read_devices(path) == [Device(20.0, 1e5, 1e6)]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +181,7 @@ def test_a_behaviour_pickle_and_periods_of_their_own(write):
     data = {1: client([0], [5], 50)["1"], 2: client([0], [5], 80)["1"]}
     trace = read_availability(write(pickle.dumps(data)))
     assert trace.periods_s.tolist() == [50.0, 80.0]
-    assert trace.availability().online_at(52.0).tolist() == [True, False]
+    assert trace.online_at(52.0).tolist() == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, Group, print_json
 from plexus.cli.session import check_deployable, read_session_file
 from plexus.errors import PlexusError
 from plexus.live.identity.admission import KEY_FILE
-from plexus.live.identity.keys import exposure, make_home, public_text, raw_public
+from plexus.live.identity.keys import create_key, exposure, load_key, make_home, public_text, raw_public
 from plexus.live.operator.control import ask, wait_until_gone
 from plexus.live.operator.log import Log
 from plexus.live.peer import Peer, PeerConfig

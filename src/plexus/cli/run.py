@@ -20,7 +20,7 @@ from plexus.experiment.progress import stoppable
 from plexus.runs.directory import CHECKPOINT, FIGURE, claim
 from plexus.runs.recorder import Listener
 from plexus.runs.result import Result
-from plexus.runs.run import SPEC, VERSIONS, load_run, spec_dir_of
+from plexus.runs.run import SPEC, VERSIONS, load_run, versions_of
 from plexus.runs.tensorboard import EventFile
 from plexus.spec.experiment import ExperimentSpec, load_spec, located
 
@@ -136,7 +136,7 @@ def _resumed(out: Path, as_json: bool, quiet: bool) -> Job | None:
         return None
     if not (out / CHECKPOINT).exists():
         _note(f"{out} has no checkpoint: the run begins anew", quiet)
-    return Job(load_spec(out / SPEC), spec_dir_of(out), out, resume=True)
+    return Job(load_spec(out / SPEC), Path(versions_of(out).get("spec_dir", ".")), out, resume=True)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from plexus.live.identity.authority import (
     read_session,
 )
 from plexus.live.identity.keys import parse_public
+from plexus.protocol.roster import key_of
 from plexus.spec.experiment import ExperimentSpec, load_spec
 
 

@@ -21,11 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from plexus.dashboard.library import Library
 from plexus.dashboard.run import ShownRun
-from plexus.dashboard.slices import Json
 from plexus.errors import PlexusError
 from plexus.report.naming import differences
-
-# Who may ask, and what a browser may do with the answer.
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -66,7 +63,9 @@ class Guard:
 
     def is_allowed(self, host: str) -> bool:
         """Whether a Host header names this server: `127.0.0.1:8400`, `[::1]:8400`, `localhost`."""
-        name = host.rpartition(":")[0] if _has_port(host) else host
+        start, _, end = host.rpartition(":")
+        has_port = end.isdigit() and (host.count(":") == 1 or start.endswith("]"))
+        name = start if has_port else host
         if name.startswith("[") and name.endswith("]"):
             name = name[1:-1]
         try:
@@ -74,10 +73,6 @@ class Guard:
         except ValueError:
             return name.lower() in self._allowed
         return True
-
-
-def _has_port(host: str) -> bool:
-    return host.rpartition(":")[2].isdigit() and (host.count(":") == 1 or "]:" in host)
 
 
 def _with_headers(send: Send) -> Send:
@@ -107,7 +102,7 @@ def create_app(library: Library, allowed_hosts: tuple[str, ...] = ()) -> Starlet
             Middleware(Guard, allowed=allowed_hosts),
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4),
         ],
-        exception_handlers={PlexusError: _told},
+        exception_handlers={PlexusError: lambda _, error: _json({"error": str(error)}, status=500)},
     )
 
 
@@ -118,12 +113,15 @@ class Questions:
         self._library = library
 
     def runs(self, request: Request) -> Response:
-        sources = self._library.sources()
-        found = [_summary(id, source) for id, source in sources.items()]
-        whole = [each["id"] for each in found if "error" not in each]
-        apart = differences({id: sources[id].spec() for id in whole})
+        found, specs = [], {}
+        for id, source in self._library.sources().items():
+            try:
+                found.append(source.summary())
+                specs[id] = source.spec()
+            except PlexusError as error:  # one damaged run must not hide the others
+                found.append({"id": id, "name": id, "error": str(error)})
+        apart, root = differences(specs), self._library.root
         found = [{**each, "differs": apart.get(each["id"], [])} for each in found]
-        root = self._library.root
         return _json({"root": str(root) if root else None, "runs": found})
 
     def run(self, request: Request) -> Response:
@@ -155,13 +153,6 @@ class Questions:
         return self._library.get(request.query_params.get("id", ""))
 
 
-def _summary(id: str, source: ShownRun) -> Json:
-    try:
-        return source.summary()
-    except PlexusError as error:  # one damaged run must not hide the others
-        return {"id": id, "name": id, "error": str(error)}
-
-
 def _number(request: Request, name: str) -> float | None:
     try:
         value = float(request.query_params.get(name, ""))
@@ -176,7 +167,3 @@ def _json(value: Any, headers: dict[str, str] | None = None, status: int = 200) 
 
 def _missing(text: str) -> Response:
     return _json({"error": text}, status=404)
-
-
-def _told(_: Request, error: Exception) -> Response:
-    return _json({"error": str(error)}, status=500)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,21 +41,13 @@ class Library:
         return known if known is not None else self.sources().get(id)
 
     def _found(self, root: Path) -> Iterator[tuple[str, ShownRun]]:
-        for path in _folders(root, DEPTH):
-            if (path / VERSIONS).exists():
-                id = root.name if path == root else path.relative_to(root).as_posix()
+        """Nothing is looked for inside a run, be it of a fleet; what is not ours to read is passed over."""
+        for folder, inside, files in os.walk(root):
+            path = Path(folder)
+            below = path.relative_to(root)
+            is_run = VERSIONS in files
+            is_end = is_run or len(below.parts) == DEPTH
+            inside[:] = [] if is_end else sorted(name for name in inside if not name.startswith("."))
+            if is_run:
+                id = below.as_posix() if below.parts else root.name
                 yield id, self._known.get(id) or ShownRun(id, path)
-
-
-def _folders(path: Path, depth: int) -> Iterator[Path]:
-    """A folder and those below it; nothing is looked for inside a run, be it of a fleet."""
-    yield path
-    if depth == 0 or (path / VERSIONS).exists():
-        return
-    try:
-        inside = sorted(each for each in path.iterdir() if not each.name.startswith("."))
-    except OSError:
-        return  # not ours to read
-    for each in inside:
-        if each.is_dir() and not each.is_symlink():
-            yield from _folders(each, depth - 1)

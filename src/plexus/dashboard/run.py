@@ -17,7 +17,6 @@ from plexus import quantities
 from plexus.dashboard.slices import Json, binned, node_details, peaks, plain, take, window
 from plexus.dashboard.statuses import Status, Statuses, at_address, at_home
 from plexus.errors import PlexusError
-from plexus.files import named
 from plexus.runs.directory import CHECKPOINT
 from plexus.runs.run import LIVE, RESULT, SIMULATED, VERSIONS, result_of, spec_of, versions_of
 from plexus.runs.tables import TABLES, Columns, TableReader, checked, rows
@@ -27,6 +26,8 @@ QUIET_S = {SIMULATED: 120.0, LIVE: 10.0}
 """A run without a result that wrote nothing for so long, and of which no peer answers, runs no more."""
 SPARK_POINTS = 60
 NOT_METRICS = {"simulated_s", "round", "loss", "sent_bytes", "training_s", "nodes"}
+LISTED = ("phase", "round", "training", "waiting_for", "peers", "counts")
+"""What the list of nodes shows of a peer's status."""
 KINDS = {"TrainRequest": "train", "AggregateRequest": "aggregate"}
 
 
@@ -95,26 +96,28 @@ class ShownRun:
     def overview(self) -> Json:
         """All that the first picture shows."""
         result = self.result()
-        evaluations, phases = self.table("evaluations"), self.table("phases")
-        value = evaluations.get(_metric(evaluations, result)["name"] or "")
-        kept = peaks(value) if value is not None else np.empty(0, np.intp)
-        online, views, traffic = self.table("online"), self.table("views"), self.table("traffic")
+        phases = self.table("phases")
         found = {
             **self.summary(),
             "spec": self.spec(),
             "versions": self.versions(),
             "result": result,
-            "evaluations": plain(take(evaluations, kept), 5),
-            "online": plain(take(online, peaks(online.get("online", np.empty(0))))),
-            "views": plain(take(views, peaks(views.get("mean_view", np.empty(0))))),
-            "traffic": plain(take(traffic, peaks(traffic.get("simulated_s", np.empty(0))))),
+            "evaluations": self._curve("evaluations", _metric(self.table("evaluations"), result)["name"], 5),
+            "online": self._curve("online", "online"),
+            "views": self._curve("views", "mean_view"),
+            "traffic": self._curve("traffic", "simulated_s"),
             "phases": binned(phases, PARTS),
             "phase_means_s": {part: float(phases[part].mean()) for part in PARTS if rows(phases)},
             "nodes_known": _nodes(self.table("nodes")),
-            "statuses": [_short(status) for status in self.statuses()],
+            "statuses": [{key: of[key] for key in LISTED} if of else None for of in self.statuses()],
         }
         self._read_ahead()
         return found
+
+    def _curve(self, table: str, column: str | None, digits: int = 3) -> Json:
+        """So many rows of a table that a picture of this column shows all that stands out."""
+        found = self.table(table)
+        return plain(take(found, peaks(found.get(column or "", np.empty(0)))), digits)
 
     def window(self, from_s: float, to_s: float) -> Json:
         """All that happened between two moments; and what goes on now, if that is between them."""
@@ -134,17 +137,14 @@ class ShownRun:
 
     def spec(self) -> Json:
         """What it runs, as tables."""
-        with named(self.path):
-            return spec_of(self.path)
+        return spec_of(self.path)
 
     def result(self) -> Json | None:
-        with named(self.path):
-            found: Json | None = msgspec.to_builtins(result_of(self.path))
+        found: Json | None = msgspec.to_builtins(result_of(self.path))
         return found
 
     def versions(self) -> Json:
-        with named(self.path):
-            return versions_of(self.path)
+        return versions_of(self.path)
 
     def _kind(self) -> str:
         return str(self.versions().get("kind", SIMULATED))
@@ -263,8 +263,7 @@ class AskedNodes(ShownRun):
 
 def _metric(evaluations: Columns, result: Json | None) -> Json:
     if result is not None:
-        metric: Json = result["metric"]
-        return metric
+        return dict(result["metric"])
     name = next((each for each in evaluations if each not in NOT_METRICS), None)
     if name is None:
         return {"name": None, "best": None, "final": None, "higher_is_better": True}
@@ -286,19 +285,11 @@ def _nodes(nodes: Columns) -> Json:
     place_of = [index.setdefault(str(key), len(index)) for key in keys]
     first = [place_of.index(place) for place in range(len(index))]
     others = {name: column for name, column in nodes.items() if name not in (*names, "node")}
-    text = {name: _texts(nodes[name][first].tolist()) for name in ("city", "country")}
+    text = {}
+    for name in ("city", "country"):
+        text[name] = ["" if value != value else str(value) for value in nodes[name][first].tolist()]
     where = plain({name: nodes[name][first] for name in ("latitude", "longitude")})
     return {"places": {**text, **where}, "place_of": place_of, **plain(others)}
-
-
-def _texts(values: list[Any]) -> list[str]:
-    return ["" if value != value else str(value) for value in values]
-
-
-def _short(status: Status | None) -> Json | None:
-    """What the list of nodes shows."""
-    keys = ("phase", "round", "training", "waiting_for", "peers", "counts")
-    return {key: status[key] for key in keys} if status else None
 
 
 def _with(table: dict[str, list[Any]], more: list[Json]) -> dict[str, list[Any]]:

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from plexus.runs.tables import Columns, rows
 
 Json = dict[str, Any]
-
-# Making columns small enough for a picture, without hiding what stands out.
+Tables = Callable[[str], Columns]
 
 MOST_POINTS = 900
+"""Of a curve: few enough for a picture, without hiding what stands out."""
+MOST_ROWS = 6000
+"""Of each table in one answer; a picture of a moment shows a few dozen."""
 
 
 def peaks(values: NDArray[Any], most: int = MOST_POINTS) -> NDArray[np.intp]:
@@ -22,9 +24,8 @@ def peaks(values: NDArray[Any], most: int = MOST_POINTS) -> NDArray[np.intp]:
     count = len(values)
     if count <= most:
         return np.arange(count)
-    stretches = np.array_split(np.arange(count), most // 2)
     kept = {0, count - 1}
-    for stretch in stretches:
+    for stretch in np.array_split(np.arange(count), most // 2):
         part = np.nan_to_num(np.asarray(values[stretch], np.float64))
         kept |= {int(stretch[part.argmin()]), int(stretch[part.argmax()])}
     return np.array(sorted(kept))
@@ -37,24 +38,19 @@ def evenly(count: int, most: int) -> NDArray[np.intp]:
     return np.unique(np.linspace(0, count - 1, most).round().astype(np.intp))
 
 
-def take(table: Columns, kept: NDArray[Any]) -> Columns:
+def take(table: Columns, kept: NDArray[Any] | slice) -> Columns:
     return {name: column[kept] for name, column in table.items()}
 
 
 def plain(table: Columns, digits: int = 3) -> dict[str, list[Any]]:
     """Lists for JSON; numbers with no more digits after the point than a picture shows."""
-    return {name: _list(column, digits) for name, column in table.items()}
-
-
-def _list(column: NDArray[Any], digits: int) -> list[Any]:
-    if column.dtype.kind == "f":
-        if np.isfinite(column).all() and not (column % 1).any():
-            return [int(value) for value in column.tolist()]
-        return [round(value, digits) for value in column.tolist()]
-    if column.dtype.kind == "b":
-        return [int(value) for value in column.tolist()]
-    values: list[Any] = column.tolist()
-    return values
+    found = {}
+    for name, column in table.items():
+        if column.dtype.kind == "f" and not (np.isfinite(column) & (column == column.round())).all():
+            found[name] = [round(value, digits) for value in column.tolist()]
+        else:
+            found[name] = (column.astype(np.int64) if column.dtype.kind in "fb" else column).tolist()
+    return found
 
 
 def binned(table: Columns, parts: tuple[str, ...], most: int = 240) -> dict[str, list[Any]]:
@@ -76,11 +72,6 @@ def binned(table: Columns, parts: tuple[str, ...], most: int = 240) -> dict[str,
     return plain(found)
 
 
-MOST_ROWS = 6000
-"""Of each table in one answer; a picture of a moment shows a few dozen."""
-Tables = Callable[[str], Columns]
-
-
 def window(table: Tables, from_s: float, to_s: float) -> Json:
     """Everything that was under way between two moments, and who was online at the first.
 
@@ -91,8 +82,7 @@ def window(table: Tables, from_s: float, to_s: float) -> Json:
         before = int(np.searchsorted(rounds["simulated_s"], from_s, side="right")) - 1
         if before >= 0:
             from_s = min(from_s, float(rounds["simulated_s"][before]))
-    presence = table("presence")
-    online, changes = _presence(presence, from_s, to_s)
+    online, changes = _presence(table("presence"), from_s, to_s)
     transfers, thinned = _under_way(table("transfers"), from_s, to_s)
     trainings, also = _under_way(table("trainings"), from_s, to_s)
     return {
@@ -112,10 +102,9 @@ def _presence(presence: Columns, from_s: float, to_s: float) -> tuple[list[int],
     if not rows(presence):
         return [], {}
     first, last = np.searchsorted(presence["simulated_s"], [from_s, to_s], side="right")
-    nodes, states = presence["node"][:first], presence["online"][:first]
     state = np.zeros(int(presence["node"].max()) + 1, np.bool_)
-    state[nodes] = states  # later rows overwrite earlier ones
-    return np.flatnonzero(state).tolist(), take(presence, np.arange(first, last))
+    state[presence["node"][:first]] = presence["online"][:first]  # later rows overwrite earlier ones
+    return np.flatnonzero(state).tolist(), take(presence, slice(first, last))
 
 
 def _under_way(table: Columns, from_s: float, to_s: float) -> tuple[Columns, bool]:
@@ -143,8 +132,6 @@ def node_details(table: Tables, number: int) -> Json | None:
     if not len(known):
         return None
     transfers = table("transfers")
-    rounds = table("rounds")
-    mine = _where(rounds, "aggregator", number)
     return {
         "node": number,
         **{name: values[0] for name, values in plain(take(nodes, known), 3).items()},
@@ -152,7 +139,7 @@ def node_details(table: Tables, number: int) -> Json | None:
         "trainings": plain(_newest(_of(table("trainings"), "node", number))),
         "sent": plain(_newest(_of(transfers, "source", number))),
         "received": plain(_newest(_of(transfers, "destination", number))),
-        "aggregated": plain(_newest(take(rounds, mine))),
+        "aggregated": plain(_newest(_of(table("rounds"), "aggregator", number))),
         "states": plain(_of(table("states"), "node", number)),
         "evaluations": plain(_of(table("node_evaluations"), "node", number), 5),
     }
@@ -167,5 +154,4 @@ def _of(table: Columns, name: str, number: int) -> Columns:
 
 
 def _newest(table: Columns) -> Columns:
-    count = rows(table)
-    return take(table, np.arange(max(0, count - MOST_ROWS), count))
+    return take(table, slice(-MOST_ROWS, None))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,17 +38,14 @@ class Arm:
 
     @property
     def protocol(self) -> str:
-        """The name of the protocol, as in a spec."""
         return str(self.runs[0].spec["protocol"]["name"])
 
     @property
     def is_ours(self) -> bool:
-        """Whether the protocol is Plexus."""
         return self.protocol == "plexus"
 
     @property
     def is_complete(self) -> bool:
-        """Whether its runs came to their end."""
         return all(map(is_complete, self.runs))
 
     @property
@@ -62,14 +60,14 @@ class Arm:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds of its runs."""
         return tuple(int(run.spec["seed"]) for run in self.runs)
 
 
-def group(runs: Iterable[Run]) -> list[Arm]:
+def group(runs: Iterable[Run], beside_live: bool = False) -> list[Arm]:
     """The arms that these runs make, ours first.
 
-    A run that did not come to its end is an arm of its own: it is shown, and mixed with nothing.
+    A run that did not come to its end is an arm of its own: it is shown, and mixed with nothing. Where some
+    are of live peers, or stand on a page beside such, the label says of each whether it is.
     """
     settings: dict[str, dict[tuple[int, str], Run]] = {}
     alone: list[tuple[Run, ...]] = []
@@ -85,14 +83,12 @@ def group(runs: Iterable[Run]) -> list[Arm]:
                 f"{run.path}: same spec and seed as {known.path}, but another result; leave one of them out"
             )
     complete = [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in settings.values()]
-    return _labelled([*complete, *alone])
-
-
-def _labelled(groups: Sequence[tuple[Run, ...]]) -> list[Arm]:
+    groups = [*complete, *alone]
+    beside_live = beside_live or any(runs[0].is_live for runs in groups)
     labels = naming.labels([setting(runs[0]) for runs in groups])
     arms = []
     for label, runs in zip(labels, groups, strict=True):
-        if any(other[0].is_live for other in groups):
+        if beside_live:
             label += ", live" if runs[0].is_live else ", simulated"
         if not is_complete(runs[0]):
             label += f", seed {runs[0].spec['seed']}, unfinished ({reached_h(runs[0]):.1f} h)"
@@ -199,14 +195,11 @@ def _runs_in(path: Path) -> list[Path]:
 
 def _done_again(runs: Sequence[Path]) -> list[Path]:
     """Those `X.1`, `X.2`, … beside which there is `X`, a run of the same spec."""
-    there = set(runs)
-    named = ((run, _EARLIER.fullmatch(run.name)) for run in runs)
-    pairs = [(run, run.with_name(name[1])) for run, name in named if name]
-    return [run for run, newest in pairs if newest in there and _same_spec(newest, run)]
-
-
-def _same_spec(one: Path, other: Path) -> bool:
-    try:
-        return spec_digest_of(one) == spec_digest_of(other)
-    except PlexusError:
-        return False  # who reads the one that is damaged is told what is wrong
+    there, found = set(runs), []
+    for run in runs:
+        name = _EARLIER.fullmatch(run.name)
+        newest = run.with_name(name[1]) if name else None
+        with suppress(PlexusError):  # who reads the one that is damaged is told what is wrong
+            if newest in there and spec_digest_of(newest) == spec_digest_of(run):
+                found.append(run)
+    return found

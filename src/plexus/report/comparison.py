@@ -104,12 +104,13 @@ def compare(arms: Sequence[Arm], target: float | None = None, judge: Judge = "me
     if not arms:
         raise PlexusError("nothing to compare: no run was given")
     metric, higher = common_metric(arms)
-    bests = {arm.label: _bests(arm, metric, higher, judge) for arm in arms}
+    values = {arm.label: [values_of(run, metric, judge) for run in arm.runs] for arm in arms}
+    bests = {label: _bests(of_runs, higher) for label, of_runs in values.items()}
     baseline = _best_baseline(arms, bests, higher)
     target_is = "given"
     if target is None:
         target, target_is = _target(arms, bests, baseline, higher)
-    outcomes = [_outcome(arm, bests[arm.label], metric, higher, judge, target) for arm in arms]
+    outcomes = [_outcome(arm, values[arm.label], bests[arm.label], higher, target) for arm in arms]
     best = baseline.label if baseline else None
     against = next((outcome for outcome in outcomes if outcome.label == best), None)
     compared = tuple(_with_savings(outcome, against) for outcome in outcomes)
@@ -185,8 +186,7 @@ def _coarse(outcome: ArmOutcome) -> str:
     return f"{outcome.label} was evaluated only {often}: its costs are coarse; see evaluation.{key}."
 
 
-def _bests(arm: Arm, metric: str, higher: bool, judge: Judge) -> tuple[float, ...]:
-    found = (values_of(run, metric, judge) for run in arm.runs)
+def _bests(found: Sequence[np.ndarray], higher: bool) -> tuple[float, ...]:
     kept = [values[~np.isnan(values)] for values in found]
     return tuple(float(v.max() if higher else v.min()) for v in kept if len(v))
 
@@ -213,9 +213,9 @@ def _target(
 
 
 def _outcome(
-    arm: Arm, best: tuple[float, ...], metric: str, higher: bool, judge: Judge, target: float | None
+    arm: Arm, found: Sequence[np.ndarray], best: tuple[float, ...], higher: bool, target: float | None
 ) -> ArmOutcome:
-    costs = tuple(_cost(run, metric, higher, judge, target) for run in arm.runs)
+    costs = tuple(_cost(run, values, higher, target) for run, values in zip(arm.runs, found, strict=True))
     return ArmOutcome(
         arm.label,
         arm.is_ours,
@@ -223,15 +223,14 @@ def _outcome(
         arm.seeds,
         best,
         costs,
-        evaluations=min(len(values_of(run, metric, judge)) for run in arm.runs),
+        evaluations=min(map(len, found)),
         has_own_models=arm.has_own_models,
     )
 
 
-def _cost(run: Run, metric: str, higher: bool, judge: Judge, target: float | None) -> Cost | None:
+def _cost(run: Run, values: np.ndarray, higher: bool, target: float | None) -> Cost | None:
     if target is None:
         return None
-    values = values_of(run, metric, judge)
     there = np.flatnonzero(values >= target if higher else values <= target)
     if not len(there):
         return None

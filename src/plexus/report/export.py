@@ -9,22 +9,8 @@ from pathlib import Path
 
 from plexus.files import named, write_text
 from plexus.report.document import Cell, Picture, Quantity, Table, heading, text_of
+from plexus.report.naming import NAMES
 from plexus.style import styled
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    **{char: f"\\{char}" for char in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "⁹": r"$^9$",
-    "–": "--",
-    "·": r"$\cdot$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "\N{NO-BREAK SPACE}": "~",
-}
 
 
 def write_picture(folder: Path, picture: Picture) -> list[str]:
@@ -93,4 +79,4 @@ def is_numeric(table: Table, column: int) -> bool:
 
 
 def _latex(text: str) -> str:
-    return re.sub(".", lambda found: _LATEX.get(found[0], found[0]), text)
+    return re.sub(".", lambda found: NAMES["latex"].get(found[0], found[0]), text)

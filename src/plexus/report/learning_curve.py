@@ -11,9 +11,10 @@ from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.files import named
 from plexus.report.arms import is_complete, metric_of, reached_h
+from plexus.report.strokes import mountain
 from plexus.runs.run import Run
 from plexus.runs.tables import Columns
-from plexus.style import BLUE, SOFT, VERMILION, figure, percent_ticks, styled, subtitle
+from plexus.style import BLUE, VERMILION, figure, percent_ticks, styled, subtitle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,9 +100,6 @@ def _draw_online(axes: Any, online: Columns, end_hours: float) -> None:
     axes.set_ylim(0, 1)
     if not online:
         return
-    hours = np.append(online["simulated_s"] / 3600, end_hours)
-    count = np.append(online["online"], online["online"][-1])
-    axes.fill_between(hours, count, step="post", color=SOFT, alpha=0.25, linewidth=0)
-    axes.step(hours, count, where="post", color=SOFT, linewidth=0.8)
-    axes.set_ylim(0, max(1.0, 1.15 * float(count.max())))
+    mountain(axes, online, end_hours)
+    axes.set_ylim(0, max(1.0, 1.15 * float(online["online"].max())))
     axes.yaxis.get_major_locator().set_params(nbins=3, integer=True)

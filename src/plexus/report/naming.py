@@ -6,35 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
+
+import msgspec
 
 from plexus import quantities
 
 Flat = Mapping[str, Any]
 """A spec with keys such as `task.name`."""
 
-PROTOCOLS = {
-    "plexus": "Plexus",
-    "gossip": "Gossip Learning",
-    "dpsgd": "D-PSGD",
-    "epidemic": "Epidemic Learning",
-    "fedavg": "FedAvg",
-}
-TASKS = {
-    "digits-by-writer": "digits by writer",
-    "cifar10": "CIFAR-10",
-    "celeba": "CelebA",
-    "femnist": "FEMNIST",
-    "movielens": "MovieLens",
-}
-_TOPOLOGIES = {"one-peer-exponential": "one-peer exponential", "full": "fully connected"}
-_SHORT = {
-    "protocol.sample_size": "s = {}",
-    "protocol.success_fraction": "sf = {}",
-    "nodes": "n = {}",
-    "hours": "{} h",
-}
+NAMES = msgspec.toml.decode(
+    files("plexus.report").joinpath("names.toml").read_bytes(), type=dict[str, dict[str, str]]
+)
 _FOLLOWS_TOPOLOGY = {f"protocol.{key}" for key in ("topology", "degree", "topology_file", "topology_format")}
 
 TOLD_ANYWAY = {"name", "nodes", "seed", "protocol.name", "task.name"}
@@ -45,12 +30,12 @@ MOST_TOLD = 4
 
 def protocol(name: str) -> str:
     """A protocol as the paper writes it."""
-    return PROTOCOLS.get(name, name)
+    return NAMES["protocols"].get(name, name)
 
 
 def rank(name: str) -> int:
     """The place of a protocol among others: ours first, then in the order of the paper."""
-    return [*PROTOCOLS, name].index(name)
+    return [*NAMES["protocols"], name].index(name)
 
 
 def task(name: str) -> str:
@@ -58,7 +43,7 @@ def task(name: str) -> str:
     module, _, factory = name.partition(":")
     short = module.removesuffix(".task")
     own = short if factory in ("", "build") else f"{short}:{factory}"
-    return TASKS.get(name, own)
+    return NAMES["tasks"].get(name, own)
 
 
 def availability(value: str) -> str:
@@ -133,7 +118,7 @@ def _topology(flat: Flat) -> str:
         return f"{flat['protocol.degree']}-regular"
     if kind == "file":
         return PurePath(flat["protocol.topology_file"]).name
-    return _TOPOLOGIES.get(kind, kind)
+    return NAMES["topologies"].get(kind, kind)
 
 
 def _words(key: str, value: Any) -> str:
@@ -141,8 +126,8 @@ def _words(key: str, value: Any) -> str:
         return availability(str(value))
     if key == "task.name":
         return task(str(value))
-    if key in _SHORT:
-        return _SHORT[key].format(value_words(value))
+    if key in NAMES["keys"]:
+        return NAMES["keys"][key].format(value_words(value))
     name, text = key.rpartition(".")[2], value_words(value)
     if name.endswith("_s"):
         name, text = name.removesuffix("_s"), text if value is None else f"{text} s"

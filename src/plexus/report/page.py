@@ -58,23 +58,20 @@ def write_report(
         picture.figure.set_layout_engine("none")
     files = {table.id: write_table(folder, table) for table in tables}
     files |= {picture.id: write_picture(folder, picture) for picture in pictures}
-    page = (
-        _environment()
-        .get_template("page.html")
-        .render(
-            title=title,
-            subtitle=provenance.subtitle(runs),
-            sections=everything,
-            folder=folder.name,
-            files=files,
-            drawings={picture.id: Markup(inline(picture)) for picture in pictures},
-            command=command,
-            repeats=provenance.repeats(arms, folder),
-            needed=provenance.needed_files(arms),
-            versions=provenance.versions(arms),
-        )
+    page = _environment().get_template("page.html")
+    text = page.render(
+        title=title,
+        subtitle=provenance.subtitle(runs),
+        sections=everything,
+        folder=folder.name,
+        files=files,
+        drawings={picture.id: Markup(inline(picture)) for picture in pictures},
+        command=command,
+        repeats=provenance.repeats(arms, folder),
+        needed=provenance.needed_files(arms),
+        versions=provenance.versions(arms),
     )
-    write_text(out, page)
+    write_text(out, text)
 
 
 def _require_ids(sections: Sequence[Section]) -> None:
@@ -98,17 +95,13 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.filters |= {"heading": heading, "text": text_of, "prose": _prose}
-    environment.globals["kind"] = _kind
+    environment.globals["is_numeric"] = is_numeric
     return environment
 
 
 def _prose(text: str) -> Markup:
     """Text with `code` in it."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
-
-
-def _kind(table: Table, column: int) -> Markup:
-    return Markup(' class="number"' if is_numeric(table, column) else "")
 
 
 def inline(picture: Picture) -> str:

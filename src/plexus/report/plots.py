@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from plexus import quantities
 from plexus.errors import PlexusError
-from plexus.report.arms import Arm, common_metric
+from plexus.report.arms import Arm, common_metric, reached_h
 from plexus.report.comparison import Judge, values_of
-from plexus.report.strokes import legend, legend_of_arms, message_colours, panel, strokes
+from plexus.report.document import number
+from plexus.report.strokes import legend, legend_of_arms, message_colours, mountain, panel, strokes
+from plexus.runs.tables import Columns
 from plexus.style import CARD, ON_COLOUR, SOFT, percent_ticks, styled
 
 if TYPE_CHECKING:
@@ -154,12 +156,12 @@ def _refer(axes: Any, value: float, name: str, higher_is_better: bool) -> None:
 
 def _log_scale(axes: Any) -> None:
     """Numbers as people write them: powers of ten, and steps between where there are few of those."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     steps = (1.0, 2.0, 5.0) if high < 200 * low else (1.0,)
-    axes.xaxis.set_major_locator(LogLocator(subs=steps))
+    axes.xaxis.set_major_locator(LogLocator(subs=steps) if high > 5 * low else MaxNLocator(4))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
 
@@ -182,7 +184,7 @@ def round_durations(arms: Sequence[Arm]) -> Figure:
                 color=stroke.colour,
                 linestyle=stroke.line,
                 linewidth=1.8,
-                label=f"{arm.label} (mean {durations.mean():.1f} s)",
+                label=f"{arm.label} (mean {number(durations.mean())} s)",
             )
         if not axes.lines:
             raise PlexusError("no rounds with a global model were completed")
@@ -220,13 +222,16 @@ def online_and_views(arms: Sequence[Arm]) -> Figure:
             if views:
                 name, colour = f"{arm.label}: " if len(arms) > 1 else "", strokes(arms)[arm.label].colour
                 hours, label = views["simulated_s"] / 3600, f"{name}in the mean of their views"
-                axes.plot(hours, views["mean_view"], color=colour, linewidth=1.4, label=label)
+                marker = "o" if len(hours) == 1 else None  # a line of one point is not seen
+                mean = views["mean_view"]
+                axes.plot(hours, mean, color=colour, linewidth=1.4, marker=marker, label=label)
                 low, high = views["min_view"], views["max_view"]
                 axes.fill_between(hours, low, high, color=colour, alpha=0.18, linewidth=0)
         _draw_online(axes, arms)
         if not axes.lines:
             raise PlexusError("neither online nodes nor views were recorded")
         axes.set_ylabel("nodes")
+        axes.yaxis.get_major_locator().set_params(integer=True)
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
         _say_time(axes, arms)
@@ -250,16 +255,14 @@ def _say_time(axes: Any, arms: Sequence[Arm]) -> None:
 
 def _draw_online(axes: Any, arms: Sequence[Arm]) -> None:
     """A grey mountain for each that differs from the others."""
-    seen = set()
+    found: dict[tuple[int, bool, bool], tuple[Arm, Columns]] = {}
     for arm in arms:
-        tables = arm.runs[0].tables
-        online = tables.get("views") or tables.get("online")
-        if online and (key := (arm.seeds[0], arm.has_churn)) not in seen:
-            seen.add(key)
-            hours, count = online["simulated_s"] / 3600, online["online"]
-            label = "online" if len(seen) == 1 else f"online ({arm.label})"
-            axes.fill_between(hours, count, step="post", color=SOFT, alpha=0.14, linewidth=0)
-            axes.step(hours, count, where="post", color=SOFT, linewidth=0.8, label=label)
+        online = arm.runs[0].tables.get("online") or arm.runs[0].tables.get("views")
+        if online:
+            found.setdefault((arm.seeds[0], arm.has_churn, arm.runs[0].is_live), (arm, online))
+    for arm, online in found.values():
+        label = "online" if len(found) == 1 else f"online ({arm.label})"
+        mountain(axes, online, reached_h(arm.runs[0]), label)
 
 
 def bars_of_messages(arms: Sequence[Arm], of: Literal["bytes", "count"] = "bytes") -> Figure:
@@ -282,7 +285,7 @@ def bars_of_messages(arms: Sequence[Arm], of: Literal["bytes", "count"] = "bytes
             for name in (name for name in names if name in each):
                 share = 100 * each[name] / total
                 axes.barh(row, share, left=left, height=0.46, color=colours[name])
-                if share > 7:
+                if share > 8:  # else the text is wider than the bar
                     inside = {"ha": "center", "va": "center", "fontsize": 8, "color": ON_COLOUR}
                     axes.text(left + share / 2, row + 0.01, f"{share:.3g} %", **inside)
                 left += share

@@ -56,24 +56,16 @@ def section(arms: Sequence[Arm]) -> Section:
 
 
 def _runs_table(arms: Sequence[Arm]) -> Table:
-    rows = tuple(_run_row(arm.label, run) for arm in arms for run in arm.runs)
     columns = ("Arm", "Seed", "State", "Rounds", "Digest", "Weights", "Spec", "Started")
-    return Table("runs", "Runs", columns, rows, folded=len(rows) > LONGEST_TABLE)
-
-
-def _run_row(label: str, run: Run) -> tuple[Cell, ...]:
-    found = run.result
-    state = "complete" if is_complete(run) else f"unfinished at {reached_h(run):.1f} h"
-    return (
-        label,
-        str(run.spec["seed"]),
-        f"{state}, live" if run.is_live else f"{state}, simulated",
-        found.rounds if found else None,
-        found.digest if found else None,
-        (found.weights_hash or None) if found else None,
-        str(run.versions.get("spec_digest", "–")),
-        str(run.versions.get("started", "–")),
-    )
+    rows: list[tuple[Cell, ...]] = []
+    for label, run in ((arm.label, run) for arm in arms for run in arm.runs):
+        found = run.result
+        state = "complete" if is_complete(run) else f"unfinished at {reached_h(run):.1f} h"
+        about = (label, str(run.spec["seed"]), f"{state}, {'live' if run.is_live else 'simulated'}")
+        came_to = (found.rounds, found.digest, found.weights_hash or None) if found else (None,) * 3
+        made = (str(run.versions.get(key, "–")) for key in ("spec_digest", "started"))
+        rows.append((*about, *came_to, *made))
+    return Table("runs", "Runs", columns, tuple(rows), folded=len(rows) > LONGEST_TABLE)
 
 
 def _settings_table(arms: Sequence[Arm]) -> Table:

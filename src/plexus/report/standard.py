@@ -30,7 +30,8 @@ def by_setting(arms: Sequence[Arm]) -> list[list[Arm]]:
     found: dict[str, list[Run]] = {}
     for arm in arms:
         found.setdefault(repr(_circumstances(arm)), []).extend(arm.runs)
-    groups = [group(runs) for runs in found.values()]
+    has_live = any(run.is_live for arm in arms for run in arm.runs)
+    groups = [group(runs, has_live) for runs in found.values()]
     return sorted(groups, key=lambda each: len({arm.is_ours for arm in each}) == 1)
 
 

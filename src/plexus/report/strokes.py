@@ -7,28 +7,16 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from plexus.report.arms import Arm
+from plexus.report.naming import NAMES
+from plexus.runs.tables import Columns
 from plexus.style import PALETTE, SOFT, figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PROTOCOL_COLOURS = {
-    "plexus": "blue",
-    "gossip": "orange",
-    "dpsgd": "green",
-    "dpsgd regular": "purple",
-    "epidemic": "vermilion",
-    "fedavg": "grey",
-}
-_MESSAGE_COLOURS = {
-    "model": "blue",
-    "view": "orange",
-    "ping": "green",
-    "pong": "purple",
-    "membership": "vermilion",
-    "ack": "sky",
-}
 _SECOND_COLOURS = ("vermilion", "green", "purple", "orange", "sky", "yellow", "blue", "grey")
 _DASHES, _DOTS = (0, (4, 2)), (0, (1, 1.6))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
@@ -66,7 +54,7 @@ def strokes(arms: Sequence[Arm]) -> dict[str, Stroke]:
 def _colour(arm: Arm) -> str:
     """The usual colour of a protocol; D-PSGD has one for each of the paper's two topologies."""
     regular = arm.runs[0].spec["protocol"].get("topology") == "regular"
-    return _PROTOCOL_COLOURS.get(f"{arm.protocol} regular" if regular else arm.protocol, "sky")
+    return NAMES["protocol_colours"].get(f"{arm.protocol} regular" if regular else arm.protocol, "sky")
 
 
 def _kind(arm: Arm) -> str:
@@ -77,7 +65,7 @@ def _kind(arm: Arm) -> str:
 
 def message_colours(names: Sequence[str]) -> dict[str, str]:
     """By type of message."""
-    known = {name: PALETTE[colour] for name, colour in _MESSAGE_COLOURS.items()}
+    known = {name: PALETTE[colour] for name, colour in NAMES["message_colours"].items()}
     spare = [PALETTE[name] for name in ("yellow", "grey", "sky")]
     others = sorted(set(names) - set(known))
     return known | {name: spare[at % len(spare)] for at, name in enumerate(others)}
@@ -87,6 +75,14 @@ def panel(width: float = 5.0, height: float = 3.2) -> tuple[Figure, Any]:
     """A figure with one panel; call it inside `styled`."""
     drawn = figure(width, height)
     return drawn, drawn.subplots()
+
+
+def mountain(axes: Any, online: Columns, end_h: float, label: str | None = None) -> None:
+    """How many nodes were online, to the end of the run."""
+    hours = np.append(online["simulated_s"] / 3600, end_h)
+    count = np.append(online["online"], online["online"][-1])
+    axes.fill_between(hours, count, step="post", color=SOFT, alpha=0.18, linewidth=0)
+    axes.step(hours, count, where="post", color=SOFT, linewidth=0.8, label=label)
 
 
 def legend_of_arms(axes: Any, arms: Sequence[Arm]) -> None:

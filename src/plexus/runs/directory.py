@@ -6,6 +6,7 @@ appended to, and a directory belongs to one running process at a time.
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import shutil
@@ -15,7 +16,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from plexus import __version__
@@ -31,6 +31,7 @@ FIGURE = "learning-curve.png"
 CHECKPOINT, CHECKPOINT_FOLDER = "checkpoint.json", "checkpoint-"
 REPLAY = f"{CHECKPOINT_FOLDER}replay"
 """Tables of a resumed run until it has come to its checkpoint."""
+_TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
 _PACKAGES = ("click", "matplotlib", "msgspec", "numpy", "rich", "safetensors", "scikit-learn", "torch")
 
 
@@ -64,7 +65,7 @@ class RunDirectory:
         if resume:
             shutil.rmtree(path / REPLAY, ignore_errors=True)  # of one that was killed
             if not replay:
-                self._forget(*_table_files())
+                self._forget(*_TABLE_FILES)
         elif (path / VERSIONS).exists():
             os.close(self._lock)
             raise PlexusError(f"{path}: already holds a run")
@@ -79,7 +80,7 @@ class RunDirectory:
         """All that was recorded before is recorded again: let that take its place."""
         with named(self.path):
             written = self.recorder.move_to(self.path)
-            self._forget(*(name for name in _table_files() if name not in written))
+            self._forget(*(name for name in _TABLE_FILES if name not in written))
             (self.path / REPLAY).rmdir()
         self._is_replaying = False
 
@@ -98,24 +99,19 @@ class RunDirectory:
     def __enter__(self) -> RunDirectory:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Keep what was recorded, however the run ended; a run that failed to begin leaves nothing."""
         try:
             self.recorder.flush()
             if self._is_replaying:  # what was there before says more
                 shutil.rmtree(self.path / REPLAY, ignore_errors=True)
             if kind is not None and not self._is_resumed and not _has_results(self.path):
-                self._discard()
+                _delete_run(self.path)
+                if self._is_made:
+                    with suppress(OSError):  # somebody else's file is in it
+                        self.path.rmdir()
         finally:
             os.close(self._lock)
-
-    def _discard(self) -> None:
-        _delete_run(self.path)
-        if self._is_made:
-            with suppress(OSError):  # somebody else's file is in it
-                self.path.rmdir()
 
 
 def go_on(
@@ -164,16 +160,17 @@ def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
         if force or not _has_results(path):
             _delete_run(path)
             return None
-        return path.rename(_free(path))
+        places = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+        return path.rename(next(place for place in places if not place.exists()))
 
 
 def _has_results(path: Path) -> bool:
-    return any((path / name).exists() for name in (RESULT, *_table_files()))
+    return any((path / name).exists() for name in (RESULT, *_TABLE_FILES))
 
 
 def _delete_run(path: Path) -> None:
     """Delete what a run writes, and nothing that somebody else put there; its mark last."""
-    for name in (RESULT, FIGURE, *_table_files(), SPEC, VERSIONS):
+    for name in (RESULT, FIGURE, *_TABLE_FILES, SPEC, VERSIONS):
         (path / name).unlink(missing_ok=True)
     delete_events(path)
     remove_checkpoints(path)
@@ -188,30 +185,16 @@ def remove_checkpoints(path: Path, keep: str | None = None) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _table_files() -> list[str]:
-    return [f"{table}.csv" for table in TABLES]
-
-
-def _free(path: Path) -> Path:
-    number = 1
-    while (candidate := path.with_name(f"{path.name}.{number}")).exists():
-        number += 1
-    return candidate
-
-
 def versions() -> dict[str, Any]:
     """What made the results, besides the spec."""
+    packages = {}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            packages[name] = metadata.version(name)
     return {
         "plexus": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+        "packages": packages,
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

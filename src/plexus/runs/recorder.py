@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plexus.errors import PlexusError
-from plexus.files import named, sync
+from plexus.files import named, sync, write_bytes
 from plexus.runs.tables import TABLES, line
 
 Listener = Callable[[str, Mapping[str, Any]], None]
@@ -129,10 +129,8 @@ def _cut_back(path: Path) -> tuple[tuple[str, ...], int]:
 
 def _shorten(path: Path) -> int:
     """Drop the older half of the rows; how many bytes are left."""
-    fresh = path.with_name(f".{path.name}.new")
     with named(path):
         header, *body = path.read_bytes().splitlines(keepends=True)
-        kept = b"".join([header, *body[len(body) // 2 :]])
-        fresh.write_bytes(kept)
-        fresh.replace(path)
+    kept = b"".join([header, *body[len(body) // 2 :]])
+    write_bytes(path, kept)
     return len(kept)

@@ -69,8 +69,7 @@ class Run:
 
     def detail(self, table: str) -> Columns:
         """The columns of any table, read now."""
-        with named(self.path):
-            return read(self.path / f"{table}.csv")
+        return read(self.path / f"{table}.csv")
 
     @property
     def metrics(self) -> Frame:
@@ -107,25 +106,17 @@ class Run:
 def load_run(path: Path | str) -> Run:
     """Read a run directory."""
     path = Path(path)
-    with named(path):
-        return Run(
-            path=path,
-            versions=versions_of(path),
-            spec=spec_of(path),
-            result=result_of(path),
-            tables={
-                name: checked(read(path / f"{name}.csv"), path / f"{name}.csv")
-                for name, table in TABLES.items()
-                if not table.detail
-            },
-        )
+    versions, spec, result = versions_of(path), spec_of(path), result_of(path)
+    files = {name: path / f"{name}.csv" for name, table in TABLES.items() if not table.detail}
+    return Run(path, spec, versions, result, {name: checked(read(at), at) for name, at in files.items()})
 
 
 def spec_of(path: Path) -> dict[str, Any]:
     """The spec that the run in this directory has."""
     path = path / SPEC
     try:
-        spec = tomllib.loads(path.read_text(encoding="utf-8"))
+        with named(path):
+            spec = tomllib.loads(path.read_text(encoding="utf-8"))
         msgspec.convert(spec, _Spec)
     except ValueError as error:  # not text, not TOML, or not a whole spec
         raise PlexusError(f"{path}: {error}") from None
@@ -138,14 +129,10 @@ def result_of(path: Path) -> Result | None:
     if not path.exists():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Result)
+        with named(path):
+            return msgspec.json.decode(path.read_bytes(), type=Result)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlexusError(f"{path}: {error}") from None
-
-
-def spec_dir_of(path: Path) -> Path:
-    """What paths in the spec of the run in this directory start from."""
-    return Path(str(versions_of(path).get("spec_dir", ".")))
 
 
 def spec_digest_of(path: Path) -> str:
@@ -161,10 +148,11 @@ def started_s(path: Path) -> float:
 def versions_of(path: Path) -> dict[str, Any]:
     """What made the results of the run in this directory: `versions()` and the digest of its spec."""
     try:
-        found = msgspec.json.decode((path / VERSIONS).read_bytes(), type=dict[str, Any])
+        if not (path / VERSIONS).exists():
+            raise PlexusError(f"{path}: is not a run directory")
+        with named(path):
+            found = msgspec.json.decode((path / VERSIONS).read_bytes(), type=dict[str, Any])
         msgspec.convert(found, _Versions)
-    except (FileNotFoundError, NotADirectoryError):
-        raise PlexusError(f"{path}: is not a run directory") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise PlexusError(f"{path / VERSIONS}: does not say which spec was run") from None
     return found
@@ -186,9 +174,6 @@ class Frame(Mapping[str, NDArray[Any]]):
         except KeyError:
             known = ", ".join(self._columns) or "none: the table has no rows"
             raise KeyError(f"no column {name!r}; there are {known}") from None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._columns
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
@@ -216,11 +201,10 @@ class Frame(Mapping[str, NDArray[Any]]):
         half = ROWS_SHOWN // 2
         everything = self.rows <= ROWS_SHOWN
         shown = range(self.rows) if everything else [*range(half), *range(-half, 0)]
-        lines = [_html("th", self._columns)]
-        for position, row in enumerate(shown):
-            if not everything and position == half:
-                lines.append(_html("td", ["…"] * len(self._columns)))
-            lines.append(_html("td", map(_cell, self.row(row).values())))
+        lines = [_html("td", map(_cell, self.row(row).values())) for row in shown]
+        if not everything:
+            lines.insert(half, _html("td", ["…"] * len(self._columns)))
+        lines.insert(0, _html("th", self._columns))
         return f"<table>{''.join(lines)}</table><p>{self.rows} rows</p>"
 
 

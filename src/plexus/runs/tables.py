@@ -206,39 +206,21 @@ def quickly(lines: list[str], width: int) -> list[NDArray[Any]] | None:
     ends = [lines[0].split(","), lines[-1].split(",")]
     if {len(row) for row in ends} != {width} or any('"' in each for each in lines):
         return None
-    kinds = [_kind(cells) for cells in zip(*ends, strict=True)]
-    names = [f"{i}" for i in range(width)]
-    types = np.dtype(list(zip(names, kinds, strict=True)))
+    guesses = [_column(cells).dtype for cells in zip(*ends, strict=True)]
+    types = [(f"{i}", guess if guess.kind in "if" else f"U{WORD}") for i, guess in enumerate(guesses)]
     try:
-        found = np.loadtxt(lines, types, comments=None, delimiter=",", ndmin=1)
+        found = np.loadtxt(lines, np.dtype(types), comments=None, delimiter=",", ndmin=1)
     except ValueError:
         return None
-    columns = [found[name] for name in names]
+    columns = [found[name] for name, _ in types]
     for i, words in enumerate(columns):
         if words.dtype.kind == "U":
-            is_true = words == "true"
+            is_true, lengths = words == "true", np.char.str_len(words)
             if (is_true | (words == "false")).all():
                 columns[i] = is_true
-            elif _last_letters(words).any() or (words == "").any():
+            elif lengths.min() == 0 or lengths.max() == WORD:  # unknown, or perhaps cut off
                 return None
     return columns if len(found) == len(lines) else None
-
-
-def _last_letters(words: NDArray[Any]) -> NDArray[Any]:
-    """What stands where a word would be cut off: 0 where it ended before."""
-    letters: NDArray[Any] = np.ascontiguousarray(words).view(np.uint32).reshape(-1, WORD)
-    return letters[:, -1]
-
-
-def _kind(cells: tuple[str, ...]) -> str:
-    for kind, name in ((int, "i8"), (float, "f8")):
-        try:
-            for cell in cells:
-                kind(cell)
-        except ValueError:
-            continue
-        return name
-    return f"U{WORD}"
 
 
 def _joined(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:

@@ -40,7 +40,7 @@ class EventFile:
             for name, value in row.items()
             if name not in _NOT_SCALARS and isinstance(value, int | float)
         )
-        self._write(_double(1, simulated_s) + _varint(2, step) + _bytes(5, _summary(numbers)))
+        self._write(_double(1, simulated_s) + bytes([2 << 3]) + _number(step) + _bytes(5, _summary(numbers)))
 
     def close(self) -> None:
         if self._file is not None:
@@ -82,10 +82,6 @@ def _double(field: int, value: float) -> bytes:
     return bytes([field << 3 | 1]) + struct.pack("<d", value)
 
 
-def _varint(field: int, value: int) -> bytes:
-    return bytes([field << 3]) + _number(value)
-
-
 def _bytes(field: int, value: bytes) -> bytes:
     return bytes([field << 3 | 2]) + _number(len(value)) + value
 
@@ -98,23 +94,13 @@ def _number(value: int) -> bytes:
     return bytes([*pieces, value])
 
 
-def _table() -> list[int]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-_CRC = _table()
-
-
 def crc32c(data: bytes) -> int:
     """Castagnoli's checksum, which `zlib` does not have."""
     crc = 0xFFFFFFFF
     for byte in data:
-        crc = _CRC[(crc ^ byte) & 0xFF] ^ crc >> 8
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     return crc ^ 0xFFFFFFFF
 
 

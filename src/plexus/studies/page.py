@@ -25,12 +25,7 @@ class Album:
 
     def __init__(self, plan: RunPlan) -> None:
         self._plan = plan
-        self._runs: dict[Path, Run] = {run.out: load_run(run.out) for run in plan.all_runs}
-
-    @property
-    def runs(self) -> list[Run]:
-        """Every run of the plan."""
-        return list(self._runs.values())
+        self.runs: dict[Path, Run] = {run.out: load_run(run.out) for run in plan.all_runs}
 
     def arms(self) -> list[Arm]:
         """Every run of the plan once, in the arm that asked for it first."""
@@ -67,7 +62,7 @@ class Album:
     def _draw(self, study: Sized, task: str, drawing: Drawing, number: int, several: bool) -> Picture | Table:
         arms = [
             self._arm(study.study.label(arm), self._plan.runs[study.name, task, arm])
-            for arm in study.study.shown(drawing)
+            for arm in drawing.arms or study.study.arms
         ]
         id = f"{study.name}-{task}-{number}"
         title = f"{naming.task(task)}: {drawing.title}" if several else drawing.title
@@ -87,7 +82,7 @@ class Album:
         return Picture(id, title, drawing.caption, figure, drawing.paper)
 
     def _arm(self, label: str, runs: Iterable[Planned]) -> Arm:
-        return Arm(label, tuple(self._runs[run.out] for run in runs))
+        return Arm(label, tuple(self.runs[run.out] for run in runs))
 
 
 Columns = tuple[str, ...]

@@ -89,11 +89,9 @@ def make_plan(studies: Sequence[Sized], out: Path, only: Sequence[str] = ()) -> 
             raise PlexusError(f"--task {task}: at size {studies[0].size} there are {', '.join(known)}")
     for study in studies:
         for task in study.tasks:
-            if only and task not in only:
+            if task in plan.skipped or (only and task not in only):
                 continue
             base = Base(study.file.parent / f"{task}.toml", study)
-            if task in plan.skipped:
-                continue
             planned = {arm: base.runs(arm, out) for arm in study.study.arms}
             missing = base.missing_data(planned)
             if missing is not None:

@@ -96,5 +96,5 @@ def _write_page(plan: RunPlan, out: Path, studies: Sequence[str], tasks: Sequenc
     title = "The paper's results"
     if any(name.endswith(".toml") for name in studies):  # somebody's own
         title = "; ".join(study.study.title for study in plan.studies)
-    write_report(page, f"{title}, size {size}", sections, album.runs, command, album.arms())
+    write_report(page, f"{title}, size {size}", sections, list(album.runs.values()), command, album.arms())
     return page

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from plexus.checked import Source, convert, suggest
 from plexus.errors import PlexusError
@@ -79,22 +80,21 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """What a reader calls the arm."""
         return str(self.arms[arm].get("label", arm))
 
-    def shown(self, drawing: Drawing) -> tuple[str, ...]:
-        """The arms that a drawing shows."""
-        return drawing.arms or tuple(self.arms)
+
+class _Chosen(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    tasks: Annotated[tuple[str, ...], Meta(min_length=1)]
+    seeds: Seeds
+    seeds_for: dict[str, Seeds]
+    """By task, where it has seeds of its own."""
 
 
-class Sized(Struct, frozen=True):
+class Sized(_Chosen, frozen=True, kw_only=True):
     """A study at one of its sizes."""
 
     name: str
     file: Path
     study: Study
     size: str
-    tasks: tuple[str, ...]
-    seeds: tuple[int, ...]
-    seeds_for: dict[str, tuple[int, ...]]
-    """By task, where it has seeds of its own."""
     changes: dict[str, Any]
     """Keys of a spec, for all arms."""
 
@@ -112,13 +112,7 @@ def load_study(name: str, size: str, folder: Path) -> Sized:
     usual = {"tasks": study.tasks, "seeds": study.seeds, "seeds_for": {}}
     values = {key: own.pop(key, value) for key, value in usual.items()}
     found = convert(values, _Chosen, ("sizes", size), Source(str(file)))
-    return Sized(file.stem, file, study, size, found.tasks, found.seeds, found.seeds_for, own)
-
-
-class _Chosen(Struct, frozen=True, forbid_unknown_fields=True):
-    tasks: Annotated[tuple[str, ...], Meta(min_length=1)]
-    seeds: Seeds
-    seeds_for: dict[str, Seeds]
+    return Sized(name=file.stem, file=file, study=study, size=size, changes=own, **asdict(found))
 
 
 def parse_study(text: str, file: str) -> Study:

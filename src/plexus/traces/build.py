@@ -8,29 +8,31 @@ from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 from plexus.rng import array_stream
 from plexus.traces.calibrations import CALIBRATIONS
-from plexus.traces.cities import City, world_cities
+from plexus.traces.cities import City, nearest_cities, world_cities
 from plexus.traces.readers.availability import read_availability
 from plexus.traces.readers.devices import KBPS_TO_BYTES_PER_S, choose_devices, read_devices
 from plexus.traces.readers.files import find
-from plexus.traces.readers.latency import LatencyKind, nearest_cities, read_latency, read_places
+from plexus.traces.readers.latency import LatencyKind, read_latency, read_places
 from plexus.traces.sessions import Sessions, choose, drop_before, shift
 from plexus.traces.synthetic import deal_cities, generate_availability, generate_devices, generate_latency
 from plexus.traces.world import DAY_S, Availability, Device, Latency, World, always_online
-
-# The `[traces]` table of a spec: where devices, availability and latency of a run come from.
 
 Positive = Annotated[float, Meta(gt=0, le=1e12)]
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 
 
 class TracesSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """Every file may be given relative to the spec, as `$NAME/...` or as `data:...`, a path in the
-    data directory."""
+    """Where devices, availability and latency of a run come from.
+
+    Every file may be given relative to the spec, as `$NAME/...` or as `data:...`, a path in the
+    data directory.
+    """
 
     devices: str = "generated"
     """Compute and bandwidth: `generated`, or a capacity file."""
@@ -71,9 +73,6 @@ class TracesSpec(Struct, frozen=True, forbid_unknown_fields=True):
             raise PlexusError(f"peak_online is for generated availability only ({known})")
 
 
-__all__ = ["TracesSpec", "build_world"]
-
-
 def build_world(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> World:
     """The devices of a run of `nodes` nodes. Same spec, nodes and seed, same world."""
     return World(
@@ -87,20 +86,16 @@ def _devices(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> list[De
     if spec.devices == "generated":
         devices = generate_devices(nodes, seed)
     else:
-        trace = read_devices(find(spec.devices, base_dir, "traces.devices"))
-        devices = trace.choose(choose_devices(len(trace), nodes, seed, "devices"))
-    uniform = (spec.uniform_compute_ms_per_sample, spec.uniform_up_kbps, spec.uniform_down_kbps)
-    if uniform == (None, None, None):
-        return devices
-    compute_ms, up, down = uniform
-    return [
-        Device(
-            device.compute_ms_per_sample if compute_ms is None else compute_ms,
-            device.up_bytes_per_s if up is None else up * KBPS_TO_BYTES_PER_S,
-            device.down_bytes_per_s if down is None else down * KBPS_TO_BYTES_PER_S,
-        )
-        for device in devices
-    ]
+        recorded = read_devices(find(spec.devices, base_dir, "traces.devices"))
+        devices = [recorded[i] for i in choose_devices(len(recorded), nodes, seed, "devices")]
+    uniform: dict[str, float] = {}
+    if spec.uniform_compute_ms_per_sample is not None:
+        uniform["compute_ms_per_sample"] = spec.uniform_compute_ms_per_sample
+    if spec.uniform_up_kbps is not None:
+        uniform["up_bytes_per_s"] = spec.uniform_up_kbps * KBPS_TO_BYTES_PER_S
+    if spec.uniform_down_kbps is not None:
+        uniform["down_bytes_per_s"] = spec.uniform_down_kbps * KBPS_TO_BYTES_PER_S
+    return [replace(device, **uniform) for device in devices] if uniform else devices
 
 
 def _availability(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Availability:
@@ -115,8 +110,8 @@ def _availability(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Av
     else:
         path = find(spec.availability, base_dir, "traces.availability")
         trace = read_availability(path, spec.period_s)
-        chosen = choose_devices(len(trace), nodes, seed, "availability")
-        kept = drop_before(trace.sessions, spec.drop_before_s)
+        chosen = choose_devices(len(trace.sessions), nodes, seed, "availability")
+        kept = drop_before(trace.packed, spec.drop_before_s)
         sessions, periods_s = choose(kept, chosen), trace.periods_s[chosen]
     return Availability(_offset(spec, sessions, periods_s, seed), periods_s)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from functools import cache
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +30,8 @@ SIZE = 1 << 14
 
 Floats = NDArray[np.float64]
 Lengths = NDArray[np.float32]
+_Step = tuple[NDArray[np.int32], Floats, Floats]
+"""The k-th session of each device still in play: the devices, and when theirs start and end, in seconds."""
 
 
 def generate_devices(nodes: int, seed: int) -> list[Device]:
@@ -82,23 +83,10 @@ def generate_availability(nodes: int, calibration: Calibration, seed: int) -> Av
 
 
 def _weeks(nodes: int, calibration: Calibration, rng: np.random.Generator) -> Sessions:
-    shares = _online_shares(nodes, calibration, rng)
-    seam_s = rng.random(nodes) * PERIOD_S
-    return _wrap(_renewal(shares, seam_s, calibration, rng))
-
-
-def _online_shares(nodes: int, calibration: Calibration, rng: np.random.Generator) -> Floats:
     shares = rng.beta(calibration.share_alpha, calibration.share_beta, nodes)
     shares[rng.random(nodes) < calibration.rare_share] = calibration.rare_online
-    return np.clip(shares, 1e-4, 0.99)
-
-
-class _Step(NamedTuple):
-    """The k-th session of each device still in play."""
-
-    devices: NDArray[np.int32]
-    start_s: Floats
-    end_s: Floats
+    seam_s = rng.random(nodes) * PERIOD_S
+    return _wrap(_renewal(np.clip(shares, 1e-4, 0.99), seam_s, calibration, rng))
 
 
 def _renewal(shares: Floats, seam_s: Floats, calibration: Calibration, rng: np.random.Generator) -> Sessions:
@@ -122,7 +110,7 @@ def _renewal(shares: Floats, seam_s: Floats, calibration: Calibration, rng: np.r
         counts[devices[~alive]] = len(steps)
         devices, start_s, end_s = devices[alive], start_s[alive], end_s[alive]
         until_s, gap_median_s = until_s[alive], gap_median_s[alive]
-        steps.append(_Step(devices, start_s, np.minimum(end_s, until_s)))
+        steps.append((devices, start_s, np.minimum(end_s, until_s)))
         start_s = clock.later(end_s, gaps.draw(gap_median_s, len(devices), rng))
         end_s = start_s + sessions.draw(session_median_s, len(devices), rng)
     return _by_device(steps, counts)
@@ -132,9 +120,8 @@ def _by_device(steps: list[_Step], counts: NDArray[np.int64]) -> Sessions:
     """Lay the steps out by device. The place of every row is known: no sorting."""
     bounds = bounds_of(counts)
     rows = np.empty((int(bounds[-1]), 2))
-    first = bounds[:-1]
     for k, (devices, start_s, end_s) in enumerate(steps):
-        place = first[devices] + k
+        place = bounds[devices] + k
         rows[place, 0] = start_s
         rows[place, 1] = end_s
     return Sessions(rows, bounds)
@@ -204,8 +191,7 @@ class DurationTable:
 
     def median_for(self, mean_s: Floats) -> Lengths:
         """The median of long durations that makes the average `mean_s`."""
-        one = np.ones(1, np.float32)
-        short_s, long_s = self._parts(one)
+        short_s, long_s = self._parts(np.ones(1, np.float32))
         return (np.maximum(mean_s - short_s, 1.0) / long_s).astype(np.float32)
 
     def _parts(self, median_s: Lengths) -> tuple[float, Floats]:

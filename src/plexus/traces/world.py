@@ -34,6 +34,8 @@ class Availability:
     period_s: float | NDArray[np.float64]
     """The trace repeats after this; infinite where it does not. One for all, or one per device.
     A session that ends at the period and one that starts at 0 are one session across the wrap."""
+    notes: tuple[str, ...] = ()
+    """What a file said that the sessions no longer show, and what had to be mended."""
 
     @cached_property
     def periods_s(self) -> NDArray[np.float64]:

@@ -96,7 +96,7 @@ def device_facts(compute_ms: Floats, up_bytes_per_s: Floats, down_bytes_per_s: F
     )
 
 
-def availability_facts(availability: Availability, notes: tuple[str, ...] = ()) -> AvailabilityFacts:
+def availability_facts(availability: Availability) -> AvailabilityFacts:
     """Facts about who is online when."""
     sessions, periods_s = first_week(availability)
     share = device_shares(sessions, periods_s)
@@ -114,7 +114,7 @@ def availability_facts(availability: Availability, notes: tuple[str, ...] = ()) 
         session_s=spread(session_s) if len(session_s) else None,
         gap_s=spread(gap_s) if len(gap_s) else None,
         changes_per_hour=float(changes_per_hour.mean() * 1000),
-        notes=list(notes),
+        notes=list(availability.notes),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,6 @@ from plexus.traces.describe.facts import AvailabilityFacts, DeviceFacts, Latency
 from plexus.traces.describe.text import Opened, facts_of, percent, seconds
 from plexus.traces.world import DAY_S, HOUR_S, Availability, Device
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 Floats = NDArray[np.float64]
 COLUMNS = 2
 DAYS_SHOWN = 4
@@ -30,16 +27,6 @@ POINTS_SHOWN = 4000
 
 def picture(opened: Opened, path_png: Path) -> None:
     """Write a PNG with a panel for each thing the traces say."""
-    drawn = draw(opened)
-    try:
-        drawn.savefig(path_png, dpi=110)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise PlexusError(f"{path_png}: cannot be written ({reason})") from error
-
-
-def draw(opened: Opened) -> Figure:
-    """As `picture`, not yet written."""
     panels = _panels(opened)
     rows = -(-len(panels) // COLUMNS)
     with styled():
@@ -50,21 +37,22 @@ def draw(opened: Opened) -> Figure:
             panel(axis)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
-    return drawn
+    try:
+        drawn.savefig(path_png, dpi=110)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise PlexusError(f"{path_png}: cannot be written ({reason})") from error
 
 
 def _panels(opened: Opened) -> list[Callable[[Any], None]]:
     facts = facts_of(opened)
-    panels: list[Callable[[Any], None]] = []
-    if opened.devices is not None and facts.devices is not None:
-        panels += [partial(each, opened.devices, facts.devices) for each in (_compute, _bandwidth)]
-    if opened.availability is not None and facts.availability is not None:
-        of_online = (_online_over_time, _timelines, _session_lengths, _online_by_device)
-        panels += [partial(each, opened.availability, facts.availability) for each in of_online]
-    if opened.matrix_s is not None and facts.latency is not None:
-        panels.append(partial(_latencies, opened.matrix_s, facts.latency))
-        panels.append(partial(_latency_map, opened.matrix_s))
-    return panels
+    of_online = (_online_over_time, _timelines, _session_lengths, _online_by_device)
+    kinds: tuple[tuple[Any, Any, tuple[Callable[..., None], ...]], ...] = (
+        (opened.devices, facts.devices, (_compute, _bandwidth)),
+        (opened.availability, facts.availability, of_online),
+        (opened.matrix_s, facts.latency, (_latencies, _latency_map)),
+    )
+    return [partial(each, data, found) for data, found, panels in kinds if found for each in panels]
 
 
 def _compute(devices: Sequence[Device], facts: DeviceFacts, axes: Any) -> None:
@@ -76,11 +64,8 @@ def _compute(devices: Sequence[Device], facts: DeviceFacts, axes: Any) -> None:
     percent_ticks(axes.yaxis)
     axes.set(xlabel="milliseconds to process one sample", ylabel="devices")
     typical, slow = seconds(facts.training_s.p50), seconds(facts.training_s.p95)
-    _head(
-        axes,
-        f"How fast {facts.devices:,} devices compute",
-        f"5 steps of 20 samples take {typical} in the median, {slow} at the slow end",
-    )
+    below = f"5 steps of 20 samples take {typical} in the median, {slow} at the slow end"
+    _head(axes, f"How fast {facts.devices:,} devices compute", below)
 
 
 def _bandwidth(devices: Sequence[Device], facts: DeviceFacts, axes: Any) -> None:
@@ -113,12 +98,9 @@ def _online_over_time(availability: Availability, facts: AvailabilityFacts, axes
     percent_ticks(axes.yaxis)
     _hours_axis(axes, "devices online")
     least, most = min(facts.online_by_hour), max(facts.online_by_hour)
-    _head(
-        axes,
-        f"How many of {facts.devices:,} devices are online",
-        f"by hour of the day {least * 100:.1f} to {percent(most)};"
-        f" {facts.changes_per_hour:.0f} joins and leaves an hour in 1000",
-    )
+    below = f"by hour of the day {least * 100:.1f} to {percent(most)};"
+    below += f" {facts.changes_per_hour:.0f} joins and leaves an hour in 1000"
+    _head(axes, f"How many of {facts.devices:,} devices are online", below)
 
 
 def _timelines(availability: Availability, facts: AvailabilityFacts, axes: Any) -> None:
@@ -159,12 +141,9 @@ def _session_lengths(availability: Availability, facts: AvailabilityFacts, axes:
     axes.set_xticklabels(["1 s", "10 s", "1 min", "10 min", "1 h", "6 h", "1 d", "7 d"])
     axes.set_ylabel("lasting at most that")
     axes.legend(loc="upper left")
-    _head(
-        axes,
-        "How long devices stay, and stay away",
-        f"sessions: median {seconds(facts.session_s.p50)}, mean {seconds(facts.session_s.mean)};"
-        f" gaps: {seconds(facts.gap_s.p50)}, {seconds(facts.gap_s.mean)}",
-    )
+    below = f"sessions: median {seconds(facts.session_s.p50)}, mean {seconds(facts.session_s.mean)};"
+    below += f" gaps: {seconds(facts.gap_s.p50)}, {seconds(facts.gap_s.mean)}"
+    _head(axes, "How long devices stay, and stay away", below)
 
 
 def _online_by_device(availability: Availability, facts: AvailabilityFacts, axes: Any) -> None:
@@ -192,14 +171,11 @@ def _latencies(matrix_s: Floats, facts: LatencyFacts, axes: Any) -> None:
     _cumulative(axes, pairs_ms, BLUE, None, "{:.0f} ms", VERMILION)
     axes.set_xlim(0, longest * 1.02)
     axes.set(xlabel="milliseconds one way", ylabel="pairs of cities within that")
-    _head(
-        axes,
-        f"Latency between {facts.cities} cities",
-        f"median {facts.one_way_ms.p50:.0f} ms one way; the longest is {facts.one_way_ms.max:.0f} ms",
-    )
+    below = f"median {facts.one_way_ms.p50:.0f} ms one way; the longest is {facts.one_way_ms.max:.0f} ms"
+    _head(axes, f"Latency between {facts.cities} cities", below)
 
 
-def _latency_map(matrix_s: Floats, axes: Any) -> None:
+def _latency_map(matrix_s: Floats, facts: LatencyFacts, axes: Any) -> None:
     """Every pair of cities, near ones side by side."""
     order = _by_likeness(matrix_s)
     shown_ms = matrix_s[np.ix_(order, order)] * 1000

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
@@ -20,10 +21,10 @@ from plexus.traces.describe.facts import (
     device_facts,
     latency_facts,
 )
-from plexus.traces.readers.availability import availability_from
-from plexus.traces.readers.devices import COMPUTE, devices_from
-from plexus.traces.readers.files import Content, Table, counted, load
-from plexus.traces.readers.latency import LatencyKind, latency_from
+from plexus.traces.readers.availability import read_availability
+from plexus.traces.readers.devices import COMPUTE, read_devices
+from plexus.traces.readers.files import Content, CsvFile, counted, load
+from plexus.traces.readers.latency import LatencyKind, read_latency
 from plexus.traces.world import DAY_S, Availability, Device, World
 
 
@@ -35,7 +36,7 @@ class Opened:
     devices: list[Device] | None = None
     availability: Availability | None = None
     matrix_s: NDArray[np.float64] | None = None
-    notes: tuple[str, ...] = ()
+    latency_notes: tuple[str, ...] = ()
 
 
 def open_file(path: Path, latency_kind: LatencyKind = "one-way") -> Opened:
@@ -43,14 +44,12 @@ def open_file(path: Path, latency_kind: LatencyKind = "one-way") -> Opened:
     content = load(path)
     kind = kind_of(content)
     if kind == "devices":
-        trace = devices_from(path, content)
-        return Opened(path.name, devices=trace.choose(np.arange(len(trace))))
+        return Opened(path.name, devices=read_devices(path, content))
     if kind == "availability":
-        online = availability_from(path, content)
-        return Opened(path.name, availability=online.availability(), notes=online.notes)
+        return Opened(path.name, availability=read_availability(path, content=content))
     if kind == "latency":
-        latency = latency_from(path, content, latency_kind)
-        return Opened(path.name, matrix_s=latency.matrix_s, notes=latency.notes)
+        latency = read_latency(path, latency_kind, content)
+        return Opened(path.name, matrix_s=latency.matrix_s, latency_notes=latency.notes)
     raise PlexusError(
         f"{path}: is no trace: it has neither compute and bandwidth, nor times online, nor latencies"
     )
@@ -65,7 +64,7 @@ def kind_of(content: Content) -> str | None:
     """`devices`, `availability` or `latency`, from columns, fields or shape."""
     if isinstance(content, np.ndarray):
         return "availability"
-    if isinstance(content, Table):
+    if isinstance(content, CsvFile):
         if content.header is None or {"source", "destination"} <= set(content.header):
             return "latency"
         square = len(content.header) - len(content.rows) in (0, 1)  # with names, perhaps on both sides
@@ -89,9 +88,9 @@ def facts_of(opened: Opened) -> Facts:
         rows = [(d.compute_ms_per_sample, d.up_bytes_per_s, d.down_bytes_per_s) for d in opened.devices]
         devices = device_facts(*np.array(rows).T)
     if opened.availability is not None:
-        availability = availability_facts(opened.availability, opened.notes)
+        availability = availability_facts(opened.availability)
     if opened.matrix_s is not None:
-        latency = latency_facts(opened.matrix_s, opened.notes if availability is None else ())
+        latency = latency_facts(opened.matrix_s, opened.latency_notes)
     return Facts(opened.source, devices, availability, latency)
 
 
@@ -118,11 +117,11 @@ def percent(share: float) -> str:
 def _device_lines(facts: DeviceFacts) -> Iterator[str]:
     yield f"Hardware of {counted(facts.devices, 'device')}"
     yield _line("compute", _quantiles(facts.compute_ms_per_sample, _plain) + " ms a sample")
+    ways = {"upload": facts.up_kbps, "download": facts.down_kbps}
     if facts.up_kbps == facts.down_kbps:
-        yield _line("bandwidth", _quantiles(facts.up_kbps, _plain) + " kbit/s")
-    else:
-        yield _line("upload", _quantiles(facts.up_kbps, _plain) + " kbit/s")
-        yield _line("download", _quantiles(facts.down_kbps, _plain) + " kbit/s")
+        ways = {"bandwidth": facts.up_kbps}
+    for way, kbps in ways.items():
+        yield _line(way, _quantiles(kbps, _plain) + " kbit/s")
     yield _line("a local training", _quantiles(facts.training_s, seconds) + " (5 steps of 20)")
 
 
@@ -143,10 +142,7 @@ def _availability_lines(facts: AvailabilityFacts) -> Iterator[str]:
         + f" of the time; {facts.never_online * 100:.0f} % of them never",
     )
     for label, lengths in (("sessions", facts.session_s), ("gaps", facts.gap_s)):
-        if lengths is None:
-            yield _line(label, "none")
-        else:
-            yield _line(label, _quantiles(lengths, seconds))
+        yield _line(label, "none" if lengths is None else _quantiles(lengths, seconds))
     yield _line(
         "churn",
         f"{counted(facts.sessions, 'session')}; {facts.changes_per_hour:.0f} joins and leaves an hour "
@@ -166,9 +162,8 @@ def _latency_lines(facts: LatencyFacts) -> Iterator[str]:
 
 
 def _quantiles(spread: Spread, word: Callable[[float], str]) -> str:
-    points = [("p5", spread.p5), ("p25", spread.p25), ("p50", spread.p50), ("p75", spread.p75)]
-    points += [("p95", spread.p95), ("mean", spread.mean), ("max", spread.max)]
-    return ", ".join(f"{name} {word(value)}" for name, value in points)
+    points = asdict(spread)
+    return ", ".join(f"{name} {word(value)}" for name, value in points.items() if name != "min")
 
 
 def _plain(value: float) -> str:

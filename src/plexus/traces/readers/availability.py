@@ -6,49 +6,56 @@ had to be changed on the way is said in the trace's `notes`; nothing is changed 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
-from plexus.traces.readers.files import Content, Record, Table, counted, fault, load, number, records, short
-from plexus.traces.sessions import Rows, Sessions, join
+from plexus.traces.readers.files import (
+    Content,
+    CsvFile,
+    Record,
+    counted,
+    fault,
+    load,
+    number,
+    number_in,
+    records,
+    short,
+)
+from plexus.traces.sessions import Rows, join, pack
 from plexus.traces.world import DAY_S, Availability
 
 
-@dataclass(frozen=True)
-class AvailabilityTrace:
-    """When recorded devices were online."""
+def read_availability(
+    path: Path, period_s: float | None = None, content: Content | None = None
+) -> Availability:
+    """An availability trace, or that in the `content` of a file which is loaded already.
 
-    sessions: Sessions
-    periods_s: NDArray[np.float64]
-    notes: tuple[str, ...]
-    """What the file said that the sessions no longer show, and what had to be mended."""
+    `period_s` says after what time it repeats, whatever the file says.
+    """
+    content = load(path) if content is None else content
+    if isinstance(content, np.ndarray):
+        return _from_half_hours(path, content, period_s)
+    if isinstance(content, CsvFile):
+        return _from_rows(path, records(path, content), period_s)
+    if isinstance(content, list) or not content:
+        raise PlexusError(f"{path}: must be an object with one entry per device")
+    if any(isinstance(value, dict) for value in content.values()):
+        return _from_behaviour(path, records(path, content), period_s)
+    return _from_events(path, content, period_s)
 
-    def __len__(self) -> int:
-        return len(self.sessions)
 
-    def availability(self) -> Availability:
-        """As the simulator sees it."""
-        return Availability(self.sessions, self.periods_s)
-
-
-def whole_days_s(last_s: float) -> float:
+def _whole_days_s(last_s: float) -> float:
     """A period for a trace that names none: whole days keep morning in the morning."""
     return max(1.0, round(last_s / DAY_S)) * DAY_S
 
 
-def gather(parts: list[Rows]) -> tuple[NDArray[np.int64], Rows]:
-    """Rows of all devices, with the device of each."""
-    owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    return owners, np.concatenate([np.empty((0, 2)), *parts])
-
-
 def fit_period(
     owners: NDArray[np.int64], rows: Rows, periods_s: NDArray[np.float64], *, crosses: bool
-) -> AvailabilityTrace:
+) -> Availability:
     """Bring raw rows within each device's period.
 
     Where a session reaches past the end it goes on at the beginning if it `crosses` the wrap (the
@@ -70,7 +77,7 @@ def fit_period(
         notes.append(f"{counted(len(over), 'session')} going on across the wrap")
     sessions = join(owner_of, inside, len(periods_s))
     recorded = _as_recorded(inside[:, 1] - inside[:, 0], len(sessions.rows))
-    return AvailabilityTrace(sessions, periods_s, (*recorded, *notes))
+    return Availability(sessions, periods_s, (*recorded, *notes))
 
 
 def _as_recorded(lengths_s: NDArray[np.float64], after: int) -> list[str]:
@@ -89,6 +96,55 @@ def _as_recorded(lengths_s: NDArray[np.float64], after: int) -> list[str]:
     return notes
 
 
+# FedScale's behaviour trace: the seconds at which each client becomes active and inactive.
+
+
+def _from_behaviour(path: Path, clients: list[Record], period_s: float | None) -> Availability:
+    """Clients with `active`, `inactive` and `finish_time`, after which a client's trace repeats."""
+    finish_s = [number_in(path, client, "finish_time", positive=True) for client in clients]
+    raw = pack([_sessions(path, *pair) for pair in zip(clients, finish_s, strict=True)])
+    periods_s = np.array(finish_s) if period_s is None else np.full(len(clients), period_s)
+    return fit_period(raw.owners(), raw.rows, periods_s, crosses=True)
+
+
+def _sessions(path: Path, client: Record, finish_s: float) -> Rows:
+    active, inactive = _times(path, client, "active"), _times(path, client, "inactive")
+    online_at_0 = inactive.size > 0 and (active.size == 0 or inactive[0] < active[0])
+    if online_at_0 and inactive.size == active.size:
+        # The session that began last is the one that ends first: it crosses the wrap.
+        inactive = np.append(inactive[1:], inactive[0] + finish_s)
+    elif online_at_0 and inactive.size == active.size + 1:
+        active = np.insert(active, 0, 0.0)
+    elif active.size == inactive.size + 1:
+        inactive = np.append(inactive, max(finish_s, active[-1]))
+    elif active.size != inactive.size:
+        problem = f"{active.size} starts but {inactive.size} ends"
+        raise fault(path, client[0], "active and inactive", problem)
+    elif active.size and inactive[-1] < active[-1]:
+        inactive[-1] += finish_s
+    backwards = np.flatnonzero(inactive < active)
+    if backwards.size:
+        at = int(backwards[0])
+        problem = f"ends at {inactive[at]:g} s, before it starts at {active[at]:g} s"
+        raise fault(path, client[0], f"session {at}", problem)
+    return np.column_stack((active, inactive))
+
+
+def _times(path: Path, client: Record, field: str) -> NDArray[np.float64]:
+    values = client[1].get(field)
+    if not isinstance(values, list):
+        raise fault(path, client[0], field, "must be a list of seconds")
+    try:
+        times_s = np.array(values)
+    except ValueError:  # a list within a list
+        times_s = np.empty(0, object)
+    # Millions of times are checked at once; where one is wrong, a closer look finds which.
+    is_plain = times_s.dtype.kind in "iuf" and times_s.ndim == 1
+    if not is_plain or not (np.isfinite(times_s) & (times_s >= 0)).all():
+        times_s = np.array([number(path, client[0], f"{field}[{i}]", v) for i, v in enumerate(values)])
+    return times_s.astype(np.float64)
+
+
 # On/off events: per device a list of [second, state]; offline before the first one.
 
 STATES: dict[object, bool] = {
@@ -98,17 +154,17 @@ STATES: dict[object, bool] = {
 """AVL_EVAL is a device that may evaluate but not train: offline to Plexus."""
 
 
-def from_events(path: Path, devices: dict[str, object], period_s: float | None) -> AvailabilityTrace:
+def _from_events(path: Path, devices: dict[str, object], period_s: float | None) -> Availability:
     """Devices with their events. Without a period, the last event tells how many whole days."""
     changes = [_changes(path, f"device {name}", events) for name, events in devices.items()]
     last_s = max((float(times_s[-1]) for times_s, _ in changes if len(times_s)), default=0.0)
-    until_s = period_s or whole_days_s(last_s)
+    until_s = period_s or _whole_days_s(last_s)
     parts = []
     for times_s, online in changes:
         ends_s = np.append(times_s, until_s)[1:]  # the last state holds to the end
         parts.append(np.column_stack((times_s, np.maximum(times_s, ends_s)))[online])
-    owners, rows = gather(parts)
-    return fit_period(owners, rows, np.full(len(parts), until_s), crosses=False)
+    raw = pack(parts)
+    return fit_period(raw.owners(), raw.rows, np.full(len(parts), until_s), crosses=False)
 
 
 def _changes(path: Path, device: str, events: object) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -135,9 +191,15 @@ HALF_HOUR_S = 1800.0
 SLOTS_PER_DAY = round(DAY_S / HALF_HOUR_S)
 
 
-def from_half_hours(path: Path, matrix: NDArray[np.float64], period_s: float | None) -> AvailabilityTrace:
+def _from_half_hours(path: Path, matrix: NDArray[np.float64], period_s: float | None) -> Availability:
     """A matrix of half hours by devices. Without a period, it repeats after its last whole day."""
-    _check(path, matrix)
+    if matrix.ndim != 2 or matrix.size == 0:
+        raise PlexusError(f"{path}: must be a matrix of half hours by devices, is {matrix.shape}")
+    wrong = np.argwhere(~np.isnan(matrix) & (matrix != 0) & (matrix != 1))
+    if len(wrong):
+        slot, device = wrong[0].tolist()
+        problem = f"must be 1, 0 or NaN, is {matrix[slot, device]:g}"
+        raise fault(path, f"device {device}", f"half hour {slot}", problem)
     filled, notes = _fill(matrix)
     length_s = len(matrix) * HALF_HOUR_S
     until_s = period_s or (length_s // DAY_S * DAY_S if length_s >= DAY_S else length_s)
@@ -146,17 +208,7 @@ def from_half_hours(path: Path, matrix: NDArray[np.float64], period_s: float | N
     ends = np.nonzero(change == -1)[1]  # as many, in the same order
     rows = np.column_stack((starts, ends)).astype(np.float64) * HALF_HOUR_S
     trace = fit_period(owners, rows, np.full(matrix.shape[1], until_s), crosses=False)
-    return AvailabilityTrace(trace.sessions, trace.periods_s, (*notes, *trace.notes))
-
-
-def _check(path: Path, matrix: NDArray[np.float64]) -> None:
-    if matrix.ndim != 2 or matrix.size == 0:
-        raise PlexusError(f"{path}: must be a matrix of half hours by devices, is {matrix.shape}")
-    wrong = np.argwhere(~np.isnan(matrix) & (matrix != 0) & (matrix != 1))
-    if len(wrong):
-        slot, device = wrong[0].tolist()
-        problem = f"must be 1, 0 or NaN, is {matrix[slot, device]:g}"
-        raise fault(path, f"device {device}", f"half hour {slot}", problem)
+    return replace(trace, notes=(*notes, *trace.notes))
 
 
 def _fill(matrix: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
@@ -183,27 +235,7 @@ def _fill(matrix: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
     return filled == 1, notes
 
 
-def read_availability(path: Path, period_s: float | None = None) -> AvailabilityTrace:
-    """An availability trace; `period_s` says after what time it repeats, whatever the file says."""
-    return availability_from(path, load(path), period_s)
-
-
-def availability_from(path: Path, content: Content, period_s: float | None = None) -> AvailabilityTrace:
-    """The availability in a loaded file."""
-    if isinstance(content, np.ndarray):
-        return from_half_hours(path, content, period_s)
-    if isinstance(content, Table):
-        return _from_rows(path, records(path, content), period_s)
-    if isinstance(content, list) or not content:
-        raise PlexusError(f"{path}: must be an object with one entry per device")
-    if any(isinstance(value, dict) for value in content.values()):
-        from plexus.traces.readers.behaviour import from_behaviour
-
-        return from_behaviour(path, records(path, content), period_s)
-    return from_events(path, content, period_s)
-
-
-def _from_rows(path: Path, lines: list[Record], period_s: float | None) -> AvailabilityTrace:
+def _from_rows(path: Path, lines: list[Record], period_s: float | None) -> Availability:
     """Our own CSV: device, start_s, end_s, perhaps period_s. Never online: no start, no end."""
     for field in ("device", "start_s", "end_s"):
         if field not in lines[0][1]:
@@ -213,15 +245,15 @@ def _from_rows(path: Path, lines: list[Record], period_s: float | None) -> Avail
     for record in lines:
         device = index.setdefault(record[1]["device"], len(index))
         if record[1].get("period_s"):
-            periods[device] = number(path, record[0], "period_s", record[1]["period_s"], positive=True)
+            periods[device] = number_in(path, record, "period_s", positive=True)
         if record[1]["start_s"] == "" and record[1]["end_s"] == "":
             continue
-        start_s, end_s = (number(path, record[0], f, record[1][f]) for f in ("start_s", "end_s"))
+        start_s, end_s = (number_in(path, record, field) for field in ("start_s", "end_s"))
         if end_s < start_s:
             raise fault(path, record[0], "end_s", f"{end_s:g} is before the start, {start_s:g}")
         owners.append(device)
         rows.append((start_s, end_s))
     ends = np.array(rows, np.float64).reshape(-1, 2)
-    usual_s = whole_days_s(float(ends[:, 1].max(initial=0.0)))
+    usual_s = _whole_days_s(float(ends[:, 1].max(initial=0.0)))
     periods_s = np.array([period_s or periods.get(i, usual_s) for i in range(len(index))])
     return fit_period(np.array(owners, np.int64), ends, periods_s, crosses=bool(periods))

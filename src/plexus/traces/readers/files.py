@@ -30,7 +30,7 @@ Record = tuple[str, Mapping[str, object]]
 """What an error message calls it ("client 7", "line 12"), and its fields."""
 
 
-class Table(Struct, frozen=True):
+class CsvFile(Struct, frozen=True):
     """A CSV file."""
 
     header: list[str] | None
@@ -43,7 +43,7 @@ class Table(Struct, frozen=True):
         return 1 if self.header is None else 2
 
 
-Content = Table | NDArray[np.float64] | dict[str, object] | list[object]
+Content = CsvFile | NDArray[np.float64] | dict[str, object] | list[object]
 
 
 def find(value: str, base_dir: Path, key: str = "") -> Path:
@@ -81,11 +81,11 @@ def load(path: Path) -> Content:
         content = _matrix(path) if data.startswith(b"\x93NUMPY") else _decode(data)
     except PlexusError as error:
         raise PlexusError(f"{path}: {error}") from error
-    if isinstance(content, Table) and not content.rows:
+    if isinstance(content, CsvFile) and not content.rows:
         raise PlexusError(f"{path}: there are no records in it")
     if isinstance(content, dict):
         return {str(key): value for key, value in content.items()}
-    if isinstance(content, Table | list | np.ndarray):
+    if isinstance(content, CsvFile | list | np.ndarray):
         return content
     raise PlexusError(f"{path}: holds a {type(content).__name__}, not records")
 
@@ -116,15 +116,15 @@ def _matrix(path: Path) -> NDArray[np.float64]:
         raise PlexusError(f"is not a readable npy file of numbers ({error})") from error
 
 
-def _table(text: str) -> Table:
+def _table(text: str) -> CsvFile:
     try:
         rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if row]
     except csv.Error as error:
         raise PlexusError(f"is not valid CSV ({error})") from error
     # One bad cell does not make a header: it must be reported as what it is.
     if rows and sum(not _is_number(cell) for cell in rows[0]) > len(rows[0]) / 2:
-        return Table(rows[0], rows[1:])
-    return Table(None, rows)
+        return CsvFile(rows[0], rows[1:])
+    return CsvFile(None, rows)
 
 
 def _is_number(cell: str) -> bool:
@@ -137,8 +137,8 @@ def _is_number(cell: str) -> bool:
 
 def records(path: Path, content: Content) -> list[Record]:
     """The records of a table with a header, a dictionary by client, or a list."""
-    if isinstance(content, Table) and content.header is not None:
-        return list(_rows(path, content, content.header))
+    if isinstance(content, CsvFile) and content.header is not None:
+        return _rows(path, content, content.header)
     if isinstance(content, dict):
         named = [(f"client {key}", value) for key, value in content.items()]
     elif isinstance(content, list):
@@ -155,7 +155,7 @@ def records(path: Path, content: Content) -> list[Record]:
     return checked
 
 
-def _rows(path: Path, table: Table, header: Sequence[str]) -> list[Record]:
+def _rows(path: Path, table: CsvFile, header: Sequence[str]) -> list[Record]:
     result: list[Record] = []
     for line, row in enumerate(table.rows, table.first_line):
         if len(row) != len(header):
@@ -177,6 +177,13 @@ def number(path: Path, record: str, field: str, value: object, *, positive: bool
         wanted = "a positive number" if positive else "a number, 0 or more"
         raise fault(path, record, field, f"must be {wanted}, is {short(value)}") from error
     return result
+
+
+def number_in(path: Path, record: Record, field: str, *, positive: bool = False) -> float:
+    """The number that a record has in a field."""
+    if field not in record[1]:
+        raise fault(path, record[0], field, "missing")
+    return number(path, record[0], field, record[1][field], positive=positive)
 
 
 def field_of(path: Path, record: Record, names: Sequence[str]) -> str:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
-from plexus.traces.cities import City, nearest_city
-from plexus.traces.readers.files import Content, Record, Table, fault, field_of, load, number, records
+from plexus.traces.cities import City
+from plexus.traces.readers.files import Content, CsvFile, Record, fault, field_of, load, number, records
 
 LatencyKind = Literal["one-way", "round-trip"]
 MILLISECONDS = ("ms", "avg", "latency_ms", "avg_ms")
@@ -34,18 +34,14 @@ class LatencyTrace:
     """The file's name or number of each row."""
     notes: tuple[str, ...]
 
-    def __len__(self) -> int:
-        return len(self.matrix_s)
 
+def read_latency(path: Path, kind: LatencyKind = "one-way", content: Content | None = None) -> LatencyTrace:
+    """A latency matrix whose values are delays one way, or there and back.
 
-def read_latency(path: Path, kind: LatencyKind = "one-way") -> LatencyTrace:
-    """A latency matrix whose values are delays one way, or there and back."""
-    return latency_from(path, load(path), kind)
-
-
-def latency_from(path: Path, content: Content, kind: LatencyKind = "one-way") -> LatencyTrace:
-    """The latency matrix in a loaded file."""
-    if not isinstance(content, Table):
+    `content` is what the file holds, where that is loaded already.
+    """
+    content = load(path) if content is None else content
+    if not isinstance(content, CsvFile):
         raise PlexusError(f"{path}: a latency matrix must be a CSV file")
     if content.header is not None and {"source", "destination"} <= set(content.header):
         matrix_ms, cities = _from_pairs(path, records(path, content))
@@ -58,7 +54,7 @@ def latency_from(path: Path, content: Content, kind: LatencyKind = "one-way") ->
     return LatencyTrace(matrix_ms / 1000, cities, tuple(notes))
 
 
-def _from_square(path: Path, table: Table) -> tuple[Matrix, tuple[str, ...]]:
+def _from_square(path: Path, table: CsvFile) -> tuple[Matrix, tuple[str, ...]]:
     rows, header = table.rows, table.header
     size = len(rows)
     names = tuple(str(i) for i in range(size))
@@ -145,9 +141,3 @@ def _place(path: Path, row: int, record: Record, lat: str, lon: str) -> tuple[st
     name = str(record[1][names[0]]) if names else str(row)
     identity = str(next((record[1][f] for f in ("id", "row") if f in record[1]), row))
     return identity, City(name, str(record[1].get("country", "")), degrees[0], degrees[1])
-
-
-def nearest_cities(places: list[City], cities: list[City], nodes: int) -> NDArray[np.intp]:
-    """The city of each node when node i is at place i; nodes beyond the last place start over."""
-    nearest = nearest_city(places, cities)
-    return nearest[np.arange(nodes) % len(places)]
