@@ -19,6 +19,5 @@ def test_the_files_of_a_round_are_found_and_those_beside_it_are_not(files: set[s
     assert not [file for file in files if file.startswith(("runs/", "spec/", "traces/", "experiment/eval"))]
 
 
-@pytest.mark.xfail(strict=True, reason="simulator, protocol and learning are in too many files yet")
 def test_a_round_goes_through_few_files(files: set[str]) -> None:
     assert len(files) <= LIMITS["simulated"], sorted(files)

@@ -3,8 +3,8 @@
 A round lasts from one `AggregationCompleted` to the next, at all nodes together, in a session that has
 settled. A file takes part if one of its functions runs (`sys.setprofile`), in any thread and process: the
 simulation, or four peers and their training workers. What is beside the round does not count, nor what it
-calls: tables of the run, a peer's log and status, checkpoints, measuring on the test set. The status is 1 if
-there are more files than allowed.
+calls: tables of the run, a peer's log and status, its look at revocations every few seconds, checkpoints,
+measuring on the test set. The status is 1 if there are more files than allowed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 LIMITS = {"simulated": 24, "live": 28}
-BESIDE = ("runs/", "live/operator/", "experiment/recording.py", "experiment/checkpoint.py")
+BESIDE = ("runs/", "live/operator/", "live/identity/", "experiment/recording.py", "experiment/checkpoint.py")
 """They and all that they call are no part of a round."""
 ASKING = "experiment/evaluation.py"
 """Simulated models are computed when somebody asks for them: that is the round's, asking is not."""

@@ -13,9 +13,9 @@ from plexus.live.identity.admission import Admission
 from plexus.live.models import LiveModel, seal
 from plexus.live.operator.log import Log
 from plexus.live.transport import addresses
-from plexus.live.transport.addresses import Address, LiveRoster
+from plexus.live.transport.addresses import Address
 from plexus.live.transport.hub import Hub
-from plexus.live.transport.limits import Limits
+from plexus.live.transport.limits import Limits, LiveRoster
 from plexus.live.transport.receiving import Buffers, Ticket
 
 PATIENCE_S = 20.0

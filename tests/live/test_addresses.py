@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from plexus.errors import PlexusError
 from plexus.live.transport import addresses
-from plexus.live.transport.addresses import LiveRoster
+from plexus.live.transport.limits import LiveRoster
 from plexus.protocol.messages import NO_ADDRESS
 from plexus.protocol.wire import WireError
 

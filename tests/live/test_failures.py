@@ -12,8 +12,7 @@ from plexus.cli import main
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
 from plexus.live.worker import client
-from plexus.live.worker.channel import SetUp
-from plexus.live.worker.client import TrainingWorker
+from plexus.live.worker.client import SetUp, TrainingWorker
 from tests.faulty import FAULTS, complaint, write_project
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from plexus.cli.fleet import fleet_table, share_of_data
 from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
 from plexus.live.fleet.members import NodeResult
 from plexus.live.identity.authority import found_session
-from plexus.live.worker.channel import Ready
+from plexus.live.worker.client import Ready
 from plexus.spec.experiment import load_spec, parse_spec
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-session.toml"

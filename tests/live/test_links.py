@@ -17,9 +17,8 @@ from plexus.live.models import SEAL_BYTES
 from plexus.live.operator.log import Log
 from plexus.live.transport.frames import HEAD_BYTES
 from plexus.live.transport.hub import UNREACHABLE, Hub
-from plexus.live.transport.limits import Limits
+from plexus.live.transport.limits import PROBES_BYTES, Limits
 from plexus.live.transport.receiving import Ticket
-from plexus.live.transport.sending import PROBES_BYTES
 from tests.live.ends import End
 from tests.live.party import Party
 

@@ -15,7 +15,7 @@ from plexus.live.operator import peer_tables
 from plexus.live.operator.log import Log
 from plexus.live.operator.peer_tables import PeerTables
 from plexus.live.transport.limits import ByteCounts, Transfer
-from plexus.live.worker.channel import Ready
+from plexus.live.worker.client import Ready
 from plexus.protocol.facts import AggregationCompleted, TrainingInterrupted, TrainingStarted
 from plexus.protocol.messages import AggregateRequest, TrainRequest
 from plexus.protocol.view import View

@@ -19,6 +19,5 @@ def test_the_files_of_a_round_are_found_in_all_processes(files: set[str]) -> Non
     assert not [file for file in files if file.startswith(("runs/", "spec/", "sim/", "live/operator/"))]
 
 
-@pytest.mark.xfail(strict=True, reason="transport and protocol are in too many files yet")
 def test_a_round_goes_through_few_files(files: set[str]) -> None:
     assert len(files) <= LIMITS["live"], sorted(files)

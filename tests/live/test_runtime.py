@@ -16,10 +16,10 @@ from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.log import Log
 from plexus.live.runtime import MAX_QUEUED, OBSOLETE, STOPPED, Callbacks, LiveRuntime
 from plexus.live.state import STATE_FILE, Store, read_state
-from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import UNREACHABLE
+from plexus.live.transport.limits import LiveRoster
+from plexus.live.transport.link import DECLINED
 from plexus.live.transport.receiving import Buffers, Ticket
-from plexus.live.transport.sending import DECLINED
 from plexus.protocol import wire
 from plexus.protocol.api import (
     Aggregate,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plexus.live.transport.sending import INITIAL_BYTES, MIN_BYTES, Window
+from plexus.live.transport.link import INITIAL_BYTES, MIN_BYTES, Window
 
 
 def carried(rate: float, idle_s: float, seconds: float) -> tuple[Window, float]:

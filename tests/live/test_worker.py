@@ -18,8 +18,8 @@ from plexus.errors import MissingModuleError, PlexusError
 from plexus.learn.tasks import create_task
 from plexus.learn.trainer import Trainer
 from plexus.live.models import fits
-from plexus.live.worker import channel
-from plexus.live.worker.channel import (
+from plexus.live.worker import client as channel
+from plexus.live.worker.client import (
     Evaluated,
     EvaluateJob,
     Finished,

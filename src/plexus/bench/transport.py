@@ -32,10 +32,9 @@ from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
 from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.state import Store
-from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.connection import RECEIVE_BYTES
 from plexus.live.transport.hub import Hub
-from plexus.live.transport.limits import Limits
+from plexus.live.transport.limits import Limits, LiveRoster
 from plexus.live.transport.link import Inbox
 from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.machine import peak_mb

@@ -15,7 +15,7 @@ from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, Group, print_json, se
 from plexus.cli.session import check_deployable
 from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
 from plexus.live.fleet.members import LOG_FILE, NodeResult
-from plexus.live.worker.channel import Ready
+from plexus.live.worker.client import Ready
 from plexus.spec.experiment import load_spec
 
 

@@ -27,12 +27,11 @@ from plexus.live.operator.status import FactObserver, PeerStatus, Status, counts
 from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.state import Store
 from plexus.live.transport import addresses
-from plexus.live.transport.addresses import Address, LiveRoster
+from plexus.live.transport.addresses import Address
 from plexus.live.transport.hub import Hub
-from plexus.live.transport.limits import Limits
+from plexus.live.transport.limits import Limits, LiveRoster
 from plexus.live.transport.receiving import Buffers
-from plexus.live.worker.channel import SetUp
-from plexus.live.worker.client import TrainingWorker
+from plexus.live.worker.client import SetUp, TrainingWorker
 from plexus.protocol.api import BandwidthMeasured, Durable, Expelled
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingStarted
 from plexus.protocol.parameters import PlexusParameters
@@ -164,7 +163,7 @@ class Peer:
         self._revocations = Revocations(self._hub, self._expel)
         listening = await self._hub.listen(config.listen)
         self._hub.advertise(config.advertise or listening)
-        self._log.info("listening", address=addresses.show(listening), node=self._admission.key)
+        self._log.info("listening", address=addresses.show(listening), node=self._admission.key.hex())
         self._joining = Joining(self._runtime, self._view, list(config.join), self._rng)
         metrics = await serve_metrics(config.metrics, self._now) if config.metrics else None
         self._status.join(self._runtime, self._trainer, self._observer)

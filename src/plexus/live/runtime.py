@@ -15,16 +15,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from plexus.live.identity.keys import short
 from plexus.live.models import Aggregator, LiveModel, ModelLayout
 from plexus.live.operator.log import Log
 from plexus.live.state import Store
-from plexus.live.transport.addresses import LiveRoster
 from plexus.live.transport.hub import Hub
-from plexus.live.transport.limits import Meter
-from plexus.live.transport.link import Inbox
+from plexus.live.transport.limits import LiveRoster, Meter
+from plexus.live.transport.link import DECLINED, Inbox
 from plexus.live.transport.receiving import Buffers, Ticket
-from plexus.live.transport.sending import DECLINED
 from plexus.live.worker.client import TrainingWorker
 from plexus.protocol import api, wire
 from plexus.protocol.machine import Machine
@@ -278,7 +275,7 @@ class LiveRuntime:
     def model(self, src: bytes, body: Any, model: LiveModel, ticket: Ticket) -> None:
         def checked(flaw: str | None) -> None:
             if flaw is not None:
-                self.log.warning("model_refused", peer=short(src), reason=flaw)
+                self.log.warning("model_refused", peer=src, reason=flaw)
                 self.buffers.give_back(ticket)
                 return
             model.ticket = ticket
@@ -295,7 +292,7 @@ class LiveRuntime:
         """Nothing to do: the receiver's node answers by itself."""
 
     def not_sent(self, dst: bytes, body: Any, reason: str) -> None:
-        self.log.debug("not_sent", peer=short(dst), kind=type(body).__name__, reason=reason)
+        self.log.debug("not_sent", peer=dst, kind=type(body).__name__, reason=reason)
         lost = api.Undelivered(self.roster.number(dst), body, declined=reason == DECLINED)
         self._loop.call_soon(self.step, lost)
 

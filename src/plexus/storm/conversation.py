@@ -27,7 +27,7 @@ class Line(NamedTuple):
         return f"{self.time_s:9.2f}  {who} {what}{self.after}"
 
 
-class Conversation(NodeObserver):
+class StormTrace(NodeObserver):
     """The last lines of a storm, or all of them."""
 
     def __init__(self, clock: Callable[[], float], most: int | None) -> None:

@@ -17,7 +17,7 @@ from plexus.sim.sharing import RULES
 from plexus.storm.checkers import SAFETY
 from plexus.storm.checkers.api import Scene, Violation
 from plexus.storm.checkers.liveness import RoundsComplete, ViewsAgree
-from plexus.storm.conversation import Conversation
+from plexus.storm.conversation import StormTrace
 from plexus.storm.network import Codec
 from plexus.storm.nodes import INITIAL, MODEL_BYTES, Labels, Learning, maker_of, world_of
 from plexus.storm.plan import Plan
@@ -84,7 +84,7 @@ class Storm(NodeObserver):
             observe=lambda _, node, fact: tell("reported", node, fact),
             leave_rng=stream(plan.seed, "leaves"),
         )
-        self.conversation = Conversation(lambda: self.runtime.kernel.now, kept_lines)
+        self.conversation = StormTrace(lambda: self.runtime.kernel.now, kept_lines)
         self.scene = Scene(plan, self.runtime, initial_view(setting.world))
         safety = (checker for checker in SAFETY if learning is None or not checker.reads_labels)
         self.observers.add(self, self.conversation, *(checker(self.scene) for checker in safety))

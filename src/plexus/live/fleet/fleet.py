@@ -32,8 +32,8 @@ from plexus.live.identity.keys import create_key, make_home, raw_public, short
 from plexus.live.state import newest_model
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
-from plexus.live.worker.channel import Evaluated, Ready, SetUp
-from plexus.live.worker.client import ForkServer
+from plexus.live.worker.client import Evaluated, Ready, SetUp
+from plexus.live.worker.forkserver import ForkServer
 from plexus.protocol.roster import key_of
 from plexus.runs.directory import RunDirectory, live
 from plexus.runs.result import Evaluations, Metric, Result, Traffic, Trainings

@@ -18,6 +18,8 @@ from typing import IO, Any
 import msgspec
 from msgspec import Struct
 
+from plexus.live.identity.keys import short
+
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 MAX_TEXT = 2000
 ALIKE, PERIOD_S = 5, 60.0
@@ -115,7 +117,7 @@ class Log:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
-        return value.hex()
+        return short(value)
     if isinstance(value, str):
         return value[-MAX_TEXT:]
     if isinstance(value, float):

@@ -21,7 +21,7 @@ from plexus.errors import PlexusError
 from plexus.live.identity.keys import short
 from plexus.live.operator.log import Log
 from plexus.live.transport.limits import ByteCounts
-from plexus.live.worker.channel import Ready
+from plexus.live.worker.client import Ready
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingInterrupted, TrainingStarted
 from plexus.protocol.messages import AggregateRequest, TrainRequest
 from plexus.protocol.plexus import PlexusNode

@@ -15,9 +15,8 @@ from plexus.live.identity.keys import short
 from plexus.live.operator.log import Log
 from plexus.live.runtime import LiveRuntime
 from plexus.live.transport import addresses
-from plexus.live.transport.addresses import LiveRoster
-from plexus.live.worker.channel import Ready
-from plexus.live.worker.client import TrainingWorker
+from plexus.live.transport.limits import LiveRoster
+from plexus.live.worker.client import Ready, TrainingWorker
 from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, Fact, SampleDerived
 from plexus.protocol.messages import NodeId
 

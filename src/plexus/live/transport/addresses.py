@@ -7,9 +7,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 
 from plexus.errors import PlexusError
-from plexus.protocol.messages import ADDRESS_BYTES, NodeId
-from plexus.protocol.roster import Roster
-from plexus.protocol.wire import WireError
+from plexus.protocol.messages import ADDRESS_BYTES
 
 Address: TypeAlias = tuple[str, int]
 """An IP address in text and a port."""
@@ -85,23 +83,3 @@ def origin_of(packed: bytes) -> bytes:
     """The part of an address that stands for a host: an IPv4 address, or an IPv6 network of 64 bits, which is
     what one host can have."""
     return packed[:16] if packed.startswith(_MAPPED) else packed[:8]
-
-
-class LiveRoster(Roster):
-    """Numbers nodes as they are heard of; this node is number 0. Bounded: keys come from other peers."""
-
-    def __init__(self, session: bytes, me: bytes, max_nodes: int) -> None:
-        self._max_nodes = max_nodes
-        super().__init__(session, [me])
-
-    def number(self, key: bytes) -> NodeId:
-        if len(self.keys) >= self._max_nodes and key not in self._numbers:
-            raise WireError(f"more than {self._max_nodes} nodes")
-        return super().number(key)
-
-    def where(self, key: bytes) -> Address | None:
-        return unpack(self.address_of(self.number(key)))
-
-    def is_at(self, origin: bytes) -> bool:
-        """Whether somebody can be dialled at this host (see `origin`)."""
-        return any(origin_of(each) == origin for _, each in self._addresses.values())

@@ -15,14 +15,13 @@ from typing import Any
 
 from plexus.errors import PlexusError
 from plexus.live.identity.admission import Admission, RefusedError
-from plexus.live.identity.keys import short
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
 from plexus.live.transport import addresses
-from plexus.live.transport.addresses import Address, LiveRoster
+from plexus.live.transport.addresses import Address
 from plexus.live.transport.connection import Connection, RaceError
 from plexus.live.transport.frames import Hello, Kind, frame
-from plexus.live.transport.limits import ByteCounts, Handshakes, Limits
+from plexus.live.transport.limits import ByteCounts, Handshakes, Limits, LiveRoster
 from plexus.live.transport.link import Inbox, PeerLink
 from plexus.protocol.messages import NO_ADDRESS
 
@@ -172,7 +171,7 @@ class Hub:
         self._make_room()
         link = PeerLink(self, connection, hello)
         self.links[key] = link
-        self.log.debug("link_up", peer=short(key), remote=addresses.show(connection.remote))
+        self.log.debug("link_up", peer=key, remote=addresses.show(connection.remote))
         # Once the connection is settled in its new state:
         asyncio.get_running_loop().call_soon(self._begin, link)
         return link
@@ -185,13 +184,13 @@ class Hub:
         link = self.links.get(key) if key is not None else None
         if key is not None and link is not None and link.connection is connection:
             del self.links[key]
-            self.log.debug("link_down", peer=short(key), reason=reason)
+            self.log.debug("link_down", peer=key, reason=reason)
             self._guarded(self.inbox.link_down, key, reason)
         elif link is None and not connection.was_race:
             self.refused += 1
             say = self.log.info if connection.dialled else self.log.warning
             who = {"remote": addresses.show(connection.remote), "dialled": connection.dialled}
-            say("no_link", **who, peer=key and short(key), reason=reason)
+            say("no_link", **who, peer=key, reason=reason)
 
     def failed(self, where: str) -> None:
         self.log.exception("failure", where=where)

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
+from plexus.live.transport.addresses import Address, origin_of, unpack
 from plexus.protocol import wire
-from plexus.protocol.messages import NAMES, VIEW
+from plexus.protocol.messages import NAMES, VIEW, NodeId
+from plexus.protocol.roster import Roster
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
+from plexus.protocol.wire import WireError
 
 if TYPE_CHECKING:
     from plexus.live.transport.connection import Connection
@@ -145,6 +148,9 @@ class Handshakes:
 
 
 MESSAGE, MODEL, PROBE, JOINING = "message", "model", "probe", "joining"
+PROBES_BYTES = (64 * 1024, 512 * 1024, 4 * 2**20)
+"""Sizes of probes, which measure bandwidth: the next larger one is sent if the one before took next to no
+time and a model is as large. The smallest one says something about bandwidth, not just about latency."""
 MOST_TRANSFERS = 10_000
 """Remembered of those that ended."""
 KEPT = 16
@@ -222,3 +228,23 @@ class ByteCounts:
     def _add(self, name: str, size_bytes: int) -> None:
         self.sent[name][0] += 1
         self.sent[name][1] += size_bytes
+
+
+class LiveRoster(Roster):
+    """Numbers nodes as they are heard of; this node is number 0. Bounded: keys come from other peers."""
+
+    def __init__(self, session: bytes, me: bytes, max_nodes: int) -> None:
+        self._max_nodes = max_nodes
+        super().__init__(session, [me])
+
+    def number(self, key: bytes) -> NodeId:
+        if len(self.keys) >= self._max_nodes and key not in self._numbers:
+            raise WireError(f"more than {self._max_nodes} nodes")
+        return super().number(key)
+
+    def where(self, key: bytes) -> Address | None:
+        return unpack(self.address_of(self.number(key)))
+
+    def is_at(self, origin: bytes) -> bool:
+        """Whether somebody can be dialled at this host (see `origin`)."""
+        return any(origin_of(each) == origin for _, each in self._addresses.values())

@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plexus.live.identity.keys import short
 from plexus.live.models import SEAL_BYTES, LiveModel
 from plexus.live.transport.frames import ID_BYTES, FrameError, Kind, number_of, numbered
-from plexus.live.transport.limits import MODEL, PROBE
-from plexus.live.transport.sending import PROBES_BYTES
+from plexus.live.transport.limits import MODEL, PROBE, PROBES_BYTES
 
 if TYPE_CHECKING:
     from plexus.live.transport.link import PeerLink
@@ -256,7 +254,7 @@ class Receiving:
             incoming.deadline = self._loop.call_later(left_s, self._await, incoming)
         else:
             got = {"received_bytes": incoming.moved_bytes, "of_bytes": incoming.size_bytes}
-            self._hub.log.warning("model_overdue", peer=short(self._key), waited_s=waited_s, **got)
+            self._hub.log.warning("model_overdue", peer=self._key, waited_s=waited_s, **got)
             self._end(incoming, Kind.DECLINE, b"its bytes do not come")
 
     def _measure(self, incoming: Incoming) -> None:

@@ -1,34 +1,173 @@
-"""The other side of training workers: a peer's, which replaces its worker if it dies, and a fleet's."""
+"""A peer's side of its training worker, which it replaces if it dies; and how the two talk.
+
+Over a socket: a small header and then raw bytes. Headers are MessagePack, bodies are models in safetensors:
+nothing is ever unpickled.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
+import struct
 import sys
-import time
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
 
 from plexus.errors import MissingModuleError, PlexusError, TaskError
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
-from plexus.live.worker import channel
-from plexus.live.worker.channel import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
 
 WORKER_MODULE = "plexus.live.worker.process"
 RESTART_S = 1.0
 MAX_RESTART_S = 60.0
-Hired = tuple[Reader, Writer, Ready, bytes]
-"""A worker for one job: its socket, what it said when it was set up, and the initial model."""
 MOST_LOSSES = 3
 """So many workers may die of one training before it is given up."""
 WORKER_DIED = "the training worker died of it"
-SOCKET_FILE, LOG_FILE = "forkserver.sock", "forkserver.log"
-START_S = 60.0
-"""A fork server has to be there within this time."""
+_HEAD = struct.Struct(">IQ")
+
+
+class SetUp(Struct, frozen=True, tag=True):
+    """To the worker, first: what to learn, and from which data."""
+
+    spec: str
+    """The session file's text."""
+    data: str
+    """The number of a part of the session's data, or a file."""
+    folder: str = ""
+    """Where a task of the user's own and relative paths in the session file are searched."""
+    try_out: bool = False
+    """Be ready only when a step of training and a batch of evaluation have worked."""
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """From the worker; the initial model follows."""
+
+    metric: str
+    higher_is_better: bool
+    samples: int
+    """How many examples this node has."""
+    shared_out: int = 0
+    """How many examples all nodes have together, each counted once."""
+    examples: int = 0
+    """How many there are to train on."""
+
+
+class TrainJob(Struct, frozen=True, tag=True):
+    """To the worker; the model follows. Interrupts all earlier jobs; numbers grow."""
+
+    job: int
+    round: int
+
+
+class EvaluateJob(Struct, frozen=True, tag=True):
+    """To the worker; the model follows."""
+
+    job: int
+
+
+class Interrupt(Struct, frozen=True, tag=True):
+    """To the worker: stop all jobs with a smaller number, within one step."""
+
+    before: int
+
+
+class Finished(Struct, frozen=True, tag=True):
+    """From the worker; the trained model follows."""
+
+    job: int
+    seal: bytes
+
+
+class Evaluated(Struct, frozen=True, tag=True):
+    """From the worker: the metric and the loss on the test set."""
+
+    job: int
+    value: float
+    loss: float
+
+
+class Stopped(Struct, frozen=True, tag=True):
+    """From the worker: the job was interrupted, or failed for a reason."""
+
+    job: int
+    reason: str
+    kind: str = ""
+    """Of error, if it is one."""
+
+    @property
+    def error(self) -> PlexusError:
+        """What the worker ran into, to be raised here."""
+        kinds = {kind.__name__: kind for kind in (MissingModuleError, TaskError)}
+        return kinds.get(self.kind, PlexusError)(self.reason)
+
+
+Header: TypeAlias = SetUp | TrainJob | EvaluateJob | Interrupt | Ready | Finished | Evaluated | Stopped
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Header)
+
+
+def send(sock: socket.socket, header: Header, body: bytes | memoryview = b"") -> None:
+    """Blocking; for the worker."""
+    text = _encode(header)
+    sock.sendall(_HEAD.pack(len(text), len(body)) + text)
+    if len(body):
+        sock.sendall(body)
+
+
+def receive(sock: socket.socket) -> tuple[Header, memoryview]:
+    """Blocking; EOFError when the other side is gone."""
+    header_bytes, body_bytes = _HEAD.unpack(_exactly(sock, _HEAD.size))
+    header = _decoder.decode(_exactly(sock, header_bytes))
+    return header, _exactly(sock, body_bytes)
+
+
+def _exactly(sock: socket.socket, count: int) -> memoryview:
+    space = memoryview(bytearray(count))
+    filled = 0
+    while filled < count:
+        got = sock.recv_into(space[filled:])
+        if not got:
+            raise EOFError("the other side is gone")
+        filled += got
+    return space
+
+
+async def send_async(writer: asyncio.StreamWriter, header: Header, body: bytes | memoryview = b"") -> None:
+    """For the peer."""
+    text = _encode(header)
+    writer.write(_HEAD.pack(len(text), len(body)) + text)
+    step = 2**18
+    for at in range(0, len(body), step):
+        writer.write(body[at : at + step])
+        await writer.drain()
+    await writer.drain()
+
+
+async def receive_async(reader: asyncio.StreamReader) -> tuple[Header, bytes]:
+    """For the peer; asyncio.IncompleteReadError when the worker is gone."""
+    header_bytes, body_bytes = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+    header = _decoder.decode(await reader.readexactly(header_bytes))
+    return header, await reader.readexactly(body_bytes)
+
+
+async def set_up(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, setup: SetUp
+) -> tuple[Ready, bytes]:
+    """For the peer: what a new worker says, and the initial model. Its complaint is raised."""
+    await send_async(writer, setup)
+    answer, initial = await receive_async(reader)
+    if isinstance(answer, Stopped):
+        raise answer.error
+    assert isinstance(answer, Ready)
+    return answer, initial
 
 
 class TrainingWorker:
@@ -36,7 +175,7 @@ class TrainingWorker:
 
     def __init__(
         self,
-        setup: channel.SetUp,
+        setup: SetUp,
         log: Log,
         on_trained: Callable[[int, LiveModel], None],
         on_evaluated: Callable[[int, float, float], None],
@@ -53,7 +192,7 @@ class TrainingWorker:
         """Workers that this training has cost."""
         self._evaluating: tuple[EvaluateJob, int] | None = None
         self._to_evaluate: tuple[int, LiveModel] | None = None
-        self._outbox: asyncio.Queue[tuple[channel.Header, memoryview]] = asyncio.Queue()
+        self._outbox: asyncio.Queue[tuple[Header, memoryview]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._process: asyncio.subprocess.Process | None = None
         self._writer: Writer | None = None
@@ -105,7 +244,7 @@ class TrainingWorker:
         self._evaluating = EvaluateJob(self._last_job), round
         self._outbox.put_nowait((self._evaluating[0], model.data))
 
-    def _on_answer(self, answer: channel.Header, body: bytes) -> None:
+    def _on_answer(self, answer: Header, body: bytes) -> None:
         match answer:
             case Finished(job, seal) if self._training and job == self._training[0].job:
                 round = self._training[0].round
@@ -165,7 +304,7 @@ class TrainingWorker:
         writing = asyncio.create_task(self._write())
         try:
             while True:
-                answer, body = await channel.receive_async(reader)
+                answer, body = await receive_async(reader)
                 try:
                     self._on_answer(answer, body)
                 except Exception:
@@ -180,12 +319,12 @@ class TrainingWorker:
             header, body = await self._outbox.get()
             wanted = self._training and self._training[0]
             if not isinstance(header, TrainJob) or header == wanted:  # else it is overtaken
-                await channel.send_async(self._writer, header, body)
+                await send_async(self._writer, header, body)
 
     async def _connect(self) -> tuple[Reader, bytes]:
         reader, self._writer = await self._open()
         try:
-            self.ready, initial = await channel.set_up(reader, self._writer, self._setup)
+            self.ready, initial = await set_up(reader, self._writer, self._setup)
         except EOFError:
             status = "" if self._process is None else f" with {await self._process.wait()}"
             raise TaskError(f"the training worker ended{status} before it was ready") from None
@@ -214,78 +353,3 @@ class TrainingWorker:
                 self._process.kill()  # it holds nothing that must be kept
             await self._process.wait()
             self._process = None
-
-
-class ForkServer:
-    """The process that a fleet's training workers are forked from, with torch imported once.
-
-    Its socket and its log are in `directory`.
-    """
-
-    files = (SOCKET_FILE, LOG_FILE)
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def socket(self) -> Path:
-        return self._directory / SOCKET_FILE
-
-    async def start(self) -> None:
-        """Start it, unless it runs; returns when workers can be asked for."""
-        if self._process is not None:
-            return
-        command = [sys.executable, "-m", WORKER_MODULE, "--fork-server", str(self.socket)]
-        self.socket.unlink(missing_ok=True)
-        with (self._directory / LOG_FILE).open("wb") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.PIPE, stderr=log
-            )
-        until = time.monotonic() + START_S
-        while not self.socket.exists():
-            if self._process.returncode is not None or time.monotonic() > until:
-                raise PlexusError(f"the training workers did not start: {self._said}")
-            await asyncio.sleep(0.05)
-
-    @property
-    def _said(self) -> str:
-        """The last line that it or a worker wrote."""
-        lines = (self._directory / LOG_FILE).read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "no reason given"
-
-    async def ask(self, setup: channel.SetUp) -> Ready:
-        """What a worker says that is set up like this; its complaint is raised."""
-        async with self._worker(setup, "tried its task") as (_, _, ready, _):
-            return ready
-
-    async def evaluate(self, setup: channel.SetUp, model: memoryview | None) -> Evaluated:
-        """The metric of a model, or of the initial one."""
-        async with self._worker(setup, "measured the model") as (reader, writer, _, initial):
-            await channel.send_async(writer, EvaluateJob(1), initial if model is None else model)
-            answer, _ = await channel.receive_async(reader)
-        if isinstance(answer, Stopped):
-            raise PlexusError(f"the newest model cannot be measured: {answer.reason}")
-        assert isinstance(answer, Evaluated)
-        return answer
-
-    @contextlib.asynccontextmanager
-    async def _worker(self, setup: channel.SetUp, job: str) -> AsyncIterator[Hired]:
-        reader, writer = await asyncio.open_unix_connection(self.socket)
-        try:
-            yield reader, writer, *await channel.set_up(reader, writer, setup)
-        except (OSError, EOFError):
-            raise TaskError(f"the training worker died as it {job}: {self._said}") from None
-        finally:
-            writer.close()
-
-    async def close(self) -> None:
-        if self._process is not None:
-            if self._process.returncode is None:
-                self._process.kill()
-            await self._process.wait()
-
-    def tidy_up(self) -> None:
-        """Remove what it left in its directory."""
-        for name in self.files:
-            (self._directory / name).unlink(missing_ok=True)

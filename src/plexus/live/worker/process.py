@@ -30,8 +30,8 @@ from plexus.learn.task import Examples, Task
 from plexus.learn.tasks import build_task
 from plexus.learn.trainer import Trainer
 from plexus.live.models import seal
-from plexus.live.worker import channel
-from plexus.live.worker.channel import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
+from plexus.live.worker import client as channel
+from plexus.live.worker.client import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
 from plexus.spec.experiment import parse_spec
 
 
