@@ -121,7 +121,7 @@ def test_d09_only_who_answers_a_ping_in_time_is_considered() -> None:
     assert SetTimer(("ping", 1), 3.5) in effects
     answered_by(node, 1, ORDER[0], ORDER[2])
     node.handle(12.5, TimerFired(("ping", 1)))
-    assert answered_by(node, 1, ORDER[1]) == [], "a pong after the timeout"
+    assert sent(answered_by(node, 1, ORDER[1])) == [], "a pong after the timeout"
     assert sample_of(answered_by(node, 2, ORDER[3])) == (ORDER[0], ORDER[2], ORDER[3])
 
 

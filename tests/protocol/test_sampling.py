@@ -16,7 +16,7 @@ from plexus.protocol.api import (
     TimerFired,
     WentOnline,
 )
-from plexus.protocol.facts import SampleDerived
+from plexus.protocol.facts import AnsweredLate, SampleDerived
 from plexus.protocol.messages import AggregateRequest, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import PARTICIPANTS, PlexusNode
 from plexus.protocol.sampling import SampleSearch
@@ -156,7 +156,8 @@ def test_a_pong_after_the_timeout_or_under_another_number_does_not_count() -> No
     pong(node, order[1], 1)
     pong(node, order[2], 1)
     node.handle(3.0, TimerFired(("ping", 1)))
-    assert pong(node, order[0], 1, 3.1) == [], "too late"
+    assert pong(node, order[0], 1, 3.1) == [Report(AnsweredLate(order[0], 3.1 - 1.0))], "too late"
+    assert pong(node, order[0], 1, 3.1) == [], "and said once"
     assert pong(node, order[3], 1, 3.1) == [], "the right node, the wrong exchange"
     effects = pong(node, order[3], 2, 3.2)
     assert reported(effects) == [SampleDerived(K, PARTICIPANTS, (order[1], order[2], order[3]), silent=1)]

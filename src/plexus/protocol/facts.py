@@ -20,6 +20,14 @@ class SampleDerived(Fact, frozen=True):
     silent: int
 
 
+class AnsweredLate(Fact, frozen=True):
+    """`node` answered a ping `after_s`, when it had been taken as offline already: the ping timeout is
+    shorter than the way there and back, or the node was busy."""
+
+    node: NodeId
+    after_s: float
+
+
 class TrainingStarted(Fact, frozen=True):
     """The node is a participant of `round`."""
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from plexus.protocol.facts import AnsweredLate
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Model, NodeId, Ping
+
+REMEMBERED = 16
+"""Exchanges that timed out, to notice answers that come later."""
 
 
 class SampleSearch:
@@ -69,10 +73,11 @@ class SampleSearch:
             self.silent += 1
         return not self._waiting
 
-    def timed_out(self) -> None:
-        """Those contacted and not heard of within the ping timeout are taken as offline."""
-        self.silent += len(self._waiting)
-        self._waiting.clear()
+    def timed_out(self) -> set[NodeId]:
+        """Those contacted and not heard of within the ping timeout are taken as offline: these."""
+        silent, self._waiting = self._waiting, set()
+        self.silent += len(silent)
+        return silent
 
 
 class Search(NamedTuple):
@@ -96,6 +101,8 @@ class Sampler:
         self._last_exchange = 0
         self.exchanges: dict[int, Search] = {}
         """Under way. A batch of pings shares one number; with the answering node it names one exchange."""
+        self._timed_out: dict[int, tuple[float, set[NodeId]]] = {}
+        """Some exchanges in which not all answered in time: when they began, and who stayed silent."""
 
     def begin(self, search: Search) -> None:
         """Start a search; one with the same purpose is given up."""
@@ -110,6 +117,7 @@ class Sampler:
     def reset(self) -> None:
         """Forget all searches (their timers are gone with the node's last session)."""
         self.exchanges.clear()
+        self._timed_out.clear()
 
     def is_searching(self, purpose: str) -> bool:
         return any(search.purpose == purpose for search in self.exchanges.values())
@@ -117,14 +125,22 @@ class Sampler:
     def on_answer(self, node: NodeId, exchange: int, is_there: bool = True) -> None:
         """`node` answered a ping, or (not `is_there`) it is known that the ping did not get there."""
         search = self.exchanges.get(exchange)
-        if search is not None and search.sample.answered(node, is_there):
+        if search is None:
+            began_at, silent = self._timed_out.get(exchange, (0.0, set()))
+            if is_there and node in silent:
+                silent.remove(node)
+                self._node.report(AnsweredLate(node, self._node.now - began_at))
+        elif search.sample.answered(node, is_there):
             self._close(exchange)
             self._go_on(search)
 
     def on_timeout(self, exchange: int) -> None:
         search = self.exchanges.pop(exchange, None)
         if search is not None:
-            search.sample.timed_out()
+            if len(self._timed_out) >= REMEMBERED:
+                del self._timed_out[next(iter(self._timed_out))]
+            silent = search.sample.timed_out()
+            self._timed_out[exchange] = self._node.now - self._ping_timeout_s, silent
             self._go_on(search)
 
     def _go_on(self, search: Search) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from msgspec import Struct
 
+from plexus.errors import PlexusError
 from plexus.protocol.api import Node
 from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.baselines.epidemic import EpidemicNode, EpidemicParameters
@@ -32,12 +33,14 @@ BYTES_PER_S_PER_MBPS = 1e6 / 8
 
 
 def plexus(setting: Setting, parameters: PlexusParameters) -> Nodes:
+    require_time_to_answer(setting.world, parameters.ping_timeout_s)
     roster = Roster.simulated(session_key(setting.seed), len(setting.world))
     nodes = [PlexusNode(parameters=parameters, roster=roster, **place) for place in places(setting)]
     return Nodes(nodes, setting.world)
 
 
 def gossip(setting: Setting, parameters: GossipParameters) -> Nodes:
+    require_time_to_answer(setting.world, parameters.ping_timeout_s)
     nodes = [GossipNode(parameters=parameters, **place) for place in places(setting)]
     return Nodes(nodes, setting.world)
 
@@ -57,6 +60,7 @@ def dpsgd(setting: Setting, parameters: DpsgdParameters) -> Nodes:
 
 def epidemic(setting: Setting, parameters: EpidemicParameters) -> Nodes:
     """Synchronous rounds without churn; else of the given or a tuned duration."""
+    require_time_to_answer(setting.world, parameters.ping_timeout_s)
     draws = RandomDigraph(len(setting.world), parameters.fanout, session_key(setting.seed))
 
     def nodes(setting: Setting, duration_s: float | None) -> Sequence[Node]:
@@ -98,6 +102,17 @@ def _in_rounds(
         tuning = tune_rounds(setting, nodes, cycle, parameters.transfers_complete)
         duration_s = tuning.round_duration_s
     return Nodes(nodes(setting, duration_s), setting.world, tuning=tuning)
+
+
+def require_time_to_answer(world: World, ping_timeout_s: float) -> None:
+    """A node whose answers cannot come in time is gone for the others, though it is there: it would go on
+    alone, and nobody would know."""
+    longest_s = world.latency.longest_round_trip_s
+    if ping_timeout_s <= longest_s:
+        raise PlexusError(
+            f"protocol.ping_timeout_s is {ping_timeout_s:g}, but between two nodes there and back takes"
+            f" {longest_s:.3g} s: they would take each other as offline; give them more time"
+        )
 
 
 def places(setting: Setting) -> Iterator[dict[str, Any]]:

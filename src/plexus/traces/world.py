@@ -95,6 +95,13 @@ class Latency:
     cities: Sequence[City] = ()
     """What and where each row of the matrix is, as far as that is known; none where nothing is."""
 
+    @cached_property
+    def longest_round_trip_s(self) -> float:
+        """Between any two of the nodes."""
+        used = np.unique(self.city_of)
+        one_way_s = self.matrix_s[np.ix_(used, used)]
+        return float((one_way_s + one_way_s.T).max(initial=0.0))
+
 
 @dataclass(frozen=True)
 class World:

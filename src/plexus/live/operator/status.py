@@ -17,7 +17,7 @@ from plexus.live.runtime import LiveRuntime
 from plexus.live.transport import addresses
 from plexus.live.transport.limits import LiveRoster
 from plexus.live.worker.client import Ready, TrainingWorker
-from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, Fact, SampleDerived
+from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, AnsweredLate, Fact, SampleDerived
 from plexus.protocol.messages import NodeId
 
 AWAITED = {
@@ -39,6 +39,7 @@ class FactObserver:
         self._log = log
         self.round = 0
         self.aggregated = 0
+        self.answered_late = 0
         self.evaluated_round = 0
         self.sample: tuple[int, list[str]] | None = None
         self.aggregator: tuple[int, str] | None = None
@@ -54,6 +55,10 @@ class FactObserver:
             fields["aggregator"] = self.aggregator[1]
         elif isinstance(fact, AggregationCompleted):
             self.aggregated += 1
+        elif isinstance(fact, AnsweredLate):
+            self.answered_late += 1
+            self._log.warning("answered_late", peer=self._roster.keys[fact.node], after_s=fact.after_s)
+            return
         self.round = max(self.round, fields.get("round", 0))
         self._log.info(type(fact).__name__, **fields)
 
@@ -154,6 +159,7 @@ def counts(runtime: LiveRuntime, facts: FactObserver) -> dict[str, int]:
     links = [link.connection for link in hub.links.values()]
     return {
         "rounds_aggregated": facts.aggregated,
+        "pings_answered_late": facts.answered_late,
         "events_handled": runtime.handled,
         "connections_refused": hub.refused,
         "errors": runtime.log.errors,
