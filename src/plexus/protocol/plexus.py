@@ -293,7 +293,8 @@ class PlexusNode(Machine):
                 # The round was completed elsewhere, by somebody who does not know of this node.
                 self.membership.advertise_again()
         elif isinstance(body, Ping):
-            self.sampler.on_answer(lost.to, body.exchange, is_there=False)
+            # To its search it is silence, and takes as long: a node that reaches nobody must not race on.
+            pass
         elif not isinstance(body, AggregateRequest):
             return
         elif lost.declined or self.is_obsolete(body):
