@@ -33,8 +33,6 @@ NOT_ONLINE = "the node is not online"
 MAX_QUEUED = 64
 """Effects that wait for the disk; with more, messages are lost, as on any network. Few, because each may
 hold a model, and an answer that is late by as much is of no use."""
-CAUSED_BY_OTHERS = (api.Received, api.Offered, api.Undelivered)
-"""Events that are left out then."""
 
 
 class Callbacks(NamedTuple):
@@ -151,7 +149,8 @@ class LiveRuntime:
     def _handle(self, event: api.Event) -> list[api.Effect]:
         if self.node is None:
             return []
-        if len(self._queue) >= MAX_QUEUED and isinstance(event, CAUSED_BY_OTHERS):
+        caused_by_others = isinstance(event, api.Received | api.Offered | api.Undelivered)
+        if caused_by_others and len(self._queue) >= MAX_QUEUED:
             self.lost += 1
             return []
         self.handled += 1
