@@ -95,9 +95,9 @@ class Recorder:
     def message(self, src: bytes, payload: bytes) -> None:
         wire.decode(payload, self._roster)
 
-    def offered(self, src: bytes, payload: bytes) -> str:
+    def offered(self, src: bytes, payload: bytes) -> bytes:
         wire.decode(payload, self._roster)
-        return "tag"
+        return payload
 
     def model(self, src: bytes, payload: bytes, model: LiveModel, ticket: Ticket) -> None:
         self.buffers.give_back(ticket)

@@ -238,6 +238,7 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
         ),
         (["session", "revoke", "authority", "5"], " ids begin (5"),
         (["session", "invite", "authority", "nonsense"], "is not a public key"),
+        (["node", "start", "quickstart", "--data", "0"], "quickstart.toml: no [session] table"),
         (
             ["node", "start", "plain.toml", "--data", "0"],
             "plain.toml: no [session] table; `plexus session init` makes a session file",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from io import StringIO
 from pathlib import Path
@@ -18,7 +20,6 @@ from plexus.live.transport.limits import ByteCounts, Transfer
 from plexus.live.worker.client import Ready
 from plexus.protocol.facts import AggregationCompleted, TrainingInterrupted, TrainingStarted
 from plexus.protocol.messages import AggregateRequest, TrainRequest
-from plexus.protocol.view import View
 from plexus.runs.run import load_run
 from plexus.runs.tables import read
 from plexus.spec.experiment import parse_spec
@@ -73,15 +74,12 @@ def live_a_little(tables: PeerTables, clock: Clock, traffic: ByteCounts) -> None
     clock.now_s += 1
     tables.fact(TrainingInterrupted(5))
     traffic.message(b"\0\0\0\2\x93\x01")  # a ping
-    view = View.of(1).snapshot()
-    trained = AggregateRequest(round=5, participants=2, samples=1, view=view, model=None)
-    sent = Transfer(THIRD, trained, clock.now_s - 0.5, clock.now_s, cut=False)
+    sent = Transfer(THIRD, (AggregateRequest, 5), clock.now_s - 0.5, clock.now_s, cut=False)
     traffic.ended(sent, 200, 1000)
-    to_train = TrainRequest(round=5, participants=2, view=view, model=None)
-    traffic.ended(sent._replace(to=OTHER, tag=to_train, cut=True), 200, 100)
+    traffic.ended(sent._replace(to=OTHER, what=(TrainRequest, 5), cut=True), 200, 100)
     tables.fact(completed(5))
     tables.evaluated(MEASURE, 5, 0.75, 0.5)
-    tables.look(traffic)
+    tables.look(traffic).result()
 
 
 def rows(home: Path, table: str) -> list[dict[str, Any]]:
@@ -154,7 +152,7 @@ def test_tables_stay_small_however_long_a_peer_runs(
     for number in range(3000):
         clock.now_s += 600
         tables.fact(completed(number))
-        tables.look(traffic)
+        tables.look(traffic).result()
     assert all(path.stat().st_size <= 20_000 for path in (tmp_path / "run").iterdir())
     kept = [row["round"] for row in rows(tmp_path, "rounds")]
     assert kept == list(range(3000 - len(kept), 3000)) and len(kept) > 200
@@ -168,17 +166,17 @@ def test_a_disk_that_is_full_costs_rows_but_not_the_peer(tmp_path: Path, clock: 
     with small_disk(tmp_path / "home", 64) as home:
         tables, traffic = opened(home, Log(stream)), ByteCounts()
         tables.fact(completed(1))
-        tables.look(traffic)
+        tables.look(traffic).result()
         fill(home)
         for number in range(2, 3000):
             clock.now_s += 1
             tables.fact(completed(number))
-        tables.look(traffic)
+        tables.look(traffic).result()
         (home / "filler").unlink()
         clock.now_s += 10
-        tables.look(traffic)
+        tables.look(traffic).result()
         tables.fact(completed(3000))
-        tables.look(traffic)
+        tables.look(traffic).result()
         kept = [row["round"] for row in rows(home, "rounds")]
     assert (kept[0], kept[-1]) == (1, 3000) and kept == sorted(kept)
     lines = [msgspec.json.decode(line) for line in stream.getvalue().splitlines()]
@@ -194,3 +192,25 @@ def test_a_damaged_table_is_put_aside_and_begun_anew(tmp_path: Path, clock: Cloc
     assert "states.csv: line 2 has 1 cells" in stream.getvalue()
     assert (tmp_path / "run" / "states.csv.damaged").exists()
     assert len(rows(tmp_path, "states")) == 1
+
+
+def test_a_slow_disk_holds_up_rows_and_nobody_else(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, traffic, may_go_on = opened(tmp_path), ByteCounts(), threading.Event()
+    tables.look(traffic).result()
+    really = os.pwrite
+
+    def slowly(*args: Any) -> int:
+        assert may_go_on.wait(30)
+        return really(*args)
+
+    monkeypatch.setattr(os, "pwrite", slowly)
+    for number in range(5):
+        tables.fact(completed(number))
+        written = tables.look(traffic)  # would never come back if it waited for the disk
+        assert not written.done()
+    may_go_on.set()
+    written.result()
+    tables.close(traffic)
+    assert [row["round"] for row in rows(tmp_path, "rounds")] == list(range(5))

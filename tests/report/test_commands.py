@@ -150,6 +150,10 @@ def test_a_folder_in_the_place_of_a_file_is_damage_too(runs: Path, plexus: Any) 
     file.mkdir()
     status, _, err = plexus("compare", str(runs))
     assert (status, err) == (0, f"plexus: left out a damaged run: {file}: Is a directory\n")
+    spec = runs / "gossip" / "spec.toml"
+    spec.unlink()
+    status, _, err = plexus("compare", str(runs))
+    assert (status, err) == (0, f"plexus: left out a damaged run: {spec}: No such file or directory\n")
 
 
 def test_a_run_without_a_result_or_a_table_is_unfinished_not_damaged(runs: Path, plexus: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from plexus.runs.critical_path import CriticalPaths
 
 
@@ -37,3 +39,21 @@ def test_the_path_is_that_of_the_last_model_to_arrive() -> None:
     path = paths.phases(126.0, 8, 3)
     assert path is not None
     assert (path["participant"], path["transfer_s"], path["training_s"]) == (8, 0, 4)
+
+
+def test_what_leads_to_no_aggregation_is_forgotten() -> None:
+    """Where all exchange models with each other, sessions of days have millions of transfers."""
+    paths = CriticalPaths()
+
+    def some(first: int) -> int:
+        for number in range(first, first + 2000):
+            paths.arrived("exchange", number, 1, 2, number, number + 1.0)
+            paths.trained(2, number, number + 1.0, number + 2.0)
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = some(0)
+        assert some(2000) < before + 20_000
+    finally:
+        tracemalloc.stop()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from plexus.cli.groups import PATH
-from plexus.cli.node import HOME
+from plexus.cli.groups import HOME, PATH
 from plexus.errors import PlexusError
 from plexus.files import write_bytes
 from plexus.live.state import MODEL_SUFFIX, newest_model

@@ -14,6 +14,9 @@ import click
 PATH = click.Path(path_type=Path)
 NATURAL, COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1), click.FloatRange(0, min_open=True)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+HOME = click.option(
+    "--home", type=PATH, metavar="DIR", default="plexus-node", help="Its directory: key, certificate, state."
+)
 
 
 def set_option(changes: str) -> Callable[[Any], Any]:

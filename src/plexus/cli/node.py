@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from plexus import quantities
-from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, Group, print_json
+from plexus.cli.groups import COUNT, HOME, JSON, NATURAL, PATH, Group, print_json
 from plexus.cli.session import check_deployable, read_session_file
 from plexus.errors import PlexusError
 from plexus.live.identity.admission import KEY_FILE
@@ -20,10 +20,6 @@ from plexus.live.peer import Peer, PeerConfig
 from plexus.live.transport import addresses
 from plexus.live.transport.limits import Limits
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
-
-HOME = click.option(
-    "--home", type=PATH, metavar="DIR", default="plexus-node", help="Its directory: key, certificate, state."
-)
 
 
 @click.group(cls=Group)

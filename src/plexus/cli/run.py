@@ -134,9 +134,10 @@ def _resumed(out: Path, as_json: bool, quiet: bool) -> Job | None:
         if as_json:
             print_json(outcome)
         return None
+    job = Job(load_spec(out / SPEC), Path(versions_of(out).get("spec_dir", ".")), out, resume=True)
     if not (out / CHECKPOINT).exists():
         _note(f"{out} has no checkpoint: the run begins anew", quiet)
-    return Job(load_spec(out / SPEC), Path(versions_of(out).get("spec_dir", ".")), out, resume=True)
+    return job
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from plexus.live.identity.authority import (
 )
 from plexus.live.identity.keys import parse_public
 from plexus.protocol.roster import key_of
-from plexus.spec.experiment import ExperimentSpec, load_spec
+from plexus.spec.experiment import ExperimentSpec, load_spec, located
 
 
 @click.group(cls=Group)
@@ -91,6 +91,7 @@ def revoke(directory: Path, node_name: str) -> None:
 
 def read_session_file(path: Path) -> tuple[Session, ExperimentSpec]:
     """A session file: what the peers agree on, and the spec."""
+    path = located(path)
     spec = load_spec(path)
     table = tomllib.loads(path.read_text(encoding="utf-8")).get("session")
     return read_session(path, table, spec.plain()), spec

@@ -29,6 +29,7 @@ from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.wire import WireError
 
 OBSOLETE, STOPPED = "it has become obsolete", "the node sends no more of it"
+NOT_ONLINE = "the node is not online"
 MAX_QUEUED = 64
 """Effects that wait for the disk; with more, messages are lost, as on any network. Few, because each may
 hold a model, and an answer that is late by as much is of no use."""
@@ -148,7 +149,8 @@ class LiveRuntime:
     def _handle(self, event: api.Event) -> list[api.Effect]:
         if self.node is None:
             return []
-        if len(self._queue) >= MAX_QUEUED and isinstance(event, api.Received):
+        caused_by_others = isinstance(event, api.Received | api.Offered | api.Undelivered)
+        if caused_by_others and len(self._queue) >= MAX_QUEUED:
             self.lost += 1
             return []
         self.handled += 1
@@ -258,7 +260,7 @@ class LiveRuntime:
         else:
             self._receive(self.roster.number(src), body, len(payload) + wire.LENGTH_BYTES)
 
-    def offered(self, src: bytes, payload: bytes) -> Message | None:
+    def offered(self, src: bytes, payload: bytes) -> Message | str | None:
         body, model_bytes = self._decode(payload)
         if not hasattr(body, "model"):
             raise WireError(f"a model with a {type(body).__name__}")
@@ -266,7 +268,7 @@ class LiveRuntime:
             raise WireError(f"a model of {model_bytes} bytes: this session's has {self._layout.size_bytes}")
         self.step(api.Offered(self.roster.number(src), body))
         if self.node is None:
-            return None
+            return NOT_ONLINE
         if self.node.is_obsolete(body):
             self.not_coming(src, body)
             return None

@@ -292,16 +292,15 @@ class PlexusNode(Machine):
             if isinstance(body, AggregateRequest) and body.round > self.aggregation.k_agg:
                 # The round was completed elsewhere, by somebody who does not know of this node.
                 self.membership.advertise_again()
-        elif isinstance(body, Ping):
-            self.sampler.on_answer(lost.to, body.exchange, is_there=False)
-        elif not isinstance(body, AggregateRequest):
+        elif not isinstance(body, Ping | AggregateRequest):
             return
         elif lost.declined or self.is_obsolete(body):
             # The round is complete: this is what its aggregator would have answered to a stale model.
             self._on_ack(lost.to, Ack(body.round))
             return
-        elif body.round != self.training.k_train + 1:
+        elif isinstance(body, AggregateRequest) and body.round != self.training.k_train + 1:
             return
+        # To its search a ping is silence, and takes as long: a node that reaches nobody must not race on.
         if lost.to == self.training.awaited != self.me:
             # It has not got the model, or cannot be reached any more: no need to wait for the timeout.
             self._on_ack_timeout(0)

@@ -61,16 +61,12 @@ class SampleSearch:
                 self._answered.add(self._me)
         return tuple(contact)
 
-    def answered(self, node: NodeId, is_there: bool = True) -> bool:
-        """`node` answered in time, or (not `is_there`) cannot be asked. Says whether the contact under way is
-        thereby settled."""
+    def answered(self, node: NodeId) -> bool:
+        """`node` answered in time. Says whether the contact under way is thereby settled."""
         if node not in self._waiting:
             return False
         self._waiting.remove(node)
-        if is_there:
-            self._answered.add(node)
-        else:
-            self.silent += 1
+        self._answered.add(node)
         return not self._waiting
 
     def timed_out(self) -> set[NodeId]:
@@ -122,15 +118,15 @@ class Sampler:
     def is_searching(self, purpose: str) -> bool:
         return any(search.purpose == purpose for search in self.exchanges.values())
 
-    def on_answer(self, node: NodeId, exchange: int, is_there: bool = True) -> None:
-        """`node` answered a ping, or (not `is_there`) it is known that the ping did not get there."""
+    def on_answer(self, node: NodeId, exchange: int) -> None:
+        """`node` answered a ping."""
         search = self.exchanges.get(exchange)
         if search is None:
             began_at, silent = self._timed_out.get(exchange, (0.0, set()))
-            if is_there and node in silent:
+            if node in silent:
                 silent.remove(node)
                 self._node.report(AnsweredLate(node, self._node.now - began_at))
-        elif search.sample.answered(node, is_there):
+        elif search.sample.answered(node):
             self._close(exchange)
             self._go_on(search)
 

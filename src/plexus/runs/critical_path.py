@@ -8,7 +8,7 @@ Everything is known from the transfers and trainings alone, so this holds for a 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import NamedTuple
 
 REMEMBERED = 100
@@ -30,16 +30,19 @@ class CriticalPaths:
         self._same_s = same_s
         self._steps: dict[tuple[str, int, int], list[Step]] = defaultdict(list)
         """By kind, node and round."""
+        self._trained: dict[int, deque[tuple[int, Step]]] = defaultdict(lambda: deque(maxlen=REMEMBERED))
+        """By node, with the round: where nobody aggregates, trainings are all there is."""
         self._oldest = 0
 
     def arrived(
         self, kind: str, round: int, source: int, destination: int, began_s: float, arrival_s: float
     ) -> None:
         """A model came to be trained (`train`) or to be aggregated (`aggregate`)."""
-        self._steps[kind, destination, round].append(Step(source, began_s, arrival_s))
+        if kind in ("train", "aggregate"):
+            self._steps[kind, destination, round].append(Step(source, began_s, arrival_s))
 
     def trained(self, node: int, round: int, began_s: float, ended_s: float) -> None:
-        self._steps["trained", node, round].append(Step(node, began_s, ended_s))
+        self._trained[node].append((round, Step(node, began_s, ended_s)))
 
     def completed(self, node: int, round: int, now_s: float) -> None:
         """A node completed a round, or started the one behind it by itself."""
@@ -54,12 +57,14 @@ class CriticalPaths:
         last = self._last_model(now_s, aggregator, round)
         if last is None:
             return None
-        training = self._newest("trained", last.source, round - 1, last.began_s)
+        trainings = [step for number, step in self._trained[last.source] if number == round - 1]
+        training = self._newest(trainings, last.began_s)
         if training is None:
             return None
-        fetched = self._newest("train", last.source, round - 1, training.began_s)
+        fetched = self._newest(self._steps.get(("train", last.source, round - 1), []), training.began_s)
         fetched = fetched or Step(last.source, training.began_s, training.began_s)
-        before = self._newest("completed", fetched.source, round - 1, fetched.began_s)
+        ended = self._steps.get(("completed", fetched.source, round - 1), [])
+        before = self._newest(ended, fetched.began_s)
         began_s = min(before.ended_s, fetched.began_s) if before else fetched.began_s
         arrived_s = min(last.ended_s, now_s)
         parts = {
@@ -81,9 +86,8 @@ class CriticalPaths:
                 return max(came, key=lambda step: step.ended_s)
         return None
 
-    def _newest(self, kind: str, node: int, round: int, by_s: float) -> Step | None:
-        """The newest step of this kind that had ended by then."""
-        steps = self._steps.get((kind, node, round), [])
+    def _newest(self, steps: list[Step], by_s: float) -> Step | None:
+        """The newest that had ended by then."""
         return next((step for step in reversed(steps) if step.ended_s <= by_s + self._same_s), None)
 
 

@@ -114,9 +114,10 @@ def load_run(path: Path | str) -> Run:
 def spec_of(path: Path) -> dict[str, Any]:
     """The spec that the run in this directory has."""
     path = path / SPEC
+    with named(path):
+        data = path.read_bytes()
     try:
-        with named(path):
-            spec = tomllib.loads(path.read_text(encoding="utf-8"))
+        spec = tomllib.loads(data.decode())
         msgspec.convert(spec, _Spec)
     except ValueError as error:  # not text, not TOML, or not a whole spec
         raise PlexusError(f"{path}: {error}") from None

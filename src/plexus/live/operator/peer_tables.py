@@ -12,8 +12,7 @@ around.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from plexus.live.operator.log import Log
 from plexus.live.transport.limits import ByteCounts
 from plexus.live.worker.client import Ready
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingInterrupted, TrainingStarted
-from plexus.protocol.messages import AggregateRequest, TrainRequest
+from plexus.protocol.messages import AggregateRequest, Message, TrainRequest
 from plexus.protocol.plexus import PlexusNode
 from plexus.runs.directory import go_on, live
 from plexus.runs.run import started_s
@@ -33,6 +32,8 @@ FOLDER = "run"
 """In the home of a peer."""
 MOST_BYTES = 4 * 2**20
 """Of each table."""
+MOST_ROWS = 10_000
+"""That wait for the disk."""
 LOOK_S, LOOKS = 2.0, 1000
 """Between two looks lies at least this, and at least this part of the time since the first start."""
 KINDS: dict[type, str] = {TrainRequest: "train", AggregateRequest: "aggregate"}
@@ -49,7 +50,10 @@ class PeerTables:
         digest = parse_spec(spec, "session").digest()
         self._recorder = go_on(self._path, spec, digest, MOST_BYTES, live([".."]))
         self._offset_s = max(0.0, time.time() - started_s(self._path)) - time.monotonic()
-        self._is_failing = False
+        self._rows: list[tuple[str, dict[str, Any]]] = []
+        self._thread = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
+        self._failure = ""
         names = self._read("nodes").get("name", ())
         self._numbers = {str(name): number for number, name in enumerate(names)}
         self._before, states = self._last("traffic"), self._last("states")
@@ -90,27 +94,38 @@ class PeerTables:
             self._is_online = is_online
             self._record("presence", simulated_s=self._now_s, node=0, online=is_online)
 
-    def look(self, traffic: ByteCounts, node: PlexusNode | None = None, is_last: bool = False) -> None:
-        """A moment to write down what was sent, and how many nodes the node believes to be online."""
+    def look(
+        self, traffic: ByteCounts, node: PlexusNode | None = None, is_last: bool = False
+    ) -> Future[None]:
+        """A moment to write down what was sent, and how many nodes the node believes to be online. The disk
+        takes its time in a thread: while it does, rows wait."""
         while traffic.transfers:
             each = traffic.transfers.popleft()
             times = {"simulated_s": self._at(each.ended_at), "began_s": self._at(each.began_at)}
             ends = {"source": 0, "destination": self._number(each.to)}
-            kind = KINDS.get(type(each.tag), "exchange")
-            self._record("transfers", **times, **ends, round=each.tag.round, kind=kind, cut=each.cut)
+            message, number = each.what or (Message, 0)
+            kind = KINDS.get(message, "exchange")
+            self._record("transfers", **times, **ends, round=number, kind=kind, cut=each.cut)
         now_s = self._now_s
         if now_s >= self._next_look_s or is_last:
             self._next_look_s = now_s + max(LOOK_S, now_s / LOOKS)
             view = node.membership.view.online_count() if node is not None else None
             self._look_around(now_s, traffic, view)
-        with self._surviving():
-            self._recorder.flush()
-            self._is_failing = False
+        if self._failure:
+            self._log.warning("not_recorded", reason=self._failure)
+        if self._writing is None or self._writing.done() or is_last:
+            written = self._writing
+            rows, self._rows = self._rows, []
+            self._writing = self._thread.submit(self._write, rows)
+            if written is not None:
+                written.result()  # raises what nobody expected
+        return self._writing
 
     def close(self, traffic: ByteCounts) -> None:
         self.training_ended(completed=False)
         self.online(False)
         self.look(traffic, is_last=True)
+        self._thread.shutdown()
 
     def _look_around(self, now_s: float, traffic: ByteCounts, view: int | None) -> None:
         trained_s, before = round(self._training_s, 3), self._before
@@ -143,8 +158,6 @@ class PeerTables:
             self._numbers[name] = len(self._numbers)
             unknown = dict.fromkeys(TABLES["nodes"].columns)
             self._record("nodes", **{**unknown, "node": self._numbers[name], "name": name})
-            with self._surviving():
-                self._recorder.flush()  # whoever reads its number will want to know who it is
         return self._numbers[name]
 
     @property
@@ -155,18 +168,20 @@ class PeerTables:
         return round(self._offset_s + monotonic_s, 3)
 
     def _record(self, table: str, **columns: Any) -> None:
-        if self._is_failing and table != "nodes":
-            return  # rows would pile up
-        with self._surviving():
-            self._recorder.record(table, **columns)
+        if len(self._rows) < MOST_ROWS or table == "nodes":
+            self._rows.append((table, columns))
 
-    @contextmanager
-    def _surviving(self) -> Iterator[None]:
+    def _write(self, rows: list[tuple[str, dict[str, Any]]]) -> None:
+        self._failure, is_failing = "", bool(self._failure)
         try:
-            yield
+            for table, columns in rows:
+                if not is_failing or table == "nodes":  # others would pile up
+                    self._recorder.record(table, **columns)
+                if table == "nodes":
+                    self._recorder.flush()  # whoever reads its number will want to know who it is
+            self._recorder.flush()
         except PlexusError as error:
-            self._is_failing = True
-            self._log.warning("not_recorded", reason=str(error))
+            self._failure = str(error)
 
     def _last(self, table: str) -> dict[str, Any]:
         """The newest row of a table; nothing where there is none."""

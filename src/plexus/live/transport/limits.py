@@ -4,7 +4,7 @@ its connection really carries, and how fast."""
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -187,7 +187,8 @@ class Transfer(NamedTuple):
     """A model that was sent, or part of it."""
 
     to: bytes
-    tag: Any
+    what: tuple[type, int] | None
+    """The kind of its message, and the round; of a probe nothing."""
     began_at: float
     ended_at: float
     cut: bool
@@ -217,7 +218,7 @@ class ByteCounts:
 
     def ended(self, transfer: Transfer, message_bytes: int, model_bytes: int) -> None:
         """A model was sent, or part of it, behind its message."""
-        if transfer.tag is None:
+        if transfer.what is None:
             self._add(PROBE, message_bytes + model_bytes)
             return
         self._add(VIEW, message_bytes)

@@ -51,7 +51,7 @@ class Inbox(Protocol):
 
     def message(self, src: bytes, payload: bytes) -> None: ...
     def offered(self, src: bytes, payload: bytes) -> Any:
-        """The message of a model, decoded, or None if the model is not worth receiving."""
+        """The message of a model, decoded; None if the model is of no use, or why else it is not taken."""
 
     def model(self, src: bytes, body: Any, model: LiveModel, ticket: Ticket) -> None:
         """A whole model, its seal not yet checked, what `offered` made of its message, and the ticket of the
@@ -378,5 +378,6 @@ class Sending:
 
     def _end(self, outgoing: Outgoing, cut: bool) -> None:
         del self.under_way[outgoing.number]
-        transfer = Transfer(self._key, outgoing.tag, outgoing.offered_at, self._now(), cut)
+        what = None if outgoing.tag is None else (type(outgoing.tag), getattr(outgoing.tag, "round", 0))
+        transfer = Transfer(self._key, what, outgoing.offered_at, self._now(), cut)
         self._traffic.ended(transfer, outgoing.message_bytes, outgoing.moved_bytes)

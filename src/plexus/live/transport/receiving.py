@@ -173,12 +173,13 @@ class Receiving:
                 raise FrameError("a measurement of an odd size")
             self._grant(incoming)
             return
-        incoming.tag = self._inbox.offered(self._key, message)
-        if incoming.tag is not None:
+        answer = self._inbox.offered(self._key, message)
+        if answer is not None and not isinstance(answer, str):
+            incoming.tag = answer
             incoming.ticket = Ticket(lambda: self._grant(incoming), self._now())
             self._inbox.buffers.request(incoming.ticket)
         else:
-            self._end(incoming, Kind.DECLINE)
+            self._end(incoming, Kind.DECLINE, (answer or "").encode())
 
     def sink(self, number: int, length: int) -> memoryview:
         """Where the next chunk of the model with this number belongs."""
