@@ -108,8 +108,8 @@ class EnoughModels(AggregationChecker):
     def reported(self, node: NodeId, fact: Fact) -> None:
         if isinstance(fact, AggregationCompleted):
             said = (fact.round, fact.models, fact.participants, fact.timed_out)
-            if said != self._report[node]:
-                self.fail(node, f"reports an aggregation of {said} that was of {self._report[node]}")
+            if said != self._report.get(node):
+                self.fail(node, f"reports an aggregation {said} that was {self._report.get(node)}")
 
     def _needed(self, collected: Collected) -> int:
         parameters = self.scene.plan.parameters
@@ -136,8 +136,8 @@ class AllCollectedCounts(AggregationChecker):
         if there != Counter(model for model, _ in collected.models.values()):
             self.fail(node, f"{len(collected.models)} models came for round {aggregate.round}, not these")
         for model, samples in zip(aggregate.models, aggregate.samples, strict=True):
-            if samples != self._samples[model]:
-                self.fail(node, f"{model} of {self._samples[model]} samples counts as {samples}")
+            if samples != self._samples.get(model):
+                self.fail(node, f"{model} of {self._samples.get(model)} samples counts as {samples}")
 
 
 class AggregationsEndInTime(AggregationChecker):
