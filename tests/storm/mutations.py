@@ -311,6 +311,12 @@ MUTATIONS += [
         "np.copyto(self._bandwidths.copy()",
     ),
     bug(
+        "a bandwidth is that of whoever tells it",
+        Membership.on_joined,
+        "joined.bandwidth_bytes_per_s",
+        "self.bandwidth_bytes_per_s",
+    ),
+    bug(
         "acks of older rounds end nothing",
         TrainingTask.on_ack,
         "k != self.k_train + 1",
