@@ -1,4 +1,5 @@
-"""One safeguard less: copies of the protocol and the simulator in which something is switched off.
+"""One safeguard less: copies of the protocol and the simulator in which something is switched off, or one
+word is another.
 
 `python -m tests.storm.mutations` looks for the first seed that shows each, and writes the table into
 docs/guarantees.md. `test_mutations` holds the table to what it says.
@@ -6,8 +7,10 @@ docs/guarantees.md. `test_mutations` holds the table to what it says.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -15,7 +18,7 @@ import msgspec
 import numpy as np
 
 from plexus.protocol import wire
-from plexus.protocol.aggregation import AggregationTask
+from plexus.protocol.aggregation import AggregationTask, models_needed
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.baselines.rounds import Rounds
 from plexus.protocol.membership import Membership
@@ -76,8 +79,9 @@ def trains_again(self: TrainingTask, k: int, model: Any, participants: int) -> b
     return _begin(self, k, model, participants)
 
 
-_begin, _on_request, _abandon, _collect = (
+_begin, _send_to_best, _on_request, _abandon, _collect = (
     TrainingTask.begin,
+    TrainingTask.send_to_best,
     AggregationTask.on_request,
     AggregationTask._abandon,
     AggregationTask._collect,
@@ -184,6 +188,24 @@ def overbooks(start: Any) -> Any:
     return begin
 
 
+# Bugs of one word
+
+
+def with_bug(function: Callable[..., Any], word: str, instead: str) -> Callable[..., Any]:
+    """The same function, but for this word."""
+    source = dedent(inspect.getsource(function))
+    assert source.count(word) == 1, f"{function.__qualname__} says {word!r} {source.count(word)} times"
+    made: dict[str, Any] = {}
+    exec(
+        compile(source.replace(word, instead), inspect.getfile(function), "exec"), function.__globals__, made
+    )
+    return made[function.__name__]  # type: ignore[no-any-return]
+
+
+AGAIN = "self._node.set_timer(AGGREGATION, self._parameters.aggregation_timeout_s); "
+"""As if the aggregator waited for each model anew."""
+
+
 class Mutation(NamedTuple):
     """One safeguard, and what there is without it."""
 
@@ -230,6 +252,101 @@ MUTATIONS = [
     Mutation("simulator: shared links", Shared, "start", overbooks(Shared.start)),
     Mutation("simulator: fair links", Fair, "start", overbooks(Fair.start)),
     Mutation("simulator: first-in-first-out links", Fifo, "start", overbooks(Fifo.start)),
+]
+
+
+def bug(safeguard: str, function: Callable[..., Any], word: str, instead: str) -> Mutation:
+    """A planted bug: `word` of a method is another."""
+    owner = function.__qualname__.rpartition(".")[0]
+    of = inspect.getmodule(function)
+    if owner:
+        of = getattr(of, owner)
+    return Mutation(safeguard, of, function.__name__, with_bug(function, word, instead))
+
+
+MUTATIONS += [
+    bug(
+        "aggregators need a share of all participants",
+        models_needed,
+        "* participants",
+        "* (participants - 1)",
+    ),
+    bug(
+        "the most participants told of count",
+        _collect,
+        "max(self._participants, request.participants)",
+        "request.participants",
+    ),
+    bug("aggregators wait for no more models than they need", _collect, ">=", ">"),
+    bug(
+        "models weigh their own samples",
+        AggregationTask._complete,
+        "models, samples)",
+        "models, samples[::-1])",
+    ),
+    bug(
+        "participants tell how many samples they have",
+        _send_to_best,
+        "self.trained.samples",
+        "self._participants",
+    ),
+    bug(
+        "the aggregation timeout is the shorter one",
+        AggregationTask._begin,
+        "aggregation_timeout_s",
+        "ack_timeout_s",
+    ),
+    bug(
+        "the aggregation timeout runs from the first model",
+        _collect,
+        "self._participants = ",
+        f"{AGAIN}self._participants = ",
+    ),
+    bug("the greatest bandwidth is chosen", _send_to_best, "view.bandwidth_of", "view.event_of"),
+    bug("aggregators that failed are tried last", _send_to_best, "self._tried.add(aggregator)", "pass"),
+    bug(
+        "bandwidths are merged with events",
+        View.merge,
+        "np.copyto(self._bandwidths",
+        "np.copyto(self._bandwidths.copy()",
+    ),
+    bug(
+        "a bandwidth is that of whoever tells it",
+        Membership.on_joined,
+        "joined.bandwidth_bytes_per_s",
+        "self.bandwidth_bytes_per_s",
+    ),
+    bug(
+        "acks of older rounds end nothing",
+        TrainingTask.on_ack,
+        "k != self.k_train + 1",
+        "k > self.k_train + 1",
+    ),
+    bug(
+        "those who leave tell as many as those who come", Membership.leave, "_advertise_to", "_readvertise_to"
+    ),
+    bug("nobody tells itself", Membership._random_set, "online[self._node.me] = False", "pass"),
+    bug("the model held is saved", PlexusNode._hold, "self._save()", "pass"),
+    bug(
+        "the aggregate is pushed, not the model held",
+        PlexusNode._on_sample,
+        "search.model",
+        "self.held_model",
+    ),
+    bug("all of the sample are asked", PlexusNode._push, "self.send(sample, ", "self.send(sample[:-1], "),
+    bug(
+        "participants are told how many they are",
+        PlexusNode._push,
+        "len(sample)",
+        "self.parameters.sample_size",
+    ),
+    bug(
+        "participants pass on how many they are",
+        TrainingTask.begin,
+        "= participants",
+        "= max(1, participants - 1)",
+    ),
+    bug("simulator: a goodbye is sent", Runtime.leave, "self._perform", ""),
 ]
 
 

@@ -86,7 +86,12 @@ class Storm(NodeObserver):
         )
         self.conversation = StormTrace(lambda: self.runtime.kernel.now, kept_lines)
         self.scene = Scene(plan, self.runtime, initial_view(setting.world))
-        safety = (checker for checker in SAFETY if learning is None or not checker.reads_labels)
+        safety = (
+            checker
+            for checker in SAFETY
+            if (learning is None or not checker.reads_labels)
+            and (plan.protocol == "plexus" or not checker.plexus_only)
+        )
         self.observers.add(self, self.conversation, *(checker(self.scene) for checker in safety))
         network = self.runtime.network
         network.weather = self.weather

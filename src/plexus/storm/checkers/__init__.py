@@ -3,12 +3,22 @@
 Each invariant is a class, named after what it promises. docs/guarantees.md says it in words.
 """
 
+from plexus.storm.checkers.aggregations import AggregationsEndInTime, AllCollectedCounts, EnoughModels
 from plexus.storm.checkers.api import Checker
 from plexus.storm.checkers.membership import (
+    BandwidthsAgree,
+    ComingAndGoingIsTold,
     CountersBelongToTheirOwner,
     GoneIsGone,
     OfflineIsSilent,
     ViewsMoveForward,
+)
+from plexus.storm.checkers.participants import (
+    AllOfTheSampleAreAsked,
+    BestConnectedIsChosen,
+    HeldIsOnDisk,
+    ModelsKeepTheirLineage,
+    ParticipantsStopForTheirAck,
 )
 from plexus.storm.checkers.rounds import (
     AcknowledgedIsAggregated,
@@ -33,6 +43,16 @@ SAFETY: tuple[type[Checker], ...] = (
     NoModelIsIgnored,
     CountersBelongToTheirOwner,
     ViewsMoveForward,
+    BandwidthsAgree,
+    ComingAndGoingIsTold,
+    EnoughModels,
+    AllCollectedCounts,
+    AggregationsEndInTime,
+    AllOfTheSampleAreAsked,
+    ModelsKeepTheirLineage,
+    BestConnectedIsChosen,
+    ParticipantsStopForTheirAck,
+    HeldIsOnDisk,
     NothingStalls,
     AccountsBalance,
     LinksHold,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from plexus.protocol.messages import NodeId
+from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import Snapshot
 from plexus.storm.nodes import AnyNode
 from plexus.storm.plan import Plan
@@ -29,6 +30,11 @@ class Scene(NamedTuple):
     def node(self, node: NodeId) -> AnyNode:
         return self.runtime.nodes[node].node
 
+    def plexus(self, node: NodeId) -> PlexusNode:
+        machine = self.runtime.nodes[node].node
+        assert isinstance(machine, PlexusNode)
+        return machine
+
     def online(self) -> list[NodeId]:
         return [node for node, online in enumerate(self.runtime.online) if online]
 
@@ -38,6 +44,8 @@ class Checker(NodeObserver):
 
     reads_labels = False
     """Whether it needs models that tell where they come from."""
+    plexus_only = False
+    """Whether it looks at nodes of Plexus alone."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from plexus.protocol.api import BandwidthMeasured, Effect, Event, TimerFired, Trained, WentOffline, WentOnline
-from plexus.protocol.baselines.dpsgd import DpsgdNode
+from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.messages import Joined, Left, Message, NodeId
 from plexus.protocol.view import Snapshot, event_number
 from plexus.storm.checkers.api import Checker, Scene
@@ -44,6 +44,88 @@ class ViewsMoveForward(Checker):
 
     def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
         self._last.pop(node, None)
+
+
+class BandwidthsAgree(Checker):
+    """Wherever two views hold the same event of a node, they hold the same bandwidth: the one that it told
+    with this event. A node whose disk was lost may repeat an event with another one."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._last: dict[NodeId, Snapshot] = {}
+        self._bandwidth_of: dict[tuple[NodeId, int], int] = {}
+        """(node, its event) → bytes per second."""
+        self._forgetful: set[NodeId] = set()
+
+    def settled(self, node: NodeId) -> None:
+        machine = self.scene.node(node)
+        if isinstance(machine, DpsgdNode):
+            return
+        view, last = machine.membership.view.snapshot(), self._last.get(node, self.scene.initial_view)
+        if view is last:
+            return
+        self._last[node] = view
+        for of in np.flatnonzero(view.events != last.events).tolist():
+            self._compare(node, of, int(view.events[of]), int(view.bandwidths[of]))
+
+    def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+        if isinstance(body, Joined):
+            self._compare(src, src, event_number(body.counter, True), body.bandwidth_bytes_per_s)
+
+    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
+        self._last.pop(node, None)
+        if disk_is_lost:
+            self._forgetful.add(node)
+
+    def _compare(self, node: NodeId, of: NodeId, event: int, bandwidth_bytes_per_s: int) -> None:
+        known = self._bandwidth_of.setdefault((of, event), bandwidth_bytes_per_s)
+        if known != bandwidth_bytes_per_s and of not in self._forgetful:
+            self.fail(node, f"event {event} of node {of}: {bandwidth_bytes_per_s} B/s, others know {known}")
+
+
+class ComingAndGoingIsTold(Checker):
+    """Whoever comes, or leaves with a goodbye, tells as many others as the session says: those believed
+    online first, and others if these are too few. It does so before it is gone."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._unsaid: dict[NodeId, int] = {}
+        """Node → how many are still to be told of its newest event."""
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        if not isinstance(event, RAISES):
+            return
+        machine, parameters = self.scene.node(node), self.scene.plan.parameters
+        doomed_after = self.scene.runtime.doomed.get(node, len(effects))
+        if isinstance(machine, DpsgdNode) or isinstance(parameters, DpsgdParameters):
+            return
+        if doomed_after < len(effects):  # its power fails before it has said all
+            self._unsaid.pop(node, None)
+            return
+        self._unsaid[node] = min(parameters.advertise_to, len(machine.membership.view) - 1)
+
+    def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+        due = self._unsaid.pop(src, None) if isinstance(body, Joined | Left) else None
+        if due is None:
+            return
+        machine = self.scene.node(src)
+        assert not isinstance(machine, DpsgdNode)
+        believed = {other for other in machine.membership.view.actives() if other != src}
+        if len(set(to)) != due or src in to:
+            self.fail(src, f"sends its {type(body).__name__} to {to}, {due} others are to be told")
+        if not (believed <= set(to) or set(to) <= believed):
+            self.fail(src, f"sends its {type(body).__name__} to {to}, and believes {believed} online")
+
+    def settled(self, node: NodeId) -> None:
+        self._all_told(node)
+
+    def gone(self, node: NodeId) -> None:
+        self._all_told(node)
+
+    def _all_told(self, node: NodeId) -> None:
+        due = self._unsaid.pop(node, 0)
+        if due:
+            self.fail(node, f"came or went, and told none of {due}")
 
 
 class CountersBelongToTheirOwner(Checker):

@@ -1,0 +1,161 @@
+"""What an aggregator makes of what it was sent: enough of it, all of it, in time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from math import floor
+
+from msgspec import Struct
+
+from plexus.protocol.api import Aggregate, Effect, Event, Received, Send, TimerFired, Trained
+from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.protocol.messages import Ack, AggregateRequest, Model, NodeId
+from plexus.protocol.parameters import PlexusParameters
+from plexus.storm.checkers.api import Checker, Scene
+
+CLOCK_S = 1e-6
+"""What a difference of two moments loses by rounding, on clocks that are days apart."""
+
+
+class Collected(Struct):
+    """What an aggregator was sent for a round and has not answered yet."""
+
+    round: int
+    since_s: float
+    """When the first model came, by the aggregator's clock."""
+    models: dict[NodeId, tuple[Model, int]] = {}
+    """By sender, the first that came of each: with the number of samples behind it."""
+    participants: int = 0
+    """The most that a sender spoke of."""
+
+
+class AggregationChecker(Checker):
+    """Knows what each aggregator collects: what it neither answered at once nor gave up since."""
+
+    plexus_only = True
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._collected: dict[NodeId, Collected] = {}
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        received = event if isinstance(event, Received) and isinstance(event.body, AggregateRequest) else None
+        if received is None and not isinstance(event, TimerFired) and node not in self._collected:
+            return  # nothing that makes an aggregator begin or end
+        made = [effect for effect in effects if isinstance(effect, Aggregate)]
+        answered = [e.body.round for e in effects if isinstance(e, Send) and isinstance(e.body, Ack)]
+        if received is not None:
+            k = received.body.round
+            if k not in answered or any(aggregate.round == k for aggregate in made):
+                self._collect(node, received.src, received.body)
+        collected = self._collected.get(node)
+        for aggregate in made:
+            if collected is None or collected.round != aggregate.round:
+                self.fail(node, f"aggregates round {aggregate.round}, for which it was sent nothing")
+            else:
+                self.aggregated(node, collected, aggregate, isinstance(event, TimerFired))
+        if collected is None:
+            return
+        if collected.round in answered:
+            del self._collected[node]
+        else:
+            self.waits(node, collected)
+
+    def gone(self, node: NodeId) -> None:
+        self._collected.pop(node, None)
+
+    def aggregated(self, node: NodeId, collected: Collected, aggregate: Aggregate, timed_out: bool) -> None:
+        """The aggregator waits no longer."""
+
+    def waits(self, node: NodeId, collected: Collected) -> None:
+        """Something has happened, and the aggregator waits for more."""
+
+    def clock_s(self, node: NodeId) -> float:
+        return self.scene.runtime.nodes[node].clock_s(self.scene.now)
+
+    def _collect(self, node: NodeId, src: NodeId, request: AggregateRequest) -> None:
+        collected = self._collected.get(node)
+        if collected is None or collected.round < request.round:
+            collected = self._collected[node] = Collected(request.round, self.clock_s(node))
+        if collected.round == request.round:
+            collected.models.setdefault(src, (request.model, request.samples))
+            collected.participants = max(collected.participants, request.participants)
+
+
+class EnoughModels(AggregationChecker):
+    """An aggregation takes as many models as the success fraction asks of the participants announced, no
+    more and, unless its time is up, no fewer; and it reports what it took."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._report: dict[NodeId, tuple[int, int, int, bool]] = {}
+
+    def aggregated(self, node: NodeId, collected: Collected, aggregate: Aggregate, timed_out: bool) -> None:
+        models, needed = len(aggregate.models), self._needed(collected)
+        if models > needed or (models < needed and not timed_out):
+            self.fail(
+                node,
+                f"aggregated {models} models of {collected.participants} participants in round "
+                f"{aggregate.round}, {needed} are needed",
+            )
+        self._report[node] = (aggregate.round, models, collected.participants, timed_out)
+
+    def waits(self, node: NodeId, collected: Collected) -> None:
+        if len(collected.models) >= self._needed(collected):
+            self.fail(node, f"has the {len(collected.models)} models that it needs, and waits for more")
+
+    def reported(self, node: NodeId, fact: Fact) -> None:
+        if isinstance(fact, AggregationCompleted):
+            said = (fact.round, fact.models, fact.participants, fact.timed_out)
+            if said != self._report.get(node):
+                self.fail(node, f"reports an aggregation {said} that was {self._report.get(node)}")
+
+    def _needed(self, collected: Collected) -> int:
+        parameters = self.scene.plan.parameters
+        assert isinstance(parameters, PlexusParameters)
+        return max(1, floor(Fraction(str(parameters.success_fraction)) * collected.participants))
+
+
+class AllCollectedCounts(AggregationChecker):
+    """An aggregate holds all that was collected for it, once, and every model weighs as many samples as it
+    was trained on."""
+
+    reads_labels = True
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._samples: dict[Model, int] = {}
+
+    def before(self, node: NodeId, event: Event) -> None:
+        if isinstance(event, Trained):
+            self._samples[event.model] = event.samples
+
+    def aggregated(self, node: NodeId, collected: Collected, aggregate: Aggregate, timed_out: bool) -> None:
+        there = Counter(aggregate.models)
+        if there != Counter(model for model, _ in collected.models.values()):
+            self.fail(node, f"{len(collected.models)} models came for round {aggregate.round}, not these")
+        for model, samples in zip(aggregate.models, aggregate.samples, strict=True):
+            if samples != self._samples.get(model):
+                self.fail(node, f"{model} of {self._samples.get(model)} samples counts as {samples}")
+
+
+class AggregationsEndInTime(AggregationChecker):
+    """The aggregation timeout runs from the first model of the round: an aggregator waits no longer, and
+    goes on with less than it needs no earlier. By its own clock."""
+
+    def aggregated(self, node: NodeId, collected: Collected, aggregate: Aggregate, timed_out: bool) -> None:
+        self.waits(node, collected)
+        left_s = self._left_s(node, collected)
+        if timed_out and left_s > CLOCK_S:
+            self.fail(node, f"gave up waiting for models {left_s:g} s early")
+
+    def waits(self, node: NodeId, collected: Collected) -> None:
+        left_s = self._left_s(node, collected)
+        if left_s < -CLOCK_S:
+            self.fail(node, f"waits for models of round {collected.round} {-left_s:g} s too long")
+
+    def _left_s(self, node: NodeId, collected: Collected) -> float:
+        parameters = self.scene.plan.parameters
+        assert isinstance(parameters, PlexusParameters)
+        return collected.since_s + parameters.aggregation_timeout_s - self.clock_s(node)

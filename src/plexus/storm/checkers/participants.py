@@ -1,0 +1,224 @@
+"""What participants are asked, whom they send what they made of it, and when they are done."""
+
+from __future__ import annotations
+
+from plexus.protocol.api import Aggregated, Effect, Event, Received, Report, Send, Train, Trained, Undelivered
+from plexus.protocol.facts import AggregationCompleted, Fact, RoundRestarted, SampleDerived
+from plexus.protocol.messages import Ack, AggregateRequest, Message, Model, NodeId, TrainRequest
+from plexus.protocol.plexus import AGGREGATOR, FIRST_SAMPLE, PARTICIPANTS, RESTART, PlexusNode
+from plexus.storm.checkers.api import Checker, Scene
+
+Made = tuple[int, Model]
+"""The round of a model, and the model."""
+NOTHING: Made = (-1, None)
+
+
+def same(one: Made, other: Made) -> bool:
+    """Of the same round, and the very same model."""
+    return one[0] == other[0] and one[1] is other[1]
+
+
+class AllOfTheSampleAreAsked(Checker):
+    """Everybody in the sample that was found is asked to train, and told how many they are; each passes on
+    to its aggregator how many it was told of."""
+
+    plexus_only = True
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._found: dict[tuple[NodeId, str], SampleDerived] = {}
+        self._due: dict[NodeId, SampleDerived] = {}
+        """Samples that are to be asked now."""
+        self._told: dict[tuple[NodeId, int], set[int]] = {}
+        """(participant, round) → how many are in it, according to each who asked."""
+
+    def reported(self, node: NodeId, fact: Fact) -> None:
+        if isinstance(fact, SampleDerived):
+            self._found[node, fact.purpose] = fact
+            if fact.purpose == PARTICIPANTS and fact.sample:
+                self._due[node] = fact
+            elif fact.purpose == FIRST_SAMPLE:
+                self._tell(node, fact.round, len(fact.sample))
+        elif isinstance(fact, RoundRestarted):
+            self._due[node] = self._found[node, RESTART]
+
+    def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+        if isinstance(body, TrainRequest):
+            self._check(src, to, body, self._due.pop(src, None))
+            for participant in to:
+                self._tell(participant, body.round, body.participants)
+        elif isinstance(body, AggregateRequest):
+            told = self._told.get((src, body.round - 1), set())
+            if body.participants not in told:
+                self.fail(src, f"was told of {told} participants, and speaks of {body.participants}")
+
+    def settled(self, node: NodeId) -> None:
+        if node in self._due:
+            self.fail(node, f"found the sample {self._due[node].sample}, and does not ask it to train")
+
+    def gone(self, node: NodeId) -> None:
+        self._due.pop(node, None)
+
+    def _tell(self, participant: NodeId, k: int, participants: int) -> None:
+        self._told.setdefault((participant, k), set()).add(participants)
+
+    def _check(
+        self, node: NodeId, to: tuple[NodeId, ...], asks: TrainRequest, due: SampleDerived | None
+    ) -> None:
+        if due is None or due.round != asks.round:
+            self.fail(node, f"asks for trainings of round {asks.round}, and has found no sample of it")
+        elif sorted(to) != sorted(due.sample):
+            self.fail(node, f"found {due.sample}, and asks {to} to train")
+        elif asks.participants != len(due.sample):
+            self.fail(node, f"tells {len(due.sample)} participants that they are {asks.participants}")
+
+
+class ModelsKeepTheirLineage(Checker):
+    """A node trains what it was sent, sends an aggregator what it trained, and pushes the aggregate that it
+    made of that round; or, at a restart, the newest model that it holds."""
+
+    plexus_only = True
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._held: dict[NodeId, Made] = {}
+        self._trained: dict[NodeId, Made] = {}
+        self._aggregated: dict[NodeId, Made] = {}
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        if isinstance(event, Trained):
+            self._trained[node] = (event.round, event.model)
+        elif isinstance(event, Aggregated):
+            self._aggregated[node] = (event.round, event.model)
+        restarts = False
+        for effect in effects:
+            if isinstance(effect, Train):
+                self._train(node, event, (effect.round, effect.model))
+            elif isinstance(effect, Report):
+                restarts = restarts or isinstance(effect.fact, RoundRestarted)
+                if isinstance(effect.fact, AggregationCompleted):
+                    self._hold(node, (effect.fact.round, effect.fact.model))
+            elif isinstance(effect, Send) and isinstance(effect.body, AggregateRequest):
+                if not same((effect.body.round - 1, effect.body.model), self._trained.get(node, NOTHING)):
+                    self.fail(node, f"sends {effect.body.model}, which it has not trained just now")
+            elif isinstance(effect, Send) and isinstance(effect.body, TrainRequest):
+                self._push(node, (effect.body.round, effect.body.model), restarts)
+
+    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
+        machine = self.scene.plexus(node)
+        self._held[node] = (machine.held_round, machine.held_model)
+
+    def _train(self, node: NodeId, event: Event, made: Made) -> None:
+        asked = event.body if isinstance(event, Received) else None
+        if isinstance(asked, TrainRequest) and not same(made, (asked.round, asked.model)):
+            self.fail(node, f"was sent {asked.model} and trains {made[1]}")
+        self._hold(node, made)
+
+    def _hold(self, node: NodeId, made: Made) -> None:
+        if node not in self._held or made[0] > self._held[node][0]:
+            self._held[node] = made
+
+    def _push(self, node: NodeId, pushed: Made, restarts: bool) -> None:
+        if not restarts and not same(pushed, self._aggregated.get(node, NOTHING)):
+            self.fail(node, f"pushes {pushed[1]}, which is not its aggregate of round {pushed[0]}")
+        if restarts and node in self._held and pushed[1] is not self._held[node][1]:
+            self.fail(node, f"starts again from {pushed[1]}, and holds {self._held[node][1]}")
+
+
+class BestConnectedIsChosen(Checker):
+    """The aggregator is whoever has the most bandwidth of the sample found, as far as the chooser knows:
+    the first of equals, nobody who is known to have left, and none who failed while others have not."""
+
+    plexus_only = True
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._sample: dict[NodeId, tuple[NodeId, ...]] = {}
+        self._tried: dict[NodeId, tuple[int, set[NodeId]]] = {}
+        """Participant → round, and to whom it sent its model."""
+
+    def reported(self, node: NodeId, fact: Fact) -> None:
+        if isinstance(fact, SampleDerived) and fact.purpose == AGGREGATOR:
+            self._sample[node] = fact.sample
+
+    def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+        if isinstance(body, AggregateRequest):
+            self._check(src, body.round, self._sample.pop(src, ()), to)
+
+    def gone(self, node: NodeId) -> None:
+        self._tried.pop(node, None)
+
+    def _check(self, node: NodeId, k: int, sample: tuple[NodeId, ...], chosen: tuple[NodeId, ...]) -> None:
+        view = self.scene.plexus(node).membership.view
+        before, tried = self._tried.get(node, (k, set()))
+        present = [other for other in sample if view.is_online(other)]
+        fresh = [other for other in present if before != k or other not in tried]
+        if before != k or not fresh:
+            fresh, tried = fresh or present, set()
+        if chosen != (max(fresh, key=view.bandwidth_of, default=None),):
+            known = {other: view.bandwidth_of(other) for other in fresh}
+            self.fail(node, f"sends its model to {chosen}, and knows bandwidths {known}")
+        self._tried[node] = (k, tried | set(chosen))
+
+
+class ParticipantsStopForTheirAck(Checker):
+    """A participant is done when it hears that the round after its own is aggregated, and not before: no
+    other acknowledgement ends its work, nor does anything else but a newer round."""
+
+    plexus_only = True
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._busy: dict[NodeId, int] = {}
+        """Participant → the round that it works for."""
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        machine = self.scene.plexus(node)
+        task, k = machine.training, self._busy.pop(node, None)
+        if task.busy:
+            self._busy[node] = task.k_train
+        if k is None:
+            return
+        is_told = self._done(machine, event) == k + 1
+        if is_told and task.busy:
+            self.fail(node, f"was told that round {k + 1} is aggregated, and goes on")
+        if not is_told and not task.busy:
+            self.fail(node, f"stops working for round {k} by {event}")
+
+    def gone(self, node: NodeId) -> None:
+        self._busy.pop(node, None)
+
+    def _done(self, machine: PlexusNode, event: Event) -> int | None:
+        """The round that is aggregated, according to the event."""
+        if isinstance(event, Received) and isinstance(event.body, Ack):
+            return event.body.round
+        if isinstance(event, Undelivered) and isinstance(event.body, AggregateRequest):
+            obsolete = event.declined or machine.is_obsolete(event.body)
+            return event.body.round if obsolete and event.to != machine.me else None
+        return None
+
+
+class HeldIsOnDisk(Checker):
+    """The model that a node holds is on its disk, and was before anybody is sent one of that round. A new
+    process goes on from what it finds there."""
+
+    plexus_only = True
+
+    def settled(self, node: NodeId) -> None:
+        machine, saved = self.scene.plexus(node), self.scene.runtime.disks[node].newest
+        held = machine.held_round, machine.held_model
+        if saved is None or not same(held, (saved.round, saved.model)):
+            self.fail(node, f"holds {held[1]} of round {held[0]}, which is not on its disk")
+
+    def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+        if isinstance(body, TrainRequest):
+            saved = self.scene.runtime.disks[src].newest
+            if saved is None or (saved.round < body.round and saved.model is not body.model):
+                self.fail(src, f"pushes {body.model} of round {body.round} before it is on its disk")
+
+    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
+        machine, disk = self.scene.plexus(node), self.scene.runtime.disks[node]
+        held = machine.held_round, machine.held_model
+        found = [(saved.round, saved.model) for saved in (disk.newest, disk.before) if saved is not None]
+        if found and not any(same(held, saved) for saved in found):
+            self.fail(node, f"found {found} on its disk, and goes on with {held}")
