@@ -70,7 +70,7 @@ def test_two_aggregators_of_a_round_whose_models_meet_again_are_no_fork() -> Non
 
 
 def test_a_fork_ends_with_what_was_made_from_it() -> None:
-    """Node 5 goes on for itself for three rounds, and meets what node 6 made for itself in one; both are lost."""
+    """Node 5 goes on by itself for three rounds, and takes up what node 6 made in one; all is lost."""
     session = Rounds()
     first = session.trained(session.initial, 0, 1, 2)
     line = session.aggregated(2, 4, first[:1])
