@@ -9,7 +9,12 @@ def metric(name: str, value: float | None) -> str:
     """Accuracies as a percentage, anything else to four significant digits."""
     if value is None or math.isnan(value):
         return "–"
-    return f"{100 * value:.1f} %" if is_percentage(name) else f"{value:.4g}"
+    return share(value) if is_percentage(name) else f"{value:.4g}"
+
+
+def share(value: float | None) -> str:
+    """A part of one, in percent."""
+    return "–" if value is None else f"{100 * value:.1f} %"
 
 
 def metric_name(name: str) -> str:

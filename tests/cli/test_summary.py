@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from plexus.cli.summary import print_bench, print_summary
-from plexus.runs.result import Metric, ProtocolBench, Result, Traffic
+from plexus.runs.result import Metric, ProtocolBench, Result, Traffic, Used
 from tests.report.runs import result
 
 
@@ -47,6 +47,17 @@ def test_where_every_node_has_a_model_it_is_said_whose_is_meant() -> None:
     quality = Metric("accuracy", best=0.961, final=0.94, higher_is_better=True, of_nodes=True)
     line = "  accuracy     best node 96.1 % at best, mean over nodes 94.0 % at the end"
     assert line in printed(result(metric=quality))
+
+
+def test_how_much_of_what_was_trained_is_used_is_one_line() -> None:
+    line = "  used         80.4 % of trainings (slowest tenth: 11.6 %); unused nodes: 1,035"
+    used = Used(0.8042, 1035, 0.1155, 0.98)
+    lines = printed(result(used=used))
+    assert lines[6] == line
+    assert lines[:6] + lines[7:] == printed(result())
+    none_of_the_slowest = printed(result(used=Used(0.5, 0, None, 0.5)))[6]
+    assert none_of_the_slowest == "  used         50.0 % of trainings (slowest tenth: –); unused nodes: 0"
+    assert printed(result(used=Used(None, 0, None, None))) == printed(result()), "nothing was trained"
 
 
 def test_an_interrupted_run_without_evaluations_or_messages() -> None:

@@ -89,7 +89,18 @@ def test_killed_at_five_random_moments_a_run_ends_with_the_same_digest_and_weigh
     for moment_s in moments_s[1:]:
         start_and_kill(moment_s, out, *go_on, "--checkpoint-every", "0")
     resumed = finished("--resume", str(out))
-    for key in ("digest", "weights_hash", "rounds", "metric", "messages", "training_s", "trainings"):
+    keys = (
+        "digest",
+        "weights_hash",
+        "rounds",
+        "metric",
+        "messages",
+        "training_s",
+        "trainings",
+        "used",
+        "lineage",
+    )
+    for key in keys:
         assert without_time(resumed[key]) == without_time(whole[key]), key
     killed, expected = (load_run(tmp_path / name) for name in ("killed", "whole"))
     for table in TABLES:
@@ -134,8 +145,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Result:
 def goes_on(out: Path, whole: Result) -> None:
     """A run that is resumed ends as if it had been left alone, and leaves nothing to resume."""
     resumed = simulate(TINY, Path(), out, machinery=INLINE, resume=True)
-    for key in ("digest", "weights_hash", "rounds", "metric", "messages"):
+    for key in ("digest", "weights_hash", "rounds", "metric", "messages", "used", "lineage"):
         assert getattr(resumed, key) == getattr(whole, key), key
+    assert (out / "used.csv").read_bytes() == (Path(whole.out) / "used.csv").read_bytes()
     assert resumed.trainings.computed == whole.trainings.computed
     assert not resumed.interrupted
     assert list(out.glob("checkpoint*")) == []
@@ -145,6 +157,9 @@ def test_a_run_stopped_before_its_first_checkpoint_goes_on(tmp_path: Path, whole
     out = tmp_path / "run"
     cut = interrupted(out, 600.0)
     assert cut is not None and cut.interrupted
+    assert cut.used is not None and cut.lineage is not None and whole.lineage is not None
+    assert 0 < cut.lineage.trainings < whole.lineage.trainings
+    assert sum(load_run(out).detail("used")["trainings_used"]) == cut.lineage.trainings
     assert 600 < cut.simulated_s < 900 and cut.simulated_s % 60 == 0
     checkpoint = read_checkpoint(out)
     assert checkpoint is not None and checkpoint.simulated_s == cut.simulated_s

@@ -100,6 +100,35 @@ def test_transfers_and_trainings_are_those_of_the_accounts(run: Run) -> None:
     assert spent_s == pytest.approx(run.result.training_s, rel=1e-3)
 
 
+def test_the_trainings_used_are_those_that_the_final_model_needed(run: Run) -> None:
+    """It is evaluated once, at the end: nothing else had to be computed."""
+    assert run.result is not None
+    used, trainings = run.detail("used"), run.detail("trainings")
+    if run.spec["protocol"]["name"] == "gossip":
+        assert used == {} and run.result.used is None and run.result.lineage is None
+        return
+    assert run.result.used is not None and run.result.lineage is not None
+    assert used["node"].tolist() == list(range(40))
+    finished = np.bincount(trainings["node"][trainings["completed"]], minlength=40)
+    assert used["trainings"].tolist() == finished.tolist()
+    assert (used["trainings_used"] <= used["trainings"]).all() and not used["late_used"].any()
+    behind = used["trainings_used"].sum()
+    assert behind == run.result.lineage.trainings == run.result.trainings.computed > 100
+    assert run.result.used.share == behind / finished.sum() < 1
+    assert run.result.used.never_used_nodes == ((finished > 0) & (used["trainings_used"] == 0)).sum()
+
+
+def test_without_learning_the_same_is_used(run: Run, tmp_path: Path) -> None:
+    """Only the time of a training must be the same, and the size of a model."""
+    assert run.result is not None
+    name = run.spec["protocol"]["name"]
+    task = 'task={name="untrained", model_bytes=19520}'
+    spec = parse_spec(SPEC.format(protocol=name), "watched.toml", (task,))
+    untrained = simulate(spec, Path(), tmp_path / "run")
+    assert untrained.digest == run.result.digest
+    assert (untrained.used, untrained.lineage) == (run.result.used, run.result.lineage)
+
+
 def test_states_and_traffic_are_taken_now_and_then(run: Run) -> None:
     states, traffic = run.detail("states"), run.detail("traffic")
     assert len(traffic["simulated_s"]) == len(run.tables["online"]["simulated_s"])

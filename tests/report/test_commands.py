@@ -128,6 +128,12 @@ DAMAGE = {
     "no costs": ("evaluations.csv", "simulated_s,round,accuracy\n1,1,1\n", "no column sent_bytes"),
     "text": ("evaluations.csv", f"{HEADER}\n1,1,good,1,1\n", "accuracy is not a number in every row"),
     "no metrics": ("evaluations.csv", "simulated_s,round\n1,1\n", "no column accuracy"),
+    "nothing used": ("used.csv", "node,trainings\n0,1\n", "no column trainings_used"),
+    "no such node": (
+        "used.csv",
+        "node,trainings,trainings_used,late_used\n9,1,1,0\n",
+        "does not go with nodes.csv",
+    ),
     "no round": ("rounds.csv", "simulated_s,online\n1,1\n", "no column round"),
 }
 """What may have happened to a run: the file, what is in it now, and what is said of it."""

@@ -9,6 +9,8 @@ from plexus.errors import PlexusError
 from plexus.report.arms import group
 from plexus.report.comparison import Cost, compare, summary_table
 from plexus.report.document import Quantity, Table, number, over_seeds, text_of
+from plexus.runs.result import Used
+from plexus.runs.run import Run
 from tests.report.runs import arm_run, result
 
 OURS = [0.3, 0.7, 0.9]
@@ -68,6 +70,19 @@ def test_an_arm_that_came_there_with_some_seeds_only_has_no_mean_and_saves_nothi
         "1 of 2 seeds: 20.0",
         "1, 2",
     ]
+
+
+def test_how_much_was_used_is_a_column_where_it_is_known() -> None:
+    def plexus(seed: int, share: float | None) -> Run:
+        outcome = result(digest=f"{seed}", used=Used(share, 0, None, None))
+        return arm_run(values=OURS, seed=seed, outcome=outcome)
+
+    live = arm_run("fedavg", OURS, outcome=result())
+    table = summary_table(group([plexus(1, 0.8), plexus(2, 0.9), plexus(3, None), live]), target=0.5)
+    assert table.columns[-2:] == ("Used", "Seeds")
+    assert [row[-2:] for row in cells(table)] == [["85.0 ± 7.1 %", "1, 2, 3"], ["–", "1"]]
+    assert "Used: the share of finished trainings" in table.note
+    assert "Used" not in summary_table(group([live])).note
 
 
 def test_judged_by_the_mean_or_by_the_best_node() -> None:

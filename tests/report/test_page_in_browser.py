@@ -68,7 +68,8 @@ def test_every_figure_and_table_is_seen_without_a_complaint(page: Path, browser:
     browser.open(page)
     figures = {figure.get_attribute("id") for figure in browser.find("figure")}
     assert figures == {
-        "time", "communication", "resources", "round-durations", "messages-bytes", "messages-count", "online",
+        "time", "communication", "resources", "round-durations", "used",
+        "messages-bytes", "messages-count", "online",
     }  # fmt: skip
     for drawing in browser.find("figure svg"):
         assert drawing.size["width"] > 200 and drawing.size["height"] > 100

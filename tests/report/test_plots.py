@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,13 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.report import plots
 from plexus.report.arms import group
-from plexus.report.plots import MOST_POINTS, average, curve
+from plexus.report.plots import MOST_POINTS, average, curve, used_shares
+from plexus.report.standard import standard_sections
 from plexus.report.strokes import strokes
+from plexus.runs.recorder import Recorder
 from plexus.runs.result import Traffic
 from plexus.runs.run import Run
+from plexus.runs.tables import TABLES
 from plexus.style import PALETTE
 from tests.report.runs import arm_run, result
 
@@ -181,3 +185,41 @@ def test_nothing_to_draw_is_one_line() -> None:
             draw(empty)
     with pytest.raises(PlexusError, match="no messages"):
         plots.bars_of_messages(group([arm_run(finished=False)]))
+
+
+def with_work(path: Path, run: Run, used: list[tuple[int, int]]) -> Run:
+    """A run in which a training takes 1 s on the first device, 2 s on the second, and so on."""
+    recorder = Recorder(path)
+    for node, (finished, behind) in enumerate(used):
+        place = dict.fromkeys(TABLES["nodes"].columns) | {"node": node, "training_s": node + 1.0}
+        recorder.record("nodes", **place)
+        recorder.record("used", node=node, trainings=finished, trainings_used=behind, late_used=0)
+    recorder.flush()
+    return replace(run, path=path)
+
+
+def test_whose_work_is_used_is_shown_for_each_tenth_of_the_devices(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    half_in_vain = [(4, 4)] * 6 + [(0, 0)] + [(4, 2)] * 3
+    runs = [
+        with_work(tmp_path / "one", arm_run(seed=1), half_in_vain),
+        with_work(tmp_path / "two", arm_run(seed=2), [*half_in_vain[:9], (12, 0)]),
+        arm_run("gossip"),
+    ]
+    ours, gossip = group(runs)
+    training_s, shares = used_shares(ours)
+    assert training_s.tolist() == [1, 2, 3, 4, 5, 6, 8, 9, 10], "nobody finished a training of 7 s"
+    assert shares.tolist() == [1, 1, 1, 1, 1, 1, 0.5, 0.5, 2 / 16]
+    figure = plots.used_by_speed([ours, gossip])
+    assert legend(figure) == ["Plexus"]
+    assert figure.axes[0].lines[0].get_ydata().tolist() == (100 * shares).tolist()
+    assert "used" in [each.id for section in standard_sections([ours, gossip]) for each in section.pictures]
+    assert "used" not in [each.id for section in standard_sections([gossip]) for each in section.pictures]
+    with pytest.raises(PlexusError, match="nothing is known of whose trainings"):
+        plots.used_by_speed([gossip])
+
+
+def test_few_devices_are_a_point_each(tmp_path: Path) -> None:
+    (arm,) = group([with_work(tmp_path, arm_run(), [(1, 1), (2, 1)])])
+    assert [column.tolist() for column in used_shares(arm)] == [[1.0, 2.0], [1.0, 0.5]]

@@ -17,6 +17,7 @@ from plexus.machine import peak_mb
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
 from plexus.rng import array_stream
 from plexus.runs.result import ProtocolBench, Traffic
+from plexus.sim.lineage import TracedModels
 from plexus.sim.protocols import PROTOCOLS
 from plexus.sim.session import Setting, SymbolicModels, assemble
 from plexus.spec import toml
@@ -47,21 +48,25 @@ def bench_protocol(
     durations = [training_time_s(device, LOCAL_STEPS, BATCH) for device in world.devices]
     rounds = 0
 
-    def observe(_now: float, _node: int, fact: Any) -> None:
+    def observe(_now: float, node: int, fact: Any) -> None:
         nonlocal rounds
         if type(fact) in (AggregationCompleted, ModelUpdated):
             rounds = max(rounds, fact.round)
+        if traced is not None:
+            traced.on_fact(node, fact)
 
-    models = SymbolicModels(MODEL_BYTES)
-    setting = Setting(world, models, None, durations.__getitem__, seed)
     parameters = _parameters(protocol, overrides)
-    members = PROTOCOLS[protocol].build(setting, parameters)
+    entry, models = PROTOCOLS[protocol], SymbolicModels(MODEL_BYTES)
+    traced = TracedModels(models) if entry.judged_by == "global model" else None
+    setting = Setting(world, traced or models, models.initial(), durations.__getitem__, seed)
+    members = entry.build(setting, parameters)
     runtime = assemble(setting, members, observe)
     runtime.run(0.0)
     setup_cpu_s = time.process_time() - began_s
     began_s = time.process_time()
     runtime.run(3600 * hours)
     cpu_s = time.process_time() - began_s
+    whose = traced.whose(runtime.accounts.trainings[:nodes], durations) if traced else None
     table = runtime.accounts.table()
     toggles, mean_online = _churn_facts(availability, 3600 * hours)
     return ProtocolBench(
@@ -80,6 +85,8 @@ def bench_protocol(
         joins_and_leaves_per_hour=toggles / hours,
         mean_online=mean_online,
         tuning=members.tuning,
+        used=whose.used if whose else None,
+        lineage=whose.lineage if whose else None,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plexus import quantities
-from plexus.runs.result import Metric, ProtocolBench, Result, RoundTuning, Traffic
+from plexus.runs.result import Metric, ProtocolBench, Result, RoundTuning, Traffic, Used
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,6 +50,7 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
             f"{quantities.hours(result.training_s)} device hours;"
             f" {quantities.whole(trainings.asked)} trainings, {quantities.whole(spared)} never needed",
         ),
+        *_used(result.used),
         ("sent", f"{quantities.size(result.sent_bytes)} by all nodes"),
         ("computed in", f"{result.wall_s:.1f} s ({result.cpu_s:.1f} s of processor time)"),
     ]
@@ -70,6 +71,15 @@ def _tuned(tuning: RoundTuning | None) -> list[tuple[str, str]]:
         return []
     share = f"{100 * tuning.complete:g} % of {quantities.whole(tuning.transfers)} transfers"
     return [("rounds of", f"{tuning.round_duration_s:g} s: time for {share} without churn")]
+
+
+def _used(used: Used | None) -> list[tuple[str, str]]:
+    """How much of what was trained is behind the final model."""
+    if used is None or used.share is None:
+        return []
+    slowest = quantities.share(used.slowest_tenth_share)
+    never = f"unused nodes: {quantities.whole(used.never_used_nodes)}"
+    return [("used", f"{quantities.share(used.share)} of trainings (slowest tenth: {slowest}); {never}")]
 
 
 def _where(result: Result) -> list[tuple[str, str]]:
@@ -123,6 +133,7 @@ def print_bench(bench: ProtocolBench, console: Console) -> None:
                 ("simulated", f"{quantities.whole(sent)} messages, {quantities.whole(bench.rounds)} rounds"),
                 ("online", f"{bench.mean_online:.0f} nodes on average, {toggles}"),
                 *_tuned(bench.tuning),
+                *_used(bench.used),
                 ("set-up", f"{bench.setup_cpu_s:.2f} s of cpu, not counted"),
                 ("digest", bench.digest),
             ]

@@ -20,7 +20,7 @@ from plexus.runs.recorder import Recorder
 from plexus.runs.result import ChosenEngine
 from plexus.sim.protocols import JudgedBy
 from plexus.sim.runtime import Runtime
-from plexus.sim.session import SymbolicModels
+from plexus.sim.session import Symbol, SymbolicModels
 from plexus.spec.experiment import ExperimentSpec
 
 
@@ -51,10 +51,10 @@ class UntrainedModels(SymbolicModels):
         self.costs = Costs()
         self.evaluated: list[Metrics] = []
 
-    def train(self, model: None, node: int, round: int) -> None:
+    def train(self, model: Symbol, node: int, round: int) -> Symbol:
         self.costs.asked += 1
+        return super().train(model, node, round)
 
-    def initial(self) -> None: ...
     def replay(self, known: Sequence[Metrics]) -> None: ...
     def save(self, folder: Path) -> None: ...
     def restore(self, folder: Path, computed: int) -> None: ...

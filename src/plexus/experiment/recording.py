@@ -9,6 +9,7 @@ and for each round, and end after half a million. 1000 nodes for 50 hours stay b
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import compress
 from math import isnan, nan
 from statistics import fmean
@@ -76,6 +77,12 @@ class Recording:
                 ms_per_sample=round(device.compute_ms_per_sample, 3) if is_device else None,
                 training_s=round(training_s(node), 3) if is_device else None,
             )
+
+    def used(self, trainings: Sequence[int], used: Sequence[int]) -> None:
+        """Say, at the end, how much of what each device trained is behind the final model."""
+        for node, (finished, behind) in enumerate(zip(trainings, used, strict=True)):
+            columns = {"trainings": finished, "trainings_used": behind, "late_used": 0}
+            self._recorder.record("used", node=node, **columns)
 
     def look(self, now_s: float, runtime: Runtime) -> None:
         """A moment to note who is online and who the nodes believe to be, and to take accounts.

@@ -15,6 +15,7 @@ from plexus.protocol.facts import Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Listener
 from plexus.runs.result import Evaluations, Result, Traffic, Trainings
+from plexus.sim.lineage import TracedModels, WhoseWork
 from plexus.sim.own import find
 from plexus.sim.session import Setting, assemble
 from plexus.spec.experiment import ExperimentSpec
@@ -76,9 +77,11 @@ class Simulation:
             self._models.replay(checkpoint.evaluated)
         task = learning.task
         durations_s = [training_time_s(device, task.local_steps, task.batch) for device in world.devices]
+        has_global_model = entry.judged_by == "global model"
+        self._traced = TracedModels(self._models) if has_global_model else None
         setting = Setting(
             world=world,
-            models=self._models,
+            models=self._traced or self._models,
             initial_model=self._models.initial(),
             training_s=durations_s.__getitem__,
             seed=spec.seed,
@@ -89,6 +92,7 @@ class Simulation:
         self._recording = Recording(directory.recorder, self._until_s)
         self._nodes = entry.build(setting, parameters)
         self._runtime = assemble(setting, self._nodes, self._on_fact, self._recording)
+        self._durations_s = durations_s
         self._recording.begin(self._nodes, setting.training_s)
         self._evaluation = learning.judge(entry.judged_by, self._runtime, directory.recorder)
 
@@ -142,9 +146,20 @@ class Simulation:
     def _on_fact(self, now_s: float, node: int, fact: Fact) -> None:
         self._recording.on_fact(now_s, node, fact)
         self._evaluation.on_fact(node, fact)
+        if self._traced is not None:
+            self._traced.on_fact(node, fact)
+
+    def _whose(self) -> WhoseWork | None:
+        """Whose work is behind the final model, if there is one; the devices have a table of it."""
+        if self._traced is None:
+            return None
+        trainings = self._runtime.accounts.trainings[: len(self._durations_s)]
+        found = self._traced.whose(trainings, self._durations_s)
+        self._recording.used(trainings, found.trainings_used)
+        return found
 
     def _result(self, interrupted: bool, wall_s: float, cpu_s: float) -> Result:
-        accounts, costs = self._runtime.accounts, self._models.costs
+        accounts, costs, whose = self._runtime.accounts, self._models.costs, self._whose()
         return Result(
             digest=self._runtime.kernel.digest(),
             weights_hash=self._evaluation.weights_hash(),
@@ -157,6 +172,8 @@ class Simulation:
             training_s=sum(accounts.training_s),
             trainings=Trainings(costs.asked, costs.computed, costs.training_s),
             evaluations=Evaluations(len(self._models.evaluated), costs.evaluation_s),
+            used=whose.used if whose else None,
+            lineage=whose.lineage if whose else None,
             tuning=self._nodes.tuning,
             interrupted=interrupted,
             engine=self.engine,

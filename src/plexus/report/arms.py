@@ -17,6 +17,7 @@ from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.report import naming
 from plexus.runs.run import VERSIONS, Run, load_run, spec_digest_of
+from plexus.runs.tables import Columns, checked, read
 
 NOT_THE_SETTING = ("seed", "name")
 """Runs whose specs differ in these alone belong together."""
@@ -145,6 +146,21 @@ def common_metric(arms: Sequence[Arm]) -> tuple[str, bool]:
     return next(iter(found))
 
 
+def work_of(run: Run) -> Columns:
+    """By device how long a training takes, how many it finished, and how many of them are used; nothing where
+    that is not known."""
+    path = run.path / "used.csv"
+    used = checked(read(path), path)
+    if not used:
+        return {}
+    try:
+        training_s = run.detail("nodes")["training_s"][used["node"]]
+        columns = {"training_s": training_s, **{name: used[name] for name in ("trainings", "trainings_used")}}
+        return {name: column.astype(float) for name, column in columns.items()}
+    except (KeyError, IndexError, ValueError):
+        raise PlexusError(f"{path}: does not go with nodes.csv") from None
+
+
 class FoundRuns(NamedTuple):
     """Where runs are."""
 
@@ -159,11 +175,12 @@ def load_runs(paths: Iterable[Path]) -> list[Run]:
 
 
 def load(path: Path) -> Run:
-    """A run whose evaluations, if any, say what a comparison asks."""
+    """A run whose tables, as far as it has them, say what a comparison asks."""
     run = load_run(path)
     for name in (metric_of(run)[0], "sent_bytes", "training_s") if run.metrics else ():
         if name not in run.metrics:
             raise PlexusError(f"{path / 'evaluations.csv'}: no column {name}")
+    work_of(run)
     return run
 
 

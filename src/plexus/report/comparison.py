@@ -61,6 +61,8 @@ class ArmOutcome:
     """How often it was evaluated; of several seeds, the least."""
     has_own_models: bool = False
     """Whether every node has a model of its own."""
+    used: tuple[float, ...] = ()
+    """The share of trainings that are behind the final model, where it is known."""
 
     @property
     def mean_cost(self) -> Cost | None:
@@ -134,6 +136,7 @@ def table_of(comparison: Comparison, id: str = "summary", title: str = "Summary"
     columns = ["Method", f"Best {name}", "TTA [h]", "CTA [GB]", "RTA [h]"]
     if any(outcome.savings for outcome in comparison.arms):
         columns += ["TTA saved", "CTA saved", "RTA saved"]
+    has_used = any(outcome.used for outcome in comparison.arms)
     rows = []
     for outcome in comparison.arms:
         is_best = outcome.label == comparison.best_baseline
@@ -143,8 +146,11 @@ def table_of(comparison: Comparison, id: str = "summary", title: str = "Summary"
         if len(columns) > len(row):
             saved = astuple(outcome.savings) if outcome.savings else ()
             row += [Quantity(f"{number(times)}×", times) for times in saved] or ["", "", ""]
+        if has_used:
+            row.append(over_seeds(outcome.used, quantities.share))
         rows.append((*row, ", ".join(map(str, outcome.seeds))))
-    return Table(id, title, (*columns, "Seeds"), tuple(rows), _note(comparison))
+    headings = (*columns, *(["Used"] if has_used else []), "Seeds")
+    return Table(id, title, headings, tuple(rows), _note(comparison))
 
 
 def _cost_cells(outcome: ArmOutcome) -> Sequence[Quantity]:
@@ -173,6 +179,8 @@ def _note(comparison: Comparison) -> str:
     ]
     if any(len(outcome.seeds) > 1 for outcome in comparison.arms):
         parts.append("Mean over seeds ± their standard deviation.")
+    if any(outcome.used for outcome in comparison.arms):
+        parts.append("Used: the share of finished trainings that are behind the final model.")
     return " ".join([*parts, *filter(None, map(_coarse, comparison.arms))])
 
 
@@ -225,7 +233,12 @@ def _outcome(
         costs,
         evaluations=min(map(len, found)),
         has_own_models=arm.has_own_models,
+        used=tuple(share for share in map(_used_share, arm.runs) if share is not None),
     )
+
+
+def _used_share(run: Run) -> float | None:
+    return run.result.used.share if run.result and run.result.used else None
 
 
 def _cost(run: Run, values: np.ndarray, higher: bool, target: float | None) -> Cost | None:

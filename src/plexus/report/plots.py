@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from plexus import quantities
 from plexus.errors import PlexusError
-from plexus.report.arms import Arm, common_metric, reached_h
+from plexus.report.arms import Arm, common_metric, reached_h, work_of
 from plexus.report.comparison import Judge, values_of
 from plexus.report.document import number
 from plexus.report.strokes import legend, legend_of_arms, message_colours, mountain, panel, strokes
@@ -208,6 +208,40 @@ def durations_s(arm: Arm) -> np.ndarray:
             found.append(np.diff(np.sort(rounds["simulated_s"][first])))
     every = np.sort(np.concatenate(found))
     return every[every > 0]
+
+
+def used_by_speed(arms: Sequence[Arm]) -> Figure:
+    """The share of trainings that are behind the final model, for each tenth of the devices by speed."""
+    with styled():
+        figure, axes = panel()
+        for arm in arms:
+            training_s, shares = used_shares(arm)
+            if len(shares):
+                stroke = strokes(arms)[arm.label]
+                style = {"color": stroke.colour, "linestyle": stroke.line, "marker": stroke.marker}
+                axes.plot(training_s, 100 * shares, linewidth=1.8, markersize=4, label=arm.label, **style)
+        if not axes.lines:
+            raise PlexusError("nothing is known of whose trainings were used")
+        _log_scale(axes)
+        axes.set_xlabel("one training on the device [s]")
+        axes.set_ylabel("trainings used")
+        axes.yaxis.set_major_formatter("{x:g} %")
+        axes.set_ylim(0, 101)
+        legend(axes)
+    return figure
+
+
+def used_shares(arm: Arm) -> tuple[Values, Values]:
+    """For each tenth of the devices of all seeds, the fastest first: the mean time of a training, and the
+    share of those finished that are used. A tenth that finished none is left out."""
+    works = [work for work in map(work_of, arm.runs) if work]
+    if not works:
+        return np.array([]), np.array([])
+    training_s, finished, used = (np.concatenate([work[name] for work in works]) for name in works[0])
+    tenths = np.array_split(np.argsort(training_s, kind="stable"), 10)
+    kept = [tenth for tenth in tenths if finished[tenth].sum()]
+    shares = [used[tenth].sum() / finished[tenth].sum() for tenth in kept]
+    return np.array([training_s[tenth].mean() for tenth in kept]), np.array(shares)
 
 
 def online_and_views(arms: Sequence[Arm]) -> Figure:

@@ -117,6 +117,13 @@ def _pictures(arms: Sequence[Arm], comparison: Comparison) -> Iterator[Picture]:
     if with_rounds:
         caption = "Time between the completions of two rounds, of all seeds: the share that is shorter."
         yield Picture("round-durations", "Duration of rounds", caption, plots.round_durations(with_rounds))
+    with_used = [arm for arm in arms if len(plots.used_shares(arm)[1])]
+    if with_used:
+        caption = (
+            "Of the trainings that devices finished, the share behind the final model: a point for each tenth"
+            " of the devices of all seeds, by how long a training takes on them."
+        )
+        yield Picture("used", "Whose work is used", caption, plots.used_by_speed(with_used))
     sending = [arm for arm in arms if any(run.result and run.result.sent_bytes for run in arm.runs)]
     if sending:
         caption = "What nodes send, by type of message; at the right all of it, as the mean over seeds."

@@ -35,6 +35,30 @@ class Trainings(Struct, frozen=True):
     """What computing them took on this machine."""
 
 
+class Used(Struct, frozen=True):
+    """How much of what devices trained is behind the final model. None: no training was finished."""
+
+    share: float | None
+    """Of the trainings that were finished."""
+    never_used_nodes: int
+    """Nodes that finished trainings, of which none is behind the final model."""
+    slowest_tenth_share: float | None
+    """The same among the tenth of the devices on which a training takes longest."""
+    fastest_half_share: float | None
+
+
+class Lineage(Struct, frozen=True):
+    """How the aggregated models of a session hang together."""
+
+    trainings: int
+    """Those behind the final model, the newest that was aggregated."""
+    forks: int
+    """How often others than those behind it went off on their own."""
+    longest_fork_rounds: int
+    duplicate_aggregators: int
+    """Rounds that two or more nodes aggregated."""
+
+
 class Evaluations(Struct, frozen=True):
     """Models measured on the test set."""
 
@@ -89,6 +113,10 @@ class Result(Struct, frozen=True, kw_only=True):
     """Time that devices spent training, all of them together, in simulated seconds."""
     trainings: Trainings
     evaluations: Evaluations = Evaluations(0, 0.0)
+    used: Used | None = None
+    """Nobody knows it of live peers, and where there is no global model there is nothing to know."""
+    lineage: Lineage | None = None
+    """Known where `used` is."""
     tuning: RoundTuning | None = None
     """How the duration of rounds was found, if the protocol needs one and the spec does not give it."""
     interrupted: bool
@@ -128,5 +156,8 @@ class ProtocolBench(Struct, frozen=True, kw_only=True):
     mean_online: float
     tuning: RoundTuning | None = None
     """How the duration of rounds was found, if it was."""
+    used: Used | None = None
+    lineage: Lineage | None = None
+    """As in the result of a run."""
     digest: str
     """Of the event trace."""

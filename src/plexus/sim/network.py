@@ -57,6 +57,8 @@ class Accounts:
         """Sent of transfers that were cut: one end went offline, or the sender stopped."""
         self.lost_messages = 0
         self.training_s = array("d", bytes(8 * nodes))
+        self.trainings = array("q", bytes(8 * nodes))
+        """Those that came to their end."""
 
     def send_control(self, src: int, kind: type[Message], count: int, size_bytes: int) -> None:
         entry = self._entry(kind)

@@ -175,6 +175,7 @@ class Runtime:
             del self._timers[target][event.key]
         elif kind is Trained:
             self.accounts.training_s[target] += self._training_s(target)
+            self.accounts.trainings[target] += 1
             del self._training[target]
             if self._observer is not None:
                 self._observer.training_ended(self.kernel.now, target, True)

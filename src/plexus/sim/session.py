@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from plexus.protocol.api import Node
 from plexus.protocol.messages import Model, NodeId
@@ -64,20 +65,31 @@ def assemble(setting: Setting, nodes: Nodes, observe: OnFact, observer: Observer
     )
 
 
+class Symbol(NamedTuple):
+    """A model that is a number and nothing else."""
+
+    number: int
+    """Its place in the order in which the models of a session were asked for."""
+
+
 class SymbolicModels:
-    """Models that are never computed, where only time and traffic matter: each is None, of a certain size."""
+    """Models that are never computed, where only time and traffic matter: symbols of a certain size."""
 
     def __init__(self, model_bytes: int) -> None:
         self.model_bytes = model_bytes
+        self._numbers = count()
 
-    def train(self, model: Any, node: int, round: int) -> None:
-        return None
+    def initial(self) -> Symbol:
+        return Symbol(-1)
 
-    def mean(self, models: Sequence[Any], samples: Sequence[int]) -> None:
-        return None
+    def train(self, model: Any, node: int, round: int) -> Symbol:
+        return Symbol(next(self._numbers))
 
-    def merge(self, models: Sequence[Any], weights: Sequence[float]) -> None:
-        return None
+    def mean(self, models: Sequence[Any], samples: Sequence[int]) -> Symbol:
+        return Symbol(next(self._numbers))
+
+    def merge(self, models: Sequence[Any], weights: Sequence[float]) -> Symbol:
+        return Symbol(next(self._numbers))
 
     def samples(self, node: int) -> int:
         return 1
