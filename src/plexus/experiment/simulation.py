@@ -70,7 +70,7 @@ class Simulation:
         self._resumed = checkpoint
         entry, parameters = find(spec.protocol.name, spec.protocol.parameters, base_dir)
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
-        learning = set_up(spec, base_dir, machinery)
+        learning = set_up(spec, base_dir, machinery, world)
         self.engine, self._models = learning.engine, learning.models
         if checkpoint is not None:
             self._models.replay(checkpoint.evaluated)
