@@ -6,7 +6,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from plexus.errors import StopRun
+from plexus.errors import PlexusError, StopRun
 from plexus.experiment.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
 from plexus.experiment.learning import Machinery, set_up
 from plexus.experiment.progress import Progress, Tick
@@ -15,7 +15,9 @@ from plexus.protocol.facts import Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Listener
 from plexus.runs.result import Evaluations, Result, Traffic, Trainings
+from plexus.sim.faults import PlannedFault, drawn_nodes
 from plexus.sim.own import find
+from plexus.sim.protocols import JudgedBy
 from plexus.sim.session import Setting, assemble
 from plexus.spec.experiment import ExperimentSpec
 from plexus.traces.build import build_world
@@ -88,7 +90,8 @@ class Simulation:
         )
         self._recording = Recording(directory.recorder, self._until_s)
         self._nodes = entry.build(setting, parameters)
-        self._runtime = assemble(setting, self._nodes, self._on_fact, self._recording)
+        faults = _faults(spec, entry.judged_by)
+        self._runtime = assemble(setting, self._nodes, self._on_fact, self._recording, faults)
         self._recording.begin(self._nodes, setting.training_s)
         self._evaluation = learning.judge(entry.judged_by, self._runtime, directory.recorder)
 
@@ -162,3 +165,21 @@ class Simulation:
             engine=self.engine,
             out=str(self._out),
         )
+
+
+def _faults(spec: ExperimentSpec, judged_by: JudgedBy) -> list[PlannedFault]:
+    """What is to go wrong, and for whom."""
+    found = []
+    for at, fault in enumerate(spec.faults):
+        match fault.nodes:
+            case tuple() as listed:
+                nodes: frozenset[int] | None = frozenset(listed)
+            case str():
+                if judged_by == "models of nodes":
+                    raise PlexusError(f"faults[{at}].nodes: protocol {spec.protocol.name} has no aggregators")
+                nodes = None
+            case share:
+                nodes = drawn_nodes(share, spec.nodes, spec.seed, at)
+        factor = 1.0 if fault.factor is None else fault.factor
+        found.append(PlannedFault(fault.kind, 3600 * fault.from_h, 3600 * fault.to_h, nodes, factor))
+    return found
