@@ -90,7 +90,7 @@ class Simulation:
         )
         self._recording = Recording(directory.recorder, self._until_s)
         self._nodes = entry.build(setting, parameters)
-        faults = _faults(spec, entry.judged_by)
+        faults = planned(spec, entry.judged_by)
         self._runtime = assemble(setting, self._nodes, self._on_fact, self._recording, faults)
         self._recording.begin(self._nodes, setting.training_s)
         self._evaluation = learning.judge(entry.judged_by, self._runtime, directory.recorder)
@@ -167,8 +167,8 @@ class Simulation:
         )
 
 
-def _faults(spec: ExperimentSpec, judged_by: JudgedBy) -> list[PlannedFault]:
-    """What is to go wrong, and for whom."""
+def planned(spec: ExperimentSpec, judged_by: JudgedBy) -> list[PlannedFault]:
+    """The faults of a spec: what is to go wrong, and for whom."""
     found = []
     for at, fault in enumerate(spec.faults):
         match fault.nodes:

@@ -53,6 +53,23 @@ def availability(value: str) -> str:
     return "churn" if value == "fedscale" else f"churn ({PurePath(value).name})"
 
 
+def fault(table: Mapping[str, Any]) -> str:
+    """A fault of a spec: what it is, and of whom."""
+    nodes, kind = table["nodes"], str(table["kind"])
+    if isinstance(nodes, list):
+        listed = ", ".join(map(str, nodes))
+        whom = (
+            f"node {listed}"
+            if len(nodes) == 1
+            else f"nodes {listed}"
+            if len(nodes) < 5
+            else f"{len(nodes)} nodes"
+        )
+    else:
+        whom = f"{100 * nodes:g} % of the nodes" if isinstance(nodes, float) else str(nodes)
+    return f"{kind} (× {table['factor']:g}) of {whom}" if table.get("factor") else f"{kind} of {whom}"
+
+
 def flatten(setting: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """A spec with keys such as `task.name`."""
     flat: dict[str, Any] = {}
@@ -126,6 +143,8 @@ def _words(key: str, value: Any) -> str:
         return availability(str(value))
     if key == "task.name":
         return task(str(value))
+    if key == "faults":
+        return value_words(value) if value else "no faults"
     if key in NAMES["keys"]:
         return NAMES["keys"][key].format(value_words(value))
     name, text = key.rpartition(".")[2], value_words(value)
@@ -142,4 +161,6 @@ def value_words(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, int):
         return quantities.whole(value)
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):  # faults
+        return " and ".join(f"{fault(each)} from {each['from_h']:g} to {each['to_h']:g} h" for each in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
