@@ -36,5 +36,8 @@ def test_faults_are_said_in_words() -> None:
     assert fault({**crash, "nodes": 0.125}) == "crash of 12.5 % of the nodes"
     assert fault({**crash, "nodes": "aggregators"}) == "crash of aggregators"
     plain = {"protocol": {"name": "plexus"}}
-    told = labels([plain, {**plain, "faults": [{**crash, "nodes": [3]}]}])
-    assert told == ["no faults", "crash of node 3 from 1 to 2.5 h"]
+    one, other = ({**plain, "faults": [{**crash, "nodes": [node]}]} for node in (3, 4))
+    later = {**plain, "faults": [{**crash, "nodes": [3], "to_h": 3.0}]}
+    assert labels([plain, one]) == ["no faults", "crash"]
+    assert labels([plain, one, other]) == ["no faults", "crash of node 3", "crash of node 4"]
+    assert labels([one, later]) == ["crash of node 3 from 1 to 2.5 h", "crash of node 3 from 1 to 3 h"]

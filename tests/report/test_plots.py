@@ -170,6 +170,17 @@ def test_faults_are_shaded_over_time_alone_and_named_once() -> None:
     assert (spans(drawn), legend(drawn)) == ([(1, 2)], ["online", "partition of node 7"])
 
 
+def test_a_long_name_is_broken_into_lines() -> None:
+    many = [
+        {**CUT, "nodes": nodes, "to_h": to_h} for nodes in ([1, 2, 3], "aggregators") for to_h in (2.0, 3.0)
+    ]
+    arms = group([arm_run(faults=many), arm_run(faults=many[:2]), arm_run(faults=many[1:3])])
+    figure = plots.curves(arms)
+    assert max(len(line) for text in legend(figure) for line in text.splitlines()) <= 50
+    figure.canvas.draw()  # would warn if there were no room for the panel
+    assert figure.axes[0].get_position().height > 0.3
+
+
 def live(run: Run) -> Run:
     return replace(run, versions=run.versions | {"kind": "live"})
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
@@ -122,7 +122,8 @@ def _label(one: Flat, settings: Sequence[Flat]) -> str:
     alike = [each for each in settings if each["protocol.name"] == one["protocol.name"]]
     keys = [key for key in varying(alike) if key.startswith("protocol.") and key not in _FOLLOWS_TOPOLOGY]
     keys += [key for key in varying(settings) if not key.startswith("protocol.")]
-    parts = [_topology(one), *(_words(key, one.get(key)) for key in keys)]
+    words = [_faults(one, settings) if key == "faults" else _words(key, one.get(key)) for key in keys]
+    parts = [_topology(one), *words]
     if len(alike) < len(settings) or not any(parts):
         parts.insert(0, protocol(one["protocol.name"]))
     return ", ".join(filter(None, parts))
@@ -138,13 +139,25 @@ def _topology(flat: Flat) -> str:
     return NAMES["topologies"].get(kind, kind)
 
 
+def _faults(one: Flat, settings: Sequence[Flat]) -> str:
+    """No more than tells its faults from those of others: their kinds, whom they hit, when."""
+    every = {repr(each.get("faults")): each.get("faults") or [] for each in settings}.values()
+    shortest: tuple[Callable[[Any], str], ...] = (_kinds, lambda faults: " and ".join(map(fault, faults)))
+    for words in (*shortest, value_words):
+        if len(set(map(words, every))) == len(every):
+            break
+    return words(one["faults"]) if one.get("faults") else "no faults"
+
+
+def _kinds(faults: Sequence[Mapping[str, Any]]) -> str:
+    return " and ".join(dict.fromkeys(str(each["kind"]) for each in faults))
+
+
 def _words(key: str, value: Any) -> str:
     if key == "traces.availability":
         return availability(str(value))
     if key == "task.name":
         return task(str(value))
-    if key == "faults":
-        return value_words(value) if value else "no faults"
     if key in NAMES["keys"]:
         return NAMES["keys"][key].format(value_words(value))
     name, text = key.rpartition(".")[2], value_words(value)

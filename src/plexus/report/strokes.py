@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _SECOND_COLOURS = ("vermilion", "green", "purple", "orange", "sky", "yellow", "blue", "grey")
 _DASHES, _DOTS = (0, (4, 2)), (0, (1, 1.6))
+WIDEST = 50
+"""Characters of a line in a legend: more do not fit beside a figure's edge."""
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 _CHURN = re.compile(r"(, |^)(no churn|churn( \([^)]*\))?)(?=,|$)")
 
@@ -125,10 +128,13 @@ def legend(axes: Any, *, ncols: int | None = None, handles: Sequence[Any] = (), 
     if not labels:
         return
     ncols = ncols or (1 if sum(sorted(map(len, labels))[-2:]) > 46 else 2)
+    labels = [fill(label, WIDEST) for label in labels]
+    lines = math.ceil(len(labels) / ncols) + sum(label.count("\n") for label in labels)
     width, height = axes.figure.get_size_inches()
-    axes.figure.set_size_inches(width, height + 0.2 * math.ceil(len(labels) / ncols))
+    axes.figure.set_size_inches(width, height + 0.2 * lines)
     axes.legend(
         handles=handles,
+        labels=labels,
         loc="lower left",
         bbox_to_anchor=(-0.02, 1.0),
         ncols=ncols,
