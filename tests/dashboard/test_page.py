@@ -88,7 +88,7 @@ def test_faults_are_shaded_and_named(browser: Browser, server: str) -> None:
     show_map(browser, server, "folder%2Fsecond")
     until(browser, "return document.querySelectorAll('.uplot canvas').length === 4")
     words_of_both = ["partition of node 3", "crash of 10 % of the nodes"]
-    assert browser.run(named) == 3 * words_of_both, "over time: the metric, who is online, messages"
+    assert browser.run(named) == 4 * words_of_both, "all charts are over time"
     titles = browser.run("return [...document.querySelectorAll('.spans span')].map((each) => each.title)")
     assert titles == [
         "partition of node 3, 0:15:00 to 0:30:00",
@@ -102,7 +102,7 @@ def test_faults_are_shaded_and_named(browser: Browser, server: str) -> None:
         """const box = document.querySelector("select[aria-label='Horizontal axis']");
         box.value = "round"; box.dispatchEvent(new Event("change"));"""
     )
-    until(browser, "return document.querySelectorAll('.keys.faults li').length === 4")
+    until(browser, "return document.querySelectorAll('.keys.faults li').length === 6")
     assert browser.complaints() == []
 
 

@@ -77,6 +77,10 @@ class Chart {
   }
 }
 
+const FAULT_COLOURS = { partition: "series-2", crash: "bad", "slow-link": "series-5", silence: "series-6" };
+export const faultSpans = (run, unit) => (run.faults || []).map((each) => (
+  { from: each.from_s / unit.s, to: each.to_s / unit.s, colour: FAULT_COLOURS[each.kind] || "series-6", label: each.words }));
+
 // Spans of time behind the curves: [{ from, to, colour, label }] in units of x, and what they mean.
 function shade(plot, spans) {
   const { ctx, bbox } = plot;
@@ -92,7 +96,7 @@ function shade(plot, spans) {
   ctx.restore();
 }
 
-export function keys(spans) {
+function keys(spans) {
   const named = new Map(spans.map((span) => [span.label, span]));
   return h("ul", { class: "keys faults", hidden: !named.size }, [...named.values()].map((span) => {
     const swatch = h("i");

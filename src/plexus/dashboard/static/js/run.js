@@ -1,7 +1,7 @@
 // The page of one run, while it goes on or afterwards.
 import * as api from "./api.js";
 import { card, h, replace, select } from "./dom.js";
-import { lines, stacked } from "./charts.js";
+import { faultSpans, lines, stacked } from "./charts.js";
 import { Moments } from "./moments.js";
 import { Player } from "./player.js";
 import { WorldMap } from "./map.js";
@@ -18,10 +18,6 @@ export const timeUnit = (run) => {
   if (longest < 300) return { s: 1, label: `${simulated}seconds` };
   return longest > 3 * 3600 ? { s: 3600, label: `${simulated}hours` } : { s: 60, label: `${simulated}minutes` };
 };
-
-const FAULT_COLOURS = { partition: "series-2", crash: "bad", "slow-link": "series-5", silence: "series-6" };
-export const faultSpans = (run, unit) => (run.faults || []).map((each) => (
-  { from: each.from_s / unit.s, to: each.to_s / unit.s, colour: FAULT_COLOURS[each.kind] || "series-6", label: each.words }));
 
 export async function showRun({ main, place, isCurrent }, id) {
   const first = await begun(id, main, isCurrent);
