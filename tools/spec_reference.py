@@ -44,7 +44,7 @@ def page() -> str:
     top = [field for field in _fields(root) if field.name not in sections]
     parts = [_HEAD, "## Top level\n", _table("", root, top, docs)]
     for section, structs in sections.items():
-        parts.append(f"## [{section}]\n")
+        parts.append("## [[faults]]\n" if section == "faults" else f"## [{section}]\n")
         if section in ("protocol", "task"):
             parts.append(f"{docs[section]}\n")
         # A key that several tasks have means the same in all of them and is explained in one.
@@ -63,6 +63,7 @@ def _sections() -> dict[str, specs.Registry]:
         "traces": {"": TracesSpec},
         "network": {"": specs.NetworkSpec},
         "evaluation": {"": specs.EvaluationSpec},
+        "faults": {"": specs.FaultSpec},
     }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dashboard.kit import write_run
+from tests.dashboard.kit import CUT, write_run
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two finished runs, one of them in a folder, one under way, and one that is damaged."""
     root = tmp_path_factory.mktemp("runs")
     write_run(root / "first")
-    write_run(root / "folder" / "second", seed=2, sample_size=8)
+    write_run(root / "folder" / "second", seed=2, sample_size=8, faults=CUT)
     write_run(root / "growing", until_s=1800, finish=False)
     write_run(root / "damaged", until_s=60, finish=False)
     (root / "damaged" / "result.json").write_text("{")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from plexus.experiment.recording import Recording
+from plexus.experiment.simulation import planned
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.result import Metric, Result, Traffic, Trainings
@@ -28,11 +29,31 @@ sample_size = {sample_size}
 """
 
 
+CUT = """
+[[faults]]
+kind = "partition"
+from_h = 0.25
+to_h = 0.5
+nodes = [3]
+[[faults]]
+kind = "crash"
+from_h = 0.4
+to_h = 0.6
+nodes = 0.1
+"""
+
+
 def write_run(
-    out: Path, *, seed: int = 1, sample_size: int = 5, until_s: float = 3600, finish: bool = True
+    out: Path,
+    *,
+    seed: int = 1,
+    sample_size: int = 5,
+    until_s: float = 3600,
+    finish: bool = True,
+    faults: str = "",
 ) -> None:
     """A session of 30 nodes, recorded as `plexus run` does, up to `until_s`; its metric is made up."""
-    text = SPEC.format(name=out.name, seed=seed, sample_size=sample_size)
+    text = SPEC.format(name=out.name, seed=seed, sample_size=sample_size) + faults
     spec = parse_spec(text, "spec")
     world = build_world(spec.traces, spec.nodes, spec.seed, Path())
     durations_s = [training_time_s(device, 5, 20) for device in world.devices]
@@ -47,7 +68,7 @@ def write_run(
                 recorder.record("evaluations", **measured(now_s, fact.round, runtime))
 
         cast = PROTOCOLS["plexus"].build(setting, spec.protocol.parameters)
-        runtime = assemble(setting, cast, observe, recording)
+        runtime = assemble(setting, cast, observe, recording, planned(spec, "global model"))
         recording.begin(cast, setting.training_s)
         for step in range(math.ceil(until_s / 60)):
             runtime.run(60.0 * step)

@@ -79,6 +79,33 @@ def test_a_finished_run_shows_all_its_pictures(browser: Browser, server: str) ->
     assert browser.complaints() == []
 
 
+def test_faults_are_shaded_and_named(browser: Browser, server: str) -> None:
+    named = "return [...document.querySelectorAll('.keys.faults li')].map((each) => each.textContent)"
+    show_map(browser, server, "first")
+    until(browser, "return document.querySelectorAll('.uplot canvas').length === 4")
+    assert browser.run(named) == []
+    assert browser.run("return document.querySelector('.spans').hidden")
+    show_map(browser, server, "folder%2Fsecond")
+    until(browser, "return document.querySelectorAll('.uplot canvas').length === 4")
+    words_of_both = ["partition of node 3", "crash of 10 % of the nodes"]
+    assert browser.run(named) == 4 * words_of_both, "all charts are over time"
+    titles = browser.run("return [...document.querySelectorAll('.spans span')].map((each) => each.title)")
+    assert titles == [
+        "partition of node 3, 0:15:00 to 0:30:00",
+        "crash of 10 % of the nodes, 0:24:00 to 0:36:00",
+    ]
+    left, width = browser.run(
+        "const { style } = document.querySelector('.spans span'); return [style.left, style.width]"
+    )
+    assert (round(float(left[:-1])), round(float(width[:-1]))) == (25, 25), "to the scale of the slider"
+    browser.run(
+        """const box = document.querySelector("select[aria-label='Horizontal axis']");
+        box.value = "round"; box.dispatchEvent(new Event("change"));"""
+    )
+    until(browser, "return document.querySelectorAll('.keys.faults li').length === 6")
+    assert browser.complaints() == []
+
+
 @pytest.mark.parametrize("axis", ["sent", "training", "round", "time"])
 def test_the_metric_over_other_axes(browser: Browser, server: str, axis: str) -> None:
     show_map(browser, server, "first")

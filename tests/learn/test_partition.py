@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from plexus.errors import PlexusError
 from plexus.learn import partition
+from plexus.learn.tasks.specs import DigitsSpec
 from plexus.rng import array_stream
 
 LABELS = np.repeat(np.arange(10), 30)
@@ -33,6 +34,26 @@ def test_the_seed_decides(kind: str) -> None:
     first, again, other = make(kind), make(kind), make(kind, seed=2)
     assert [p.tolist() for p in first] == [p.tolist() for p in again]
     assert [p.tolist() for p in first] != [p.tolist() for p in other]
+
+
+def test_by_speed_the_slower_half_owns_the_upper_classes() -> None:
+    ms_per_sample = [float(10 * (node * 8 % 21)) for node in range(21)]
+    parts = partition.by_speed(LABELS, ms_per_sample, array_stream(1, "p"))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(LABELS)))
+    middle = sorted(ms_per_sample)[10]
+    for ms, part in zip(ms_per_sample, parts, strict=True):
+        assert set(LABELS[part]) <= (set(range(5, 10)) if ms > middle else set(range(5)))
+    sizes = sorted(map(len, parts))
+    assert (sizes[0], sizes[-1]) == (13, 15), "each half is dealt out evenly"
+
+
+def test_by_speed_needs_devices_and_their_difference() -> None:
+    spec = DigitsSpec(partition="by-speed")
+    with pytest.raises(PlexusError, match=r"^task\.partition: by-speed needs the devices of a simulated"):
+        partition.by_label(spec, LABELS, 5, 1)
+    with pytest.raises(PlexusError, match=r"^task\.partition: by-speed needs devices of different speeds"):
+        partition.by_label(spec, LABELS, 5, 1, [3.0] * 5)
+    assert len(partition.by_label(spec, LABELS, 2, 1, [3.0, 2.0])) == 2
 
 
 def test_iid_sizes_differ_by_at_most_one() -> None:

@@ -267,6 +267,16 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
             ["fleet", "run", "plain.toml", "--set", 'protocol={name="gossip"}'],
             "plain.toml: protocol gossip cannot run live, only plexus can",
         ),
+        *(
+            [
+                [*command, "--set", 'faults=[{kind="crash",from_h=0,to_h=0.001,nodes=[0]}]'],
+                "plain.toml: faults are simulated; live peers cannot run a spec that has some",
+            ]
+            for command in (
+                ["fleet", "run", "plain.toml"],
+                ["session", "init", "new", "--from", "plain.toml"],
+            )
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plexus.report.naming import differences
+from plexus.report.naming import differences, fault, labels
 
 
 def test_runs_of_one_name_say_in_what_they_differ() -> None:
@@ -26,3 +26,18 @@ def test_many_differences_are_cut_short_and_sessions_have_none_of_their_own() ->
     keys = ("hours", "a", "b", "c", "d")
     specs = {str(n): {"name": "x", **dict.fromkeys(keys, n), "session": {"k": n}} for n in (1, 2)}
     assert differences(specs)["1"] == ["hours = 1", "a = 1", "b = 1", "c = 1", "…"]
+
+
+def test_faults_are_said_in_words() -> None:
+    crash = {"kind": "crash", "from_h": 1.0, "to_h": 2.5}
+    assert fault({**crash, "nodes": [3]}) == "crash of node 3"
+    assert fault({**crash, "nodes": [3, 4]}) == "crash of nodes 3, 4"
+    assert fault({**crash, "nodes": [1, 2, 3, 4, 5]}) == "crash of 5 nodes"
+    assert fault({**crash, "nodes": 0.125}) == "crash of 12.5 % of the nodes"
+    assert fault({**crash, "nodes": "aggregators"}) == "crash of aggregators"
+    plain = {"protocol": {"name": "plexus"}}
+    one, other = ({**plain, "faults": [{**crash, "nodes": [node]}]} for node in (3, 4))
+    later = {**plain, "faults": [{**crash, "nodes": [3], "to_h": 3.0}]}
+    assert labels([plain, one]) == ["no faults", "crash"]
+    assert labels([plain, one, other]) == ["no faults", "crash of node 3", "crash of node 4"]
+    assert labels([one, later]) == ["crash of node 3 from 1 to 2.5 h", "crash of node 3 from 1 to 3 h"]

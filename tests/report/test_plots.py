@@ -149,6 +149,42 @@ def test_online_nodes_and_what_views_say() -> None:
     assert figure.axes[0].lines[0].get_ydata().tolist() == [7.5, 9.0]
 
 
+CUT = {"kind": "partition", "from_h": 1.0, "to_h": 2.0, "nodes": [7]}
+SLOW = {"kind": "slow-link", "from_h": 1.5, "to_h": 3.5, "nodes": 0.3, "factor": 0.1}
+
+
+def spans(figure: Any) -> list[tuple[float, float]]:
+    return [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in figure.axes[0].patches]
+
+
+def test_faults_are_shaded_over_time_alone_and_named_once() -> None:
+    again = {**CUT, "from_h": 2.5, "to_h": 4.0}
+    arms = group(
+        [arm_run(faults=[CUT, again, SLOW], values=[0.2, 0.4, 0.6]), arm_run("gossip", faults=[CUT])]
+    )
+    figure = plots.curves(arms)
+    assert spans(figure) == [(1, 2), (2.5, 3), (1.5, 3)], "no further than the run came"
+    assert legend(figure)[2:] == ["partition of node 7", "slow-link (× 0.1) of 30 % of the nodes"]
+    assert spans(plots.curves(arms, "sent_gb")) == []
+    (quiet,) = group([arm_run()])
+    assert spans(plots.curves([quiet])) == []
+    online = {"simulated_s": np.array([0.0, 3600.0]), "online": np.array([8, 10])}
+    (arm,) = group([arm_run(tables={"online": online}, faults=[CUT])])
+    drawn = plots.online_and_views([arm])
+    assert (spans(drawn), legend(drawn)) == ([(1, 2)], ["online", "partition of node 7"])
+
+
+def test_a_long_name_is_broken_into_lines() -> None:
+    many = [
+        {**CUT, "nodes": nodes, "to_h": to_h} for nodes in ([1, 2, 3], "aggregators") for to_h in (2.0, 3.0)
+    ]
+    arms = group([arm_run(faults=many), arm_run(faults=many[:2]), arm_run(faults=many[1:3])])
+    figure = plots.curves(arms)
+    assert max(len(line) for text in legend(figure) for line in text.splitlines()) <= 50
+    figure.canvas.draw()  # would warn if there were no room for the panel
+    assert figure.axes[0].get_position().height > 0.3
+
+
 def live(run: Run) -> Run:
     return replace(run, versions=run.versions | {"kind": "live"})
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.sim.faults import PlannedFault
 from plexus.sim.protocols import PROTOCOLS
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import Setting, assemble
@@ -49,6 +50,7 @@ class Session:
         sharing: str = "shared",
         protocol: str = "plexus",
         training_s: Callable[[int], float] = lambda _: TRAINING_S,
+        faults: Sequence[PlannedFault] = (),
         **parameters: Any,
     ) -> None:
         rng = np.random.default_rng(seed)
@@ -60,7 +62,7 @@ class Session:
         entry = PROTOCOLS[protocol]
         self.cast = entry.build(setting, entry.parameters(**parameters))
         self.runtime: Runtime = assemble(
-            setting, self.cast, lambda now, node, fact: self.facts.append((now, node, fact))
+            setting, self.cast, lambda now, node, fact: self.facts.append((now, node, fact)), faults=faults
         )
 
     def run(self, until_s: float) -> Session:

@@ -274,3 +274,64 @@ def test_a_size_that_is_not_there_or_wrong_is_named(text: str, size: str, words:
     with pytest.raises(PlexusError) as error:
         parse_spec(text, "small.toml", size=size)
     assert str(error.value).startswith(words)
+
+
+FAULT = """
+[[faults]]
+kind = "partition"
+from_h = 1
+to_h = 2
+nodes = [3]
+"""
+
+
+def test_faults_belong_to_the_spec_and_its_digest() -> None:
+    plain, cut = parse_spec(TEXT, "f.toml"), parse_spec(TEXT + FAULT, "f.toml")
+    assert "faults" not in plain.plain(), "specs from before there were faults keep their digests"
+    assert parse_spec(TEXT, "f.toml", ["faults=[]"]).digest() == plain.digest()
+    assert parse_spec(cut.to_toml(), "f.toml") == cut
+    others = ['nodes="aggregators"', "nodes=0.5", "to_h=2.5", 'kind="crash"']
+    digests = {parse_spec(_with(change), "f.toml").digest() for change in others}
+    assert len({plain.digest(), cut.digest(), *digests}) == 6
+
+
+def _with(*changes: str) -> str:
+    """The spec with a fault, of which some keys are others."""
+    lines = FAULT.strip().splitlines()
+    for change in changes:
+        key = change.partition("=")[0]
+        lines = [line for line in lines if not line.startswith(f"{key} ")] + [change]
+    return "\n".join([TEXT, *lines])
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        (
+            ['kind="partitoin"'],
+            ".kind: 'partitoin' is not one of 'crash', 'partition', 'silence', 'slow-link'",
+        ),
+        (["to_h=1"], ".to_h is 1.0, but must be after from_h, 1.0"),
+        (["to_h=inf"], ".to_h is inf, but must be after from_h, 1.0, and finite"),
+        (["from_h=-1"], ".from_h: expected a number >= 0.0, got -1"),
+        (["to_h=3.5"], ".to_h is 3.5, but the session ends after 3.0 hours"),
+        (["nodes=[3, 10]"], ".nodes is wrong: there is no node 10, only 0 to 9"),
+        (["nodes=[-1]"], ".nodes is wrong: there is no node -1, only 0 to 9"),
+        (["nodes=[]"], ".nodes is [], but must name a node"),
+        (["nodes=0.0"], ".nodes is 0.0, but a share must be above 0 and at most 1"),
+        (["nodes=1.5"], ".nodes is 1.5, but a share must be above 0 and at most 1"),
+        (["nodes=1"], ".nodes is 1, but must be a list, as [1], or a share with a point, as 0.3"),
+        (
+            ['nodes="agregators"'],
+            ".nodes: 'agregators' is not one of 'aggregators' (did you mean 'aggregators'?)",
+        ),
+        (["factor=0.5"], ".factor is only for kind 'slow-link'"),
+        (['kind="slow-link"'], ".factor is needed by kind 'slow-link'"),
+        (["until_h=2"], ".until_h: unknown key"),
+    ],
+)
+def test_what_is_wrong_with_a_fault_is_one_line(changes: list[str], complaint: str) -> None:
+    with pytest.raises(PlexusError) as wrong:
+        parse_spec(_with(*changes), "f.toml")
+    assert str(wrong.value).startswith(f"f.toml: faults[0]{complaint}")
+    assert "\n" not in str(wrong.value)

@@ -40,7 +40,9 @@ def init(directory: Path, spec_file: Path, overrides: tuple[str, ...], as_json: 
 
     Writes session.toml, which all peers get, and authority.key, which nobody gets.
     """
-    founded = found_session(directory, load_spec(spec_file, overrides).plain())
+    spec = load_spec(spec_file, overrides)
+    check_deployable(spec_file, spec)
+    founded = found_session(directory, spec.plain())
     if as_json:
         file = str(directory / SESSION_FILE)
         print_json({"name": founded.name, "digest": founded.digest.hex(), "file": file})
@@ -98,6 +100,8 @@ def read_session_file(path: Path) -> tuple[Session, ExperimentSpec]:
 
 
 def check_deployable(path: Path, spec: ExperimentSpec) -> None:
-    """Complain of a session whose protocol has no live runtime."""
+    """Complain of a session whose protocol has no live runtime, or that asks for what only it can do."""
     if spec.protocol.name != "plexus":
         raise PlexusError(f"{path}: protocol {spec.protocol.name} cannot run live, only plexus can")
+    if spec.faults:
+        raise PlexusError(f"{path}: faults are simulated; live peers cannot run a spec that has some")

@@ -17,6 +17,7 @@ from plexus import quantities
 from plexus.dashboard.slices import Json, binned, node_details, peaks, plain, take, window
 from plexus.dashboard.statuses import Status, Statuses, at_address, at_home
 from plexus.errors import PlexusError
+from plexus.report import naming
 from plexus.runs.directory import CHECKPOINT
 from plexus.runs.run import LIVE, RESULT, SIMULATED, VERSIONS, result_of, spec_of, versions_of
 from plexus.runs.tables import TABLES, Columns, TableReader, checked, rows
@@ -102,6 +103,7 @@ class ShownRun:
             "spec": self.spec(),
             "versions": self.versions(),
             "result": result,
+            "faults": _faults(self.spec()),
             "evaluations": self._curve("evaluations", _metric(self.table("evaluations"), result)["name"], 5),
             "online": self._curve("online", "online"),
             "views": self._curve("views", "mean_view"),
@@ -259,6 +261,19 @@ class AskedNodes(ShownRun):
 
     def _reached_s(self, result: Json | None) -> float:
         return time.time() - self._began_s
+
+
+def _faults(spec: Json) -> list[Json]:
+    """What goes wrong on purpose, in words and seconds."""
+    return [
+        {
+            "words": naming.fault(each),
+            "kind": each["kind"],
+            "from_s": 3600 * each["from_h"],
+            "to_s": 3600 * each["to_h"],
+        }
+        for each in spec.get("faults", ())
+    ]
 
 
 def _metric(evaluations: Columns, result: Json | None) -> Json:

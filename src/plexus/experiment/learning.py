@@ -22,6 +22,7 @@ from plexus.sim.protocols import JudgedBy
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import Symbol, SymbolicModels
 from plexus.spec.experiment import ExperimentSpec
+from plexus.traces.world import World
 
 
 class Machinery(Struct, frozen=True, kw_only=True):
@@ -77,17 +78,19 @@ class Learning:
 
 def require_data(spec: ExperimentSpec, base_dir: Path) -> None:
     """Raise `MissingDataError` unless the data of the spec's task is on this machine."""
-    build_task(spec.task.parameters, spec.nodes, spec.seed, base_dir)
+    speeds = range(spec.nodes)  # whose data is whose does not matter here
+    build_task(spec.task.parameters, spec.nodes, spec.seed, base_dir, speeds)
 
 
-def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery) -> Learning:
+def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: World) -> Learning:
     """Everything that learning needs, ready to compute."""
     parameters = spec.task.parameters
     if isinstance(parameters, UntrainedSpec):
         nothing = ChosenEngine("none", "cpu", "nothing is learned")
         untrained = UntrainedModels(parameters.model_bytes)
         return Learning(untrained, nothing, parameters, lambda *_: Evaluation())
-    task = build_task(parameters, spec.nodes, spec.seed, base_dir)
+    ms_per_sample = [device.compute_ms_per_sample for device in world.devices]
+    task = build_task(parameters, spec.nodes, spec.seed, base_dir, ms_per_sample)
     engine, chosen = create_engine(
         machinery.engine, task, workers=machinery.workers, device=machinery.device, address=machinery.address
     )

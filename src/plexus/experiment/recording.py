@@ -159,6 +159,9 @@ class Recording:
     def transfer_began(self, now: float, flow: Flow) -> None:
         self._transfers[flow] = now
 
+    def struck(self, now: float, node: int, kind: str, until_s: float) -> None:
+        self._recorder.record("faults", simulated_s=now, until_s=until_s, kind=kind, node=node)
+
     def transfer_ended(self, now: float, flow: Flow, arrival_s: float | None) -> None:
         began_s, body = self._transfers.pop(flow), flow.tag.body
         kind = KINDS.get(type(body), "exchange")

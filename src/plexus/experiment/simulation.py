@@ -6,7 +6,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from plexus.errors import StopRun
+from plexus.errors import PlexusError, StopRun
 from plexus.experiment.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
 from plexus.experiment.learning import Machinery, set_up
 from plexus.experiment.progress import Progress, Tick
@@ -15,8 +15,10 @@ from plexus.protocol.facts import Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Listener
 from plexus.runs.result import Evaluations, Result, Traffic, Trainings
+from plexus.sim.faults import PlannedFault, drawn_nodes
 from plexus.sim.lineage import TracedModels, WhoseWork
 from plexus.sim.own import find
+from plexus.sim.protocols import JudgedBy
 from plexus.sim.session import Setting, assemble
 from plexus.spec.experiment import ExperimentSpec
 from plexus.traces.build import build_world
@@ -71,7 +73,7 @@ class Simulation:
         self._resumed = checkpoint
         entry, parameters = find(spec.protocol.name, spec.protocol.parameters, base_dir)
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
-        learning = set_up(spec, base_dir, machinery)
+        learning = set_up(spec, base_dir, machinery, world)
         self.engine, self._models = learning.engine, learning.models
         if checkpoint is not None:
             self._models.replay(checkpoint.evaluated)
@@ -91,7 +93,8 @@ class Simulation:
         )
         self._recording = Recording(directory.recorder, self._until_s)
         self._nodes = entry.build(setting, parameters)
-        self._runtime = assemble(setting, self._nodes, self._on_fact, self._recording)
+        faults = planned(spec, entry.judged_by)
+        self._runtime = assemble(setting, self._nodes, self._on_fact, self._recording, faults)
         self._durations_s = durations_s
         self._recording.begin(self._nodes, setting.training_s)
         self._evaluation = learning.judge(entry.judged_by, self._runtime, directory.recorder)
@@ -179,3 +182,21 @@ class Simulation:
             engine=self.engine,
             out=str(self._out),
         )
+
+
+def planned(spec: ExperimentSpec, judged_by: JudgedBy) -> list[PlannedFault]:
+    """The faults of a spec: what is to go wrong, and for whom."""
+    found = []
+    for at, fault in enumerate(spec.faults):
+        match fault.nodes:
+            case tuple() as listed:
+                nodes: frozenset[int] | None = frozenset(listed)
+            case str():
+                if judged_by == "models of nodes":
+                    raise PlexusError(f"faults[{at}].nodes: protocol {spec.protocol.name} has no aggregators")
+                nodes = None
+            case share:
+                nodes = drawn_nodes(share, spec.nodes, spec.seed, at)
+        factor = 1.0 if fault.factor is None else fault.factor
+        found.append(PlannedFault(fault.kind, 3600 * fault.from_h, 3600 * fault.to_h, nodes, factor))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,15 @@ Rows = NDArray[np.int64]
 Labels = NDArray[np.int64]
 
 
-def by_label(spec: PartitionedSpec, labels: Labels, nodes: int, seed: int) -> tuple[Rows, ...]:
+def by_label(
+    spec: PartitionedSpec, labels: Labels, nodes: int, seed: int, ms_per_sample: Sequence[float] | None = None
+) -> tuple[Rows, ...]:
     """The partition that a `[task]` table names."""
     rng = array_stream(seed, "learn", "partition")
+    if spec.partition == "by-speed":
+        if ms_per_sample is None:
+            raise PlexusError("task.partition: by-speed needs the devices of a simulated experiment")
+        return by_speed(labels, ms_per_sample, rng)
     if spec.partition == "dirichlet":
         return dirichlet(labels, nodes, spec.alpha, rng)
     if spec.partition == "shards":
@@ -74,6 +81,23 @@ def shards(labels: Labels, nodes: int, shards_per_node: int, rng: np.random.Gene
     pieces = np.array_split(rows[np.argsort(labels[rows], kind="stable")], count)
     order = rng.permutation(count).reshape(nodes, shards_per_node)
     return tuple(np.sort(np.concatenate([pieces[shard] for shard in own])) for own in order)
+
+
+def by_speed(labels: Labels, ms_per_sample: Sequence[float], rng: np.random.Generator) -> tuple[Rows, ...]:
+    """The slower half of the nodes owns the upper half of the classes, the faster half the lower.
+
+    Each half is divided at random. Of an odd number the middle node is fast, the middle class an upper one.
+    """
+    if len(set(ms_per_sample)) < 2:
+        raise PlexusError("task.partition: by-speed needs devices of different speeds, and all are the same")
+    nodes, classes = len(ms_per_sample), np.unique(labels)
+    slowest_first = np.argsort(-np.asarray(ms_per_sample), kind="stable")
+    is_upper = np.isin(labels, classes[len(classes) // 2 :])
+    parts: dict[int, Rows] = {}
+    for owners, mask in ((slowest_first[: nodes // 2], is_upper), (slowest_first[nodes // 2 :], ~is_upper)):
+        rows = np.flatnonzero(mask)
+        parts |= zip(owners.tolist(), (rows[part] for part in iid(len(rows), len(owners), rng)), strict=True)
+    return tuple(parts[node] for node in range(nodes))
 
 
 def split(examples: int, test_share: float, rng: np.random.Generator) -> tuple[Rows, Rows]:

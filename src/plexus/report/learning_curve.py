@@ -11,7 +11,7 @@ from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.files import named
 from plexus.report.arms import is_complete, metric_of, reached_h
-from plexus.report.strokes import mountain
+from plexus.report.strokes import mountain, shade_faults
 from plexus.runs.run import Run
 from plexus.runs.tables import Columns
 from plexus.style import BLUE, VERMILION, figure, percent_ticks, styled, subtitle
@@ -39,6 +39,9 @@ def learning_curve(run: Run) -> Figure:
         upper.set_xlim(0, end_hours)
         _draw_metric(upper, evaluations, *metric_of(run))
         _draw_online(lower, run.tables["online"], end_hours)
+        shade_faults(lower, [run])
+        if faults := shade_faults(upper, [run]):
+            upper.legend(handles=faults, loc="lower right")
         upper.set_title(run.spec["name"], fontsize=14, pad=30)
         subtitle(upper, " · ".join(_facts(run)), above=12)
         drawn.align_ylabels()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
@@ -51,6 +51,23 @@ def availability(value: str) -> str:
     if value == "none":
         return "no churn"
     return "churn" if value == "fedscale" else f"churn ({PurePath(value).name})"
+
+
+def fault(table: Mapping[str, Any]) -> str:
+    """A fault of a spec: what it is, and of whom."""
+    nodes, kind = table["nodes"], str(table["kind"])
+    if isinstance(nodes, list):
+        listed = ", ".join(map(str, nodes))
+        whom = (
+            f"node {listed}"
+            if len(nodes) == 1
+            else f"nodes {listed}"
+            if len(nodes) < 5
+            else f"{len(nodes)} nodes"
+        )
+    else:
+        whom = f"{100 * nodes:g} % of the nodes" if isinstance(nodes, float) else str(nodes)
+    return f"{kind} (× {table['factor']:g}) of {whom}" if table.get("factor") else f"{kind} of {whom}"
 
 
 def flatten(setting: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -105,7 +122,8 @@ def _label(one: Flat, settings: Sequence[Flat]) -> str:
     alike = [each for each in settings if each["protocol.name"] == one["protocol.name"]]
     keys = [key for key in varying(alike) if key.startswith("protocol.") and key not in _FOLLOWS_TOPOLOGY]
     keys += [key for key in varying(settings) if not key.startswith("protocol.")]
-    parts = [_topology(one), *(_words(key, one.get(key)) for key in keys)]
+    words = [_faults(one, settings) if key == "faults" else _words(key, one.get(key)) for key in keys]
+    parts = [_topology(one), *words]
     if len(alike) < len(settings) or not any(parts):
         parts.insert(0, protocol(one["protocol.name"]))
     return ", ".join(filter(None, parts))
@@ -119,6 +137,20 @@ def _topology(flat: Flat) -> str:
     if kind == "file":
         return PurePath(flat["protocol.topology_file"]).name
     return NAMES["topologies"].get(kind, kind)
+
+
+def _faults(one: Flat, settings: Sequence[Flat]) -> str:
+    """No more than tells its faults from those of others: their kinds, whom they hit, when."""
+    every = {repr(each.get("faults")): each.get("faults") or [] for each in settings}.values()
+    shortest: tuple[Callable[[Any], str], ...] = (_kinds, lambda faults: " and ".join(map(fault, faults)))
+    for words in (*shortest, value_words):
+        if len(set(map(words, every))) == len(every):
+            break
+    return words(one["faults"]) if one.get("faults") else "no faults"
+
+
+def _kinds(faults: Sequence[Mapping[str, Any]]) -> str:
+    return " and ".join(dict.fromkeys(str(each["kind"]) for each in faults))
 
 
 def _words(key: str, value: Any) -> str:
@@ -142,4 +174,6 @@ def value_words(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, int):
         return quantities.whole(value)
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):  # faults
+        return " and ".join(f"{fault(each)} from {each['from_h']:g} to {each['to_h']:g} h" for each in value)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -13,7 +13,15 @@ from plexus.errors import PlexusError
 from plexus.report.arms import Arm, common_metric, reached_h, work_of
 from plexus.report.comparison import Judge, values_of
 from plexus.report.document import number
-from plexus.report.strokes import legend, legend_of_arms, message_colours, mountain, panel, strokes
+from plexus.report.strokes import (
+    legend,
+    legend_of_arms,
+    message_colours,
+    mountain,
+    panel,
+    shade_faults,
+    strokes,
+)
 from plexus.runs.tables import Columns
 from plexus.style import CARD, ON_COLOUR, SOFT, percent_ticks, styled
 
@@ -61,11 +69,13 @@ def curves(
             axes.set_xlim(left=0)
         if quantities.is_percentage(metric):
             percent_ticks(axes.yaxis)
+        faults = []
         if x == "simulated_h":
+            faults = shade_faults(axes, [arm.runs[0] for arm in drawn])
             _say_time(axes, arms)
         if reference is not None:
             _refer(axes, *reference, higher_is_better)
-        legend_of_arms(axes, drawn)
+        legend_of_arms(axes, drawn, faults)
     return figure
 
 
@@ -267,6 +277,7 @@ def online_and_views(arms: Sequence[Arm]) -> Figure:
         axes.set_ylabel("nodes")
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.set_ylim(bottom=0)
+        shade_faults(axes, [arm.runs[0] for arm in arms])
         axes.set_xlim(left=0)
         _say_time(axes, arms)
         legend(axes)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from plexus.report.arms import Arm
+from plexus.report import naming
+from plexus.report.arms import Arm, reached_h
 from plexus.report.naming import NAMES
+from plexus.runs.run import Run
 from plexus.runs.tables import Columns
 from plexus.style import PALETTE, SOFT, figure
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 _SECOND_COLOURS = ("vermilion", "green", "purple", "orange", "sky", "yellow", "blue", "grey")
 _DASHES, _DOTS = (0, (4, 2)), (0, (1, 1.6))
+WIDEST = 50
+"""Characters of a line in a legend: more do not fit beside a figure's edge."""
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 _CHURN = re.compile(r"(, |^)(no churn|churn( \([^)]*\))?)(?=,|$)")
 
@@ -85,8 +90,24 @@ def mountain(axes: Any, online: Columns, end_h: float, label: str | None = None)
     axes.step(hours, count, where="post", color=SOFT, linewidth=0.8, label=label)
 
 
-def legend_of_arms(axes: Any, arms: Sequence[Arm]) -> None:
-    """One line for each colour; where dashes mean no churn, that is said once for all."""
+def shade_faults(axes: Any, runs: Sequence[Run]) -> list[Any]:
+    """What went wrong on purpose, as spans of time behind everything else; for the legend, each name once."""
+    handles: dict[str, Any] = {}
+    drawn: set[tuple[str, float, float]] = set()
+    for run in runs:
+        for fault in run.spec.get("faults", ()):
+            name, from_h, to_h = naming.fault(fault), fault["from_h"], min(fault["to_h"], reached_h(run))
+            if from_h < to_h and (name, from_h, to_h) not in drawn:
+                drawn.add((name, from_h, to_h))
+                colour = PALETTE[NAMES["fault_colours"].get(fault["kind"], "grey")]
+                look = {"color": colour, "alpha": 0.2, "linewidth": 0, "zorder": 0}
+                span = axes.axvspan(from_h, to_h, label=None if name in handles else name, **look)
+                handles.setdefault(name, span)
+    return list(handles.values())
+
+
+def legend_of_arms(axes: Any, arms: Sequence[Arm], more: Sequence[Any] = ()) -> None:
+    """One line for each colour; where dashes mean no churn, that is said once for all; then `more`."""
     from matplotlib.lines import Line2D
 
     found = strokes(arms)
@@ -96,7 +117,8 @@ def legend_of_arms(axes: Any, arms: Sequence[Arm]) -> None:
     else:
         lines = [(name, colour, "-") for name, colour in named.items() if name]
         lines += [("with churn", SOFT, "-"), ("without", SOFT, _DASHES)]
-    legend(axes, handles=[Line2D([], [], color=c, ls=line, lw=1.8, label=name) for name, c, line in lines])
+    handles = [Line2D([], [], color=c, ls=line, lw=1.8, label=name) for name, c, line in lines]
+    legend(axes, handles=[*handles, *more])
 
 
 def legend(axes: Any, *, ncols: int | None = None, handles: Sequence[Any] = (), **options: Any) -> None:
@@ -106,10 +128,13 @@ def legend(axes: Any, *, ncols: int | None = None, handles: Sequence[Any] = (), 
     if not labels:
         return
     ncols = ncols or (1 if sum(sorted(map(len, labels))[-2:]) > 46 else 2)
+    labels = [fill(label, WIDEST) for label in labels]
+    lines = math.ceil(len(labels) / ncols) + sum(label.count("\n") for label in labels)
     width, height = axes.figure.get_size_inches()
-    axes.figure.set_size_inches(width, height + 0.2 * math.ceil(len(labels) / ncols))
+    axes.figure.set_size_inches(width, height + 0.2 * lines)
     axes.legend(
         handles=handles,
+        labels=labels,
         loc="lower left",
         bbox_to_anchor=(-0.02, 1.0),
         ncols=ncols,

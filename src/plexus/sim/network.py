@@ -39,6 +39,9 @@ class Observer(Protocol):
     def transfer_ended(self, now: float, flow: Flow, arrival_s: float | None) -> None:
         """The last byte was sent now and arrives then; None: the transfer was cut now."""
 
+    def struck(self, now: float, node: NodeId, kind: str, until_s: float) -> None:
+        """A fault that the experiment asked for concerns this node from now on (see `sim.faults`)."""
+
 
 class Accounts:
     """Who sent how much of what: counts what leaves each node, and what arrives there or is lost."""
@@ -200,9 +203,7 @@ class Network:
         if src in to:
             self._kernel.at(self._kernel.now, src, Received(src, body))
             to = tuple(node for node in to if node != src)
-        # Nobody listens at a node that is offline: what is sent there is lost at once.
-        online = self._online
-        there = [node for node in to if online[node]]
+        there = self._reached(src, to, body)
         if hasattr(body, "model"):
             self._transfer(src, there, len(to), body)
         else:
@@ -210,6 +211,11 @@ class Network:
             self._accounts.send_control(src, type(body), len(to), size_bytes)
             self._accounts.lose(len(to) - len(there), size_bytes)
             self._kernel.spread(there, self.delays_s(src), Received(src, body, size_bytes))
+
+    def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> list[NodeId]:
+        """Nobody listens at a node that is offline: what is sent there is lost at once."""
+        online = self._online
+        return [node for node in to if online[node]]
 
     def cut(self, node: NodeId) -> None:
         """A node goes offline: what it was sending or receiving stops here; sent bytes count."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from plexus.protocol.api import Node
 from plexus.protocol.messages import Model, NodeId
 from plexus.rng import stream
 from plexus.runs.result import RoundTuning
+from plexus.sim.faults import FaultyRuntime, PlannedFault
 from plexus.sim.network import Observer
 from plexus.sim.runtime import Models, OnFact, Runtime
 from plexus.sim.sharing import RULES
@@ -47,9 +49,16 @@ class Nodes:
     """How the duration of rounds was found, if it was."""
 
 
-def assemble(setting: Setting, nodes: Nodes, observe: OnFact, observer: Observer | None = None) -> Runtime:
+def assemble(
+    setting: Setting,
+    nodes: Nodes,
+    observe: OnFact,
+    observer: Observer | None = None,
+    faults: Sequence[PlannedFault] = (),
+) -> Runtime:
     """The runtime of these nodes."""
-    return Runtime(
+    kind = partial(FaultyRuntime, faults=faults, servers=nodes.servers) if faults else Runtime
+    return kind(
         world=nodes.world,
         nodes=nodes.nodes,
         models=setting.models,

@@ -75,6 +75,46 @@ class EvaluationSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """The share of the nodes online whose own models are evaluated, drawn by seed; at least one node."""
 
 
+class FaultSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Something that goes wrong for a while in a simulated experiment; each is a table of its own,
+    `[[faults]]`. Live peers refuse a spec that has any."""
+
+    kind: Literal["partition", "crash", "slow-link", "silence"]
+    """`partition`: these nodes and the others do not reach each other; transfers between them break off,
+    and within each side all goes on. `crash`: these nodes are gone without a goodbye, and come back in the
+    end if their trace says so. `slow-link`: their links have `factor` of their bandwidth. `silence`: what
+    they send is lost, but they receive."""
+
+    from_h: Annotated[float, Meta(ge=0)]
+    """When it begins, in simulated hours."""
+
+    to_h: float
+    """When it ends; not after the session."""
+
+    nodes: tuple[int, ...] | int | float | Literal["aggregators"]
+    """Whom it hits: a list of node numbers, counted from 0; a share above 0 and at most 1, drawn by seed;
+    or `aggregators`, whoever aggregates a round or is chosen to while the fault lasts, each from then on."""
+
+    factor: Annotated[float, Meta(gt=0)] | None = None
+    """Of a `slow-link`, which needs it: what is left of the bandwidth, both ways."""
+
+    def __post_init__(self) -> None:
+        if not self.from_h < self.to_h < math.inf:
+            raise ValueError(f"to_h is {self.to_h!r}, but must be after from_h, {self.from_h!r}, and finite")
+        match self.nodes:
+            case int() as number:
+                raise ValueError(
+                    f"nodes is {number}, but must be a list, as [{number}], or a share with a point, as 0.3"
+                )
+            case float() as share if not 0 < share <= 1:
+                raise ValueError(f"nodes is {share!r}, but a share must be above 0 and at most 1")
+            case () | [] as none:
+                raise ValueError(f"nodes is {list(none)}, but must name a node")
+        if (self.factor is None) == (self.kind == "slow-link"):
+            need = "needed by" if self.factor is None else "only for"
+            raise ValueError(f"factor is {need} kind 'slow-link'")
+
+
 class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One experiment. With the same spec, the same version of Plexus gives the same results."""
 
@@ -109,6 +149,9 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     evaluation: EvaluationSpec = EvaluationSpec()
     """Measuring the model."""
 
+    faults: tuple[FaultSpec, ...] = ()
+    """What goes wrong on purpose: cuts, crashes, slow links, silence."""
+
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(
@@ -117,10 +160,22 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             )
         if not math.isfinite(self.hours):
             raise ValueError(f"hours is {self.hours!r}, but must be finite")
+        for at, fault in enumerate(self.faults):
+            if fault.to_h > self.hours:
+                raise ValueError(
+                    f"faults[{at}].to_h is {fault.to_h!r}, but the session ends after {self.hours!r} hours"
+                )
+            for node in fault.nodes if isinstance(fault.nodes, tuple) else ():
+                if not 0 <= node < self.nodes:
+                    raise ValueError(
+                        f"faults[{at}].nodes is wrong: there is no node {node}, only 0 to {self.nodes - 1}"
+                    )
 
     def plain(self) -> dict[str, Any]:
         """The spec as the tables of a TOML file, every default written out."""
         tables: dict[str, Any] = msgspec.to_builtins(self)
+        if not self.faults:
+            del tables["faults"]  # specs from before there were any keep their digests
         for section in ("protocol", "task"):
             chosen: Choice = getattr(self, section)
             if isinstance(chosen.parameters, OwnTaskSpec | OwnProtocolSpec):

@@ -12,7 +12,7 @@ from plexus.protocol.api import Received, Undelivered
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.roster import Roster
 from plexus.protocol.wire import LENGTH_BYTES, WireError, decode, encode, frame_bytes
-from plexus.sim.network import Network
+from plexus.sim.faults import PartedNetwork
 from plexus.sim.sharing import Flow, Sharing
 from plexus.storm.weather import Weather
 
@@ -74,12 +74,13 @@ class Codec:
         return bytes(damaged), False
 
 
-class FaultyNetwork(Network):
+class FaultyNetwork(PartedNetwork):
     """Loses, duplicates, delays and damages messages, and knows partitions."""
+
+    weather: Weather
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.weather: Weather
         self.codec: Codec
         self.through_codec = False
         self.duplicated_bytes = 0
@@ -109,16 +110,6 @@ class FaultyNetwork(Network):
             else:
                 self._send_one(src, dst, body)
 
-    def cut_parted(self) -> None:
-        """End the transfers between nodes that a partition has come between."""
-        parted = [
-            flow
-            for node in range(len(self.sharing))
-            for flow in self.sharing.sent_by(node)
-            if not self.weather.connected(flow.src, flow.dst)
-        ]
-        self._account_cut(self._transfers.cut_flows(parted, self._kernel.now))
-
     def withdraw(self, node: NodeId, is_obsolete: Callable[[Message], bool]) -> None:
         """End the transfers of `node` that it holds obsolete."""
         flows = [flow for flow in self.sharing.flows_of(node) if is_obsolete(flow.tag.body)]
@@ -142,9 +133,8 @@ class FaultyNetwork(Network):
         self._scatter(dst, Received(src, body, size_bytes))
 
     def _transfer(self, src: NodeId, to: list[NodeId], asked: int, body: Message) -> None:
-        there = [dst for dst in to if self.weather.connected(src, dst)]
-        super()._transfer(src, there, asked, body)
-        self.on_offered(src, there, body)
+        super()._transfer(src, to, asked, body)
+        self.on_offered(src, to, body)
 
     def _arrive(self, dst: NodeId, received: Received) -> None:
         if self.weather.active:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,7 +12,7 @@ from plexus.checked import Source, choose
 from plexus.errors import MissingDataError, PlexusError
 from plexus.files import data_directory
 from plexus.learn.tasks import specs
-from plexus.learn.tasks.specs import TASKS, OwnTaskSpec, TaskSpec, UntrainedSpec
+from plexus.learn.tasks.specs import TASKS, OwnTaskSpec, PartitionedSpec, TaskSpec, UntrainedSpec
 
 if TYPE_CHECKING:
     from plexus.learn.task import Task
@@ -34,10 +34,17 @@ def parse_task(table: Mapping[str, Any] | str) -> AnyTaskSpec:
     return choose(table, TASKS, "task", Source())  # type: ignore[return-value]
 
 
-def build_task(spec: AnyTaskSpec, nodes: int, seed: int, base_dir: Path | None = None) -> Task:
+def build_task(
+    spec: AnyTaskSpec,
+    nodes: int,
+    seed: int,
+    base_dir: Path | None = None,
+    ms_per_sample: Sequence[float] | None = None,
+) -> Task:
     """The task that `spec` describes, divided among `nodes` nodes.
 
     `base_dir` is the session file's folder: paths and the user's modules are found from there.
+    `ms_per_sample` is how slow each node's device is, where that is known: for the partition `by-speed`.
     """
     if nodes < 1:
         raise PlexusError(f"nodes is {nodes}: a task needs at least 1")
@@ -52,7 +59,7 @@ def build_task(spec: AnyTaskSpec, nodes: int, seed: int, base_dir: Path | None =
         spec = msgspec.structs.replace(spec, data=str(base_dir / Path(data).expanduser()))
     from plexus.learn.tasks import cifar10, digits, leaf, movielens, writers
 
-    builders: dict[type[TaskSpec], Callable[[Any, int, int], Task]] = {
+    builders: dict[type[TaskSpec], Callable[..., Task]] = {
         specs.DigitsSpec: digits.build,
         specs.WritersSpec: writers.build,
         specs.Cifar10Spec: cifar10.build,
@@ -61,6 +68,8 @@ def build_task(spec: AnyTaskSpec, nodes: int, seed: int, base_dir: Path | None =
         specs.MovielensSpec: movielens.build,
         specs.BiasedMovielensSpec: movielens.build,
     }
+    if isinstance(spec, PartitionedSpec):
+        return builders[type(spec)](spec, nodes, seed, ms_per_sample)
     return builders[type(spec)](spec, nodes, seed)
 
 

@@ -6,6 +6,7 @@ rounds, IID or Dirichlet(0.3).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -19,7 +20,7 @@ from plexus.learn.tasks.specs import DigitsSpec
 from plexus.rng import array_stream
 
 
-def build(spec: DigitsSpec, nodes: int, seed: int) -> Task:
+def build(spec: DigitsSpec, nodes: int, seed: int, ms_per_sample: Sequence[float] | None = None) -> Task:
     """The task for `nodes` nodes: one seeded split, then the partition of the training set."""
     # Here, not above: workers import this module for its network, and scikit-learn takes a second.
     from sklearn.datasets import load_digits
@@ -29,7 +30,7 @@ def build(spec: DigitsSpec, nodes: int, seed: int) -> Task:
     targets = torch.from_numpy(source.target.astype(np.int64))
     split = partition.split(len(inputs), spec.test_share, array_stream(seed, "learn", "split"))
     train, test = (Examples(inputs[rows], targets[rows], rows) for rows in split)
-    parts = partition.by_label(spec, train.targets.numpy(), nodes, seed)
+    parts = partition.by_label(spec, train.targets.numpy(), nodes, seed, ms_per_sample)
     return classification(spec, seed, parts, train, test, partial(perceptron, spec.hidden))
 
 

@@ -40,9 +40,10 @@ class TaskSpec(TrainingSpec, frozen=True, kw_only=True):
 class PartitionedSpec(TaskSpec, frozen=True):
     """What tasks have whose examples belong to nobody in particular."""
 
-    partition: Literal["iid", "dirichlet", "shards"] = "iid"
-    """How the training set is divided among nodes: at random, with classes in Dirichlet shares, or with
-    a few classes a node."""
+    partition: Literal["iid", "dirichlet", "shards", "by-speed"] = "iid"
+    """How the training set is divided among nodes: at random, with classes in Dirichlet shares, with
+    a few classes a node, or so that the slower half of the devices owns the upper half of the classes and
+    the faster half the lower (simulated experiments only)."""
     alpha: Positive = 0.3
     """Of the Dirichlet partition: the smaller, the more the nodes' classes differ."""
     shards_per_node: Count = 2

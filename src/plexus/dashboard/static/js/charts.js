@@ -30,13 +30,14 @@ class Chart {
     if (!width) return;
     const zoom = this.plot && this.isZoomed ? { ...this.plot.scales.x } : null;
     if (this.plot) this.plot.destroy();
-    const { data, ...parts } = this.build();
+    const { data, spans, ...parts } = this.build();
     this.element.replaceChildren();
     this.plot = new uPlot({
       width, height: this.height, padding: [12, 14, 0, 4],
       legend: { live: true }, cursor: { points: { size: 7 }, drag: { x: true, y: false } },
-      hooks: { setSelect: [() => { this.isZoomed = true; }] }, ...parts,
+      hooks: { setSelect: [() => { this.isZoomed = true; }], drawClear: [(plot) => shade(plot, spans || [])] }, ...parts,
     }, data, this.element);
+    this.element.append(keys(spans || []));
     this.line = h("div", { class: "moment-line", "aria-hidden": "true" });
     Object.assign(this.line.style, { position: "absolute", top: "0", bottom: "0", left: "0", width: "2px", background: colour("accent"), opacity: ".7", pointerEvents: "none", display: "none" });
     this.plot.over.append(this.line);
@@ -76,6 +77,34 @@ class Chart {
   }
 }
 
+const FAULT_COLOURS = { partition: "series-2", crash: "bad", "slow-link": "series-5", silence: "series-6" };
+export const faultSpans = (run, unit) => (run.faults || []).map((each) => (
+  { from: each.from_s / unit.s, to: each.to_s / unit.s, colour: FAULT_COLOURS[each.kind] || "series-6", label: each.words }));
+
+// Spans of time behind the curves: [{ from, to, colour, label }] in units of x, and what they mean.
+function shade(plot, spans) {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  for (const span of spans) {
+    const left = plot.valToPos(span.from, "x", true), right = plot.valToPos(span.to, "x", true);
+    ctx.fillStyle = tint(span.colour, 18);
+    ctx.fillRect(left, bbox.top, Math.max(1, right - left), bbox.height);
+  }
+  ctx.restore();
+}
+
+function keys(spans) {
+  const named = new Map(spans.map((span) => [span.label, span]));
+  return h("ul", { class: "keys faults", hidden: !named.size }, [...named.values()].map((span) => {
+    const swatch = h("i");
+    swatch.style.background = tint(span.colour, 45);
+    return h("li", { class: "key" }, swatch, span.label);
+  }));
+}
+
 // Steps between ticks where there is nothing between 12 and 13.
 const WHOLE = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
 const FONT = "12px system-ui, sans-serif";
@@ -86,10 +115,10 @@ function axis(label, format, extra = {}) {
 // series: [{ label, values, colour, fill, dash, width, format, points }], all over the same x.
 export function lines(label, make, options = {}) {
   return new Chart(label, () => {
-    const { x, series, xLabel, yFormat, yWhole, yRange, xFormat, bands } = make();
+    const { x, series, xLabel, yFormat, yWhole, yRange, xFormat, bands, spans } = make();
     const wide = yFormat ? 62 : 52;
     return {
-      data: [x, ...series.map((each) => each.values)],
+      data: [x, ...series.map((each) => each.values)], spans,
       scales: { x: { time: false }, y: { range: yRange || ((_, low, high) => padded(low, high)) } },
       axes: [axis(xLabel, xFormat, { size: 34 }), axis(null, yFormat, { size: wide, ...(yWhole ? { incrs: WHOLE } : {}) })],
       series: [
@@ -109,12 +138,12 @@ export function lines(label, make, options = {}) {
 // Areas on top of each other; the first is at the bottom.
 export function stacked(label, make, options = {}) {
   return new Chart(label, () => {
-    const { x, series, xLabel, yFormat, xFormat } = make();
+    const { x, series, xLabel, yFormat, xFormat, spans } = make();
     let below = x.map(() => 0);
     const sums = series.map((each) => (below = below.map((b, i) => b + (each.values[i] || 0))));
     const order = series.map((each, i) => ({ each, sum: sums[i] })).reverse();
     return {
-      data: [x, ...order.map((o) => o.sum)],
+      data: [x, ...order.map((o) => o.sum)], spans,
       scales: { x: { time: false }, y: { range: (_, low, high) => [0, high * 1.06 || 1] } },
       axes: [axis(xLabel, xFormat, { size: 34 }), axis(null, yFormat, { size: 62 })],
       series: [

@@ -1,12 +1,13 @@
 // The moment that is shown: a slider, a play button, a speed. Others ask to be told of changes.
-import { h, select } from "./dom.js";
+import { h, replace, select } from "./dom.js";
 import * as f from "./format.js";
 
 const SPEEDS = [[1, "1×"], [10, "10×"], [60, "60×"], [300, "300×"], [1200, "1200×"]];
 const PLAY = "M4 2.500v13l11-6.500z", PAUSE = "M4 2.500h3.600v13H4zM10.400 2.500H14v13h-3.600z";
 
 export class Player {
-  constructor({ until, live, at, unit, speed = 60 }) {
+  constructor({ until, live, at, unit, speed = 60, spans = [] }) {
+    this.spans = spans;
     this.until = until; this.t = at ?? until; this.follows = live; this.live = live;
     this.isPlaying = false;
     this.speed = speed;
@@ -16,7 +17,8 @@ export class Player {
     this.slider = h("input", { type: "range", min: 0, max: 1, step: "any", "aria-label": unit, oninput: () => this.seek(Number(this.slider.value)), onkeydown: (event) => this.step(event) });
     this.when = h("output", { class: "when", "aria-live": "off" });
     this.follow = h("button", { type: "button", onclick: () => { this.follows = true; this.stop(); this.seek(this.until, true); } }, "Now");
-    this.element = h("div", { class: "player" }, this.button, this.slider,
+    this.track = h("div", { class: "spans", hidden: !spans.length });
+    this.element = h("div", { class: "player" }, this.button, h("div", { class: "time" }, this.slider, this.track),
       h("div", { class: "tools" }, this.when, select("Speed of play", SPEEDS, speed, (value) => { this.speed = Number(value); }), this.follow));
     this.onkey = (event) => {
       if (event.key === " " && !event.target.closest("input, button, select, a, summary, textarea")) { event.preventDefault(); this.toggle(); }
@@ -72,7 +74,19 @@ export class Player {
     for (const tell of this.told) tell(this.t);
   }
 
+  // Under the slider: when something went wrong on purpose.
+  showSpans() {
+    replace(this.track, this.spans.filter((span) => span.from < this.until).map((span) => {
+      const bar = h("span", { title: `${span.label}, ${f.clock(span.from)} to ${f.clock(span.to)}` });
+      bar.style.left = `${(100 * span.from) / this.until}%`;
+      bar.style.width = `${(100 * (Math.min(span.to, this.until) - span.from)) / this.until}%`;
+      bar.style.background = `var(--${span.colour})`;
+      return bar;
+    }));
+  }
+
   show() {
+    this.showSpans();
     this.slider.max = this.until;
     this.slider.value = this.t;
     this.slider.setAttribute("aria-valuetext", f.clock(this.t));

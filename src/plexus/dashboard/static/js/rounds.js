@@ -1,6 +1,6 @@
 // Rounds and where their time goes: shares over the whole run, means over time, and the rounds around a moment.
 import { card, colour, h, replace } from "./dom.js";
-import { stacked } from "./charts.js";
+import { faultSpans, stacked } from "./charts.js";
 import * as f from "./format.js";
 
 export const PARTS = [["sampling", "sampling"], ["transfer", "transfer"], ["training", "training"], ["aggregation", "aggregation"]];
@@ -12,7 +12,7 @@ export function roundsCard(state, pick) {
   const chart = stacked("Mean seconds of a round by phase, over time", () => {
     const p = state.run.phases;
     return {
-      x: p.to_s.map((s) => s / state.unit.s), xLabel: state.unit.label, yFormat: f.seconds,
+      x: p.to_s.map((s) => s / state.unit.s), xLabel: state.unit.label, yFormat: f.seconds, spans: faultSpans(state.run, state.unit),
       series: PARTS.map(([name]) => ({ label: name, colour: name, values: p[`${name}_s`] })),
     };
   }, { height: 240, pick: (x) => pick(x * state.unit.s) });

@@ -1,7 +1,7 @@
 // The page of one run, while it goes on or afterwards.
 import * as api from "./api.js";
 import { card, h, replace, select } from "./dom.js";
-import { lines, stacked } from "./charts.js";
+import { faultSpans, lines, stacked } from "./charts.js";
 import { Moments } from "./moments.js";
 import { Player } from "./player.js";
 import { WorldMap } from "./map.js";
@@ -67,7 +67,7 @@ async function begun(id, main, isCurrent) {
 function build(state) {
   const { run } = state;
   const live = () => state.run.status === "running";
-  const player = new Player({ until: Math.max(1, run.reached_s), live: live(), at: live() ? run.reached_s : run.reached_s / 2, unit: run.kind === "live" ? "Time since the start" : "Simulated time", speed: run.kind === "live" ? 1 : 60 });
+  const player = new Player({ until: Math.max(1, run.reached_s), live: live(), at: live() ? run.reached_s : run.reached_s / 2, unit: run.kind === "live" ? "Time since the start" : "Simulated time", speed: run.kind === "live" ? 1 : 60, spans: faultSpans(run, { s: 1 }) });
   const seek = (t) => player.seek(t);
   const rounds = rowsOf(run.phases) ? roundsCard(state, seek) : null;
   const people = (run.nodes_known.place_of || run.nodes_known.names) ? nodesCard(state) : null;
@@ -161,7 +161,7 @@ function curveCard(state, seek) {
     const values = e[name] || [];
     const series = [{ label: f.metricName(name), values, colour: "series-1", fill: 8 }];
     if (e[`${name}_best`]) series.push({ label: "best node", values: e[`${name}_best`], colour: "series-3", width: 1.4, dash: [5, 4] });
-    return { x: a.x || [], xLabel: a.label, xFormat: a.format, yFormat: (v) => f.metric(name, v), series };
+    return { x: a.x || [], xLabel: a.label, xFormat: a.format, yFormat: (v) => f.metric(name, v), series, spans: axis === "time" ? faultSpans(run, unit) : [] };
   }, { height: 290, pick: (x) => { if (axis === "time") seek(x * state.unit.s); } });
   const axes = Object.entries(AXES).filter(([key]) => key === "time" || key === "round" || (state.run.evaluations.sent_bytes && state.run.evaluations.training_s));
   const tools = select("Horizontal axis", axes.map(([key, text]) => [key, `over ${text}`]), axis, (value) => { axis = value; chart.isZoomed = false; chart.mark(null); chart.rebuild(); });
@@ -182,7 +182,7 @@ function onlineCard(state, seek) {
     const { times, values } = joined(run.online, v, [["a", "online"], ...(has ? [["b", "mean_view"], ["b", "min_view"], ["b", "max_view"]] : [])]);
     const series = [{ label: "online", values: values[0], colour: "series-1", points: false }];
     if (has) series.push({ label: "mean view", values: values[1], colour: "series-2", points: false }, { label: "smallest", values: values[2], colour: "series-2", width: 0.8, dash: [3, 3], points: false }, { label: "largest", values: values[3], colour: "series-2", width: 0.8, dash: [3, 3], points: false });
-    return { x: times.map((s) => s / unit.s), xLabel: unit.label, yWhole: true, series, bands: has ? [{ series: [4, 3], colour: "series-2" }] : undefined, yRange: (_, low, high) => [0, high * 1.08 || 1] };
+    return { x: times.map((s) => s / unit.s), xLabel: unit.label, yWhole: true, series, spans: faultSpans(run, unit), bands: has ? [{ series: [4, 3], colour: "series-2" }] : undefined, yRange: (_, low, high) => [0, high * 1.08 || 1] };
   }, { height: 290, pick: (x) => seek(x * state.unit.s) });
   const note = (state.run.views.simulated_s || []).length ? "and how many the nodes online believe there are" : null;
   return { element: card("Nodes online", { note }, h("div", { class: "body" }, chart.element)), mark: (x) => chart.mark(x), update: () => chart.update(), close: () => chart.close() };
@@ -196,7 +196,7 @@ function trafficCard(state, seek) {
   const chart = stacked("Messages by type, an hour", () => {
     const t = state.run.traffic;
     const ordered = types().sort((a, b) => last(t[`${b}_${what}`]) - last(t[`${a}_${what}`]));
-    return { x: t.simulated_s.map((s) => s / state.unit.s), xLabel: state.unit.label, yFormat: what === "bytes" ? f.bytes : f.whole,
+    return { x: t.simulated_s.map((s) => s / state.unit.s), xLabel: state.unit.label, yFormat: what === "bytes" ? f.bytes : f.whole, spans: faultSpans(state.run, state.unit),
       series: ordered.map((type) => ({ label: type, colour: MESSAGE_COLOURS[type] || "series-6", values: rate(t[`${type}_${what}`], t.simulated_s) })) };
   }, { height: 250, pick: (x) => seek(x * state.unit.s) });
   const body = h("tbody");
