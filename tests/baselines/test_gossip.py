@@ -23,7 +23,7 @@ from plexus.protocol.api import (
 from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
 from plexus.protocol.facts import ModelUpdated
 from plexus.protocol.messages import GossipModel, Joined, Left, Ping, Pong
-from plexus.protocol.view import View, event_number
+from plexus.protocol.view import JOINED, LEFT, View, event_number
 from plexus.testing import reported
 from tests.baselines.kit import Handle, effects_of, everybody_online, only, sent, timers
 
@@ -143,7 +143,7 @@ def test_a_model_brings_its_senders_view_even_if_it_has_to_wait() -> None:
     handle(WentOnline())
     known = View.of(5, [(3, 700)])
     handle(Received(3, GossipModel(1, known.snapshot(), "x")))
-    known.learn(4, event_number(1, True), 800)
+    known.learn(4, event_number(1, JOINED), 800)
     handle(Received(3, GossipModel(1, known.snapshot(), "y")))
     assert node.membership.view.actives() == [0, 3, 4]
 
@@ -153,7 +153,7 @@ def test_who_finds_itself_misrepresented_says_so() -> None:
     handle = effects_of(node)
     handle(WentOnline())
     known = View.of(5)
-    known.learn(0, event_number(9, False))
+    known.learn(0, event_number(9, LEFT))
     effects = handle(Received(3, GossipModel(1, known.snapshot(), "x")))
     assert [body for _, body in sent(effects, Joined)] == [Joined(10, 100)]
     assert only(effects, Save) == [Save(Durable(10, 0, "m0", ANY))]

@@ -46,7 +46,7 @@ from plexus.protocol.messages import (
 )
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
-from plexus.protocol.view import View
+from plexus.protocol.view import LEFT, View, event_number
 from plexus.protocol.wire import WireError
 from tests.live.disks import SlowDisk, fill, small_disk
 
@@ -399,7 +399,7 @@ def test_while_too_much_waits_for_the_disk_messages_are_lost(
         # What somebody claims with an offer has a say in what the node saves and sends, too.
         claim = View.of(1)
         for number in range(10 * MAX_QUEUED):
-            claim.learn(0, 2 * (number + 9))
+            claim.learn(0, event_number(number + 9, LEFT))
             request = AggregateRequest(5, 3, 1, claim.snapshot(), None)
             bench.runtime.offered(PEERS[0], bench.frame(request))
         await asyncio.sleep(0.05)

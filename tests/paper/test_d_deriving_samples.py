@@ -11,7 +11,7 @@ from plexus.protocol.facts import AggregatorChosen, SampleDerived
 from plexus.protocol.messages import AggregateRequest, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster, key_of
-from plexus.protocol.view import View, event_number
+from plexus.protocol.view import LEFT, View, event_number
 from plexus.testing.exchange import reported, sent
 from tests.protocol.kit import NOTHING, Exchange, hash_order, online_node, view_of
 
@@ -173,7 +173,7 @@ def test_d15_inconsistent_views_split_a_round_but_not_the_session() -> None:
     exchange.run(10.0)
     best = max(hash_order(N, 2)[:S])
     mistaken = next(node for node in hash_order(N, 1)[:S] if node != best)
-    exchange.nodes[mistaken].membership.view.learn(best, event_number(3, online=False))
+    exchange.nodes[mistaken].membership.view.learn(best, event_number(3, LEFT))
     exchange.run_until(exchange.has_aggregated(30), limit_s=1000)
     aggregators: dict[int, set[NodeId]] = {}
     for _, _, dst, body in exchange.messages:

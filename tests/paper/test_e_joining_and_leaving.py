@@ -9,7 +9,7 @@ import pytest
 from plexus.protocol.api import Durable, Effect, Received, Save, Trained, WentOffline, WentOnline
 from plexus.protocol.facts import AggregationCompleted, SampleDerived
 from plexus.protocol.messages import AggregateRequest, Joined, Left, Message, NodeId, Pong, TrainRequest
-from plexus.protocol.view import View, event_number
+from plexus.protocol.view import JOINED, LEFT, View, event_number
 from plexus.testing.exchange import INITIAL, sent
 from tests.protocol.kit import (
     NOTHING,
@@ -25,11 +25,11 @@ N = 6
 
 
 def joined(counter: int) -> int:
-    return event_number(counter, online=True)
+    return event_number(counter, JOINED)
 
 
 def left(counter: int) -> int:
-    return event_number(counter, online=False)
+    return event_number(counter, LEFT)
 
 
 def told(effects: list[Effect]) -> list[NodeId]:
@@ -238,7 +238,7 @@ def test_e18_the_most_recent_event_alone_says_who_is_online() -> None:
     view = View.of(N)
     for counter in range(1, 9):
         online = bool(counter % 2)
-        view.learn(3, event_number(counter, online))
+        view.learn(3, event_number(counter, JOINED if online else LEFT))
         assert view.is_online(3) == online
         assert view.snapshot().known == 1
 
@@ -279,7 +279,7 @@ def test_e20_because_the_participants_view_reaches_the_next_sample() -> None:
     exchange.run(exchange.now + 3.0)
     pushes = [b for _, _, _, b in exchange.messages if isinstance(b, TrainRequest) and b.round == k + 1]
     assert pushes
-    assert all(push.view.events[newcomer] & 1 for push in pushes)
+    assert all(push.view.events[newcomer] & 3 == JOINED for push in pushes)
 
 
 def test_e21_thereafter_everybody_is_informed() -> None:

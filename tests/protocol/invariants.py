@@ -7,6 +7,7 @@ from collections.abc import Collection
 from plexus.protocol.api import Effect, Send, TimerKey, Train
 from plexus.protocol.messages import Ack, TrainRequest
 from plexus.protocol.plexus import AGGREGATOR, PlexusNode
+from plexus.protocol.view import JOINED, event_number
 
 
 def check_invariants(node: PlexusNode, armed: Collection[TimerKey], training: bool) -> None:
@@ -39,7 +40,7 @@ def _check_nothing_stalls(node: PlexusNode, armed: Collection[TimerKey], trainin
 def _check_numbers(node: PlexusNode) -> None:
     membership = node.membership
     assert membership.view.is_online(node.me), "an online node is a candidate to itself"
-    assert membership.view.event_of(node.me) == 2 * membership.counter + 1
+    assert membership.view.event_of(node.me) == event_number(membership.counter, JOINED)
     assert node.training.k_train <= node.watchdog.k_seen
     assert node.aggregation.k_agg <= node.watchdog.k_seen
     assert node.held_round <= node.watchdog.k_seen

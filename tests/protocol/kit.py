@@ -16,7 +16,7 @@ from plexus.protocol.messages import NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
-from plexus.protocol.view import Snapshot, View
+from plexus.protocol.view import JOINED, LEFT, Snapshot, View, event_number
 from plexus.testing import exchange
 from plexus.testing.exchange import INITIAL
 from tests.protocol.invariants import check_acknowledgements, check_invariants, check_models
@@ -43,7 +43,7 @@ def snapshot_of(n: int, *events: tuple[NodeId, int, bool]) -> Snapshot:
     """What a sender knows: (node, counter, online) …"""
     view = View.of(n)
     for node, counter, online in events:
-        view.learn(node, 2 * counter + online, bandwidth_of(node))
+        view.learn(node, event_number(counter, JOINED if online else LEFT), bandwidth_of(node))
     return view.snapshot()
 
 

@@ -21,7 +21,7 @@ from plexus.protocol.api import (
 )
 from plexus.protocol.facts import Readvertised, SampleDerived
 from plexus.protocol.messages import AggregateRequest, Joined, Left, Ping, Pong, TrainRequest
-from plexus.protocol.view import MAX_COUNTER, Snapshot, event_number
+from plexus.protocol.view import JOINED, MAX_COUNTER, Snapshot, event_number
 from plexus.testing.exchange import INITIAL, sent
 from tests.protocol.kit import NOTHING, Exchange, make_node, online_node, snapshot_of, without
 
@@ -46,7 +46,7 @@ def test_going_online_raises_the_counter_saves_it_and_only_then_advertises() -> 
     assert isinstance(watchdog, SetTimer)
     assert watchdog.key == ("watchdog", 0)
     assert start == SetTimer(("start", 0), 5.0)
-    assert node.membership.view.event_of(1) == event_number(1, True)
+    assert node.membership.view.event_of(1) == event_number(1, JOINED)
 
 
 def test_going_offline_raises_the_counter_saves_it_and_says_goodbye() -> None:
@@ -83,7 +83,7 @@ def test_a_node_that_lost_its_disk_gets_above_every_number_known_of_it(kind: typ
     assert effects[0] == Save(Durable(41, 0, INITIAL, ANY))
     assert dict(sent(effects, Joined)) == dict.fromkeys([1, 2], Joined(41, 100))
     assert SetTimer(("readvertise", 0), READVERTISE_S) in effects
-    assert node.membership.view.event_of(0) == event_number(41, True)
+    assert node.membership.view.event_of(0) == event_number(41, JOINED)
 
 
 def test_an_answer_is_enough_to_learn_that_the_disk_was_lost() -> None:

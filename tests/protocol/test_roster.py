@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plexus.protocol.roster import KEY_BYTES, Roster, key_of
-from plexus.protocol.view import View, event_number
+from plexus.protocol.view import JOINED, View, event_number
 
 SESSION = b"session"
 keys = st.lists(st.binary(min_size=KEY_BYTES, max_size=KEY_BYTES), unique=True, max_size=20)
@@ -24,7 +24,7 @@ def order_of_keys(roster: Roster, k: int) -> list[bytes]:
 def candidate_keys(roster: Roster, online: set[bytes], k: int) -> list[bytes]:
     view = View.of(0)
     for key in online:
-        view.learn(roster.number(key), event_number(1, True))
+        view.learn(roster.number(key), event_number(1, JOINED))
     return [roster.keys[node] for node in roster.candidates(view, k)]
 
 
@@ -115,5 +115,5 @@ def test_views_grow_with_the_roster() -> None:
     view = View.of(3, [(0, 1), (2, 1)])
     newcomer = roster.number(key_of(b"newcomer"))
     assert newcomer not in roster.candidates(view, 1)
-    view.learn(newcomer, event_number(1, True))
+    view.learn(newcomer, event_number(1, JOINED))
     assert set(roster.candidates(view, 1)) == {0, 2, newcomer}

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plexus.protocol.view import MAX_COUNTER, Snapshot, View, event_number
+from plexus.protocol.view import JOINED, LEFT, MAX_COUNTER, SUSPECTED, Snapshot, View, event_number
 
 Entry: TypeAlias = tuple[int, int, bool]
 
@@ -21,12 +21,12 @@ histories = st.lists(entries, max_size=12)
 
 def bandwidth_at(node: int, event: int) -> int:
     """A bandwidth belongs to its event: the same wherever the event is known."""
-    return (17 * node + event) % 1000 if event & 1 else 0
+    return (17 * node + event) % 1000 if event & 3 == JOINED else 0
 
 
 def learn(view: View, entry: Entry) -> bool:
     node, counter, online = entry
-    event = event_number(counter, online)
+    event = event_number(counter, JOINED if online else LEFT)
     return view.learn(node, event, bandwidth_at(node, event))
 
 
@@ -48,7 +48,7 @@ def newest(history: list[Entry]) -> dict[int, tuple[int, int]]:
     """The dumb oracle: look at everything, keep the largest."""
     events: dict[int, int] = {}
     for node, counter, online in history:
-        events[node] = max(events.get(node, 0), event_number(counter, online))
+        events[node] = max(events.get(node, 0), event_number(counter, JOINED if online else LEFT))
     return {node: (event, bandwidth_at(node, event)) for node, event in events.items() if event}
 
 
@@ -56,12 +56,12 @@ def newest(history: list[Entry]) -> dict[int, tuple[int, int]]:
 def test_a_view_is_the_newest_event_of_each_node(history: list[Entry]) -> None:
     view = view_after(history)
     assert known(view) == newest(history)
-    assert view.actives() == sorted(n for n, (event, _) in newest(history).items() if event & 1)
+    assert view.actives() == sorted(n for n, (event, _) in newest(history).items() if event & 3 == JOINED)
     assert view.online().tolist() == [view.is_online(node) for node in range(len(view))]
     for node in range(N + 2):
         event, bandwidth = newest(history).get(node, (0, 0))
         assert (view.event_of(node), view.bandwidth_of(node)) == (event, bandwidth)
-        assert view.is_online(node) == bool(event & 1)
+        assert view.is_online(node) == (event & 3 == JOINED)
 
 
 @given(st.lists(entries | histories, max_size=8))
@@ -75,14 +75,14 @@ def test_who_is_online_is_up_to_date_after_every_change(changes: list[Entry | li
         else:
             learn(view, change)
             history.append(change)
-        assert view.actives() == sorted(n for n, (event, _) in newest(history).items() if event & 1)
+        assert view.actives() == sorted(n for n, (event, _) in newest(history).items() if event & 3 == JOINED)
 
 
 @given(histories, entries)
 def test_only_a_newer_event_wins_and_learn_says_so(history: list[Entry], entry: Entry) -> None:
     view = view_after(history)
     node, counter, online = entry
-    is_newer = event_number(counter, online) > view.event_of(node)
+    is_newer = event_number(counter, JOINED if online else LEFT) > view.event_of(node)
     before = known(view)
     assert learn(view, entry) == is_newer
     assert known(view) == (newest([*history, entry]) if is_newer else before)
@@ -159,8 +159,8 @@ def test_growing_makes_room_and_changes_nothing(history: list[Entry], more: int)
     assert len(view) == size
     assert known(view) == known(snapshot) == newest(history)
     assert not view.merge(snapshot)
-    view.learn(size, event_number(1, True), 5)
-    assert (view.event_of(size), view.bandwidth_of(size)) == (3, 5)
+    view.learn(size, event_number(1, JOINED), 5)
+    assert (view.event_of(size), view.bandwidth_of(size)) == (5, 5)
 
 
 def test_snapshots_of_an_unchanged_view_are_one_and_the_same() -> None:
@@ -170,9 +170,7 @@ def test_snapshots_of_an_unchanged_view_are_one_and_the_same() -> None:
     assert not view.merge(snapshot)
     learn(view, (0, 0, True))  # old news
     assert view.snapshot() is snapshot
-    learn(view, (0, 1, False))  # older than joined: the counter is the same
-    assert view.snapshot() is snapshot
-    learn(view, (0, 2, False))
+    learn(view, (0, 1, False))
     assert view.snapshot() is not snapshot
 
 
@@ -189,5 +187,26 @@ def test_snapshots_compare_by_content_and_say_how_much_they_know() -> None:
 
 def test_the_first_view_has_its_nodes_online_by_their_first_event() -> None:
     view = View.of(4, [(1, 100), (3, 300)])
-    assert known(view) == {1: (3, 100), 3: (3, 300)}
+    assert known(view) == {1: (5, 100), 3: (5, 300)}
     assert view.actives() == [1, 3]
+
+
+def test_whoever_is_suspected_is_offline_until_its_next_event() -> None:
+    view = View.of(3, [(0, 100), (1, 200)])
+    assert view.suspect(1) and not view.suspect(1) and not view.suspect(2)
+    assert (view.actives(), view.suspected().tolist()) == ([0], [False, True, False])
+    assert view.bandwidth_of(1) == 200, "all who suspect this event say the same of it"
+    assert not view.learn(1, event_number(1, JOINED), 200), "what was known before is no refutation"
+    other = View.of(3, [(0, 100), (1, 200)])
+    other.merge(view.snapshot())
+    assert other.snapshot() == view.snapshot()
+    assert view.learn(1, event_number(2, JOINED), 300) and view.is_online(1)
+    assert other.learn(1, event_number(1, LEFT)) and not other.suspected().any(), "it said goodbye"
+
+
+def test_nobody_is_pushed_out_for_good() -> None:
+    """Whatever numbers somebody claims: after the last one it is online."""
+    view = View.of(1)
+    for state in (LEFT, SUSPECTED, JOINED):
+        view.learn(0, event_number(MAX_COUNTER, state))
+    assert view.is_online(0) and not view.suspect(0)

@@ -10,7 +10,7 @@ from plexus.protocol.api import Expelled
 from plexus.protocol.facts import Readvertised
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping
-from plexus.protocol.view import EXPELLED, MAX_COUNTER, Snapshot, View, event_number
+from plexus.protocol.view import EXPELLED, JOINED, LEFT, MAX_COUNTER, Snapshot, View, counter_of, event_number
 
 READVERTISE = ("readvertise", 0)
 HEARD_ME = 0
@@ -75,10 +75,10 @@ class Membership:
         self._node.send(self._random_set(self._advertise_to), Left(self.counter))
 
     def on_joined(self, src: NodeId, joined: Joined) -> None:
-        self.view.learn(src, event_number(joined.counter, True), joined.bandwidth_bytes_per_s)
+        self.view.learn(src, event_number(joined.counter, JOINED), joined.bandwidth_bytes_per_s)
 
     def on_left(self, src: NodeId, left: Left) -> None:
-        self.view.learn(src, event_number(left.counter, False))
+        self.view.learn(src, event_number(left.counter, LEFT))
 
     def on_expelled(self, expelled: Expelled) -> None:
         self.view.learn(expelled.node, EXPELLED)
@@ -95,11 +95,11 @@ class Membership:
     @property
     def is_misrepresented(self) -> bool:
         """Others hold an event of this node that it does not remember: it lost its disk."""
-        return event_number(self.counter, True) < self.view.event_of(self._node.me) < EXPELLED
+        return event_number(self.counter, JOINED) < self.view.event_of(self._node.me) < EXPELLED
 
     def counter_of(self, node: NodeId) -> int:
         """The number of the newest event known of `node`."""
-        return self.view.event_of(node) // 2
+        return counter_of(self.view.event_of(node))
 
     def on_counter_known(self, src: NodeId, counter: int) -> None:
         """`src` shows which event of this node it knows; if that is an old one, it is told the newest.
@@ -110,7 +110,7 @@ class Membership:
         if counter == self.counter:
             self.contacted = True
         elif counter > self.counter:
-            self.view.learn(self._node.me, event_number(counter, True), self.bandwidth_bytes_per_s)
+            self.view.learn(self._node.me, event_number(counter, JOINED), self.bandwidth_bytes_per_s)
         else:
             self._node.send((src,), self._joined())
 
@@ -130,11 +130,13 @@ class Membership:
 
     def _raise_counter(self, online: bool) -> None:
         """A new event of this node itself: the only place where its counter grows."""
-        newest = max(self.counter, self.view.event_of(self._node.me) // 2)
+        newest = max(self.counter, counter_of(self.view.event_of(self._node.me)))
         # Never reached by going on- and offline; but somebody may claim it.
         self.counter = min(newest + 1, MAX_COUNTER)
         bandwidth_bytes_per_s = self.bandwidth_bytes_per_s if online else 0
-        self.view.learn(self._node.me, event_number(self.counter, online), bandwidth_bytes_per_s)
+        self.view.learn(
+            self._node.me, event_number(self.counter, JOINED if online else LEFT), bandwidth_bytes_per_s
+        )
         self._save()
 
     def _joined(self) -> Joined:

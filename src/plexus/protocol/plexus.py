@@ -45,7 +45,7 @@ from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import Sampler, SampleSearch, Search
 from plexus.protocol.training import TrainingTask
-from plexus.protocol.view import Snapshot, View, event_number
+from plexus.protocol.view import JOINED, Snapshot, View, counter_of, event_number
 from plexus.protocol.watchdog import Watchdog
 
 START = ("start", 0)
@@ -133,7 +133,7 @@ class PlexusNode(Machine):
 
     def _on_joined(self, src: NodeId, joined: Joined) -> None:
         self.membership.on_joined(src, joined)
-        self.roster.learn_address(src, event_number(joined.counter, True), joined.address)
+        self.roster.learn_address(src, event_number(joined.counter, JOINED), joined.address)
 
     def _on_left(self, src: NodeId, left: Left) -> None:
         self.membership.on_left(src, left)
@@ -157,7 +157,7 @@ class PlexusNode(Machine):
         self._retry_if_aggregator_left()
 
     def _merge(self, src: NodeId, view: Snapshot) -> None:
-        known = view.event_of(self.me) // 2
+        known = counter_of(view.event_of(self.me))
         if known and src != self.me:
             self.membership.on_counter_known(src, known)
         self.membership.merge(view)

@@ -1,10 +1,12 @@
 """The local view V_i = (E_i, B_i): who is online, and how well connected, as far as one node knows.
 
-A view is a join-semilattice. Each node's newest event is one integer, `2 * counter + online`; the
+A view is a join-semilattice. Each node's newest event is one integer, `4 * counter + state`; the
 larger integer is the newer event, so merging two views is an element-wise maximum: idempotent,
-commutative and associative. Only its owner raises a counter, hence equal integers mean equal events.
-A node's bandwidth belongs to its joined event and travels with it; with a left event it is 0.
-The largest integer that says offline is nobody's event: it stands for a node that was expelled.
+commutative and associative. Only its owner raises a counter, and others can only add that they suspect it
+to be gone (joined < suspected < left), hence equal integers mean equal events. Whoever is suspected and there
+refutes it by its next joined event.
+A node's bandwidth belongs to its joined event and travels with it, also if that is suspected; with a
+left event it is 0. The largest integer is nobody's event: it stands for a node that was expelled.
 """
 
 from __future__ import annotations
@@ -16,15 +18,24 @@ from numpy.typing import NDArray
 
 Events = NDArray[np.uint32]
 Bandwidths = NDArray[np.uint32]
-MAX_COUNTER = 2**31 - 2
-EXPELLED = 2**32 - 2
+JOINED, SUSPECTED, LEFT = 1, 2, 3
+MAX_COUNTER = 2**30 - 2
+LAST = 4 * MAX_COUNTER + JOINED
+"""The last event that a node can have: somebody may claim large numbers of it, but not that it is gone for
+good."""
+EXPELLED = 2**32 - 1
 """Beyond the events of all counters, so no event replaces it."""
 MAX_BANDWIDTH_BYTES_PER_S = 2**32 - 1
 
 
-def event_number(counter: int, online: bool) -> int:
-    """A joined or left event as the one integer that views compare."""
-    return 2 * counter + online
+def event_number(counter: int, state: int) -> int:
+    """An event as the one integer that views compare."""
+    return min(4 * counter + state, LAST)
+
+
+def counter_of(event: int) -> int:
+    """The number that its node gave to an event."""
+    return event >> 2
 
 
 class Snapshot:
@@ -74,7 +85,7 @@ class View:
         """A view of `size` nodes in which `joined` (node, bandwidth) are online by their first event."""
         view = cls(Snapshot(np.zeros(size, np.uint32), np.zeros(size, np.uint32)))
         for node, bandwidth_bytes_per_s in joined:
-            view.learn(node, event_number(1, online=True), bandwidth_bytes_per_s)
+            view.learn(node, event_number(1, JOINED), bandwidth_bytes_per_s)
         return view
 
     def __len__(self) -> int:
@@ -109,6 +120,12 @@ class View:
         np.copyto(self._bandwidths[:size], other.bandwidths, where=newer)
         return True
 
+    def suspect(self, node: int) -> bool:
+        """Take `node` as gone, until it shows that it is not; say whether it was taken as online."""
+        if not self.is_online(node) or self.event_of(node) == LAST:
+            return False
+        return self.learn(node, self.event_of(node) + SUSPECTED - JOINED, self.bandwidth_of(node))
+
     def snapshot(self) -> Snapshot:
         """The view as it is now. Costs nothing until the view changes again (copy on write)."""
         if self._snapshot is None:
@@ -117,7 +134,11 @@ class View:
 
     def online(self) -> NDArray[np.bool_]:
         """A mask over all nodes: whose newest event is joined."""
-        return (self._events & 1).astype(np.bool_)
+        return np.asarray((self._events & 3) == JOINED, np.bool_)
+
+    def suspected(self) -> NDArray[np.bool_]:
+        """A mask over all nodes: who is taken as gone without having said so."""
+        return np.asarray((self._events & 3) == SUSPECTED, np.bool_)
 
     def expelled(self) -> NDArray[np.bool_]:
         """A mask over all nodes: who will not come back."""
@@ -125,16 +146,16 @@ class View:
 
     def online_count(self) -> int:
         """How many nodes are online, as far as this view knows."""
-        return int(np.count_nonzero(self._events & 1))
+        return int(np.count_nonzero(self.online()))
 
     def actives(self) -> list[int]:
         """The nodes whose newest event is joined (the paper's Actives). Not to be changed."""
         if self._actives is None:
-            self._actives = np.flatnonzero(self._events & 1).tolist()
+            self._actives = np.flatnonzero(self.online()).tolist()
         return self._actives
 
     def is_online(self, node: int) -> bool:
-        return bool(node < len(self._events) and self._event_of[node] & 1)
+        return node < len(self._events) and self._event_of[node] & 3 == JOINED
 
     def event_of(self, node: int) -> int:
         return self._event_of[node] if node < len(self._events) else 0

@@ -17,7 +17,7 @@ import numpy as np
 
 from plexus.protocol.messages import ADDRESS_BYTES, KINDS, Message, NodeId
 from plexus.protocol.roster import KEY_BYTES, Roster
-from plexus.protocol.view import MAX_COUNTER, Events, Snapshot, event_number
+from plexus.protocol.view import LAST, MAX_COUNTER, Events, Snapshot
 
 LENGTH_BYTES = 4
 MAX_INT = 2**63 - 1
@@ -154,7 +154,7 @@ def _decode_view(columns: list[Any], roster: Roster) -> Snapshot:
         raise WireError("a view names a node twice")
     numbers = [roster.number(name) for name in names]
     told = _scatter(events, numbers, len(roster))
-    told[told > event_number(MAX_COUNTER, True)] = 0  # nobody is expelled by hearsay
+    told[told > LAST] = 0  # nobody is expelled by hearsay
     snapshot = Snapshot(told, _scatter(bandwidths, numbers, len(roster)))
     for node, address in zip(numbers, _rows(addresses, ADDRESS_BYTES), strict=True):
         roster.learn_address(node, int(snapshot.events[node]), address)

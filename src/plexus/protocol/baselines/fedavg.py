@@ -19,7 +19,7 @@ from plexus.protocol.facts import AggregationCompleted, TrainingStarted
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import ClientModel, GlobalModel, Joined, Left, Model, NodeId
 from plexus.protocol.parameters import require, require_duration
-from plexus.protocol.view import View, event_number
+from plexus.protocol.view import JOINED, LEFT, View, event_number
 
 START, ROUND = ("start", 0), ("round", 0)
 
@@ -82,11 +82,11 @@ class FedavgServer(Machine):
     # Clients come and go
 
     def _on_joined(self, src: NodeId, joined: Joined) -> None:
-        self._view.learn(src, event_number(joined.counter, online=True))
+        self._view.learn(src, event_number(joined.counter, JOINED))
         self._heard_of(src)
 
     def _on_left(self, src: NodeId, left: Left) -> None:
-        self._view.learn(src, event_number(left.counter, online=False))
+        self._view.learn(src, event_number(left.counter, LEFT))
 
     def _heard_of(self, client: NodeId) -> None:
         self._silent.discard(client)

@@ -12,6 +12,7 @@ from plexus.protocol.baselines.gossip import GossipParameters
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
 from plexus.protocol.messages import NodeId
 from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.view import JOINED
 from plexus.protocol.watchdog import MAX_PATIENCE
 from plexus.storm.checkers.api import Checker, Scene
 from plexus.storm.checkers.rounds import rounds_of
@@ -112,7 +113,7 @@ class ViewsAgree(Checker):
         online = np.zeros(len(views[0]), np.bool_)
         online[self.scene.online()] = True
         agreed = all(np.array_equal(view, views[0]) for view in views)
-        if agreed and bool((views[0][online] & 1).all()):
+        if agreed and bool((views[0][online] & 3 == JOINED).all()):
             self.is_satisfied = True
         elif self.scene.now > self._from_s:
             self._before = self._passed() if self._before is None else self._before

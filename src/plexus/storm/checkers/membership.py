@@ -7,7 +7,7 @@ import numpy as np
 from plexus.protocol.api import BandwidthMeasured, Effect, Event, TimerFired, Trained, WentOffline, WentOnline
 from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.messages import Joined, Left, Message, NodeId
-from plexus.protocol.view import Snapshot, event_number
+from plexus.protocol.view import JOINED, LEFT, Snapshot, event_number
 from plexus.storm.checkers.api import Checker, Scene
 
 RAISES = (WentOnline, WentOffline, BandwidthMeasured)
@@ -70,7 +70,7 @@ class BandwidthsAgree(Checker):
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         if isinstance(body, Joined):
-            self._compare(src, src, event_number(body.counter, True), body.bandwidth_bytes_per_s)
+            self._compare(src, src, event_number(body.counter, JOINED), body.bandwidth_bytes_per_s)
 
     def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
         self._last.pop(node, None)
@@ -195,7 +195,7 @@ class CountersBelongToTheirOwner(Checker):
         before = self._meaning.setdefault((src, body.counter), body)
         if before != body and src not in self._forgetful:
             self.fail(src, f"{body} after {before}")
-        event = event_number(body.counter, isinstance(body, Joined))
+        event = event_number(body.counter, JOINED if isinstance(body, Joined) else LEFT)
         self._told[src] = max(self._told[src], event)
 
 
