@@ -138,15 +138,14 @@ def test_d11_if_all_of_them_answer_the_sample_is_there_immediately() -> None:
     assert sample_of(answered_by(node, 1, ORDER[S - 1])) == tuple(ORDER[:S])
 
 
-def test_d12_otherwise_the_others_are_contacted_one_by_one_until_enough_answered() -> None:
-    """III-D: the remaining candidates are contacted one after the other until s have answered."""
+def test_d12_otherwise_others_are_contacted_until_enough_answered() -> None:
+    """III-D: the remaining candidates are contacted one after the other until s have answered. Here: as many
+    at a time as are missing, for where many have vanished each would cost a timeout (docs/paper.md)."""
     node, _ = searching()
     answered_by(node, 1, ORDER[0])
     effects = node.handle(11.0, TimerFired(("ping", 1)))
-    assert [to for to, _ in sent(effects, Ping)] == [ORDER[3]]
-    effects = answered_by(node, 2, ORDER[3])
-    assert [to for to, _ in sent(effects, Ping)] == [ORDER[4]]
-    assert sample_of(answered_by(node, 3, ORDER[4])) == (ORDER[0], ORDER[3], ORDER[4])
+    assert [to for to, _ in sent(effects, Ping)] == [ORDER[3], ORDER[4]]
+    assert sample_of(answered_by(node, 2, ORDER[4], ORDER[3])) == (ORDER[0], ORDER[3], ORDER[4])
 
 
 def test_d13_each_exchange_of_ping_and_pong_has_an_identifier() -> None:

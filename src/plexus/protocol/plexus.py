@@ -186,9 +186,7 @@ class PlexusNode(Machine):
     def _search(self, purpose: str, k: int, model: Model = None) -> None:
         candidates = self.roster.candidates(self.membership.view, k)
         asking = purpose == RESTART
-        sample = SampleSearch(
-            self.me, candidates, self.parameters.sample_size, parallel=1 if asking else None
-        )
+        sample = SampleSearch(self.me, candidates, self.parameters.sample_size, one_by_one=asking)
         # Who only asks whether a restart is needed is no sign of progress.
         announced = k - 1 if asking else k
         self.sampler.begin(Search(purpose, k, sample, announced, model))

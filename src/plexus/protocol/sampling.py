@@ -20,17 +20,17 @@ REMEMBERED = 16
 class SampleSearch:
     """The first `size` of `candidates` that answer a ping.
 
-    The first `size` are contacted in parallel, the rest one by one until enough have answered. With
-    `parallel=1` all go one by one. The searching node answers itself, without a message.
+    As many as are missing are contacted at a time, at first `size`; or one by one. The searching node
+    answers itself, without a message.
     """
 
-    __slots__ = ("_answered", "_candidates", "_me", "_next", "_size", "_waiting", "_window", "silent")
+    __slots__ = ("_answered", "_candidates", "_me", "_next", "_one_by_one", "_size", "_waiting", "silent")
 
-    def __init__(self, me: NodeId, candidates: list[NodeId], size: int, parallel: int | None = None) -> None:
+    def __init__(self, me: NodeId, candidates: list[NodeId], size: int, one_by_one: bool = False) -> None:
         self._me = me
         self._candidates = candidates
         self._size = size
-        self._window = size if parallel is None else parallel
+        self._one_by_one = one_by_one
         self._next = 0
         self._waiting: set[NodeId] = set()
         self._answered: set[NodeId] = set()
@@ -52,9 +52,9 @@ class SampleSearch:
         """Whom to contact now; nobody while answers are still awaited."""
         contact: list[NodeId] = []
         while not self._waiting and not self.done:
-            batch = self._candidates[self._next : self._next + self._window]
+            missing = 1 if self._one_by_one else self._size - len(self._answered)
+            batch = self._candidates[self._next : self._next + missing]
             self._next += len(batch)
-            self._window = 1
             contact = [c for c in batch if c != self._me]
             self._waiting.update(contact)
             if len(contact) < len(batch):
