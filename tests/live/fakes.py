@@ -120,6 +120,7 @@ class StubOwner:
         self.inbox = Recorder()
         self.traffic, self.log, self.bandwidth = ByteCounts(), Log(), lambda _: 0
         self.failures: list[str] = []
+        self.ending: set[object] = set()
         admission.admit = lambda _: SOMEBODY  # type: ignore[method-assign]
 
     def greeting(self) -> bytes:

@@ -111,7 +111,7 @@ class Peer:
         loop.set_exception_handler(self._on_loop_error)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        self._observer = FactObserver(self._roster, self._log)
+        self._observer = FactObserver(self._roster, self._log, self._store.state.round)
         folder, is_alone = str(self._config.folder), self._config.fork_server is None
         # A fleet has tried the task before it started any peer.
         setup = SetUp(self._config.spec, self._config.data, folder, try_out=is_alone)

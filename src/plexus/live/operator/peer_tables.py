@@ -94,9 +94,7 @@ class PeerTables:
             self._is_online = is_online
             self._record("presence", simulated_s=self._now_s, node=0, online=is_online)
 
-    def look(
-        self, traffic: ByteCounts, node: PlexusNode | None = None, is_last: bool = False
-    ) -> Future[None]:
+    def look(self, traffic: ByteCounts, node: PlexusNode | None = None, last: bool = False) -> Future[None]:
         """A moment to write down what was sent, and how many nodes the node believes to be online. The disk
         takes its time in a thread: while it does, rows wait."""
         while traffic.transfers:
@@ -107,13 +105,13 @@ class PeerTables:
             kind = KINDS.get(message, "exchange")
             self._record("transfers", **times, **ends, round=number, kind=kind, cut=each.cut)
         now_s = self._now_s
-        if now_s >= self._next_look_s or is_last:
+        if now_s >= self._next_look_s or last:
             self._next_look_s = now_s + max(LOOK_S, now_s / LOOKS)
             view = node.membership.view.online_count() if node is not None else None
             self._look_around(now_s, traffic, view)
         if self._failure:
             self._log.warning("not_recorded", reason=self._failure)
-        if self._writing is None or self._writing.done() or is_last:
+        if self._writing is None or self._writing.done() or last:
             written = self._writing
             rows, self._rows = self._rows, []
             self._writing = self._thread.submit(self._write, rows)
@@ -124,7 +122,7 @@ class PeerTables:
     def close(self, traffic: ByteCounts) -> None:
         self.training_ended(completed=False)
         self.online(False)
-        self.look(traffic, is_last=True)
+        self.look(traffic, last=True)
         self._thread.shutdown()
 
     def _look_around(self, now_s: float, traffic: ByteCounts, view: int | None) -> None:

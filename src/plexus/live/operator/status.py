@@ -34,10 +34,10 @@ ALARMS = {"readvertise": "a sign that somebody knows this node", "watchdog": "pr
 class FactObserver:
     """Turns facts into log lines and remembers the newest."""
 
-    def __init__(self, roster: LiveRoster, log: Log) -> None:
+    def __init__(self, roster: LiveRoster, log: Log, round: int) -> None:
         self._roster = roster
         self._log = log
-        self.round = 0
+        self.round = round
         self.aggregated = 0
         self.answered_late = 0
         self.evaluated_round = 0

@@ -136,11 +136,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._link: PeerLink | None = None
         self._control: deque[bytes] = deque()
-        self._control_bytes = 0
-        self._paused = False
-        self._pumping = False
-        self._is_behind = False
-        """Nothing more is read before what has come is handled."""
+        self._paused = self._pumping = self._is_behind = False
+        """Behind: nothing more is read before what has come is handled."""
         self._deadline: asyncio.TimerHandle | None = None
         self.peer: Admitted | None = None
         self.remote: Address = ("0.0.0.0", 0)
@@ -150,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
         self.settled: asyncio.Future[None] = self._loop.create_future()
         """Done when the link is up or will never be."""
         self.heard_at = self.spoke_at = self.used_at = self._loop.time()
-        self.sent_bytes = self.received_bytes = 0
+        self.sent_bytes = self.received_bytes = self._control_bytes = 0
 
     @property
     def is_up(self) -> bool:
@@ -245,6 +242,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._tls.close(frame(Kind.REFUSED, refused) if tell else b"")
             self._flush()  # of a failed handshake, this is TLS's own alert
             self._transport.close()
+            self._hub.ending.add(self._transport)
             self._loop.call_later(CLOSE_S, self._transport.abort)
         if self._link is not None:
             try:

@@ -12,6 +12,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 from plexus.errors import PlexusError
 from plexus.live.identity.admission import Admission, RefusedError
@@ -45,29 +46,28 @@ class Hub:
         dial_only: bool = False,
     ) -> None:
         """`bandwidth` is what is known of a link's slower end; `source` the local address to dial from."""
-        self.admission = admission
-        self.limits = limits
+        self.admission, self.limits, self.inbox = admission, limits, inbox
         self.links: dict[bytes, PeerLink] = {}
         self.advertised: bytes = NO_ADDRESS
         """Where this node wants to be dialled."""
         self._incarnation = secrets.token_bytes(8)
-        self.inbox = inbox
         self._roster = roster
         self.bandwidth = bandwidth
         self.log = log
         self._dial_only = dial_only
-        self._port = 0
+        self._port = self.refused = 0
         self.handshakes = Handshakes(limits)
         self._server: asyncio.Server | None = None
         self._keeper = asyncio.get_running_loop().create_task(self._keep_links())
         self._waiting: dict[bytes, deque[tuple[Callable[[PeerLink], None], Any]]] = {}
         """By peer, what is to be done when its link is up, and the tags of models among it."""
         self.dialler = Dialler(self, source)
-        self.refused = 0
         self.traffic = ByteCounts()
         self.past_sent_bytes = self.past_received_bytes = 0
         """Of connections that have ended."""
         self.closing = False
+        self.ending: WeakSet[asyncio.Transport] = WeakSet()
+        """Of connections that were closed and may have words left to say."""
 
     async def listen(self, address: Address) -> Address:
         """Accept connections at `address`; returns it with the port that was chosen if it was 0."""
@@ -93,6 +93,9 @@ class Hub:
         for link in list(self.links.values()):
             link.connection.close(reason)
         self.log.settle(at_end=True)
+        await asyncio.sleep(0)
+        for transport in self.ending:
+            transport.abort()  # who does not listen is not waited for
         await asyncio.sleep(0)
 
     async def flush(self, at_most_s: float) -> None:
