@@ -6,6 +6,8 @@ import math
 
 from msgspec import Struct
 
+MOST_LATE_ROUNDS = 1000
+
 
 class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What every node of a session must agree on. A wrong value says which, why, and what is allowed."""
@@ -45,6 +47,10 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How long a node that knows of no round waits for others to show up before it derives the first
     sample, in seconds."""
 
+    late_rounds: int = 0
+    """How many rounds late a model may be and still count: its trainer sends what the training changed to a
+    coming aggregator, which adds it and never waits for it. 0 is the paper: late models are lost."""
+
     def __post_init__(self) -> None:
         """Refuse values that no session could work with."""
         require(self.sample_size >= 1, "sample_size", self.sample_size, "at least 1")
@@ -77,6 +83,12 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             self.watchdog_s,
             f"greater than ack_timeout_s ({self.ack_timeout_s:g}): otherwise rounds are started again "
             "that a retry would have saved",
+        )
+        require(
+            0 <= self.late_rounds <= MOST_LATE_ROUNDS,
+            "late_rounds",
+            self.late_rounds,
+            f"a number of rounds from 0 to {MOST_LATE_ROUNDS}",
         )
         require(self.advertise_to >= 1, "advertise_size", self.advertise_size, "at least 1")
 
