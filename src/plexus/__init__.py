@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plexus.errors import PlexusError, StopRun
     from plexus.experiment.progress import Tick
     from plexus.learn import partition
-    from plexus.learn.tabular import read_csv
+    from plexus.learn.tabular import Schema, read_csv, read_schema
     from plexus.learn.task import MSE, TOP1, Examples, Measure, Sgd, Task
     from plexus.learn.tasks import create_task
     from plexus.learn.tasks.own import examples_from
@@ -58,7 +58,7 @@ _HOMES = {
     "plexus.errors": ("PlexusError", "StopRun"),
     "plexus.experiment.progress": ("Tick",),
     "plexus.learn": ("partition",),
-    "plexus.learn.tabular": ("read_csv",),
+    "plexus.learn.tabular": ("Schema", "read_csv", "read_schema"),
     "plexus.learn.task": ("MSE", "TOP1", "Examples", "Measure", "Sgd", "Task"),
     "plexus.learn.tasks": ("create_task",),
     "plexus.learn.tasks.own": ("examples_from",),
@@ -83,10 +83,12 @@ _HOMES = {
 __all__ = [
     "MSE", "TOP1", "Aggregate", "Aggregated", "AggregationCompleted", "CancelTimer", "Effect", "Event",
     "Examples", "ExperimentSpec", "Frame", "Measure", "Merge", "Message", "ModelUpdated", "Node", "Picture",
-    "Place", "PlexusError", "Received", "Report", "Run", "Section", "Send", "SetTimer", "Sgd", "Snapshot",
+    "Place", "PlexusError", "Received", "Report", "Run", "Schema", "Section", "Send", "SetTimer", "Sgd",
+    "Snapshot",
     "StopRun", "StopSending", "Task", "Tick", "TimerFired", "Train", "Trained", "View", "WentOffline",
     "WentOnline", "__version__", "array_stream", "create_task", "curves", "examples_from", "group", "load",
-    "load_runs", "load_spec", "own_protocol", "partition", "read_csv", "reproduce", "simulate", "stream",
+    "load_runs", "load_spec", "own_protocol", "partition", "read_csv", "read_schema", "reproduce", "simulate",
+    "stream",
     "summary_table", "write_report",
 ]  # fmt: skip
 

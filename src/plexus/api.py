@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from plexus.errors import PlexusError
 from plexus.runs.directory import claim
+from plexus.runs.models import BEST_MODEL, FINAL_MODEL
 from plexus.runs.run import Run, load_run
 from plexus.spec.experiment import ExperimentSpec, build_spec, load_spec, located, parse_spec
 
@@ -32,7 +33,7 @@ def simulate(
     on_evaluation: Callable[[Row], None] | None = None,
     on_round: Callable[[Row], None] | None = None,
     **machinery: Any,
-) -> Run:
+) -> LoadedRun:
     """Run an experiment in virtual time, and give back its run directory, read.
 
     `spec` is a path, a name such as "quickstart" of one that comes with Plexus, TOML text (anything with
@@ -61,12 +62,39 @@ def simulate(
 
     options = simulation.Machinery(**machinery)
     simulation.simulate(chosen, folder, directory, on_progress, options, listen=listen)
-    return load_run(directory)
+    return load(directory)
 
 
-def load(directory: Path | str) -> Run:
+class LoadedRun(Run):
+    """A run directory, and the torch modules that it left."""
+
+    def model(self) -> Any:
+        """The model that the run ended with, ready to predict."""
+        return self._module(FINAL_MODEL)
+
+    def best_model(self) -> Any:
+        """The best model that was measured."""
+        return self._module(BEST_MODEL)
+
+    def _module(self, name: str) -> Any:
+        from plexus.learn.saved import fill, load_model, read_model
+        from plexus.learn.tasks import build_task, parse_task
+
+        path, folder = self.path / name, Path(self.versions.get("spec_dir", "."))
+        if not path.exists():
+            raise PlexusError(f"{path}: the run left no model: it goes on, was killed, or learned nothing")
+        tensors, metadata = read_model(path)
+        if "model" in metadata:
+            return load_model(path, folder)
+        nodes, seed = self.spec["nodes"], self.spec["seed"]
+        module = build_task(parse_task(self.spec["task"]), nodes, seed, folder, range(nodes)).initial_model()
+        fill(module, tensors, str(path))
+        return module.eval()
+
+
+def load(directory: Path | str) -> LoadedRun:
     """A run directory: finished, stopped, or still growing."""
-    return load_run(directory)
+    return LoadedRun(**vars(load_run(directory)))
 
 
 def reproduce(

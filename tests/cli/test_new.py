@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from plexus.cli.new import new
 from plexus.errors import PlexusError
 from plexus.learn.engines import choose
+from plexus.learn.tabular import read_schema
 from plexus.learn.tasks import build_task, parse_task
 from plexus.learn.tasks.specs import OwnTaskSpec
 from plexus.spec.experiment import load_spec
@@ -39,7 +40,8 @@ def test_its_session_names_its_task(tmp_path: Path) -> None:
     folder = make("mills", tmp_path)
     session = tomllib.loads((folder / "session.toml").read_text())
     spec = parse_task(session["task"])
-    assert spec == OwnTaskSpec("mills.task:build", {"learning_rate": 0.1})
+    schema = read_schema(folder / "mills" / "schema.json").hash
+    assert spec == OwnTaskSpec("mills.task:build", {"learning_rate": 0.1, "schema": schema})
     task = build_task(spec, session["nodes"], session["seed"], base_dir=folder)
     assert (task.name, task.nodes) == ("mills", 30)
     assert len(task.train) + len(task.test) == 600
@@ -102,8 +104,8 @@ def test_what_is_not_taken_from_a_table_is_told(tmp_path: Path) -> None:
     assert [line.strip() for line in result.output.splitlines()[1:5]] == [
         "30 rows; 2 inputs; predicts 'kind', one of 2 classes (0, 1)",
         "10 rows left out, as they have nothing in 'kind'",
-        "29 gaps in 'size' (empty, NaN or infinite) are its mean",
         "left out, as there is nothing in it: 'colour'",
+        "29 gaps in 'size' (empty, NaN or infinite) are its mean",
     ]
 
 

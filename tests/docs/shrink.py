@@ -19,7 +19,7 @@ TINY = [
     (r"plexus bench transport --megabytes \d+", "plexus bench transport --megabytes 1"),
     (r"(plexus fleet run \S+) --nodes \d+( --rounds \d+| --seconds \d+)?$", r"\1 --nodes 3 --rounds 2"),
     # Not a time, but what one waits for.
-    (r"^sleep \d+$", "until plexus export first.safetensors --home peer0 2> waiting.log; do sleep 0.5; done"),
+    (r"^sleep \d+$", "until plexus export peer0 -o first.safetensors 2> waiting.log; do sleep 0.5; done"),
 ]
 
 UNFIT = {

@@ -30,6 +30,7 @@ NOT_RUN = [
 SHOWN_BY_HELP = {
     "node": "needs a running peer; own-task.md has one",
     "export": "needs a running peer; own-task.md has one",
+    "predict": "needs a model; own-task.md has one",
     "session invite": "needs a peer's key; own-task.md has one",
     "session revoke": "needs an admitted peer; tests/live has some",
     "data fetch": "needs a network",

@@ -22,11 +22,13 @@ from safetensors.torch import load_file
 
 from plexus.cli import main
 from plexus.cli.session import read_session_file
+from plexus.learn.saved import load_model
 from plexus.learn.tasks import create_task
 from plexus.live.fleet.fleet import free_ports
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, make_home, raw_public
 from plexus.live.state import STATE_FILE, State, encode_state, read_state
+from plexus.runs.models import metadata_of
 
 SPEC = """
 name = "two"
@@ -173,10 +175,15 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     assert said == "the peer in n1 has left the session and ended\n"
     assert peers.processes[1].wait(timeout=10) == 0
     stopped = peers.state(1)
-    said = plexus("export", "model.safetensors", "--home", "n1", cwd=place).stdout
+    said = plexus("export", "n1", "-o", "model.safetensors", cwd=place).stdout
     assert said == f"the model of round {stopped.round} is in model.safetensors\n"
     model = create_task("digits", nodes=2, seed=1, hidden=8).build_model()
     model.load_state_dict(load_file(place / "model.safetensors"))
+    plexus("export", "n0", "-o", "best.safetensors", "--best", cwd=place)
+    about = metadata_of(place / "best.safetensors")
+    assert (about["task"], about["metric"], int(about["round"]) > 0) == ("digits", "accuracy", True)
+    assert float(about["value"]) > 0.5
+    load_model(place / "best.safetensors", place)
 
     peers.start(1)
     peers.until_round(1, stopped.round + 2)
@@ -218,19 +225,20 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
     [
         (["node", "status", "--home", "nowhere"], "nowhere: no peer is running here"),
         (
-            ["export", "x.safetensors", "--home", "nowhere"],
-            "nowhere: no peer's home; give one with --home, e.g. runs/fleet-NAME/node-00",
+            ["export", "nowhere", "-o", "x.safetensors"],
+            "nowhere: neither a run with a model, nor a peer's home, nor a fleet",
         ),
         (
-            ["export", "x.safetensors", "--home", "fleet"],
-            "fleet: no peer's home; give one with --home, e.g. fleet/node-00",
+            ["export", "fleet", "--best", "-o", "x.safetensors"],
+            "fleet: the best is known when the fleet has ended; a peer's is in fleet/node-00",
         ),
+        (["export", "new", "-o", "x.safetensors"], "new: this node holds no model but the initial one yet"),
+        (["export", "new", "--best", "-o", "x.safetensors"], "new: no model was measured yet"),
+        (["export", "new", "-o", "out/x.safetensors"], "out: no such folder"),
         (
-            ["export", "x.safetensors", "--home", "new"],
-            "new: this node holds no model but the initial one yet",
+            ["export", "new", "-o", "out/x.pt"],
+            "out/x.pt: models are written as safetensors: use x.safetensors",
         ),
-        (["export", "out/x.safetensors", "--home", "new"], "out: no such folder"),
-        (["export", "out/x.pt"], "out/x.pt: models are written as safetensors: use x.safetensors"),
         (["session", "revoke", "authority", "zz"], "neither a public key nor a node's id"),
         (
             ["session", "revoke", "authority", "0123456789AB"],

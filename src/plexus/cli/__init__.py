@@ -38,7 +38,10 @@ COMMANDS = {
         "fleet": "Run many live peers on this machine.",
         "session": "Found a session and admit nodes to it.",
         "node": "Run one live peer and look after it.",
-        "export": "Write a peer's newest model to a file.",
+    },
+    "Take the model home": {
+        "export": "Write the model of a run, a peer or a fleet to a file.",
+        "predict": "What such a model says about new rows of a table.",
     },
     "This machine": {
         "doctor": "Check this machine.",

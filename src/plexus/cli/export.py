@@ -1,4 +1,4 @@
-"""`plexus export`: a peer's newest model as a file."""
+"""`plexus export`: the model of a run, a peer or a fleet as a file."""
 
 from __future__ import annotations
 
@@ -6,23 +6,43 @@ from pathlib import Path
 
 import click
 
-from plexus.cli.groups import HOME, PATH
+from plexus.cli.groups import PATH
 from plexus.errors import PlexusError
 from plexus.files import write_bytes
-from plexus.live.state import MODEL_SUFFIX, newest_model
+from plexus.live.state import STATE_FILE, newest_model, taken_home
+from plexus.runs.models import BEST_MODEL, FINAL_MODEL, MODEL_SUFFIX, metadata_of
 
 
 @click.command()
-@click.argument("out", metavar="FILE.safetensors", type=PATH)
-@HOME
-def export(out: Path, home: Path) -> None:
-    """Write the newest model that the peer in --home holds, whether it runs or not."""
+@click.argument("source", metavar="RUN|HOME|FLEET", type=PATH)
+@click.option("-o", "--out", type=PATH, metavar="FILE.safetensors", required=True)
+@click.option("--best", is_flag=True, help="The best model that was measured, instead of the newest.")
+def export(source: Path, out: Path, best: bool) -> None:
+    """Write the model of a run directory, of a peer's home or of a fleet, whether it runs or not.
+
+    The file says which task, round, metric and classes it is of, and how its columns are scaled.
+    """
     if out.suffix != MODEL_SUFFIX:
         raise PlexusError(f"{out}: models are written as safetensors: use {out.stem}{MODEL_SUFFIX}")
     if not out.parent.is_dir():
         raise PlexusError(f"{out.parent}: no such folder")
-    held = newest_model(home)
-    if held is None:
-        raise PlexusError(f"{home}: this node holds no model but the initial one yet")
-    write_bytes(out, held[1])
-    click.echo(f"the model of round {held[0]} is in {out}")
+    write_bytes(out, model_of(source, best))
+    click.echo(f"the model of round {metadata_of(out)['round']} is in {out}")
+
+
+def model_of(source: Path, best: bool) -> bytes:
+    """The contents of the file."""
+    kept = source / (BEST_MODEL if best else FINAL_MODEL)
+    if kept.exists():
+        return kept.read_bytes()
+    homes = sorted(each.parent for each in source.glob(f"*/{STATE_FILE}"))
+    if best and homes:
+        raise PlexusError(
+            f"{source}: the best model is known when the fleet has ended; of one peer: {homes[0]}"
+        )
+    held = [(*found, home) for home in homes or [source] if (found := newest_model(home)) is not None]
+    if best or not held:
+        none = "no model was measured yet" if best else "this node holds no model but the initial one yet"
+        raise PlexusError(f"{source}: {none}")
+    number, model, home = max(held, key=lambda each: each[0])
+    return taken_home(home, model, {"round": str(number)})

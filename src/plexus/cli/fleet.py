@@ -119,9 +119,4 @@ def next_steps(result: FleetResult) -> str:
     out = Path(result.out)
     if out.is_relative_to(Path.cwd()):
         out = out.relative_to(Path.cwd())
-    newest = max(result.nodes, key=lambda each: each.round)
-    return (
-        "Next:\n"
-        f"  plexus export model.safetensors --home {out / f'node-{newest.number:02}'}\n"
-        f"  plexus dashboard {out}"
-    )
+    return f"Next:\n  plexus export {out} -o model.safetensors\n  plexus dashboard {out}"

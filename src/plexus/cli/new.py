@@ -16,7 +16,7 @@ from plexus.errors import PlexusError
 from plexus.files import named
 
 if TYPE_CHECKING:
-    from plexus.learn.tabular import CsvTable
+    from plexus.learn.tabular import CsvTable, Schema
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -91,8 +91,9 @@ def write_project(name: str, into: Path, source: OwnTable | None = None) -> list
             _write_readings(source.csv)
         else:
             shutil.copyfile(source.csv, folder / "data" / source.csv.name)
-    words, notes = plan or look_at(source)
+    words, schema, notes = plan or look_at(source)
     (folder / name / "__init__.py").write_text("")
+    schema.save(folder / name / "schema.json")
     for template, file in (
         ("task", f"{name}/task.py"),
         ("session", "session.toml"),
@@ -102,34 +103,29 @@ def write_project(name: str, into: Path, source: OwnTable | None = None) -> list
     return notes
 
 
-def look_at(source: OwnTable) -> tuple[dict[str, Any], list[str]]:
-    """What the templates are filled with, and what somebody should know about the table."""
+def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
+    """What the templates are filled with, the schema, and what somebody should know about the table."""
     import numpy as np
 
-    from plexus.learn import partition
     from plexus.learn.tabular import has_many_words, read_columns, read_csv
-    from plexus.rng import array_stream
 
     columns = read_columns(source.csv)
     target = source.target or list(columns)[-1]
     used = (target, source.owner)
     ignored = [n for n, cells in columns.items() if n not in used and has_many_words(cells)]
-    table = read_csv(source.csv, target, owner=source.owner, ignore=ignored)
-    reading = ["CSV", f"target={_quoted(target)}"]
-    reading += [f"owner={_quoted(source.owner)}"] if source.owner else []
-    reading += [f"ignore=[{', '.join(map(_quoted, ignored))}]"] if ignored else []
-    train, _ = partition.split(len(table), 0.25, array_stream(1, "split"))
+    table = read_csv(source.csv, target, owner=source.owner, ignore=ignored, train_only=True)
+    train, _ = table.split()
     nodes = min(30, len(train) // 5 or 1)
     if table.owners is not None:
         nodes = min(100, len(np.unique(table.owners[train])))
     words = {
         "file": _quoted(source.csv.name),
-        "reading": ", ".join(reading),
+        "schema": table.schema.hash,
         "classes": bool(table.classes),
         "owners": table.owners is not None,
         "nodes": nodes,
     }
-    return words, _notes(table, target, ignored)
+    return words, table.schema, _notes(table, target, ignored)
 
 
 def _filled(template: str, **words: Any) -> str:

@@ -20,6 +20,7 @@ from plexus.live.peer import Peer, PeerConfig
 from plexus.live.transport import addresses
 from plexus.live.transport.limits import Limits
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
+from plexus.spec.experiment import build_spec, located
 
 
 @click.group(cls=Group)
@@ -46,7 +47,8 @@ def key(home: Path) -> None:
     "--data",
     required=True,
     metavar="N|FILE",
-    help="What to learn from: part N of the session's data, or an .npz of inputs and targets.",
+    help="What to learn from: part N of the session's data, an .npz of inputs and targets, or a table or"
+    " folder that the task takes.",
 )
 @click.option(
     "--task-dir", type=PATH, metavar="DIR", help="Where the task's module is.  [default: beside SESSION.toml]"
@@ -99,6 +101,9 @@ def peer_config(
         raise PlexusError(f"--bandwidth {bandwidth}: at most {MAX_BANDWIDTH_BYTES_PER_S} bytes per second")
     agreed, spec = read_session_file(session_file)
     check_deployable(session_file, spec)
+    if spec.task.parameters.initial is not None:  # it is beside the session file, wherever the task is
+        there = (located(session_file).parent / spec.task.parameters.initial).resolve()
+        spec = build_spec(spec.plain(), str(session_file), {"task.initial": str(there)})
     dial_only = advertise == "none"
     return PeerConfig(
         session=agreed,

@@ -13,6 +13,7 @@ from plexus.cli.groups import JSON, PATH, POSITIVE, Group, print_json, set_optio
 from plexus.errors import PlexusError
 from plexus.files import write_text
 from plexus.live.identity.authority import (
+    MODEL_FILE,
     REVOKED_FILE,
     SESSION_FILE,
     Authority,
@@ -33,22 +34,31 @@ def session() -> None:
 @session.command()
 @click.argument("directory", metavar="DIR", type=PATH)
 @click.option("--from", "spec_file", type=PATH, metavar="SPEC.toml", required=True)
+@click.option(
+    "--model", type=PATH, metavar="FILE", help="Start from this model, as `plexus export` wrote it."
+)
 @set_option("a key of the spec, e.g. nodes=3")
 @JSON
-def init(directory: Path, spec_file: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+def init(
+    directory: Path, spec_file: Path, model: Path | None, overrides: tuple[str, ...], as_json: bool
+) -> None:
     """Make DIR the home of a session that trains what SPEC.toml describes.
 
-    Writes session.toml, which all peers get, and authority.key, which nobody gets.
+    Writes session.toml, which all peers get, with model.safetensors if there is one, and authority.key,
+    which nobody gets.
     """
     spec = load_spec(spec_file, overrides)
     check_deployable(spec_file, spec)
-    founded = found_session(directory, spec.plain())
+    if model is None and (named_in_spec := spec.task.parameters.initial) is not None:
+        model = located(spec_file).parent / Path(named_in_spec).expanduser()
+    founded = found_session(directory, spec.plain(), model)
     if as_json:
         file = str(directory / SESSION_FILE)
         print_json({"name": founded.name, "digest": founded.digest.hex(), "file": file})
         return
     click.echo(f"session {founded.name} {founded.digest.hex()}")
-    click.echo(f"give {directory / SESSION_FILE} to every peer; keep the rest to yourself")
+    files = " and ".join(str(directory / each) for each in (SESSION_FILE, *([MODEL_FILE] if model else [])))
+    click.echo(f"give {files} to every peer; keep the rest to yourself")
 
 
 @session.command()

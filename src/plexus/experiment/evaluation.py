@@ -10,16 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from plexus.learn.graph import Expression, LazyModels
 from plexus.learn.task import Metrics, Task
 from plexus.protocol.facts import AggregationCompleted, Fact, ModelUpdated
 from plexus.rng import stream
+from plexus.runs.models import BEST_MODEL, FINAL_MODEL
 from plexus.runs.recorder import Recorder
 from plexus.runs.result import Metric
 from plexus.sim.runtime import Runtime
 from plexus.spec.experiment import EvaluationSpec
+
+
+class Taken(NamedTuple):
+    """A model that was measured."""
+
+    model: Expression
+    round: int
+    value: float
 
 
 class Evaluation:
@@ -46,6 +55,10 @@ class Evaluation:
         """Names what was measured last: equal weights, equal hash."""
         return ""
 
+    def take_home(self) -> dict[str, Taken]:
+        """The models that the run leaves, by the name of the file."""
+        return {}
+
     def metric(self) -> Metric:
         """How good models became."""
         return Metric("none", None, None, higher_is_better=True)
@@ -68,18 +81,33 @@ class ModelEvaluation(Evaluation):
         self._newest: float | None = None
         """The metric when it was last measured."""
         self._best: Metrics | None = None
+        self._best_model: tuple[Expression, int] | None = None
+        """That model, and its round."""
 
     def metric(self) -> Metric:
         measure = self._task.measure
         best = self._best.value if self._best else None
         return Metric(measure.name, best, self._newest, measure.higher_is_better, self._of_nodes)
 
-    def _record(self, found: Sequence[Metrics], **columns: Any) -> None:
+    def take_home(self) -> dict[str, Taken]:
+        if self._best is None or self._best_model is None or self._newest is None:
+            return {}
+        final = Taken(*self._final(), self._newest)
+        return {FINAL_MODEL: final, BEST_MODEL: Taken(*self._best_model, self._best.value)}
+
+    def weights_hash(self) -> str:
+        return self._models.weights_hash(self._final()[0])
+
+    def _final(self) -> tuple[Expression, int]:
+        """What was measured last, and its round; of models of nodes, the mean."""
+        raise NotImplementedError
+
+    def _record(self, models: Sequence[Expression], found: Sequence[Metrics], **columns: Any) -> None:
         """Keep the mean of what was found just now, and the best."""
         self._newest = fmean(metrics.value for metrics in found)
-        for metrics in found:
+        for model, metrics in zip(models, found, strict=True):
             if self._best is None or metrics.better_than(self._best):
-                self._best = metrics
+                self._best, self._best_model = metrics, (model, self.round)
         accounts = self._runtime.accounts
         self._recorder.record(
             "evaluations",
@@ -112,10 +140,10 @@ class GlobalModelEvaluation(ModelEvaluation):
         if self._newest is None or self._measured is not self._model:
             found = self._models.evaluate(self._model)
             self._measured, self._measured_round = self._model, self.round
-            self._record([found])
+            self._record([self._measured], [found])
 
-    def weights_hash(self) -> str:
-        return self._models.weights_hash(self._measured)
+    def _final(self) -> tuple[Expression, int]:
+        return self._measured, self._measured_round
 
 
 class NodeModelsEvaluation(ModelEvaluation):
@@ -149,18 +177,19 @@ class NodeModelsEvaluation(ModelEvaluation):
         if not nodes:
             return
         models = [self._current.get(node, (0, self._models.initial()))[1] for node in nodes]
+        self._measured = models
         if self._of_nodes:
             found = self._measure_each(nodes, models)
         else:
-            found = [self._models.evaluate(self._average(models))]
-        self._measured = models
+            models = [self._average(models)]
+            found = self._models.evaluate_all(models)
         values = [metrics.value for metrics in found]
         name, best = found[0].name, max if found[0].higher_is_better else min
         spread = {f"{name}_std": pstdev(values), f"{name}_best": best(values)}
-        self._record(found, **spread, nodes=len(nodes))
+        self._record(models, found, **spread, nodes=len(nodes))
 
-    def weights_hash(self) -> str:
-        return self._models.weights_hash(self._average(self._measured))
+    def _final(self) -> tuple[Expression, int]:
+        return self._average(self._measured), self.round
 
     def _chosen(self) -> list[int]:
         """The nodes to look at: all that are online, or a share of them drawn by seed."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
 
-from plexus.experiment.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation
+from plexus.experiment.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation, Taken
 from plexus.learn.aggregation import aggregation_named
 from plexus.learn.engines import create_engine
 from plexus.learn.graph import Costs, LazyModels
+from plexus.learn.saved import about, save_model
 from plexus.learn.task import Metrics, Task
 from plexus.learn.tasks import build_task
 from plexus.learn.tasks.specs import UntrainedSpec
@@ -74,6 +75,14 @@ class Learning:
     task: Task | UntrainedSpec
     judge: Callable[[JudgedBy, Runtime, Recorder], Evaluation]
     """Who measures models during the session, given what the protocol is judged by."""
+
+    def keep(self, taken: Mapping[str, Taken], out: Path, metadata: Mapping[str, str]) -> None:
+        """Write the models that a run leaves."""
+        if isinstance(self.models, LazyModels):
+            for name, (model, number, value) in taken.items():
+                measured = {"round": str(number), "value": repr(value)}
+                facts = {**about(self.models.task), **metadata, **measured}
+                save_model(out / name, self.models.weights(model), facts)
 
 
 def require_data(spec: ExperimentSpec, base_dir: Path) -> None:

@@ -74,7 +74,8 @@ class Simulation:
         entry, parameters = find(spec.protocol.name, spec.protocol.parameters, base_dir)
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
         learning = set_up(spec, base_dir, machinery, world)
-        self.engine, self._models = learning.engine, learning.models
+        self.engine, self._models, self._keep_models = learning.engine, learning.models, learning.keep
+        self._spec_digest = spec.digest()
         if checkpoint is not None:
             self._models.replay(checkpoint.evaluated)
         task = learning.task
@@ -111,7 +112,10 @@ class Simulation:
                 if self._resumed is not None:
                     raise  # nothing is learned anew yet: the checkpoint it began from says more
                 interrupted = True
-            return self._result(interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s)
+            result = self._result(interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s)
+            digests = {"digest": result.digest, "spec_digest": self._spec_digest}
+            self._keep_models(self._evaluation.take_home(), self._out, digests)
+            return result
 
     def _pass_time(self, progress: Progress | None) -> None:
         runtime, evaluation, now_s = self._runtime, self._evaluation, 0.0

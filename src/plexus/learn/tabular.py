@@ -1,20 +1,30 @@
-"""Tables in CSV files as examples: numbers and words in, tensors of similar size out."""
+"""Tables in CSV files as examples: numbers and words in, tensors of similar size out.
+
+What is learned of a table (its columns, classes and scales) is a `Schema`. It belongs to a session as its
+model does: every peer reads its own table by it, and so does whoever predicts.
+"""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import torch
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
+from plexus.files import named, write_json
+from plexus.learn import partition
 from plexus.learn.task import Examples
+from plexus.rng import array_stream
 
 MANY_WORDS = 50
 """A column of more different words than this is a name or a text, not a property."""
@@ -27,6 +37,8 @@ NO_CLASS = ("", "nan", "inf", "-inf")
 """In a column of words, nothing that somebody wrote there."""
 
 Target = Literal["auto", "classes", "number"]
+Cells = dict[str, list[str]]
+"""By column, what stands in each row."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +50,8 @@ class CsvTable:
     a column of zeros and ones."""
     targets: NDArray[Any]
     """Numbers of classes; or quantities, with mean 0 and standard deviation 1."""
-    columns: tuple[str, ...]
-    """What the columns of `inputs` are called."""
-    classes: tuple[str, ...]
-    """What class 0, 1, … is called; none where the target is a quantity."""
+    schema: Schema
+    """How the one became the other."""
     owners: NDArray[np.str_] | None
     """Whose each row is, if a column says so."""
     notes: tuple[str, ...]
@@ -49,6 +59,16 @@ class CsvTable:
 
     def __len__(self) -> int:
         return len(self.targets)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What the columns of `inputs` are called."""
+        return self.schema.names
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What class 0, 1, … is called; none where the target is a quantity."""
+        return self.schema.classes
 
     @property
     def width(self) -> int:
@@ -59,6 +79,157 @@ class CsvTable:
         """These rows as tensors; an example's id is its row."""
         return Examples(torch.from_numpy(self.inputs[rows]), torch.from_numpy(self.targets[rows]), rows)
 
+    def split(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows to train on and to test on; the same every time, so that scales say nothing of the latter."""
+        return split_rows(len(self))
+
+
+class Scale(Struct, frozen=True):
+    """What brings numbers to mean 0 and standard deviation 1."""
+
+    mean: float
+    deviation: float
+
+    @staticmethod
+    def of(values: NDArray[np.float64]) -> Scale:
+        filled = np.where(np.isnan(values), np.nanmean(values), values)
+        return Scale(float(filled.mean()), float(filled.std()) or 1.0)
+
+    def apply(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Where there is no number, the mean."""
+        filled = np.where(np.isnan(values), self.mean, values)
+        return np.asarray((filled - self.mean) / self.deviation, np.float32)
+
+
+class Column(Struct, frozen=True):
+    """A column to learn from: of numbers, or of words."""
+
+    name: str
+    scale: Scale | None = None
+    words: tuple[str, ...] = ()
+    """Each becomes a column of zeros and ones."""
+
+    def inputs(self, cells: list[str], where: str, notes: list[str]) -> NDArray[np.float32]:
+        """What a model takes for these cells; what is not as it was learned is noted."""
+        if self.scale is None:
+            unknown = sorted(set(cells) - set(self.words))
+            if unknown:
+                shown = ", ".join(map(repr, unknown[:3])) + (", …" if len(unknown) > 3 else "")
+                notes.append(f"words in {self.name!r} that the schema does not know count as none: {shown}")
+            return np.array([[cell == word for word in self.words] for cell in cells], np.float32)
+        try:
+            found = as_numbers(cells)
+        except ValueError as error:
+            raise PlexusError(f"{where}: column {self.name!r} is one of numbers: {error}") from None
+        if gaps := int(np.isnan(found).sum()):
+            notes.append(f"{gaps} gaps in {self.name!r} (empty, NaN or infinite) are its mean")
+        return self.scale.apply(found)[:, None]
+
+
+class Schema(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What was learned of a table: how its rows become examples, here and on every other machine."""
+
+    target: str
+    classes: tuple[str, ...] = ()
+    """None where the target is a quantity."""
+    scale: Scale | None = None
+    """Of a target that is a quantity."""
+    owner: str | None = None
+    columns: tuple[Column, ...]
+    dropped: tuple[str, ...] = ()
+    """Columns that nothing is learned from."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the inputs are called."""
+        return tuple(
+            name
+            for each in self.columns
+            for name in ([f"{each.name}={w}" for w in each.words] or [each.name])
+        )
+
+    @property
+    def width(self) -> int:
+        """How many inputs an example has."""
+        return len(self.names)
+
+    def read(self, path: Path | str, rows: Cells | None = None) -> CsvTable:
+        """The table at `path`, checked against this schema: whose it is makes no difference."""
+        path = Path(path)
+        cells = read_columns(path) if rows is None else rows
+        notes: list[str] = []
+        if self.target not in cells:
+            raise PlexusError(f"{path} has no column {self.target!r}, which is to be predicted")
+        cells, targets = self._targets(path, cells, notes)
+        if self.owner is not None and self.owner not in cells:
+            owners = None  # one's own table need not say whose it is
+        else:
+            owners = np.array(cells[self.owner]) if self.owner else None
+        inputs = self.inputs(path, cells, notes)
+        return CsvTable(inputs, targets, self, owners, tuple(notes))
+
+    def inputs(self, path: Path, cells: Cells, notes: list[str]) -> NDArray[np.float32]:
+        """What a model takes for these rows."""
+        used = {each.name for each in self.columns}
+        for name in sorted(used - cells.keys()):
+            raise PlexusError(f"{path} has no column {name!r}, which the schema learns from")
+        others = cells.keys() - used - {self.target, self.owner} - set(self.dropped)
+        notes += [f"left out, as the schema does not know it: {name!r}" for name in cells if name in others]
+        return np.concatenate(
+            [each.inputs(cells[each.name], str(path), notes) for each in self.columns], axis=1
+        )
+
+    def _targets(self, path: Path, cells: Cells, notes: list[str]) -> tuple[Cells, NDArray[Any]]:
+        if self.scale is not None:
+            cells, more = _with_target(path, cells, self.target)
+            notes += more
+            try:
+                return cells, self.scale.apply(as_numbers(cells[self.target]))
+            except ValueError as error:
+                raise PlexusError(f"{path}: column {self.target!r} is one of numbers: {error}") from None
+        number_of = {word: number for number, word in enumerate(self.classes)}
+        known = [cell in number_of for cell in cells[self.target]]
+        if gone := len(known) - sum(known):
+            notes.append(f"{gone} rows left out, as they have no class of the schema in {self.target!r}")
+        if sum(known) < 2:
+            raise PlexusError(f"{path}: {sum(known)} rows have a class of the schema in {self.target!r}")
+        cells = {name: list(compress(each, known)) for name, each in cells.items()}
+        return cells, np.array([number_of[cell] for cell in cells[self.target]], np.int64)
+
+    def words(self, outputs: NDArray[Any]) -> list[str]:
+        """What a model's outputs for some rows mean: the name of a class, or a quantity as it was written."""
+        if self.scale is None:
+            return [self.classes[at] for at in outputs.argmax(axis=-1)]
+        flat = outputs.reshape(len(outputs)).astype(np.float64)
+        return [f"{value:.6g}" for value in flat * self.scale.deviation + self.scale.mean]
+
+    @property
+    def hash(self) -> str:
+        """Names the schema: equal ones, equal hash."""
+        return hashlib.blake2b(msgspec.json.encode(self), digest_size=8).hexdigest()
+
+    def save(self, path: Path) -> None:
+        """To be read by `read_schema`."""
+        write_json(path, self)
+
+
+def read_schema(path: Path | str, expected: str | None = None) -> Schema:
+    """The schema in a file that `plexus new --csv` wrote; with `expected`, only if it has that hash."""
+    with named(Path(path)):
+        text = Path(path).read_bytes()
+    try:
+        schema = msgspec.json.decode(text, type=Schema)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PlexusError(f"{path}: not a schema: {error}") from None
+    if expected is not None and schema.hash != expected:
+        raise PlexusError(f"{path}: is schema {schema.hash}, the session's is {expected}")
+    return schema
+
+
+def split_rows(count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Three quarters to train on, a quarter to test on."""
+    return partition.split(count, 0.25, array_stream(1, "split"))
+
 
 def read_csv(
     path: Path | str,
@@ -67,44 +238,62 @@ def read_csv(
     owner: str | None = None,
     ignore: Sequence[str] = (),
     kind: Target = "auto",
+    train_only: bool = False,
 ) -> CsvTable:
-    """The table at `path`, which has a header. `target` is the column to predict.
+    """A table with a header, `target` being the column to predict.
 
-    Cells may be separated by commas, semicolons, tabs or bars. A gap in a column of numbers (nothing, NaN,
-    something infinite) is its column's mean; rows without a target and columns without anything are left
+    Numbers become columns of their own, words a column per word (one-hot). What is empty, NaN or infinite
+    in a column of numbers becomes its mean; rows without a target and columns without anything are left
     out. `owner` names a column that says whose a row is; it is not learned from, nor is what `ignore` lists.
-    The target is a class if it is a word or one of a few whole numbers, unless `kind` says.
+    The target is a class if it is a word or one of a few whole numbers, unless `kind` says. Scales are of
+    all rows, or with `train_only` of those that `CsvTable.split` trains on.
     """
     path = Path(path)
-    columns = read_columns(path)
+    cells = read_columns(path)
     for name in (target, *([owner] if owner else []), *ignore):
-        if name not in columns:
-            raise PlexusError(f"{path} has no column {name!r}; it has {', '.join(columns)}")
-    columns, notes = _with_target(path, columns, target)
-    owners = np.array(columns.pop(owner)) if owner else None
-    targets, classes = _targets(path, target, columns.pop(target), kind)
-    pieces: list[NDArray[np.float32]] = []
-    names: list[str] = []
-    for name, cells in columns.items():
-        if name in ignore:
+        if name not in cells:
+            raise PlexusError(f"{path} has no column {name!r}; it has {', '.join(cells)}")
+    cells, notes = _with_target(path, cells, target)
+    rows = split_rows(len(cells[target]))[0].tolist() if train_only else range(len(cells[target]))
+    schema, more = _learned(path, cells, target, owner, ignore, kind, rows)
+    table = schema.read(path, cells)
+    return CsvTable(table.inputs, table.targets, schema, table.owners, (*notes, *more, *table.notes))
+
+
+def _learned(
+    path: Path,
+    cells: Cells,
+    target: str,
+    owner: str | None,
+    ignore: Sequence[str],
+    kind: Target,
+    rows: Sequence[int],
+) -> tuple[Schema, list[str]]:
+    """The schema of these cells, and notes on what it leaves out; scales are those of `rows`."""
+    columns, dropped, notes = [], list(ignore), []
+    for name, each in cells.items():
+        if name in (target, owner, *ignore):
             continue
-        if all(cell.lower() in (*GAPS, *NO_CLASS) for cell in cells):
+        if all(cell.lower() in (*GAPS, *NO_CLASS) for cell in each):
             notes.append(f"left out, as there is nothing in it: {name!r}")
+            dropped.append(name)
             continue
-        piece, of, gaps = _inputs(path, name, cells)
-        pieces.append(piece)
-        names += of
-        if gaps:
-            notes.append(f"{gaps} gaps in {name!r} (empty, NaN or infinite) are its mean")
-    if not pieces:
+        columns.append(_column(path, name, each, rows))
+    if not columns:
         raise PlexusError(f"{path}: no column is left to learn from")
-    inputs = np.concatenate(pieces, axis=1)
-    return CsvTable(inputs, targets, tuple(names), classes, owners, tuple(notes))
+    classes, scale = _goal(path, target, cells[target], kind, rows)
+    learned = Schema(
+        target=target,
+        classes=classes,
+        scale=scale,
+        owner=owner,
+        columns=tuple(columns),
+        dropped=tuple(dropped),
+    )
+    return learned, notes
 
 
-def _with_target(
-    path: Path, columns: dict[str, list[str]], target: str
-) -> tuple[dict[str, list[str]], list[str]]:
+def _with_target(path: Path, columns: Cells, target: str) -> tuple[Cells, list[str]]:
     """The rows that say what is to be predicted, and a note on how many do not."""
     cells, found = columns[target], numbers(columns[target])
     kept = [cell.lower() not in NO_CLASS for cell in cells] if found is None else (~np.isnan(found)).tolist()
@@ -116,8 +305,8 @@ def _with_target(
     return {name: list(compress(each, kept)) for name, each in columns.items()}, notes
 
 
-def read_columns(path: Path) -> dict[str, list[str]]:
-    """The cells of each column, as they stand in the file."""
+def read_columns(path: Path, least: int = 2) -> Cells:
+    """The cells of each column, as they stand in the file, which has at least so many rows."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -127,8 +316,9 @@ def read_columns(path: Path) -> dict[str, list[str]]:
     delimiter = max(",;\t|", key=first.count)
     header, *rows = [row for row in csv.reader(text.splitlines(), delimiter=delimiter) if row] or [[]]
     header = [name.strip() for name in header]
-    if len(rows) < 2 or len(set(header)) != len(header) or "" in header:
-        raise PlexusError(f"{path}: expected a header of different names and at least two rows below it")
+    if len(rows) < least or len(set(header)) != len(header) or "" in header:
+        count = "two rows" if least == 2 else "a row"
+        raise PlexusError(f"{path}: expected a header of different names and at least {count} below it")
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise PlexusError(f"{path}: row {number} has {len(row)} cells, the header {len(header)}")
@@ -138,11 +328,17 @@ def read_columns(path: Path) -> dict[str, list[str]]:
 def numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
     """A column as numbers, NaN where there is none; None if it has a word in it, or nothing else."""
     try:
-        found = np.array([np.nan if cell.lower() in GAPS else float(cell) for cell in cells])
+        found = as_numbers(cells)
     except ValueError:
         return None
-    found[np.isinf(found)] = np.nan
     return None if np.isnan(found).all() else found
+
+
+def as_numbers(cells: Sequence[str]) -> NDArray[np.float64]:
+    """A column as numbers, NaN where there is none; ValueError if it has a word in it."""
+    found = np.array([np.nan if cell.lower() in GAPS else float(cell) for cell in cells])
+    found[np.isinf(found)] = np.nan
+    return found
 
 
 def has_many_words(cells: Sequence[str]) -> bool:
@@ -159,37 +355,31 @@ def is_class(cells: Sequence[str]) -> bool:
     return whole and len(np.unique(found)) <= min(MANY_CLASSES, len(cells) // 2)
 
 
-def _inputs(path: Path, name: str, cells: list[str]) -> tuple[NDArray[np.float32], list[str], int]:
-    """The columns that a column becomes, their names, and how many gaps were filled."""
+def _column(path: Path, name: str, cells: list[str], rows: Sequence[int]) -> Column:
     found = numbers(cells)
     if found is not None:
-        return _standard(found)[:, None], [name], int(np.isnan(found).sum())
+        chosen = found[rows]
+        return Column(name, Scale.of(found if np.isnan(chosen).all() else chosen))
     words = sorted(set(cells))
     if len(words) > MANY_WORDS:
         raise PlexusError(
             f"{path}: column {name!r} has {len(words)} different words: leave it out (ignore), or"
             " say that it names the owner of a row (owner)"
         )
-    hot = np.array([[cell == word for word in words] for cell in cells], np.float32)
-    return hot, [f"{name}={word}" for word in words], 0
+    return Column(name, words=tuple(words))
 
 
-def _standard(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    filled = np.where(np.isnan(values), np.nanmean(values), values)
-    spread = filled.std()
-    scaled = (filled - filled.mean()) / (spread if spread > 0 else 1.0)
-    return np.asarray(scaled, np.float32)
-
-
-def _targets(path: Path, name: str, cells: list[str], kind: Target) -> tuple[NDArray[Any], tuple[str, ...]]:
+def _goal(
+    path: Path, name: str, cells: list[str], kind: Target, rows: Sequence[int]
+) -> tuple[tuple[str, ...], Scale | None]:
+    """The classes of a target, or the scale of one that is a quantity."""
     if kind == "classes" or (kind == "auto" and is_class(cells)):
         are_numbers = all(numbers([each]) is not None for each in set(cells))
         classes = sorted(set(cells), key=float if are_numbers else str)
         if len(classes) < 2:
             raise PlexusError(f"{path}: {name!r} is {classes[0]!r} in every row")
-        number_of = {word: number for number, word in enumerate(classes)}
-        return np.array([number_of[cell] for cell in cells], np.int64), tuple(classes)
+        return tuple(classes), None
     found = numbers(cells)
     if found is None:
         raise PlexusError(f"{path}: {name!r} has words in it, so it cannot be a number")
-    return _standard(found), ()
+    return (), Scale.of(found[rows])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -131,6 +132,14 @@ class Task:
     augment: Augmentation | None = None
     average_only: bool = False
     """Whether a single node's model means nothing, so that only averages are evaluated (MovieLens)."""
+    classes: tuple[str, ...] = ()
+    """What class 0, 1, … is called, for whoever uses the model."""
+    schema: Struct | None = None
+    """Of the table that is learned from (see `tabular`)."""
+    notes: tuple[str, ...] = ()
+    """What somebody should know about a node's own data: what of it is left out or filled in."""
+    initial: Path | None = None
+    """The file of a model to start from, instead of the weights that it is built with."""
 
     def __post_init__(self) -> None:
         for name in ("local_steps", "batch"):
@@ -172,7 +181,12 @@ class Task:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(stream_seed(self.seed, "learn", "initial"))
             with blaming(f"task {self.name}: building the model"):
-                return self.build_model()
+                module = self.build_model()
+        if self.initial is not None:
+            from plexus.learn.saved import fill, read_model  # which is about tasks
+
+            fill(module, read_model(self.initial)[0], str(self.initial))
+        return module
 
 
 def is_top1(outputs: Tensor, targets: Tensor) -> Tensor:

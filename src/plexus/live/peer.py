@@ -114,7 +114,8 @@ class Peer:
         self._observer = FactObserver(self._roster, self._log, self._store.state.round)
         folder, is_alone = str(self._config.folder), self._config.fork_server is None
         # A fleet has tried the task before it started any peer.
-        setup = SetUp(self._config.spec, self._config.data, folder, try_out=is_alone)
+        home = str(self._config.home.resolve())
+        setup = SetUp(self._config.spec, self._config.data, folder, is_alone, home)
         self._trainer = TrainingWorker(
             setup, self._log, self._on_trained, self._on_evaluated, self._config.fork_server
         )
@@ -122,6 +123,8 @@ class Peer:
         try:
             initial = await unless(self._stop, self._trainer.start())
             if initial is not None:
+                for note in self._trainer.ready.notes if self._trainer.ready else ():
+                    self._log.info("data", note=note)
                 await self._run(LiveModel(memoryview(initial), seal(initial)))
         finally:
             control.close()
@@ -247,8 +250,9 @@ class Peer:
         self._tables.training_ended(completed=True)
         self._runtime.trained(round, model)
 
-    def _on_evaluated(self, round: int, value: float, loss: float) -> None:
+    def _on_evaluated(self, round: int, model: LiveModel, value: float, loss: float) -> None:
         assert self._trainer.ready is not None
+        self._store.offer_best(round, model, value)
         self._observer.evaluated(self._trainer.ready, round, value, loss)
         self._tables.evaluated(self._trainer.ready, round, value, loss)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,9 +28,11 @@ from plexus.protocol.messages import ViewReply
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import WireError
+from plexus.runs.models import BEST_MODEL, MODEL_SUFFIX, is_better, joined, metadata_of
 
 STATE_FILE = "state.bin"
-MODEL_SUFFIX = ".safetensors"
+REST_FILE = "task.safetensors"
+"""What a model that is taken home has besides the tensors that travel, and what it says of itself."""
 HEAD = b"plexus state 2\n"
 DIGEST_BYTES = 16
 REMEDY = (
@@ -99,6 +101,10 @@ class Store:
         if not is_asked_for:
             self._thread.submit(self._write_newest)
 
+    def offer_best(self, round: int, model: LiveModel, value: float) -> None:
+        """A model was measured: on the disk soon, for its owner to take home, if it is the best so far."""
+        self._thread.submit(self._write_if_best, round, model, value)
+
     def close(self) -> None:
         """Wait until everything is written."""
         self._thread.shutdown(wait=True)
@@ -126,6 +132,14 @@ class Store:
             with named(self._home / old):
                 (self._home / old).unlink(missing_ok=True)
 
+    def _write_if_best(self, round: int, model: LiveModel, value: float) -> None:
+        try:
+            if is_better(value, self._home / BEST_MODEL):
+                about = {"session": self.state.session.hex(), "round": str(round), "value": repr(value)}
+                self._write(BEST_MODEL, taken_home(self._home, model.data, about))
+        except PlexusError as error:
+            self._on_error(error)
+
     def _update(self, changes: dict[str, object]) -> None:
         changed = msgspec.structs.replace(self.state, **changes)
         self._write(STATE_FILE, encode_state(changed))
@@ -152,11 +166,16 @@ def newest_model(home: Path) -> tuple[int, memoryview] | None:
     """Round and contents of the newest model on the disk of the node in `home`, if it has one."""
     path = home / STATE_FILE
     if not path.exists() and not (home / KEY_FILE).exists():
-        inside = next((each.parent for each in sorted(home.glob(f"*/{STATE_FILE}"))), None)
-        example = inside or "runs/fleet-NAME/node-00"
-        raise PlexusError(f"{home}: no peer's home; give one with --home, e.g. {example}")
+        raise PlexusError(f"{home}: neither a run with a model, nor a peer's home, nor a fleet")
     state = read_state(path) if path.exists() else State(session=b"")
     return (state.round, _read_model(home, state).data) if state.model_file else None
+
+
+def taken_home(home: Path, model: memoryview, about: Mapping[str, str]) -> bytes:
+    """A model as its owner takes it home: whole, and saying what it is."""
+    rest = home / REST_FILE
+    with named(rest):
+        return joined({**metadata_of(rest), **about}, rest.read_bytes(), model)
 
 
 def encode_state(state: State) -> bytes:

@@ -21,6 +21,7 @@ from typing import Any
 from plexus import __version__
 from plexus.errors import PlexusError
 from plexus.files import lock_directory, named, write_json, write_text
+from plexus.runs.models import BEST_MODEL, FINAL_MODEL
 from plexus.runs.recorder import Recorder
 from plexus.runs.result import Result
 from plexus.runs.run import LIVE, RESULT, SPEC, VERSIONS, spec_digest_of
@@ -31,6 +32,7 @@ FIGURE = "learning-curve.png"
 CHECKPOINT, CHECKPOINT_FOLDER = "checkpoint.json", "checkpoint-"
 REPLAY = f"{CHECKPOINT_FOLDER}replay"
 """Tables of a resumed run until it has come to its checkpoint."""
+_OUTCOME = (RESULT, FIGURE, FINAL_MODEL, BEST_MODEL)
 _TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
 _PACKAGES = ("click", "matplotlib", "msgspec", "numpy", "rich", "safetensors", "scikit-learn", "torch")
 
@@ -86,7 +88,7 @@ class RunDirectory:
 
     def _forget(self, *tables: str) -> None:
         """Delete tables, and what is no longer true when a run goes on."""
-        for name in (RESULT, FIGURE, *tables):
+        for name in (*_OUTCOME, *tables):
             (self.path / name).unlink(missing_ok=True)
 
     def finish(self, result: Result) -> None:
@@ -170,7 +172,7 @@ def _has_results(path: Path) -> bool:
 
 def _delete_run(path: Path) -> None:
     """Delete what a run writes, and nothing that somebody else put there; its mark last."""
-    for name in (RESULT, FIGURE, *_TABLE_FILES, SPEC, VERSIONS):
+    for name in (*_OUTCOME, *_TABLE_FILES, SPEC, VERSIONS):
         (path / name).unlink(missing_ok=True)
     delete_events(path)
     remove_checkpoints(path)

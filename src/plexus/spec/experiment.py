@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 
 from plexus.checked import Source, choose, convert, suggest
 from plexus.errors import PlexusError
-from plexus.learn.tasks.specs import TASKS, OwnTaskSpec
+from plexus.learn.tasks.specs import LATER, TASKS, OwnTaskSpec
 from plexus.protocol.registry import PARAMETERS, OwnProtocolSpec
 from plexus.spec import toml
 from plexus.spec.toml import Changes
@@ -181,7 +181,7 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             if isinstance(chosen.parameters, OwnTaskSpec | OwnProtocolSpec):
                 tables[section] = chosen.parameters.table()
             else:
-                tables[section] = {"name": chosen.name, **tables[section]["parameters"]}
+                tables[section] = {"name": chosen.name, **_written(chosen.parameters)}
         return tables
 
     def to_toml(self) -> str:
@@ -192,6 +192,13 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """16 hex digits that are equal for equal specs, however they were written."""
         canonical = json.dumps(self.plain(), sort_keys=True).encode()
         return hashlib.blake2b(canonical, digest_size=8, person=b"plexus spec").hexdigest()
+
+
+def _written(section: Struct) -> dict[str, Any]:
+    """The keys of a section; those that came later only where they say something."""
+    defaults = {each.name: each.default for each in msgspec.structs.fields(section) if each.name in LATER}
+    keys = msgspec.to_builtins(section).items()
+    return {key: value for key, value in keys if key not in defaults or value != defaults[key]}
 
 
 def load_spec(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,20 +41,38 @@ def build_task(
     seed: int,
     base_dir: Path | None = None,
     ms_per_sample: Sequence[float] | None = None,
+    data: Path | None = None,
 ) -> Task:
     """The task that `spec` describes, divided among `nodes` nodes.
 
     `base_dir` is the session file's folder: paths and the user's modules are found from there.
     `ms_per_sample` is how slow each node's device is, where that is known: for the partition `by-speed`.
+    `data` is what a live node brings itself, for tasks that take it: then they are about this node alone.
     """
     if nodes < 1:
         raise PlexusError(f"nodes is {nodes}: a task needs at least 1")
     if isinstance(spec, UntrainedSpec):
         raise PlexusError("task.name: untrained has nothing to learn; only `plexus run` can use it")
+    task = _built(spec, nodes, seed, base_dir, ms_per_sample, data)
+    if spec.initial is None:
+        return task
+    return replace(task, initial=(base_dir or Path()) / Path(spec.initial).expanduser())
+
+
+def _built(
+    spec: TaskSpec | OwnTaskSpec,
+    nodes: int,
+    seed: int,
+    base_dir: Path | None,
+    ms_per_sample: Sequence[float] | None,
+    own_data: Path | None,
+) -> Task:
     if isinstance(spec, OwnTaskSpec):
         from plexus.learn.tasks.own import build_own
 
-        return build_own(spec, nodes, seed, base_dir or Path())
+        return build_own(spec, nodes, seed, base_dir or Path(), own_data)
+    if own_data is not None:
+        raise PlexusError(f"--data {own_data}: task {spec.name} takes a part of its own data, or an .npz")
     data = getattr(spec, "data", None)
     if data is not None and base_dir is not None:
         spec = msgspec.structs.replace(spec, data=str(base_dir / Path(data).expanduser()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,8 @@ from plexus.learn.tasks.specs import OwnTaskSpec
 
 GIVEN = ("nodes", "seed")
 """What every factory is called with, whatever the table says."""
+OWN_DATA = "data"
+"""The argument of a factory that takes the data which a live node brings itself."""
 
 
 def examples_from(dataset: Dataset[Any], first_id: int = 0) -> Examples:
@@ -41,15 +43,23 @@ def examples_from(dataset: Dataset[Any], first_id: int = 0) -> Examples:
         ) from error
 
 
-def build_own(spec: OwnTaskSpec, nodes: int, seed: int, base_dir: Path) -> Task:
-    """Import the factory, from `base_dir` first, and call it with nodes, seed and parameters."""
+def build_own(spec: OwnTaskSpec, nodes: int, seed: int, base_dir: Path, own_data: Path | None = None) -> Task:
+    """Import the factory, from `base_dir` first, and call it with nodes, seed and parameters.
+
+    With `own_data` the task is about one node, which brings it.
+    """
     factory = loading.load_own(spec.name, base_dir, "task.name")
     if not callable(factory):
         module, _, attribute = spec.name.partition(":")
         raise PlexusError(f"task.name: module {module} has no function {attribute!r}")
-    _check_keys(factory, spec)
+    parameters = {key: value for key, value in spec.parameters.items() if key != "initial"}
+    _check_keys(factory, spec.name, parameters)
+    if own_data is not None:
+        if OWN_DATA not in inspect.signature(factory).parameters:
+            raise PlexusError(f"--data {own_data}: {spec.name} has no argument {OWN_DATA!r} to take it")
+        parameters[OWN_DATA], nodes = own_data, 1
     with blaming(f"task {spec.name} failed"):
-        task = factory(nodes=nodes, seed=seed, **spec.parameters)
+        task = factory(nodes=nodes, seed=seed, **parameters)
     if not isinstance(task, Task):
         raise PlexusError(f"task {spec.name} must return a Task, not a {type(task).__name__}")
     if task.nodes != nodes:
@@ -57,7 +67,7 @@ def build_own(spec: OwnTaskSpec, nodes: int, seed: int, base_dir: Path) -> Task:
     return task
 
 
-def _check_keys(factory: Callable[..., Any], spec: OwnTaskSpec) -> None:
+def _check_keys(factory: Callable[..., Any], name_of: str, given: Mapping[str, Any]) -> None:
     """See that the factory takes the keys of the `[task]` table, and has all that it needs."""
     try:
         parameters = inspect.signature(factory).parameters
@@ -66,10 +76,10 @@ def _check_keys(factory: Callable[..., Any], spec: OwnTaskSpec) -> None:
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     own = {name: each for name, each in parameters.items() if each.kind in kinds and name not in GIVEN}
     takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-    for key in spec.parameters:
+    for key in given:
         if key not in own and not takes_any:
             takes = ", ".join(own) or "no keys"
-            raise PlexusError(f"task.{key}: {spec.name} takes {takes}{suggest(key, own)}")
+            raise PlexusError(f"task.{key}: {name_of} takes {takes}{suggest(key, own)}")
     for name, each in own.items():
-        if each.default is inspect.Parameter.empty and name not in spec.parameters:
-            raise PlexusError(f"task.{name}: missing; {spec.name} has no default for it")
+        if each.default is inspect.Parameter.empty and name not in given:
+            raise PlexusError(f"task.{name}: missing; {name_of} has no default for it")

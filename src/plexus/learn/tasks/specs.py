@@ -13,6 +13,10 @@ NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 
 
+LATER = ("initial",)
+"""Keys that earlier versions did not have: at their defaults they are not written, so that digests stay."""
+
+
 class TrainingSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="name"):
     """What decides how long a device trains. The name of the task is the table's `name`."""
 
@@ -35,6 +39,8 @@ class TaskSpec(TrainingSpec, frozen=True, kw_only=True):
     """Starts anew with each local training."""
     weight_decay: NotNegative = 0.0
     """Of SGD: the L2 penalty on weights."""
+    initial: str | None = None
+    """The file of a model to start from, as runs leave and `plexus export` writes them."""
 
 
 class PartitionedSpec(TaskSpec, frozen=True):
@@ -131,6 +137,11 @@ class OwnTaskSpec(Struct, frozen=True):
     name: str
     parameters: dict[str, Any] = {}
     """Passed on to the factory by name."""
+
+    @property
+    def initial(self) -> str | None:
+        """The file of a model to start from; for Plexus, not for the factory."""
+        return self.parameters.get("initial")
 
     def table(self) -> dict[str, Any]:
         """The complete `[task]` table."""

@@ -22,20 +22,21 @@ import msgspec
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.files import named
+from plexus.files import named, write_bytes
 from plexus.live.fleet.fleet_tables import FleetTables
 from plexus.live.fleet.members import Member, NodeResult, TraceChurn
 from plexus.live.fleet.shaping import Neighbourhood
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.identity.authority import SESSION_FILE, Authority, Session, found_session
 from plexus.live.identity.keys import create_key, make_home, raw_public, short
-from plexus.live.state import newest_model
+from plexus.live.state import newest_model, taken_home
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.worker.client import Evaluated, Ready, SetUp
 from plexus.live.worker.forkserver import ForkServer
 from plexus.protocol.roster import key_of
 from plexus.runs.directory import RunDirectory, live
+from plexus.runs.models import BEST_MODEL, FINAL_MODEL, is_better, metadata_of
 from plexus.runs.result import Evaluations, Metric, Result, Traffic, Trainings
 from plexus.runs.run import started_s
 from plexus.runs.tables import read, rows
@@ -152,10 +153,24 @@ class Fleet:
             member.log.read()
 
     async def evaluate(self) -> tuple[int, Evaluated]:
-        """Round and metric of the newest model that a member holds, or of the initial one."""
-        held = [newest_model(member.home) or (0, None) for member in self.members]
-        round, model = max(held, key=lambda each: each[0], default=(0, None))
-        return round, await self._fork_server.evaluate(_setup(self.spec, self.base_dir), model)
+        """Round and metric of the newest model that a member holds, or of the initial one.
+
+        The newest and the best are left in the fleet's directory.
+        """
+        held = [(*(newest_model(member.home) or (0, None)), member.home) for member in self.members]
+        round, model, home = max(held, key=lambda each: each[0], default=(0, None, self.out))
+        found = await self._fork_server.evaluate(_setup(self.spec, self.base_dir), model)
+        if model is not None:
+            about = {"round": str(round), "value": repr(found.value), "spec_digest": self.spec.digest()}
+            write_bytes(self.out / FINAL_MODEL, taken_home(home, model, about))
+            self._keep_best()
+        return round, found
+
+    def _keep_best(self) -> None:
+        best = self.out / BEST_MODEL
+        for path in (self.out / FINAL_MODEL, *(member.home / BEST_MODEL for member in self.members)):
+            if path.exists() and is_better(float(metadata_of(path)["value"]), best):
+                write_bytes(best, path.read_bytes())
 
     async def close(self) -> None:
         await self.end_members()

@@ -28,7 +28,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.files import named, write_text
+from plexus.files import named, write_bytes, write_text
 from plexus.live.identity.keys import create_key, load_key, make_home, parse_public, public_text, raw_public
 from plexus.protocol.roster import key_of
 from plexus.spec import toml
@@ -44,7 +44,9 @@ _OCTET_STRING = b"\x04\x10"
 ANEW = "get the file anew from the authority"
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = ("authority.key", "authority.crt", "revoked.crl", "issued")
-SESSION_FILE = "session.toml"
+SESSION_FILE, MODEL_FILE = "session.toml", "model.safetensors"
+WEIGHTS = ("model",)
+"""Keys of [session] that name weights by their hash: of the model that it starts from, in `MODEL_FILE`."""
 WIRE_VERSION = 1
 """Part of the digest: peers that speak differently are in different sessions."""
 
@@ -63,41 +65,60 @@ class Session(Struct, frozen=True):
     """16 bytes; also what the order of samples is derived from."""
 
 
-def session_digest(spec: Mapping[str, Any], authority: bytes) -> bytes:
-    """The digest of what the peers agree on; `spec` is the resolved spec as plain tables."""
+def session_digest(spec: Mapping[str, Any], authority: bytes, weights: Mapping[str, str]) -> bytes:
+    """The digest of what the peers agree on; `spec` is the resolved spec as plain tables.
+
+    `weights` are hashes of what a session file does not hold itself: see `WEIGHTS`.
+    """
     agreed = {key: spec[key] for key in _AGREED}
-    agreed |= {"authority": authority.hex(), "wire": WIRE_VERSION}
+    agreed |= {"authority": authority.hex(), "wire": WIRE_VERSION, **weights}
     canonical = json.dumps(agreed, sort_keys=True).encode()
     return hashlib.blake2b(canonical, digest_size=16, person=b"plexus session").digest()
 
 
-def found_session(directory: Path, spec: Mapping[str, Any]) -> Session:
-    """Make `directory` the home of a new session: its file, its authority and nothing yet revoked."""
+def found_session(directory: Path, spec: Mapping[str, Any], initial: Path | None = None) -> Session:
+    """Make `directory` the home of a new session: its file, its authority and nothing yet revoked.
+
+    `initial` is the file of the model that it starts from, if not from a new one; it gets a copy.
+    """
+    weights = {} if initial is None else {"model": hash_of(initial)}
     make_home(directory)
     if (directory / SESSION_FILE).exists():
         raise PlexusError(f"{directory / SESSION_FILE}: there is a session in this directory already")
     key = create_key(directory / KEY_FILE)
     public = raw_public(key.public_key())
-    digest = session_digest(spec, public)
+    if initial is not None:
+        write_bytes(directory / MODEL_FILE, initial.read_bytes())
+        spec = {**spec, "task": {**spec["task"], "initial": MODEL_FILE}}
+    digest = session_digest(spec, public, weights)
     Authority.create(directory, key, spec["name"], digest)
-    table = {"authority": public_text(public), "digest": digest.hex()}
+    table = {"authority": public_text(public), "digest": digest.hex(), **weights}
     write_text(directory / SESSION_FILE, toml.dumps({**spec, "session": table}))
     return Session(spec["name"], spec["nodes"], public, digest)
+
+
+def hash_of(path: Path) -> str:
+    """Names the contents of a file."""
+    with named(path):
+        return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def read_session(path: Path, table: Any, spec: Mapping[str, Any]) -> Session:
     """The session of the file at `path`, whose `[session]` is `table` and whose resolved spec is `spec`."""
     if table is None:
         raise PlexusError(f"{path}: no [session] table; `plexus session init` makes a session file")
-    if not isinstance(table, dict) or set(table) != {"authority", "digest"}:
+    if not isinstance(table, dict) or set(table) - set(WEIGHTS) != {"authority", "digest"}:
         raise PlexusError(f"{path}: [session] must have exactly the keys authority and digest")
+    weights = {key: str(table[key]) for key in WEIGHTS if key in table}
+    if "model" in weights and hash_of(path.parent / MODEL_FILE) != weights["model"]:
+        raise PlexusError(f"{path.parent / MODEL_FILE}: not the model that this session starts from")
     if not isinstance(table["authority"], str):
         raise PlexusError(f"{path}: session.authority must be a string")
     authority = parse_public(table["authority"])
     stated = table["digest"]
     if not isinstance(stated, str) or not _DIGEST.fullmatch(stated):
         raise PlexusError(f"{path}: session.digest must be 32 hex digits")
-    actual = session_digest(spec, authority)
+    actual = session_digest(spec, authority, weights)
     if actual.hex() != stated:
         raise PlexusError(
             f"{path}: session.digest is {stated}, but the file's contents have {actual.hex()}: it was"

@@ -44,6 +44,8 @@ class SetUp(Struct, frozen=True, tag=True):
     """Where a task of the user's own and relative paths in the session file are searched."""
     try_out: bool = False
     """Be ready only when a step of training and a batch of evaluation have worked."""
+    home: str = ""
+    """Where what a model needs to be taken home is left: the file `REST_FILE`. Nowhere if empty."""
 
 
 class Ready(Struct, frozen=True, tag=True):
@@ -57,6 +59,8 @@ class Ready(Struct, frozen=True, tag=True):
     """How many examples all nodes have together, each counted once."""
     examples: int = 0
     """How many there are to train on."""
+    notes: list[str] = []
+    """What somebody should know about the node's own data."""
 
 
 class TrainJob(Struct, frozen=True, tag=True):
@@ -178,7 +182,7 @@ class TrainingWorker:
         setup: SetUp,
         log: Log,
         on_trained: Callable[[int, LiveModel], None],
-        on_evaluated: Callable[[int, float, float], None],
+        on_evaluated: Callable[[int, LiveModel, float, float], None],
         fork_server: Path | None = None,
     ) -> None:
         self._setup = setup
@@ -190,7 +194,7 @@ class TrainingWorker:
         self._training: tuple[TrainJob, LiveModel] | None = None
         self._losses = 0
         """Workers that this training has cost."""
-        self._evaluating: tuple[EvaluateJob, int] | None = None
+        self._evaluating: tuple[EvaluateJob, int, LiveModel] | None = None
         self._to_evaluate: tuple[int, LiveModel] | None = None
         self._outbox: asyncio.Queue[tuple[Header, memoryview]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
@@ -241,7 +245,7 @@ class TrainingWorker:
             return
         (round, model), self._to_evaluate = self._to_evaluate, None
         self._last_job += 1
-        self._evaluating = EvaluateJob(self._last_job), round
+        self._evaluating = EvaluateJob(self._last_job), round, model
         self._outbox.put_nowait((self._evaluating[0], model.data))
 
     def _on_answer(self, answer: Header, body: bytes) -> None:
@@ -254,8 +258,8 @@ class TrainingWorker:
                 # Nobody asked for this: bad data, or a model that cannot be trained.
                 self._give_up(reason)
             case Evaluated(job, value, loss) if self._evaluating and job == self._evaluating[0].job:
-                round, self._evaluating = self._evaluating[1], None
-                self._on_evaluated(round, value, loss)
+                (_, round, model), self._evaluating = self._evaluating, None
+                self._on_evaluated(round, model, value, loss)
             case Stopped(job, reason, kind) if self._evaluating and job == self._evaluating[0].job:
                 round, self._evaluating = self._evaluating[1], None
                 if kind:  # else a training came in between

@@ -25,14 +25,18 @@ from safetensors.torch import load
 from torch import Tensor
 
 from plexus.errors import PlexusError, TaskError, blaming
+from plexus.files import write_bytes
 from plexus.learn import layout
+from plexus.learn.saved import about
 from plexus.learn.task import Examples, Task
 from plexus.learn.tasks import build_task
 from plexus.learn.trainer import Trainer
 from plexus.live.models import seal
+from plexus.live.state import REST_FILE
 from plexus.live.worker import client as channel
 from plexus.live.worker.client import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
-from plexus.spec.experiment import parse_spec
+from plexus.runs.models import joined
+from plexus.spec.experiment import ExperimentSpec, parse_spec
 
 
 class InterruptedTraining(BaseException):
@@ -47,15 +51,17 @@ class Worker:
         self._job = 0
         self._stop_before = 0
         spec = parse_spec(setup.spec, "session.toml")
-        task: Task = build_task(spec.task.parameters, spec.nodes, spec.seed, Path(setup.folder))
-        task, self._node = with_data(task, setup.data)
+        task, self._node = task_of(spec, Path(setup.folder), setup.data)
         self._name = task.name
         measure, shared_out = task.measure, len(np.unique(np.concatenate(task.parts)))
         samples, examples = task.samples(self._node), len(task.train)
-        self.ready = Ready(measure.name, measure.higher_is_better, samples, shared_out, examples)
+        facts = measure.name, measure.higher_is_better, samples, shared_out, examples
+        self.ready = Ready(*facts, list(task.notes))
         self._trainer = Trainer(replace(task, loss=self._checked(task.loss)), torch.device("cpu"))
         if setup.try_out:
             self._trainer.try_out(self._node)
+        if setup.home:
+            write_bytes(Path(setup.home) / REST_FILE, joined(about(task), layout.encode({})))
 
     @property
     def initial(self) -> bytes:
@@ -122,11 +128,21 @@ class Worker:
         return layout.encode(self._trainer.layout.tensors(vector))
 
 
-def with_data(task: Task, data: str) -> tuple[Task, int]:
+def task_of(spec: ExperimentSpec, folder: Path, data: str) -> tuple[Task, int]:
     """The task with this node's data, and the node's number in it.
 
-    `data` is the number of a part of the session's data, or an .npz file of `inputs` and `targets`.
+    `data` is the number of a part of the session's data, an .npz file of `inputs` and `targets`, or what the
+    task itself takes: a table, a folder. With the last, nothing else of the data need be on this machine.
     """
+    own = None if data.isdigit() or data.endswith(".npz") else Path(data)
+    if own is not None and not own.exists():
+        raise PlexusError(f"--data {data}: no such file or folder")
+    task = build_task(spec.task.parameters, spec.nodes, spec.seed, folder, data=own)
+    return with_data(task, data) if own is None else (task, 0)
+
+
+def with_data(task: Task, data: str) -> tuple[Task, int]:
+    """The task with a part of its data, or with the examples of an .npz file; and the node's number."""
     if data.isdigit():
         if int(data) >= task.nodes:
             raise PlexusError(f"--data {data}: the session's data has parts 0 to {task.nodes - 1}")

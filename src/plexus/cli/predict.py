@@ -1,0 +1,47 @@
+"""`plexus predict`: what a model that was taken home says about new rows of a table."""
+
+from __future__ import annotations
+
+import csv as tables
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from plexus.cli.groups import PATH
+from plexus.errors import PlexusError
+from plexus.files import named
+from plexus.runs.models import metadata_of
+
+
+@click.command()
+@click.argument("file", metavar="FILE.safetensors", type=PATH)
+@click.option("--csv", type=PATH, metavar="FILE", required=True, help="The rows, with a header.")
+@click.option("--out", type=PATH, metavar="FILE", help="[default: standard output]")
+@click.option(
+    "--task-dir", type=PATH, metavar="DIR", default=Path(), help="Where the code of the model is found."
+)
+def predict(file: Path, csv: Path, out: Path | None, task_dir: Path) -> None:
+    """Print the rows of a table with a column more: what the model in FILE predicts.
+
+    FILE is of a task on tables and says how columns are scaled. The column to predict may be missing.
+    """
+    about = metadata_of(file)
+    if "schema" not in about:
+        raise PlexusError(f"{file}: the model is not of a table (task {about.get('task', 'unknown')})")
+    from plexus.learn.saved import load_model
+    from plexus.learn.saved import predict as outputs_of
+    from plexus.learn.tabular import Schema, read_columns
+
+    schema = msgspec.json.decode(about["schema"], type=Schema)
+    cells, notes = read_columns(csv, least=1), list[str]()
+    inputs = schema.inputs(csv, cells, notes)
+    found = schema.words(outputs_of(load_model(file, task_dir), inputs))
+    for note in notes:
+        click.echo(note, err=True)
+    columns = {**cells, f"predicted {schema.target}": found}
+    with named(out or csv), click.open_file(str(out or "-"), "w", lazy=False) as stream:
+        tables.writer(stream, lineterminator="\n").writerows([columns, *zip(*columns.values(), strict=True)])
+    if out is not None:
+        click.echo(f"{len(found)} rows are in {out}", file=sys.stderr)
