@@ -43,7 +43,7 @@ def cifar_task() -> Any:
     return SimpleNamespace(
         name="cifar10",
         loss=functional.cross_entropy,
-        sgd=SimpleNamespace(learning_rate=RATE, momentum=MOMENTUM, weight_decay=0.0),
+        optimiser=SimpleNamespace(learning_rate=RATE, momentum=MOMENTUM, weight_decay=0.0),
         local_steps=STEPS,
         batch=BATCH,
     )

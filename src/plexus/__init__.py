@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from plexus.errors import PlexusError, StopRun
     from plexus.experiment.progress import Tick
     from plexus.learn import partition
+    from plexus.learn.optimiser import Adam, AdamW, Group, Sgd
     from plexus.learn.tabular import Schema, read_csv, read_schema
-    from plexus.learn.task import MSE, TOP1, Examples, Measure, Sgd, Task
+    from plexus.learn.task import MSE, TOP1, Context, Examples, Measure, Task
     from plexus.learn.tasks import create_task
     from plexus.learn.tasks.own import examples_from
     from plexus.protocol.api import (
@@ -59,7 +60,8 @@ _HOMES = {
     "plexus.experiment.progress": ("Tick",),
     "plexus.learn": ("partition",),
     "plexus.learn.tabular": ("Schema", "read_csv", "read_schema"),
-    "plexus.learn.task": ("MSE", "TOP1", "Examples", "Measure", "Sgd", "Task"),
+    "plexus.learn.optimiser": ("Adam", "AdamW", "Group", "Sgd"),
+    "plexus.learn.task": ("MSE", "TOP1", "Context", "Examples", "Measure", "Task"),
     "plexus.learn.tasks": ("create_task",),
     "plexus.learn.tasks.own": ("examples_from",),
     "plexus.protocol.api": (
@@ -81,8 +83,10 @@ _HOMES = {
 }  # fmt: skip
 
 __all__ = [
-    "MSE", "TOP1", "Aggregate", "Aggregated", "AggregationCompleted", "CancelTimer", "Effect", "Event",
-    "Examples", "ExperimentSpec", "Frame", "Measure", "Merge", "Message", "ModelUpdated", "Node", "Picture",
+    "MSE", "TOP1", "Adam", "AdamW", "Aggregate", "Aggregated", "AggregationCompleted", "CancelTimer",
+    "Context", "Effect", "Event",
+    "Examples", "ExperimentSpec", "Frame", "Group", "Measure", "Merge", "Message", "ModelUpdated", "Node",
+    "Picture",
     "Place", "PlexusError", "Received", "Report", "Run", "Schema", "Section", "Send", "SetTimer", "Sgd",
     "Snapshot",
     "StopRun", "StopSending", "Task", "Tick", "TimerFired", "Train", "Trained", "View", "WentOffline",

@@ -16,7 +16,8 @@ from plexus.learn.aggregation import Aggregation, mean, weighted_mean
 from plexus.learn.engines import LocalTraining
 from plexus.learn.graph import Expression, LazyModels, waves
 from plexus.learn.layout import encode
-from plexus.learn.task import Metrics, Sgd, Task
+from plexus.learn.optimiser import Sgd
+from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import InlineEngine
 
 
@@ -27,7 +28,7 @@ class Spy:
     workers_cpu_s = 0.0
 
     def __init__(self, inner: InlineEngine) -> None:
-        self.layout = inner.layout
+        self.layout, self.frozen = inner.layout, inner.frozen
         self.initial = torch.zeros(inner.layout.size)
         self.waves: list[list[tuple[int, int]]] = []
         self.evaluated = 0
@@ -188,7 +189,7 @@ def test_weights_hash_tells_weights_apart(digits: Task) -> None:
 
 
 def test_weights_that_are_not_finite_name_node_and_round(digits: Task) -> None:
-    task = replace(digits, sgd=Sgd(1e30))
+    task = replace(digits, optimiser=Sgd(1e30))
     lazy = LazyModels(task, InlineEngine(task))
     model = lazy.train(lazy.train(lazy.initial(), 4, 17), 4, 18)
     with pytest.raises(PlexusError, match=r"digits: the model of node 4 after round 1[78] has weights"):

@@ -99,7 +99,7 @@ def test_two_projects_may_have_modules_of_one_name(tmp_path: Path) -> None:
         )
     for name, learning_rate in (("first", 0.25), ("second", 0.5), ("first", 0.25)):
         task = build_task(OwnTaskSpec("samename.task:build"), 5, 1, tmp_path / name)
-        assert task.sgd.learning_rate == learning_rate
+        assert task.optimiser.learning_rate == learning_rate
 
 
 def test_a_name_with_a_colon_is_a_factory() -> None:

@@ -11,7 +11,8 @@ import torch
 
 from plexus.errors import PlexusError
 from plexus.learn.engines import LocalTraining
-from plexus.learn.task import Sgd, Task
+from plexus.learn.optimiser import Sgd
+from plexus.learn.task import Task
 from plexus.learn.tasks import create_task
 from plexus.learn.trainer import InlineEngine
 from tests.learn.files import write_cifar10, write_femnist, write_leaf, write_qmnist

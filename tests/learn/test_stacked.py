@@ -14,7 +14,8 @@ from plexus.learn.engines import LocalTraining, choose, create_engine
 from plexus.learn.engines.stacked import Stack, StackedEngine, cannot_stack, stack_size
 from plexus.learn.engines.stacked_layers import forward_of
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation, celeba_cnn, femnist_cnn, gn_lenet
-from plexus.learn.task import Sgd, Task
+from plexus.learn.optimiser import Sgd
+from plexus.learn.task import Task
 from plexus.learn.trainer import InlineEngine, Trainer, batched
 
 TOLERANCE = 1e-4
@@ -34,7 +35,7 @@ def assert_close(task: Task, clients: int = 5, most_clients: int | None = None) 
 
 @pytest.mark.parametrize("sgd", [Sgd(0.3), Sgd(0.1, 0.9), Sgd(0.1, 0.9, 0.01), Sgd(0.1, 0, 0.1)])
 def test_digits_for_any_sgd(digits: Task, sgd: Sgd) -> None:
-    assert_close(replace(digits, sgd=sgd))
+    assert_close(replace(digits, optimiser=sgd))
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3, 17])
@@ -62,7 +63,7 @@ def images(digits: Task, shape: tuple[int, int, int], classes: int) -> Task:
         targets=digits.train.targets % classes,
     )
     test = replace(digits.test, inputs=torch.rand(len(digits.test), *shape, generator=generator))
-    return replace(digits, train=train, test=test, sgd=Sgd(0.01, 0.9), batch=4, local_steps=3)
+    return replace(digits, train=train, test=test, optimiser=Sgd(0.01, 0.9), batch=4, local_steps=3)
 
 
 @pytest.mark.slow
@@ -92,7 +93,7 @@ def test_factorisation(digits: Task, model: type[nn.Module], sparse: bool) -> No
         test=replace(digits.test, inputs=test_x, targets=test_y),
         build_model=lambda: model(9, 9, 20, 0.05, sparse=sparse),
         loss=functional.mse_loss,
-        sgd=Sgd(0.2),
+        optimiser=Sgd(0.2),
     )
     assert_close(task)
 
@@ -219,7 +220,7 @@ def test_parameters_that_are_reached_otherwise_are_not_stacked(digits: Task, mod
 def test_inline_learns_what_torch_does(digits: Task, model: type[nn.Module]) -> None:
     task = replace(digits, build_model=model)
     trainer, module = Trainer(task, torch.device("cpu")), task.initial_model()
-    sgd = torch.optim.SGD(module.parameters(), task.sgd.learning_rate)
+    sgd = torch.optim.SGD(module.parameters(), task.optimiser.learning_rate)
     for inputs, targets in batched(*trainer.data.batches(task.draw(3, 5)), task.batch):
         sgd.zero_grad()
         task.loss(module(inputs), targets).backward()

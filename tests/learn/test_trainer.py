@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from plexus.learn.engines import LocalTraining
-from plexus.learn.task import Sgd, Task
+from plexus.learn.optimiser import Sgd
+from plexus.learn.task import Task
 from plexus.learn.trainer import InlineEngine, one_thread
 
 
@@ -18,9 +19,9 @@ def bare_loop(task: Task, node: int, round: int) -> nn.Module:
     module = task.initial_model()
     sgd = torch.optim.SGD(
         module.parameters(),
-        lr=task.sgd.learning_rate,
-        momentum=task.sgd.momentum,
-        weight_decay=task.sgd.weight_decay,
+        lr=task.optimiser.learning_rate,
+        momentum=task.optimiser.momentum,
+        weight_decay=task.optimiser.weight_decay,
     )
     draw = task.draw(node, round)
     torch.manual_seed(draw.torch_seed)
@@ -41,7 +42,7 @@ def trained(task: Task, node: int = 3, round: int = 5) -> Tensor:
     "sgd", [Sgd(0.3), Sgd(0.1, momentum=0.9), Sgd(0.1, 0.9, 0.01), Sgd(0.1, weight_decay=0.1)]
 )
 def test_same_bits_as_torch_optim_sgd(digits: Task, sgd: Sgd) -> None:
-    task = replace(digits, sgd=sgd)
+    task = replace(digits, optimiser=sgd)
     with one_thread():
         expected = bare_loop(task, node=3, round=5)
     assert torch.equal(trained(task), InlineEngine(task).layout.vector_of(expected))

@@ -95,7 +95,8 @@ def _synchronise(device: torch.device) -> None:
 
 def bare_loop(task: Task, device: torch.device) -> Callable[[list[LocalTraining]], None]:
     """What one would write without Plexus: client after client, each with an optimiser object."""
-    data, sgd = DeviceData(task, device), task.sgd
+    data, sgd = DeviceData(task, device), task.optimiser
+    assert sgd is not None, "a task that comes with Plexus"
     module = task.initial_model().to(device)
     initial = {name: tensor.clone() for name, tensor in module.state_dict().items()}
 

@@ -51,7 +51,8 @@ def init(
     check_deployable(spec_file, spec)
     if model is None and (named_in_spec := spec.task.parameters.initial) is not None:
         model = located(spec_file).parent / Path(named_in_spec).expanduser()
-    founded = found_session(directory, spec.plain(), model)
+    frozen = frozen_weights(spec, located(spec_file).parent) if ":" in spec.task.name else ""
+    founded = found_session(directory, spec.plain(), model, frozen)
     if as_json:
         file = str(directory / SESSION_FILE)
         print_json({"name": founded.name, "digest": founded.digest.hex(), "file": file})
@@ -107,6 +108,23 @@ def read_session_file(path: Path) -> tuple[Session, ExperimentSpec]:
     spec = load_spec(path)
     table = tomllib.loads(path.read_text(encoding="utf-8")).get("session")
     return read_session(path, table, spec.plain()), spec
+
+
+def frozen_weights(spec: ExperimentSpec, folder: Path) -> str:
+    """The hash of the weights that nobody trains or sends, for the session's digest; empty if there are none.
+
+    Who founds a session need not have the task's code or data. Every model says it, too.
+    """
+    from plexus.learn.tasks import build_task
+    from plexus.learn.trainer import frozen_hash
+
+    try:
+        return frozen_hash(build_task(spec.task.parameters, spec.nodes, spec.seed, folder))
+    except PlexusError as error:
+        click.echo(
+            f"whether weights are frozen is not in the digest, as the task is not here: {error}", err=True
+        )
+        return ""
 
 
 def check_deployable(path: Path, spec: ExperimentSpec) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -23,7 +24,10 @@ from plexus.sim.protocols import JudgedBy
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import Symbol, SymbolicModels
 from plexus.spec.experiment import ExperimentSpec
-from plexus.traces.world import World
+from plexus.traces.world import World, training_time_s
+
+ANSWERS_S = 5.0
+"""What messages and transfers of a small model add to a round."""
 
 
 class Machinery(Struct, frozen=True, kw_only=True):
@@ -57,6 +61,7 @@ class UntrainedModels(SymbolicModels):
         self.costs.asked += 1
         return super().train(model, node, round)
 
+    def interrupted(self, node: int) -> None: ...
     def replay(self, known: Sequence[Metrics]) -> None: ...
     def save(self, folder: Path) -> None: ...
     def restore(self, folder: Path, computed: int) -> None: ...
@@ -91,6 +96,16 @@ def require_data(spec: ExperimentSpec, base_dir: Path) -> None:
     build_task(spec.task.parameters, spec.nodes, spec.seed, base_dir, speeds)
 
 
+def expected_trainings(spec: ExperimentSpec, task: Task, world: World) -> int:
+    """About how many local trainings a session has: a round takes what a device needs to train and answer."""
+    durations_s = [
+        training_time_s(device, task.steps(node), task.batch) for node, device in enumerate(world.devices)
+    ]
+    round_s = median(durations_s) + ANSWERS_S
+    at_once = getattr(spec.protocol.parameters, "sample_size", spec.nodes)
+    return round(3600 * spec.hours / round_s * min(at_once, spec.nodes))
+
+
 def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: World) -> Learning:
     """Everything that learning needs, ready to compute."""
     parameters = spec.task.parameters
@@ -101,7 +116,12 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: Wo
     ms_per_sample = [device.compute_ms_per_sample for device in world.devices]
     task = build_task(parameters, spec.nodes, spec.seed, base_dir, ms_per_sample)
     engine, chosen = create_engine(
-        machinery.engine, task, workers=machinery.workers, device=machinery.device, address=machinery.address
+        machinery.engine,
+        task,
+        workers=machinery.workers,
+        device=machinery.device,
+        address=machinery.address,
+        expected=expected_trainings(spec, task, world),
     )
     budget_bytes = round(machinery.model_memory_gb * 1e9)
     models = LazyModels(task, engine, aggregation_named(spec.aggregation), budget_bytes)

@@ -9,7 +9,7 @@ and for each round, and end after half a million. 1000 nodes for 50 hours stay b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from math import isnan, nan
 from statistics import fmean
@@ -45,8 +45,12 @@ KINDS: dict[type, str] = {
 class Recording:
     """Observes a session (see `sim.network`) and appends to its tables."""
 
-    def __init__(self, recorder: Recorder, until_s: float) -> None:
+    def __init__(
+        self, recorder: Recorder, until_s: float, interrupted: Callable[[int], None] = lambda node: None
+    ) -> None:
+        """`interrupted` is told of every node whose training does not come to its end."""
         self._recorder = recorder
+        self._interrupted = interrupted
         self._slice_s = until_s / SLICES
         self._until_s = until_s
         self._written: Counter[str] = Counter()
@@ -154,6 +158,8 @@ class Recording:
         began_s, number = self._trainings.pop(node)
         if completed:
             self._paths.trained(node, number, began_s, now)
+        else:
+            self._interrupted(node)
         self._keep("trainings", now, began_s=round(began_s, 3), node=node, round=number, completed=completed)
 
     def transfer_began(self, now: float, flow: Flow) -> None:

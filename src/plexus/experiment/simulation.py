@@ -79,7 +79,9 @@ class Simulation:
         if checkpoint is not None:
             self._models.replay(checkpoint.evaluated)
         task = learning.task
-        durations_s = [training_time_s(device, task.local_steps, task.batch) for device in world.devices]
+        durations_s = [
+            training_time_s(device, task.steps(node), task.batch) for node, device in enumerate(world.devices)
+        ]
         has_global_model = entry.judged_by == "global model"
         self._traced = TracedModels(self._models) if has_global_model else None
         setting = Setting(
@@ -92,7 +94,7 @@ class Simulation:
             graceful_share=spec.traces.graceful_share,
             base_dir=base_dir,
         )
-        self._recording = Recording(directory.recorder, self._until_s)
+        self._recording = Recording(directory.recorder, self._until_s, self._models.interrupted)
         self._nodes = entry.build(setting, parameters)
         faults = planned(spec, entry.judged_by)
         self._runtime = assemble(setting, self._nodes, self._on_fact, self._recording, faults)

@@ -62,14 +62,28 @@ class Expression:
 
 
 class TrainedModel(Expression):
-    """The base model after one local training."""
+    """The base model after one local training; `before` is what the node itself has kept of earlier ones."""
 
-    __slots__ = ("node", "round")
+    __slots__ = ("kept", "node", "round")
 
-    def __init__(self, base: Expression, node: int, round: int) -> None:
-        super().__init__((base,))
+    def __init__(self, base: Expression, node: int, round: int, before: OwnPart | None = None) -> None:
+        super().__init__((base,) if before is None else (base, before))
         self.node = node
         self.round = round
+        self.kept: weakref.ref[OwnPart] | None = None
+        """What the node keeps of it, if anybody still wants to know."""
+
+
+class OwnPart(Expression):
+    """The tensors that stay with a node, after one of its trainings."""
+
+    __slots__ = ("before",)
+
+    def __init__(self, trained: TrainedModel, before: OwnPart | None) -> None:
+        super().__init__((trained,))
+        trained.kept = weakref.ref(self)
+        self.before = before
+        """Of the training before: of no use once this training is finished."""
 
 
 class MeanModel(Expression):
@@ -117,12 +131,14 @@ def waves(wanted: Sequence[Expression]) -> list[Wave]:
     found: list[Wave] = []
     for expression in in_order(wanted):
         after = max((level[p] for p in expression.parents if p in level), default=-1)
-        level[expression] = max(after, 0) if isinstance(expression, MeanModel) else after + 1
+        level[expression] = after + 1 if isinstance(expression, TrainedModel) else max(after, 0)
         if len(found) <= level[expression]:
             found.append(Wave([], []))
         wave = found[level[expression]]
         if isinstance(expression, MeanModel):
             wave.means.append(expression)
+        elif isinstance(expression, OwnPart):
+            pass  # comes with its training
         else:
             assert isinstance(expression, TrainedModel), f"{expression} is computed by nobody"
             wave.trainings.append(expression)
@@ -168,14 +184,18 @@ class LazyModels:
         self._known: deque[Metrics] = deque()
         self._merged: tuple[Any, Expression] | None = None
         """The newest merge, and of what: where everybody hears from everybody, all ask for the same."""
+        self._own: dict[int, OwnPart] = {}
+        """By node, what it keeps to itself."""
         self._initial = Expression(())
         self._initial.number = -1
-        self._initial.settle(self.store.keep(engine.initial))
+        shared = engine.layout.shared_size
+        self._shared, self._own_initial = engine.initial[:shared], engine.initial[shared:]
+        self._initial.settle(self.store.keep(self._shared))
         if not torch.isfinite(engine.initial).all():
             raise PlexusError(f"task {task.name}: the initial model has weights that are not finite")
-        tensors = engine.layout.tensors(engine.initial)
-        self.model_bytes = len(layout.encode(tensors))
-        self.initial_hash = layout.weights_hash(tensors)
+        frozen = layout.weights_hash(engine.frozen) if engine.frozen else ""
+        self.model_bytes = len(layout.encode(engine.layout.tensors(self._shared), frozen))
+        self.initial_hash = layout.weights_hash({**engine.layout.tensors(engine.initial), **engine.frozen})
         """Names task, seed and model."""
 
     def initial(self) -> Expression:
@@ -185,7 +205,22 @@ class LazyModels:
     def train(self, model: Expression, node: int, round: int) -> Expression:
         """`model` after a local training by `node`, to be computed if it is ever needed."""
         self.costs.asked += 1
-        return self._new(TrainedModel(model, node, round))
+        before = self._own.get(node)
+        trained = TrainedModel(model, node, round, before)
+        if len(self._own_initial):
+            if before is not None:
+                before.before = None  # that training is finished, so nobody goes back behind it
+            self._own[node] = OwnPart(trained, before)
+            # Numbers of their own: others count models, and these are none.
+            self._own[node].number = -2 - self._made
+            self.alive[self._own[node].number] = self._own[node]
+        return self._new(trained)
+
+    def interrupted(self, node: int) -> None:
+        """The training that `node` began last does not come to its end: it keeps what it had."""
+        last = self._own.pop(node, None)
+        if last is not None and last.before is not None:
+            self._own[node] = last.before
 
     def mean(self, models: Sequence[Expression], samples: Sequence[int]) -> Expression:
         """The aggregate of `models`, `samples[i]` examples being behind `models[i]`."""
@@ -217,7 +252,7 @@ class LazyModels:
             started = time.perf_counter()
             for model in fresh:
                 # One at a time: they need not all fit into memory.
-                model.metrics = self.engine.evaluate([model.vector()])[0]
+                model.metrics = self.engine.evaluate([self._whole(model)])[0]
                 self.evaluated.append(model.metrics)
             self.costs.evaluation_s += time.perf_counter() - started
             self.costs.workers_cpu_s = self.engine.workers_cpu_s
@@ -226,8 +261,14 @@ class LazyModels:
     def weights(self, model: Expression) -> dict[str, Tensor]:
         """The named tensors of `model` on the CPU, the caller's own; computes it if need be."""
         self._force([model])
-        tensors = self.engine.layout.tensors(model.vector())
+        tensors = {**self.engine.layout.tensors(self._whole(model)), **self.engine.frozen}
         return {name: tensor.cpu().clone() for name, tensor in tensors.items()}
+
+    def _whole(self, model: Expression, own: Expression | None = None) -> Tensor:
+        """The vector of a model with the part that a node keeps to itself, or with the initial one."""
+        if not len(self._own_initial):
+            return model.vector()
+        return torch.cat([model.vector(), self._own_initial if own is None else own.vector()])
 
     def weights_hash(self, model: Expression) -> str:
         """Names the weights of `model`: equal weights, equal hash."""
@@ -289,13 +330,22 @@ class LazyModels:
         at_once = max(1, self.store.budget_bytes // (4 * self._initial.vector().nbytes))
         for start in range(0, len(trainings), at_once):
             some = trainings[start : start + at_once]
-            jobs = [LocalTraining(t.parents[0].vector(), t.node, t.round) for t in some]
+            jobs = [LocalTraining(self._whole(*t.parents), t.node, t.round, t.round) for t in some]
             for trained, vector in zip(some, self.engine.train(jobs), strict=True):
                 self._unchecked.append((trained.node, trained.round, vector.sum()))
-                trained.settle(self.store.keep(vector))
+                self._settle(trained, vector)
             self.costs.computed += len(some)
         if len(self._unchecked) > UNCHECKED:
             self._check_finite()
+
+    def _settle(self, trained: TrainedModel, vector: Tensor) -> None:
+        own = None if trained.kept is None else trained.kept()
+        if len(self._own_initial):
+            # Each its own memory: what is kept of one must not keep all of it.
+            vector, rest = vector[: len(self._shared)].clone(), vector[len(self._shared) :].clone()
+            if own is not None:
+                own.settle(self.store.keep(rest))
+        trained.settle(self.store.keep(vector))
 
     def _check_finite(self) -> None:
         if not self._unchecked:
@@ -305,9 +355,9 @@ class LazyModels:
         checked, self._unchecked = self._unchecked, []
         if not all(finite):
             node, round, _ = checked[finite.index(False)]
-            sgd = self.task.sgd
+            used = self.task.optimiser
+            how = f" at learning rate {used.learning_rate:g}, momentum {used.momentum:g}" if used else ""
             raise PlexusError(
                 f"task {self.task.name}: the model of node {node} after round {round} has weights"
-                " that are not finite: training diverged at"
-                f" learning rate {sgd.learning_rate:g}, momentum {sgd.momentum:g}"
+                f" that are not finite: training diverged{how}"
             )

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from plexus.learn.task import TOP1, Augmentation, Examples, Sgd, Task
+from plexus.learn.optimiser import optimiser_of
+from plexus.learn.task import TOP1, Augmentation, Examples, Task
 from plexus.learn.tasks.specs import TaskSpec
 
 
@@ -100,9 +101,11 @@ def classification(
         build_model=build_model,
         loss=functional.cross_entropy,
         measure=TOP1,
-        sgd=Sgd(spec.learning_rate, spec.momentum, spec.weight_decay),
+        optimiser=optimiser_of(spec),
         local_steps=spec.local_steps,
         batch=spec.batch,
+        local_epochs=spec.local_epochs,
+        proximal=spec.proximal,
         prepare=prepare,
         augment=augment,
     )

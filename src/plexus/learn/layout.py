@@ -1,14 +1,16 @@
 """How the weights of a model lie in one vector.
 
 Everything outside the forward pass (averaging, hashing, spilling, sending to a worker) handles a
-model as a single flat vector; only here is it known which slice is which tensor.
+model as a single flat vector; only here is it known which slice is which tensor. First come the tensors that
+are shared: averaged, and sent. Then those that stay with a node. Frozen ones are in no vector.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import torch
 from safetensors.torch import save
@@ -29,6 +31,10 @@ class TensorSlice:
     trainable: bool
 
 
+Patterns = tuple[str, ...]
+"""Of names of tensors, as in a shell: `head.*`."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """All tensors of a model that training changes or that inference needs, in a fixed order."""
@@ -37,23 +43,49 @@ class Layout:
     size: int
     dtype: torch.dtype
     """float32; float64 where a tensor of the model has it, so that nothing loses precision."""
+    shared_size: int
+    """How much of the vector, from its beginning, is shared."""
+    frozen: Patterns
+    """The names of the tensors that are in no vector."""
 
     @staticmethod
-    def of(module: nn.Module) -> Layout:
-        """The layout of `module`: parameters (tied ones once), then the buffers it would save."""
-        entries: list[TensorSlice] = []
-        start = 0
-        for name, tensor in named_tensors(module).items():
+    def of(module: nn.Module, shared: Patterns | None = None, local: Patterns = ()) -> Layout:
+        """The layout of `module`: parameters (tied ones once), then the buffers it would save.
+
+        Without `shared`, what is trainable and not `local` is, and buffers.
+        """
+        tensors, parameters = named_tensors(module), dict(module.named_parameters())
+        _check_patterns(tensors, shared, local)
+        kinds: dict[str, list[str]] = {"shared": [], "local": [], "frozen": []}
+        for name, tensor in tensors.items():
             if tensor.is_complex():
                 raise PlexusError(f"the model's tensor {name} is complex: only real ones can be averaged")
-            stop = start + tensor.numel()
-            shape = tuple(tensor.shape)
-            entries.append(TensorSlice(name, shape, tensor.dtype, start, stop, tensor.requires_grad))
-            start = stop
-        if not any(entry.trainable for entry in entries):
+            usual = tensor.requires_grad or name not in parameters
+            is_shared = usual if shared is None else _matches(name, shared)
+            kind = "local" if _matches(name, local) else "shared" if is_shared else "frozen"
+            if kind == "frozen" and tensor.requires_grad:
+                raise PlexusError(f"the model's tensor {name} is trained, but neither shared nor local")
+            kinds[kind].append(name)
+        if not any(tensor.requires_grad for tensor in tensors.values()):
             raise PlexusError(f"the model {type(module).__name__} has no parameters to train")
+        if not kinds["shared"]:
+            raise PlexusError(f"the model {type(module).__name__} has nothing that is shared")
+        entries: list[TensorSlice] = []
+        for name in (*kinds["shared"], *kinds["local"]):
+            tensor, start = tensors[name], entries[-1].stop if entries else 0
+            bounds = start, start + tensor.numel()
+            entries.append(
+                TensorSlice(name, tuple(tensor.shape), tensor.dtype, *bounds, tensor.requires_grad)
+            )
         double = any(entry.dtype == torch.float64 for entry in entries)
-        return Layout(tuple(entries), start, torch.float64 if double else torch.float32)
+        dtype = torch.float64 if double else torch.float32
+        shared_size = entries[len(kinds["shared"]) - 1].stop
+        return Layout(tuple(entries), entries[-1].stop, dtype, shared_size, tuple(kinds["frozen"]))
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The names of the tensors that are averaged and sent."""
+        return tuple(entry.name for entry in self.entries if entry.stop <= self.shared_size)
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """The vector of these named tensors."""
@@ -65,11 +97,28 @@ class Layout:
         return self.flatten(named_tensors(module))
 
     def tensors(self, vector: Tensor) -> dict[str, Tensor]:
-        """The named tensors of `vector`: views of it, except where a tensor has another type."""
+        """The named tensors of `vector`: views of it, except where a tensor has another type.
+
+        A vector of what is shared has those alone.
+        """
         return {
             entry.name: cast(vector[entry.start : entry.stop], entry.dtype).view(entry.shape)
             for entry in self.entries
+            if entry.stop <= len(vector)
         }
+
+
+def _matches(name: str, patterns: Patterns) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _check_patterns(names: Iterable[str], shared: Patterns | None, local: Patterns) -> None:
+    names = list(names)
+    for key, patterns in (("shared", shared or ()), ("local", local)):
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+                raise PlexusError(f"{key}: no tensor of the model is called {pattern!r}; there are {shown}")
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -88,10 +137,15 @@ def cast(piece: Tensor, dtype: torch.dtype) -> Tensor:
     return piece.to(dtype) if dtype.is_floating_point else piece.round().to(dtype)
 
 
-def encode(tensors: Mapping[str, Tensor]) -> bytes:
-    """The safetensors encoding of a model: its bytes on the wire, as many for all weights of one layout."""
+def encode(tensors: Mapping[str, Tensor], frozen: str = "") -> bytes:
+    """The safetensors encoding of a model: its bytes on the wire, as many for all weights of one layout.
+
+    `frozen` is the hash of what everybody has besides. It is in the header, so that nobody takes a model for
+    one of its own that is meant for other weights than its own.
+    """
     # safetensors refuses tensors that share memory, and ours are slices of one vector.
-    return bytes(save({name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}))
+    own = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+    return bytes(save(own, {"frozen": frozen} if frozen else None))
 
 
 def weights_hash(tensors: Mapping[str, Tensor]) -> str:

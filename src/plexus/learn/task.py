@@ -1,4 +1,4 @@
-"""A learning task is one object: the data of every node, the model, the loss, the metric, SGD.
+"""A learning task is one object: the data of every node, the model, the loss, the metric, how a node trains.
 
 Nothing here knows how trainings are carried out (see `engines`) or which of them are needed
 (see `graph`).
@@ -7,7 +7,7 @@ Nothing here knows how trainings are carried out (see `engines`) or which of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from plexus.errors import PlexusError, blaming
+from plexus.learn.optimiser import Optimiser
 from plexus.rng import array_stream, stream_seed
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -46,23 +47,6 @@ class Examples:
 
     def to(self, device: torch.device) -> Examples:
         return Examples(self.inputs.to(device), self.targets.to(device), self.ids)
-
-
-@dataclass(frozen=True)
-class Sgd:
-    """Settings of SGD, with torch's meaning. Momentum starts anew with each training."""
-
-    learning_rate: float
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not self.learning_rate > 0:
-            raise PlexusError(f"learning_rate is {self.learning_rate}: it must be above 0")
-        if not 0 <= self.momentum < 1:
-            raise PlexusError(f"momentum is {self.momentum}: it must be from 0 to below 1")
-        if not self.weight_decay >= 0:
-            raise PlexusError(f"weight_decay is {self.weight_decay}: it must not be negative")
 
 
 @dataclass(frozen=True)
@@ -105,10 +89,37 @@ class Draw:
     """The randomness of one local training, which depends on seed, node and round alone."""
 
     examples: NDArray[np.int64]
-    """Rows of the training set, batch after batch: local_steps x batch of them."""
+    """Rows of the training set, batch after batch: steps x batch of them."""
     augmentation: NDArray[np.int64] | None
     torch_seed: int
     """For models that draw numbers themselves (dropout)."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a training loop of one's own is told. Equal contexts must lead to equal weights: whatever is drawn
+    comes from `generator` or `rng`. torch's own generator is seeded too, for dropout and its like."""
+
+    node: int
+    round: int
+    """Counted from 1."""
+    loss: Loss
+    batch: int
+    generator: torch.Generator
+    rng: np.random.Generator
+    prepare: Callable[[Tensor], Tensor] | None = None
+
+    def batches(self, examples: Examples, epochs: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs, ready for the model, and targets: all examples, newly shuffled in each epoch."""
+        for _ in range(epochs):
+            order = torch.randperm(len(examples), generator=self.generator)
+            for rows in torch.split(order, self.batch):
+                inputs = examples.inputs[rows]
+                yield (inputs if self.prepare is None else self.prepare(inputs)), examples.targets[rows]
+
+
+Loop = Callable[[nn.Module, Examples, Context], None]
+"""Trains the module in place on the examples of one node."""
 
 
 @dataclass(frozen=True)
@@ -124,12 +135,24 @@ class Task:
     build_model: Callable[[], nn.Module]
     loss: Loss
     measure: Measure
-    sgd: Sgd
+    optimiser: Optimiser | None = None
+    """How weights follow gradients: `Sgd`, `Adam`, `AdamW`. None only with a `loop`."""
     local_steps: int = 5
+    """Steps in one local training; where `local_epochs` is given, that decides."""
     batch: int = 20
+    local_epochs: int | None = None
+    """So many steps that a node sees each of its examples this often."""
+    proximal: float = 0.0
+    """FedProx: how strongly a local training is pulled back to the model that it began with."""
+    loop: Loop | None = None
+    """A training loop of one's own, in place of all of the above."""
     prepare: Callable[[Tensor], Tensor] | None = None
     """Turns stored inputs (say bytes) into what the model takes."""
     augment: Augmentation | None = None
+    shared: tuple[str, ...] | None = None
+    """Patterns of the names of tensors that are averaged and sent. None: what is trainable, and buffers."""
+    local: tuple[str, ...] = ()
+    """Patterns of those that stay with a node: a head of its own, say."""
     average_only: bool = False
     """Whether a single node's model means nothing, so that only averages are evaluated (MovieLens)."""
     classes: tuple[str, ...] = ()
@@ -145,6 +168,12 @@ class Task:
         for name in ("local_steps", "batch"):
             if getattr(self, name) < 1:
                 raise PlexusError(f"task {self.name}: {name} is {getattr(self, name)}: at least 1 is needed")
+        if (self.optimiser is None) == (self.loop is None):
+            raise PlexusError(f"task {self.name}: either an optimiser or a loop of one's own is needed")
+        if self.local_epochs is not None and self.local_epochs < 1:
+            raise PlexusError(f"task {self.name}: local_epochs is {self.local_epochs}: at least 1 is needed")
+        if not 0 <= self.proximal < math.inf:
+            raise PlexusError(f"task {self.name}: proximal is {self.proximal}: it must not be negative")
         if not self.parts:
             raise PlexusError(f"task {self.name}: no node has data: at least one node is needed")
         for node, part in enumerate(self.parts):
@@ -163,6 +192,12 @@ class Task:
         """How many examples `node` has."""
         return len(self.parts[node])
 
+    def steps(self, node: int) -> int:
+        """How many steps a local training of `node` has."""
+        if self.local_epochs is None:
+            return self.local_steps
+        return -(-self.local_epochs * len(self.parts[node]) // self.batch)
+
     def draw(self, node: int, round: int) -> Draw:
         """What `node` trains on in `round`: epoch after epoch of its examples, each newly shuffled.
 
@@ -170,11 +205,22 @@ class Task:
         """
         rng = array_stream(self.seed, "learn", "train", node, round)
         part = self.parts[node]
-        needed = self.local_steps * self.batch
+        needed = self.steps(node) * self.batch
         epochs = [rng.permutation(part) for _ in range(-(-needed // len(part)))]
         examples = (epochs[0] if len(epochs) == 1 else np.concatenate(epochs))[:needed]
         drawn = None if self.augment is None else self.augment.draw(rng, needed)
         return Draw(examples, drawn, int(rng.integers(2**63)))
+
+    def context(self, node: int, round: int, ordinal: int) -> Context:
+        """What the task's own loop is told when `node` trains; `ordinal` is what it takes as the round."""
+        rng = array_stream(self.seed, "learn", "train", node, round)
+        generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+        return Context(node, ordinal, self.loss, self.batch, generator, rng, self.prepare)
+
+    def own_examples(self, node: int) -> Examples:
+        """The training examples of `node`."""
+        rows = self.parts[node]
+        return Examples(self.train.inputs[rows], self.train.targets[rows], self.train.ids[rows])
 
     def initial_model(self) -> nn.Module:
         """The model everybody starts from."""

@@ -1,7 +1,7 @@
 """One local training and one evaluation on one device: what a single worker does, and the engine `inline`.
 
-Gradients are applied to the parameters directly, without an optimiser object: five steps on a small
-model are over before `torch.optim.SGD` is set up. That both give the same bits is tested.
+Gradients are applied to the parameters directly (see `optimiser`), without an object of `torch.optim`: five
+steps on a small model are over before one is set up.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from torch import Tensor
 
 from plexus.errors import blaming
 from plexus.learn.engines import LocalTraining
-from plexus.learn.layout import Layout, named_tensors
-from plexus.learn.task import Draw, Metrics, Sgd, Task
+from plexus.learn.layout import Layout, named_tensors, weights_hash
+from plexus.learn.optimiser import Descent
+from plexus.learn.task import Draw, Metrics, Task
 
 EVALUATION_BATCH = 500
 """Examples per forward pass of an evaluation; decides the result's last bits, hence fixed."""
@@ -50,7 +51,8 @@ class DeviceData:
 
     def stacked(self, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
         """Inputs and targets of many local trainings: step x client x example in the batch."""
-        shape = (self._task.local_steps, len(draws), self._task.batch)
+        batch = self._task.batch
+        shape = (len(draws[0].examples) // batch, len(draws), batch)
 
         def by_step(arrays: list[NDArray[np.int64]]) -> NDArray[np.int64]:
             rows = np.stack(arrays).reshape(len(draws), *shape[::2], *arrays[0].shape[1:])
@@ -87,27 +89,54 @@ class Trainer:
         module = task.initial_model().to(device)
         self._task = task
         self.data = DeviceData(task, device)
-        self.layout = Layout.of(module)
+        with blaming(f"task {task.name}"):
+            self.layout = Layout.of(module, task.shared, task.local)
         self.initial = self.layout.vector_of(module)
         # They stay where they are in memory: the module may hold views of them.
-        self._module, self._tensors = module, named_tensors(module)
-        self._parameters = [self._tensors[entry.name] for entry in self.layout.entries if entry.trainable]
+        tensors = named_tensors(module)
+        self.module, self._tensors = module, {e.name: tensors[e.name] for e in self.layout.entries}
+        self.frozen = {name: tensors[name].detach() for name in self.layout.frozen}
+        """What nobody trains, sends or averages; everybody has it."""
+        trainable = [entry.name for entry in self.layout.entries if entry.trainable]
+        self._parameters = [self._tensors[name] for name in trainable]
+        self._descent = None
+        if task.optimiser is not None:
+            self._descent = Descent(task.optimiser, task.proximal, trainable)
 
-    def train(self, base: Tensor, node: int, round: int) -> Tensor:
-        """The weights after `node` trained `base` on its own data in `round`."""
-        task, parameters = self._task, self._parameters
-        momenta: list[Tensor] = []
-        with blaming(f"task {task.name}: training node {node} in round {round}"):
-            draw = task.draw(node, round)
-            # Drawing by name, not by who computes: any worker gives this training the same numbers.
-            torch.default_generator.manual_seed(draw.torch_seed)
+    def train(self, base: Tensor, node: int, round: int, ordinal: int = 1) -> Tensor:
+        """The weights after `node` trained `base` on its own data in `round`.
+
+        What is drawn depends on `round`, the schedule of the learning rate on `ordinal`.
+        """
+        with blaming(f"task {self._task.name}: training node {node} in round {round}"):
             self._load(base)
-            self._module.train()
-            for inputs, targets in batched(*self.data.batches(draw), task.batch):
-                loss = task.loss(self._module(inputs), targets)
-                gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
-                sgd_step(task.sgd, parameters, list(gradients), momenta)
+            self.module.train()
+            if self._descent is None:
+                self._loop(node, round, ordinal)
+            else:
+                self._descend(self._descent, node, round, ordinal)
             return self.layout.flatten(self._tensors)
+
+    def _loop(self, node: int, round: int, ordinal: int) -> None:
+        task = self._task
+        assert task.loop is not None, "checked by the task"
+        context = task.context(node, round, ordinal)
+        torch.default_generator.manual_seed(context.generator.initial_seed())
+        with torch.enable_grad():
+            task.loop(self.module, task.own_examples(node).to(self.initial.device), context)
+        self.module.zero_grad(set_to_none=True)
+
+    def _descend(self, descent: Descent, node: int, round: int, ordinal: int) -> None:
+        task, parameters = self._task, self._parameters
+        assert task.optimiser is not None
+        draw, scale = task.draw(node, round), task.optimiser.scale(ordinal)
+        # Drawing by name, not by who computes: any worker gives this training the same numbers.
+        torch.default_generator.manual_seed(draw.torch_seed)
+        memory, anchors = task.optimiser.begin(parameters), descent.anchors(parameters)
+        for inputs, targets in batched(*self.data.batches(draw), task.batch):
+            loss = task.loss(self.module(inputs), targets)
+            gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+            descent.step(parameters, list(gradients), memory, anchors, scale)
 
     @torch.no_grad()
     def _load(self, vector: Tensor) -> None:
@@ -124,7 +153,7 @@ class Trainer:
     @torch.no_grad()
     def evaluate_batch(self, vector: Tensor, number: int) -> Tensor:
         """The sums of metric and loss over one batch of the test set."""
-        task, module = self._task, self._module
+        task, module = self._task, self.module
         self._load(vector)
         with blaming(f"task {task.name}: evaluating"):
             module.eval()
@@ -135,8 +164,8 @@ class Trainer:
 
     def try_out(self, node: int) -> None:
         """One step on the node's first batch, and one batch evaluated: what is wrong shows now."""
-        trial = Trainer(replace(self._task, local_steps=1), self.initial.device)
-        trained = trial.train(trial.initial, node, round=1)
+        trial = Trainer(replace(self._task, local_steps=1, local_epochs=None), self.initial.device)
+        trained = trial.train(trial.initial, node, round=1, ordinal=1)
         metrics_of(self._task, [trial.evaluate_batch(trained, 0).tolist()])
 
 
@@ -149,10 +178,11 @@ class InlineEngine:
         self.device = torch.device(device)
         self._trainer = Trainer(task, self.device)
         self.layout, self.initial = self._trainer.layout, self._trainer.initial
+        self.frozen = self._trainer.frozen
 
     def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         with one_thread():
-            return [self._trainer.train(job.base, job.node, job.round) for job in jobs]
+            return [self._trainer.train(job.base, job.node, job.round, job.ordinal) for job in jobs]
 
     def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
         with one_thread():
@@ -167,19 +197,10 @@ def batched(inputs: Tensor, targets: Tensor, size: int) -> Iterator[tuple[Tensor
     return zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
 
 
-@torch.no_grad()
-def sgd_step(sgd: Sgd, parameters: list[Tensor], gradients: list[Tensor], momenta: list[Tensor]) -> None:
-    """One step of `torch.optim.SGD`; `momenta` is empty before the first and filled by it."""
-    if sgd.weight_decay:
-        torch._foreach_add_(gradients, parameters, alpha=sgd.weight_decay)
-    if sgd.momentum:
-        if momenta:
-            torch._foreach_mul_(momenta, sgd.momentum)
-            torch._foreach_add_(momenta, gradients)
-        else:
-            momenta.extend(gradients)
-        gradients = momenta
-    torch._foreach_add_(parameters, gradients, alpha=-sgd.learning_rate)
+def frozen_hash(task: Task) -> str:
+    """Names the tensors of the task's model that nobody trains or sends; empty if there are none."""
+    frozen = Trainer(task, torch.device("cpu")).frozen
+    return weights_hash(frozen) if frozen else ""
 
 
 def evaluation_batches(task: Task) -> int:

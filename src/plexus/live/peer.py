@@ -31,7 +31,7 @@ from plexus.live.transport.addresses import Address
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits, LiveRoster
 from plexus.live.transport.receiving import Buffers
-from plexus.live.worker.client import SetUp, TrainingWorker
+from plexus.live.worker.client import Ready, SetUp, TrainingWorker
 from plexus.protocol.api import BandwidthMeasured, Durable, Expelled
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingStarted
 from plexus.protocol.parameters import PlexusParameters
@@ -123,8 +123,7 @@ class Peer:
         try:
             initial = await unless(self._stop, self._trainer.start())
             if initial is not None:
-                for note in self._trainer.ready.notes if self._trainer.ready else ():
-                    self._log.info("data", note=note)
+                self._look_at(self._trainer.ready)
                 await self._run(LiveModel(memoryview(initial), seal(initial)))
         finally:
             control.close()
@@ -133,6 +132,17 @@ class Peer:
             os.close(self._lock)
         if self._fault is not None:
             raise PlexusError(self._fault)
+
+    def _look_at(self, ready: Ready | None) -> None:
+        """What the worker found in the data and in the model."""
+        assert ready is not None
+        for note in ready.notes:
+            self._log.info("data", note=note)
+        agreed = self._config.session.frozen
+        if agreed and ready.frozen != agreed:
+            raise PlexusError(
+                f"the model's frozen weights are {ready.frozen or 'none'}, those of the session are {agreed}"
+            )
 
     def _end(self, fault: str) -> None:
         """The peer cannot go on: it leaves if it can, and the process ends with an error."""

@@ -33,6 +33,8 @@ from plexus.runs.models import BEST_MODEL, MODEL_SUFFIX, is_better, joined, meta
 STATE_FILE = "state.bin"
 REST_FILE = "task.safetensors"
 """What a model that is taken home has besides the tensors that travel, and what it says of itself."""
+LOCAL_FILE = "local.safetensors"
+"""The tensors that stay with the node, after its last training; only where the task has some."""
 HEAD = b"plexus state 2\n"
 DIGEST_BYTES = 16
 REMEDY = (
@@ -173,9 +175,10 @@ def newest_model(home: Path) -> tuple[int, memoryview] | None:
 
 def taken_home(home: Path, model: memoryview, about: Mapping[str, str]) -> bytes:
     """A model as its owner takes it home: whole, and saying what it is."""
-    rest = home / REST_FILE
-    with named(rest):
-        return joined({**metadata_of(rest), **about}, rest.read_bytes(), model)
+    files = [path for path in (home / REST_FILE, home / LOCAL_FILE) if path.exists()]
+    with named(home / REST_FILE):
+        parts = [path.read_bytes() for path in files]
+        return joined({**metadata_of(home / REST_FILE), **about}, *parts, model)
 
 
 def encode_state(state: State) -> bytes:

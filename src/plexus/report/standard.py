@@ -14,7 +14,10 @@ from plexus.report.comparison import Comparison, compare, table_of
 from plexus.report.document import Picture, Section, number
 from plexus.runs.run import Run
 
-_OF_TRAINING = frozenset({"learning_rate", "momentum", "weight_decay", "local_steps", "batch"})
+_OF_TRAINING = frozenset({
+    "learning_rate", "momentum", "weight_decay", "local_steps", "batch", "local_epochs", "optimiser",
+    "nesterov", "clip_norm", "schedule", "proximal", "initial",
+})  # fmt: skip
 _CURVES: tuple[tuple[plots.Axis, str, str], ...] = (
     ("simulated_h", "time", "time"),
     ("sent_gb", "communication", "what all nodes have sent, on a log scale"),

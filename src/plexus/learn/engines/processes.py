@@ -93,7 +93,7 @@ class PoolEngine(ABC):
         self.device = torch.device("cpu")
         self._task = task
         trainer = Trainer(task, self.device)
-        self.layout, self.initial = trainer.layout, trainer.initial
+        self.layout, self.initial, self.frozen = trainer.layout, trainer.initial, trainer.frozen
         self.workers_cpu_s = 0.0
         self._workers: list[WorkerHandle] = [self._new_worker() for _ in range(count)]
         self._count = count
@@ -106,7 +106,9 @@ class PoolEngine(ABC):
         """Wait for one of these."""
 
     def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
-        requests = [Request(at, "train", job.base, (job.node, job.round)) for at, job in enumerate(jobs)]
+        requests = [
+            Request(at, "train", job.base, (job.node, job.round, job.ordinal)) for at, job in enumerate(jobs)
+        ]
         # By base, so that a worker rarely needs new weights.
         requests.sort(key=lambda request: id(request.vector))
         return [torch.tensor(weights) for weights in self._answers(requests)]
@@ -157,7 +159,7 @@ class PoolEngine(ABC):
         request.losses += 1
         if request.losses >= MOST_LOSSES:
             training = "training node {} in round {}".format
-            what = training(*request.arguments) if request.method == "train" else "evaluating"
+            what = training(*request.arguments[:2]) if request.method == "train" else "evaluating"
             raise TaskError(
                 f"task {self._task.name}: {MOST_LOSSES} worker processes died on the same work,"
                 f" {what} ({loss}): is there enough memory?"

@@ -29,6 +29,7 @@ from plexus.errors import PlexusError, blaming, described
 from plexus.learn.engines import LocalTraining
 from plexus.learn.engines.stacked_layers import Forward, forward_of
 from plexus.learn.layout import Layout, TensorSlice, cast
+from plexus.learn.optimiser import Descent
 from plexus.learn.task import Task
 from plexus.learn.trainer import InlineEngine, one_thread
 
@@ -42,9 +43,11 @@ COMPILE_AFTER = 3000
 
 Tensors = dict[str, Tensor]
 """By name, of all clients."""
-State = tuple[Tensors, Tensors, Tensors]
-"""Trainable tensors, their momenta, the tensors that SGD leaves alone."""
-Step = Callable[[Tensors, Tensors, Tensors, Tensor, Tensor], State]
+State = tuple[Tensors, list[Tensor], Tensors]
+"""Trainable tensors, what the optimiser remembers, the tensors that it leaves alone."""
+Given = dict[str, list[Tensor]]
+"""What is the same in all steps: `anchors` of FedProx, `scale` of the learning rate, where they matter."""
+Step = Callable[[Tensors, list[Tensor], Tensors, Given, Tensor, Tensor], State]
 
 JOINT_LOSSES = (functional.cross_entropy, functional.mse_loss)
 """Means over examples: the mean over all clients' examples, times clients, is the sum of their means."""
@@ -61,7 +64,7 @@ class StackedEngine(InlineEngine):
         for part in self._module.modules():
             if isinstance(part, nn.Embedding | nn.EmbeddingBag):
                 part.sparse = False  # stacking knows no sparse gradients
-        self._stacks: dict[tuple[int, bool], Stack | RecordedStack] = {}
+        self._stacks: dict[tuple[tuple[int, int], bool], Stack | RecordedStack] = {}
         self._used: Counter[int] = Counter()
         self.compile_after = COMPILE_AFTER
         if self.device.type == "cuda":
@@ -71,14 +74,26 @@ class StackedEngine(InlineEngine):
             torch.backends.cudnn.allow_tf32 = True
 
     def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
+        # By number of steps, where that differs: those of one stack take them together.
+        order = sorted(range(len(jobs)), key=lambda at: self._task.steps(jobs[at].node))
+        trained = dict(zip(order, self._in_stacks([jobs[at] for at in order]), strict=True))
+        return [trained[at] for at in range(len(jobs))]
+
+    def _in_stacks(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         trained: list[Tensor] = []
         with one_thread(), blaming(f"task {self._task.name}: training"):
             while len(trained) < len(jobs):
                 try:
-                    trained += self._train_stack(jobs[len(trained) :][: self._most])
+                    trained += self._train_stack(self._alike(jobs[len(trained) :][: self._most]))
                 except torch.OutOfMemoryError:
                     self._shrink()
         return trained
+
+    def _alike(self, jobs: Sequence[LocalTraining]) -> Sequence[LocalTraining]:
+        """Those at the beginning that have the same number of steps."""
+        counts = [self._task.steps(job.node) for job in jobs]
+        other = next((at for at, count in enumerate(counts) if count != counts[0]), len(jobs))
+        return jobs[:other]
 
     def _shrink(self) -> None:
         """The stack did not fit into the GPU's memory: smaller ones from now on."""
@@ -95,21 +110,26 @@ class StackedEngine(InlineEngine):
         idle = clients - len(jobs)
         inputs, targets = self._trainer.data.stacked(draws + draws[:1] * idle)
         bases = torch.stack([job.base for job in jobs] + [jobs[0].base] * idle)
-        rows = self._stack(clients).train(bases, inputs, targets)
+        assert self._task.optimiser is not None, "a loop of one's own is not stacked"
+        factors = [self._task.optimiser.scale(job.ordinal) for job in jobs]
+        scale = torch.tensor(factors + factors[:1] * idle, dtype=torch.float64, device=self.device)
+        rows = self._stack(clients, len(inputs)).train(bases, inputs, targets, scale)
         # Each its own memory: one model that is kept must not keep its whole stack.
         return [row.clone() for row in rows[: len(jobs)]]
 
-    def _stack(self, clients: int) -> Stack | RecordedStack:
+    def _stack(self, clients: int, steps: int) -> Stack | RecordedStack:
         on_gpu = self.device.type == "cuda"
         compiled = on_gpu and clients >= COMPILED_CLIENTS and self._used[clients] >= self.compile_after
         self._used[clients] += 1
-        if (clients, compiled) not in self._stacks:
-            self._stacks.pop((clients, False), None)
+        # A recording is of so many steps; else any number of them will do.
+        kind = (clients, steps if on_gpu else 0)
+        if (kind, compiled) not in self._stacks:
+            self._stacks.pop((kind, False), None)
             # On a GPU vmap's grouped convolutions are faster than ours, unless ours are compiled.
             by_hand = compiled or not on_gpu
-            stack = Stack(self._task, self.layout, self._module, by_hand, compiled)
-            self._stacks[clients, compiled] = RecordedStack(stack) if on_gpu else stack
-        return self._stacks[clients, compiled]
+            stack = Stack(self._task, self.layout, self._module, self.frozen, by_hand, compiled)
+            self._stacks[kind, compiled] = RecordedStack(stack) if on_gpu else stack
+        return self._stacks[kind, compiled]
 
     def close(self) -> None:
         self._stacks.clear()
@@ -129,9 +149,11 @@ def cannot_stack(task: Task) -> str | None:
     Found by training two clients for a step or two, both ways. A model that reaches its parameters other than
     as attributes of their modules (in a list, in a closure) does not fail when stacked: it learns nothing.
     """
-    task = replace(task, local_steps=min(2, task.local_steps))
+    if task.loop is not None:
+        return "the task has a training loop of its own"
+    task = replace(task, local_steps=min(2, task.local_steps), local_epochs=None)
     inline, stacked = InlineEngine(task), StackedEngine(task)
-    jobs = [LocalTraining(inline.initial, 0, 1), LocalTraining(2 * inline.initial, task.nodes - 1, 1)]
+    jobs = [LocalTraining(inline.initial, 0, 1, 1), LocalTraining(2 * inline.initial, task.nodes - 1, 1, 1)]
     wanted = inline.train(jobs)
     try:
         found = stacked.train(jobs)
@@ -170,23 +192,40 @@ class Stack:
     """The local training of many clients of one task, the same number every time."""
 
     def __init__(
-        self, task: Task, layout: Layout, module: nn.Module, by_hand: bool, compiled: bool = False
+        self,
+        task: Task,
+        layout: Layout,
+        module: nn.Module,
+        frozen: Tensors,
+        by_hand: bool,
+        compiled: bool = False,
     ) -> None:
         self._task = task
         self._layout = layout
-        self._plain = build_step(task, module, by_hand)
+        trainable = [entry.name for entry in layout.entries if entry.trainable]
+        assert task.optimiser is not None, "a loop of one's own is not stacked"
+        self._optimiser = task.optimiser
+        self._descent = Descent(task.optimiser, task.proximal, trainable)
+        self._plain = build_step(task, module, by_hand, self._descent)
+        # By hand every layer is given its tensors; a module has the frozen ones itself.
+        self._frozen = frozen if by_hand else {}
         self._compiled = compiled
         self._step: Step | None = None
 
-    def train(self, bases: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Rows of weights after training: row i of `bases` on `inputs[:, i]`, step by step."""
+    def train(self, bases: Tensor, inputs: Tensor, targets: Tensor, scale: Tensor) -> Tensor:
+        """Rows of weights after training: row i of `bases` on `inputs[:, i]`, step by step.
+
+        `scale[i]` is the factor on the learning rate of row i, for tasks that have a schedule.
+        """
         trainable, fixed = self._unstack(bases, True), self._unstack(bases, False)
-        has_momenta = self._task.sgd.momentum > 0
-        momenta = {name: torch.zeros_like(t) for name, t in trainable.items()} if has_momenta else {}
+        fixed |= {name: each.expand(len(bases), *each.shape) for name, each in self._frozen.items()}
+        memory = self._optimiser.begin(list(trainable.values()))
+        given: Given = {"anchors": self._descent.anchors(list(trainable.values()))}
+        given["scale"] = [scale] if self._optimiser.schedule is not None else []
         if self._step is None:
-            self._step = self._record(trainable, momenta, fixed, inputs[0], targets[0])
+            self._step = self._record(trainable, memory, fixed, given, inputs[0], targets[0])
         for batch, wanted in zip(inputs, targets, strict=True):
-            trainable, momenta, fixed = self._step(trainable, momenta, fixed, batch, wanted)
+            trainable, memory, fixed = self._step(trainable, memory, fixed, given, batch, wanted)
         tensors = trainable | fixed
         rows = [tensors[entry.name].reshape(len(bases), -1) for entry in self._layout.entries]
         return torch.cat([row.to(self._layout.dtype) for row in rows], dim=1)
@@ -224,9 +263,9 @@ class RecordedStack:
         self._arguments: tuple[Tensor, ...] = ()
         self._result = torch.empty(0)
 
-    def train(self, bases: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        graph = self._graph = self._graph or self._capture(bases, inputs, targets)
-        for argument, given in zip(self._arguments, (bases, inputs, targets), strict=True):
+    def train(self, *arguments: Tensor) -> Tensor:
+        graph = self._graph = self._graph or self._capture(*arguments)
+        for argument, given in zip(self._arguments, arguments, strict=True):
             argument.copy_(given)
         graph.replay()
         return self._result.clone()
@@ -246,28 +285,28 @@ class RecordedStack:
         return graph
 
 
-def build_step(task: Task, module: nn.Module, by_hand: bool) -> Step:
-    """One step of SGD for all clients. Changes none of its arguments but the fixed tensors."""
+def build_step(task: Task, module: nn.Module, by_hand: bool, descent: Descent) -> Step:
+    """One step for all clients, in place."""
     forward = (forward_of(module) if by_hand else None) or _vmapped(module)
-    sgd = task.sgd
 
-    def step(trainable: Tensors, momenta: Tensors, fixed: Tensors, inputs: Tensor, targets: Tensor) -> State:
+    def step(
+        trainable: Tensors,
+        memory: list[Tensor],
+        fixed: Tensors,
+        given: Given,
+        inputs: Tensor,
+        targets: Tensor,
+    ) -> State:
         with torch.enable_grad():
             leaves = {name: tensor.detach().requires_grad_() for name, tensor in trainable.items()}
             loss = _summed_loss(task, forward({**leaves, **fixed}, inputs), targets)
             found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
-        gradients = dict(zip(leaves, found, strict=True))
-        if sgd.weight_decay:
-            gradients = _added(gradients, trainable, sgd.weight_decay)
-        if sgd.momentum:
-            gradients = momenta = _added(gradients, momenta, sgd.momentum)
-        return _added(trainable, gradients, -sgd.learning_rate), momenta, fixed
+        scale = given["scale"][0] if given["scale"] else 1.0
+        weights = list(trainable.values())
+        descent.step(weights, list(found), memory, given["anchors"], scale, stacked=True)
+        return trainable, memory, fixed
 
     return step
-
-
-def _added(tensors: Tensors, others: Tensors, factor: float) -> Tensors:
-    return {name: torch.add(tensor, others[name], alpha=factor) for name, tensor in tensors.items()}
 
 
 def _vmapped(module: nn.Module) -> Forward:

@@ -20,7 +20,8 @@ from torch.nn import functional
 from plexus.errors import PlexusError
 from plexus.learn import partition
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation
-from plexus.learn.task import MSE, Examples, Sgd, Task
+from plexus.learn.optimiser import Sgd, optimiser_of
+from plexus.learn.task import MSE, Examples, Task
 from plexus.learn.tasks import data_folder, needed_file
 from plexus.learn.tasks.specs import BiasedMovielensSpec, MovielensSpec
 from plexus.rng import array_stream
@@ -44,18 +45,22 @@ def build(spec: MovielensSpec, nodes: int, seed: int) -> Task:
     ends = np.cumsum([len(rows) for rows in train_rows])
     model = BiasedFactorisation if isinstance(spec, BiasedMovielensSpec) else MatrixFactorisation
     shape = ratings.user_count, ratings.movie_count, spec.dimension
+    optimiser = optimiser_of(spec)
+    sparse = isinstance(optimiser, Sgd) and optimiser.is_plain and not spec.proximal
     return Task(
         name=spec.name,
         seed=seed,
         train=_examples(ratings, np.concatenate(train_rows)),
         parts=tuple(np.split(np.arange(ends[-1]), ends[:-1])),
         test=_examples(ratings, np.sort(np.concatenate(test_rows))),
-        build_model=partial(model, *shape, spec.spread, sparse=not (spec.momentum or spec.weight_decay)),
+        build_model=partial(model, *shape, spec.spread, sparse=sparse),
         loss=functional.mse_loss,
         measure=MSE,
-        sgd=Sgd(spec.learning_rate, spec.momentum, spec.weight_decay),
+        optimiser=optimiser,
         local_steps=spec.local_steps,
         batch=spec.batch,
+        local_epochs=spec.local_epochs,
+        proximal=spec.proximal,
         average_only=True,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -13,8 +14,28 @@ NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 
 
-LATER = ("initial",)
+LATER = ("initial", "optimiser", "nesterov", "clip_norm", "schedule", "local_epochs", "proximal")
 """Keys that earlier versions did not have: at their defaults they are not written, so that digests stay."""
+
+
+class ScheduleSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """A factor on the learning rate, by the round: from 0 up, then down to `floor`."""
+
+    rounds: Count
+    """When it has come down."""
+    kind: Literal["cosine", "linear"] = "cosine"
+    """How it comes down."""
+    warmup: Annotated[int, Meta(ge=0)] = 0
+    """Rounds in which it goes up, in equal steps."""
+    floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """What it comes down to."""
+
+    def __call__(self, round: int) -> float:
+        if round <= self.warmup:
+            return round / (self.warmup + 1)
+        passed = min(1.0, (round - self.warmup) / max(1, self.rounds - self.warmup))
+        down = (1 + math.cos(math.pi * passed)) / 2 if self.kind == "cosine" else 1 - passed
+        return self.floor + (1 - self.floor) * down
 
 
 class TrainingSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="name"):
@@ -38,7 +59,20 @@ class TaskSpec(TrainingSpec, frozen=True, kw_only=True):
     momentum: Momentum = 0.0
     """Starts anew with each local training."""
     weight_decay: NotNegative = 0.0
-    """Of SGD: the L2 penalty on weights."""
+    """The L2 penalty on weights; of AdamW, decoupled."""
+    optimiser: Literal["sgd", "adam", "adamw"] = "sgd"
+    """How weights follow gradients, with torch's meaning."""
+    nesterov: bool = False
+    """Of SGD with momentum."""
+    clip_norm: Positive | None = None
+    """Gradients of a larger norm, over all weights together, are scaled down to this."""
+    schedule: ScheduleSpec | None = None
+    """A factor on the learning rate over the rounds, as `{rounds = 1000, kind = "cosine", warmup = 10}`; a
+    `floor` is where it ends."""
+    local_epochs: Count | None = None
+    """In place of `local_steps`: so many steps that a node sees each of its examples this often."""
+    proximal: NotNegative = 0.0
+    """FedProx: how strongly a local training is pulled back to the model that it began with."""
     initial: str | None = None
     """The file of a model to start from, as runs leave and `plexus export` writes them."""
 
@@ -126,6 +160,10 @@ class BiasedMovielensSpec(MovielensSpec, frozen=True, tag="movielens-biased"):
 
 class UntrainedSpec(TrainingSpec, frozen=True, tag="untrained"):
     """Models of a given size that nobody computes: only time and traffic are simulated."""
+
+    def steps(self, node: int) -> int:
+        """How many a local training of `node` has."""
+        return self.local_steps
 
     model_bytes: Count = 346_000
     """Size of a model on the network; 346 kB is the paper's network for CIFAR-10."""

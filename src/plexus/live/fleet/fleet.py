@@ -103,9 +103,9 @@ class Fleet:
         self.members: list[Member] = []
         self._fork_server = fork_server or ForkServer(out)
 
-    async def prepare(self) -> Session:
-        """Keys, certificates, ports and the fork server."""
-        session = found_session(self.out / "session", self.spec.plain())
+    async def prepare(self, frozen: str = "") -> Session:
+        """Keys, certificates, ports and the fork server; `frozen` as in `found_session`."""
+        session = found_session(self.out / "session", self.spec.plain(), frozen=frozen)
         authority = Authority.load(self.out / "session")
         await self._fork_server.start()
         ports = free_ports(self.nodes)
@@ -202,7 +202,7 @@ async def run_fleet(
         about = live([home_name(number) for number in range(nodes)])
         with RunDirectory(out, spec.to_toml(), spec.digest(), base_dir=base_dir, about=about) as directory:
             tell(told)
-            session = await fleet.prepare()
+            session = await fleet.prepare(told.frozen)
             homes = {member.id: member.home for member in fleet.members}
             tables = FleetTables(directory.recorder, homes, started_s(out))
             churn = None

@@ -45,8 +45,9 @@ ANEW = "get the file anew from the authority"
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = ("authority.key", "authority.crt", "revoked.crl", "issued")
 SESSION_FILE, MODEL_FILE = "session.toml", "model.safetensors"
-WEIGHTS = ("model",)
-"""Keys of [session] that name weights by their hash: of the model that it starts from, in `MODEL_FILE`."""
+WEIGHTS = ("model", "frozen")
+"""Keys of [session] that name weights by their hash: of the model that it starts from, in `MODEL_FILE`, and
+of what nobody trains or sends."""
 WIRE_VERSION = 1
 """Part of the digest: peers that speak differently are in different sessions."""
 
@@ -63,6 +64,8 @@ class Session(Struct, frozen=True):
     """The authority's public key, 32 bytes."""
     digest: bytes
     """16 bytes; also what the order of samples is derived from."""
+    frozen: str = ""
+    """The hash of the model's weights that nobody trains or sends, if its founder knew it."""
 
 
 def session_digest(spec: Mapping[str, Any], authority: bytes, weights: Mapping[str, str]) -> bytes:
@@ -76,12 +79,16 @@ def session_digest(spec: Mapping[str, Any], authority: bytes, weights: Mapping[s
     return hashlib.blake2b(canonical, digest_size=16, person=b"plexus session").digest()
 
 
-def found_session(directory: Path, spec: Mapping[str, Any], initial: Path | None = None) -> Session:
+def found_session(
+    directory: Path, spec: Mapping[str, Any], initial: Path | None = None, frozen: str = ""
+) -> Session:
     """Make `directory` the home of a new session: its file, its authority and nothing yet revoked.
 
-    `initial` is the file of the model that it starts from, if not from a new one; it gets a copy.
+    `initial` is the file of the model that it starts from, if not from a new one; it gets a copy. `frozen` is
+    the hash of weights that nobody trains or sends.
     """
     weights = {} if initial is None else {"model": hash_of(initial)}
+    weights |= {"frozen": frozen} if frozen else {}
     make_home(directory)
     if (directory / SESSION_FILE).exists():
         raise PlexusError(f"{directory / SESSION_FILE}: there is a session in this directory already")
@@ -94,7 +101,7 @@ def found_session(directory: Path, spec: Mapping[str, Any], initial: Path | None
     Authority.create(directory, key, spec["name"], digest)
     table = {"authority": public_text(public), "digest": digest.hex(), **weights}
     write_text(directory / SESSION_FILE, toml.dumps({**spec, "session": table}))
-    return Session(spec["name"], spec["nodes"], public, digest)
+    return Session(spec["name"], spec["nodes"], public, digest, frozen)
 
 
 def hash_of(path: Path) -> str:
@@ -124,7 +131,7 @@ def read_session(path: Path, table: Any, spec: Mapping[str, Any]) -> Session:
             f"{path}: session.digest is {stated}, but the file's contents have {actual.hex()}: it was"
             " changed after `plexus session init`, or is of another version of Plexus"
         )
-    return Session(spec["name"], spec["nodes"], authority, actual)
+    return Session(spec["name"], spec["nodes"], authority, actual, weights.get("frozen", ""))
 
 
 class Authority:

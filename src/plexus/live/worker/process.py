@@ -1,7 +1,7 @@
 """The training worker of a live peer: the process in which torch lives.
 
 A peer answers pings and forwards models whatever its worker does, survives it if it is killed, and needs
-no torch itself. A training is interrupted between two steps, by a loss function that looks up first.
+no torch itself. A training is interrupted between two steps, by a model that looks up first.
 
 `--fork-server SOCKET` keeps one process with everything imported that forks a worker for each connection, so
 that a fleet on one machine starts quickly.
@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,12 +27,12 @@ from torch import Tensor
 from plexus.errors import PlexusError, TaskError, blaming
 from plexus.files import write_bytes
 from plexus.learn import layout
-from plexus.learn.saved import about
+from plexus.learn.saved import about, read_model
 from plexus.learn.task import Examples, Task
 from plexus.learn.tasks import build_task
 from plexus.learn.trainer import Trainer
 from plexus.live.models import seal
-from plexus.live.state import REST_FILE
+from plexus.live.state import LOCAL_FILE, REST_FILE
 from plexus.live.worker import client as channel
 from plexus.live.worker.client import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
 from plexus.runs.models import joined
@@ -56,16 +56,52 @@ class Worker:
         measure, shared_out = task.measure, len(np.unique(np.concatenate(task.parts)))
         samples, examples = task.samples(self._node), len(task.train)
         facts = measure.name, measure.higher_is_better, samples, shared_out, examples
-        self.ready = Ready(*facts, list(task.notes))
-        self._trainer = Trainer(replace(task, loss=self._checked(task.loss)), torch.device("cpu"))
+        self._trainer = Trainer(task, torch.device("cpu"))
+        frozen = self._trainer.frozen
+        self.ready = Ready(*facts, list(task.notes), layout.weights_hash(frozen) if frozen else "")
+        self._trainer.module.register_forward_pre_hook(lambda *_: self._look_up())
         if setup.try_out:
             self._trainer.try_out(self._node)
-        if setup.home:
-            write_bytes(Path(setup.home) / REST_FILE, joined(about(task), layout.encode({})))
+        self._home = Path(setup.home) if setup.home else None
+        shared = self._trainer.layout.shared_size
+        self._local = self._trainer.initial[shared:]
+        """What stays with this node, as its last finished training left it."""
+        if self._home is not None:
+            rest = {
+                name: each for name, each in self._tensors(self._trainer.initial) if name not in self._shared
+            }
+            write_bytes(self._home / REST_FILE, joined(about(task), layout.encode({**rest, **frozen})))
+            self._read_local(self._home / LOCAL_FILE)
 
     @property
     def initial(self) -> bytes:
         return self._encode(self._trainer.initial)
+
+    @property
+    def _shared(self) -> tuple[str, ...]:
+        return self._trainer.layout.shared
+
+    def _tensors(self, vector: Tensor) -> Iterable[tuple[str, Tensor]]:
+        return self._trainer.layout.tensors(vector).items()
+
+    def _read_local(self, path: Path) -> None:
+        """Go on with what this node kept to itself before it stopped."""
+        if len(self._local) and path.exists():
+            found = read_model(path)[0]
+            own = {
+                name: each for name, each in self._tensors(self._trainer.initial) if name not in self._shared
+            }
+            if {n: t.shape for n, t in found.items()} != {n: t.shape for n, t in own.items()}:
+                raise PlexusError(f"{path}: of another model than this session's")
+            everything = {**dict(self._tensors(self._trainer.initial)), **found}
+            self._local = self._trainer.layout.flatten(everything)[self._trainer.layout.shared_size :]
+
+    def _keep_local(self, trained: Tensor) -> None:
+        if len(self._local):
+            self._local = trained[self._trainer.layout.shared_size :].clone()
+            if self._home is not None:
+                own = {name: each for name, each in self._tensors(trained) if name not in self._shared}
+                write_bytes(self._home / LOCAL_FILE, layout.encode(own))
 
     def serve(self) -> None:
         """Do one job after the other until the peer is gone."""
@@ -83,7 +119,7 @@ class Worker:
             if isinstance(job, TrainJob):
                 self._train(job, model)
             else:
-                metrics = self._trainer.evaluate(self._decode(model))
+                metrics = self._trainer.evaluate(self._decode(model, self._initial_local))
                 channel.send(self._sock, Evaluated(job.job, metrics.value, metrics.loss))
         except InterruptedTraining:
             channel.send(self._sock, Stopped(job.job, "interrupted"))
@@ -91,9 +127,11 @@ class Worker:
             channel.send(self._sock, Stopped(job.job, str(error), type(error).__name__))
 
     def _train(self, job: TrainJob, model: memoryview) -> None:
-        trained = self._trainer.train(self._decode(model), self._node, job.round)
+        base = self._decode(model, self._local)
+        trained = self._trainer.train(base, self._node, job.round, job.ordinal)
         if not torch.isfinite(trained.sum()):
             raise TaskError(f"task {self._name}: the trained weights are not finite")
+        self._keep_local(trained)
         body = self._encode(trained)
         channel.send(self._sock, Finished(job.job, seal(body)), body)
 
@@ -109,23 +147,25 @@ class Worker:
         except (EOFError, OSError):
             os._exit(0)  # the peer is gone, so nobody wants the job under way
 
-    def _checked(self, loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-        def checked(outputs: Tensor, targets: Tensor) -> Tensor:
-            self._look_up()
-            return loss(outputs, targets)
-
-        return checked
-
     def _look_up(self) -> None:
         # Numbers only grow, so there is nothing to reset and no moment at which a wish can be lost.
         if self._job < self._stop_before:
             raise InterruptedTraining
 
-    def _decode(self, model: memoryview) -> Tensor:
-        return self._trainer.layout.flatten(load(bytes(model)))
+    @property
+    def _initial_local(self) -> Tensor:
+        return self._trainer.initial[self._trainer.layout.shared_size :]
+
+    def _decode(self, model: memoryview, local: Tensor) -> Tensor:
+        """The vector of a model that came, with what does not travel."""
+        found = load(bytes(model))
+        parts = [found[name].reshape(-1).to(local.dtype) for name in self._shared]
+        return torch.cat([*parts, local])
 
     def _encode(self, vector: Tensor) -> bytes:
-        return layout.encode(self._trainer.layout.tensors(vector))
+        """What of a model travels."""
+        shared = vector[: self._trainer.layout.shared_size]
+        return layout.encode(dict(self._tensors(shared)), self.ready.frozen)
 
 
 def task_of(spec: ExperimentSpec, folder: Path, data: str) -> tuple[Task, int]:
