@@ -24,7 +24,7 @@ def metric_name(name: str) -> str:
 
 def is_percentage(name: str) -> bool:
     """Whether this metric is a share of one, shown in percent."""
-    return name == "accuracy"
+    return name.removeprefix("own_") == "accuracy"
 
 
 def size(count: float) -> str:

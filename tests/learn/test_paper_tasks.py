@@ -116,7 +116,7 @@ def test_movielens_nodes_are_single_users_tested_on_their_own_ratings(small: Tas
     indirect=["small"],
 )
 def test_settings_are_the_papers(small: Task, sgd: Sgd) -> None:
-    assert (small.sgd, small.local_steps, small.batch) == (sgd, 5, 20)
+    assert (small.optimiser, small.local_steps, small.batch) == (sgd, 5, 20)
 
 
 def test_more_nodes_than_users_is_one_error(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from plexus.learn.engines.stacked_layers import forward_of
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation, celeba_cnn, femnist_cnn, gn_lenet
 from plexus.learn.optimiser import Sgd
 from plexus.learn.task import Task
-from plexus.learn.trainer import InlineEngine, Trainer, batched
+from plexus.learn.trainer import InlineEngine, Trainer
 
 TOLERANCE = 1e-4
 """Of the largest weight, after one local training: what the documentation promises."""
@@ -221,7 +222,7 @@ def test_inline_learns_what_torch_does(digits: Task, model: type[nn.Module]) -> 
     task = replace(digits, build_model=model)
     trainer, module = Trainer(task, torch.device("cpu")), task.initial_model()
     sgd = torch.optim.SGD(module.parameters(), task.optimiser.learning_rate)
-    for inputs, targets in batched(*trainer.data.batches(task.draw(3, 5)), task.batch):
+    for inputs, targets in trainer.data.batches(task.draw(3, 5)):
         sgd.zero_grad()
         task.loss(module(inputs), targets).backward()
         sgd.step()
@@ -251,11 +252,11 @@ def test_a_stack_that_does_not_fit_into_memory_is_halved(
     sizes = []
     whole = Stack.train
 
-    def small_memory(stack: Stack, bases: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+    def small_memory(stack: Stack, bases: Tensor, *others: Any) -> Tensor:
         sizes.append(len(bases))
         if len(bases) > 3:
             raise torch.OutOfMemoryError
-        return whole(stack, bases, inputs, targets)
+        return whole(stack, bases, *others)
 
     monkeypatch.setattr(Stack, "train", small_memory)
     assert_close(digits, clients=7, most_clients=8)

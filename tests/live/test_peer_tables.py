@@ -17,7 +17,7 @@ from plexus.live.operator import peer_tables
 from plexus.live.operator.log import Log
 from plexus.live.operator.peer_tables import PeerTables
 from plexus.live.transport.limits import ByteCounts, Transfer
-from plexus.live.worker.client import Ready
+from plexus.live.worker.client import Evaluated, Ready
 from plexus.protocol.facts import AggregationCompleted, TrainingInterrupted, TrainingStarted
 from plexus.protocol.messages import AggregateRequest, TrainRequest
 from plexus.runs.run import load_run
@@ -78,7 +78,7 @@ def live_a_little(tables: PeerTables, clock: Clock, traffic: ByteCounts) -> None
     traffic.ended(sent, 200, 1000)
     traffic.ended(sent._replace(to=OTHER, what=(TrainRequest, 5), cut=True), 200, 100)
     tables.fact(completed(5))
-    tables.evaluated(MEASURE, 5, 0.75, 0.5)
+    tables.evaluated(MEASURE, 5, Evaluated(1, 0.75, 0.5))
     tables.look(traffic).result()
 
 

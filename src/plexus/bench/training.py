@@ -18,7 +18,7 @@ from plexus.learn.engines.stacked import StackedEngine
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task
 from plexus.learn.tasks.cifar10 import RECORD_BYTES, TEST_FILE, TRAIN_FILES
-from plexus.learn.trainer import DeviceData, batched, one_thread
+from plexus.learn.trainer import DeviceData, one_thread
 
 
 class TrainingBench(Struct, frozen=True):
@@ -107,7 +107,7 @@ def bare_loop(task: Task, device: torch.device) -> Callable[[list[LocalTraining]
             optimiser = torch.optim.SGD(
                 module.parameters(), sgd.learning_rate, sgd.momentum, weight_decay=sgd.weight_decay
             )
-            for inputs, targets in batched(*data.batches(task.draw(job.node, job.round)), task.batch):
+            for inputs, targets in data.batches(task.draw(job.node, job.round)):
                 optimiser.zero_grad()
                 task.loss(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
                 optimiser.step()

@@ -8,7 +8,7 @@ the paper.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
@@ -83,11 +83,14 @@ class ModelEvaluation(Evaluation):
         self._best: Metrics | None = None
         self._best_model: tuple[Expression, int] | None = None
         """That model, and its round."""
+        self._own_columns: dict[str, float] = {}
+        """What nodes found on their own data just now, if they measure."""
 
     def metric(self) -> Metric:
         measure = self._task.measure
         best = self._best.value if self._best else None
-        return Metric(measure.name, best, self._newest, measure.higher_is_better, self._of_nodes)
+        name = f"own_{measure.name}" if self._spec.on == "own" else measure.name
+        return Metric(name, best, self._newest, measure.higher_is_better, self._of_nodes)
 
     def take_home(self) -> dict[str, Taken]:
         if self._best is None or self._best_model is None or self._newest is None:
@@ -102,6 +105,16 @@ class ModelEvaluation(Evaluation):
         """What was measured last, and its round; of models of nodes, the mean."""
         raise NotImplementedError
 
+    def _measure_own(self, models: Mapping[int, Expression]) -> Metrics | None:
+        """Let nodes measure models on their own data, if the spec wants it."""
+        if self._spec.on == "test":
+            return None
+        nodes = [node for node in models if len(self._task.held[node])]
+        training = {node for node in nodes if self._runtime.is_training(node)}
+        found = self._models.evaluate_own([(models[node], node) for node in nodes], training)
+        self._own_columns = {found.name: found.value, **found.others}
+        return found
+
     def _record(self, models: Sequence[Expression], found: Sequence[Metrics], **columns: Any) -> None:
         """Keep the mean of what was found just now, and the best."""
         self._newest = fmean(metrics.value for metrics in found)
@@ -109,6 +122,7 @@ class ModelEvaluation(Evaluation):
             if self._best is None or metrics.better_than(self._best):
                 self._best, self._best_model = metrics, (model, self.round)
         accounts = self._runtime.accounts
+        columns |= self._own_columns
         self._recorder.record(
             "evaluations",
             simulated_s=self._runtime.kernel.now,
@@ -138,7 +152,11 @@ class GlobalModelEvaluation(ModelEvaluation):
 
     def look(self) -> None:
         if self._newest is None or self._measured is not self._model:
-            found = self._models.evaluate(self._model)
+            own = self._measure_own(dict.fromkeys(range(self._task.nodes), self._model))
+            if self._spec.on == "own" and own is not None:
+                found, self._own_columns = own, {}
+            else:
+                found = self._models.evaluate(self._model)
             self._measured, self._measured_round = self._model, self.round
             self._record([self._measured], [found])
 
@@ -178,6 +196,11 @@ class NodeModelsEvaluation(ModelEvaluation):
             return
         models = [self._current.get(node, (0, self._models.initial()))[1] for node in nodes]
         self._measured = models
+        own = self._measure_own(dict(zip(nodes, models, strict=True)))
+        if self._spec.on == "own" and own is not None:
+            self._own_columns = {}
+            self._record([self._average(models)], [own], nodes=len(nodes))
+            return
         if self._of_nodes:
             found = self._measure_each(nodes, models)
         else:

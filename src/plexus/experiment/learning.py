@@ -15,7 +15,7 @@ from plexus.learn.aggregation import aggregation_named
 from plexus.learn.engines import create_engine
 from plexus.learn.graph import Costs, LazyModels
 from plexus.learn.saved import about, save_model
-from plexus.learn.task import Metrics, Task
+from plexus.learn.task import Metrics, Task, hold_out
 from plexus.learn.tasks import build_task
 from plexus.learn.tasks.specs import UntrainedSpec
 from plexus.runs.recorder import Recorder
@@ -115,6 +115,8 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: Wo
         return Learning(untrained, nothing, parameters, lambda *_: Evaluation())
     ms_per_sample = [device.compute_ms_per_sample for device in world.devices]
     task = build_task(parameters, spec.nodes, spec.seed, base_dir, ms_per_sample)
+    if spec.evaluation.on != "test":
+        task = hold_out(task, spec.evaluation.own_share)
     engine, chosen = create_engine(
         machinery.engine,
         task,

@@ -15,11 +15,12 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -159,6 +160,16 @@ class Costs:
     """Processor time of worker processes."""
 
 
+def spread_over_nodes(found: Sequence[Metrics]) -> Metrics:
+    """What nodes found, each by itself, as one: the mean, and the tenth from below and from above."""
+    first, values = found[0], sorted(metrics.value for metrics in found)
+    name = f"own_{first.name}"
+    spread = {f"{name}_p{share}": float(np.percentile(values, share)) for share in (10, 90)}
+    loss = float(np.mean([metrics.loss for metrics in found]))
+    others = {**spread, "own_loss": loss}
+    return Metrics(name, float(np.mean(values)), first.higher_is_better, loss, others)
+
+
 class LazyModels:
     """The models of one run. `budget_bytes` bounds the memory of those held, not of a wave's work."""
 
@@ -257,6 +268,27 @@ class LazyModels:
             self.costs.evaluation_s += time.perf_counter() - started
             self.costs.workers_cpu_s = self.engine.workers_cpu_s
         return [model.metrics for model in models if model.metrics is not None]
+
+    def evaluate_own(
+        self, models: Sequence[tuple[Expression, int]], training: Container[int] = ()
+    ) -> Metrics:
+        """How good models are for nodes: on what each holds back of its data, with the part that is its own.
+
+        `training` are the nodes whose newest training is not finished: what it leaves them does not count.
+        """
+        if self._known:
+            return self._known.popleft()
+        found = [(model, node, self._own_part(node, node in training)) for model, node in models]
+        self._force([each for model, _, own in found for each in (model, own) if each is not None])
+        started = time.perf_counter()
+        measured = [self.engine.evaluate_own([(self._whole(m, own), node)])[0] for m, node, own in found]
+        self.costs.evaluation_s += time.perf_counter() - started
+        self.evaluated.append(spread_over_nodes(measured))
+        return self.evaluated[-1]
+
+    def _own_part(self, node: int, is_training: bool) -> OwnPart | None:
+        own = self._own.get(node)
+        return own.before if own is not None and is_training else own
 
     def weights(self, model: Expression) -> dict[str, Tensor]:
         """The named tensors of `model` on the CPU, the caller's own; computes it if need be."""

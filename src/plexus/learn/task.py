@@ -8,45 +8,94 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from msgspec import Struct
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from plexus.errors import PlexusError, blaming
 from plexus.learn.optimiser import Optimiser
 from plexus.rng import array_stream, stream_seed
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Any, Any], Tensor]
 """(outputs, targets) -> the mean over the batch."""
+
+
+Inputs = Any
+"""A tensor with a row per example, a tuple or dictionary of such, or (to be collated) a list of anything."""
+Batch = tuple[Inputs, Any]
+"""Inputs and targets, ready for the model."""
+Collate = Callable[[list[tuple[Any, Any]]], Batch]
+"""A list of (input, target) pairs, of different lengths perhaps, as one batch."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """A set of examples as two tensors with one row per example."""
+    """A set of examples: inputs and targets with one row per example."""
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: Inputs
+    targets: Any
+    """A tensor; a list, if it is collated."""
     ids: NDArray[np.int64]
     """Where each example stands in its source: proves that no test example is trained on."""
 
     def __post_init__(self) -> None:
-        if not len(self.inputs) == len(self.targets) == len(self.ids):
-            raise PlexusError(
-                f"a data set has {len(self.inputs)} inputs, {len(self.targets)} targets"
-                f" and {len(self.ids)} ids: one of each per example is needed"
-            )
+        for each in leaves(self.inputs):
+            if not len(each) == len(self.targets) == len(self.ids):
+                raise PlexusError(
+                    f"a data set has {len(each)} inputs, {len(self.targets)} targets"
+                    f" and {len(self.ids)} ids: one of each per example is needed"
+                )
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def to(self, device: torch.device) -> Examples:
-        return Examples(self.inputs.to(device), self.targets.to(device), self.ids)
+        if isinstance(self.inputs, list):
+            return self  # collated batches go there
+        return Examples(each_leaf(lambda t: t.to(device), self.inputs), self.targets.to(device), self.ids)
+
+    def rows(self, rows: NDArray[np.int64]) -> Examples:
+        """Some of them."""
+        if isinstance(self.inputs, list):
+            inputs, targets = ([own[row] for row in rows] for own in (self.inputs, self.targets))
+            return Examples(inputs, targets, self.ids[rows])
+        at = torch.from_numpy(rows)
+        return Examples(taken(self.inputs, at), self.targets[at], self.ids[rows])
+
+
+def each_leaf(change: Callable[[Any], Any], inputs: Inputs) -> Inputs:
+    """Inputs with every tensor in them changed."""
+    return inputs if isinstance(inputs, list) else tree_map(change, inputs)
+
+
+def taken(inputs: Inputs, at: Any) -> Inputs:
+    """The part of every tensor of inputs at an index or a slice."""
+    return each_leaf(lambda tensor: tensor[at], inputs)
+
+
+def leaves(inputs: Inputs) -> list[Any]:
+    """The tensors of inputs; of a list to be collated, itself."""
+    return [inputs] if isinstance(inputs, list) else tree_leaves(inputs)
+
+
+def called(module: Callable[..., Any], inputs: Inputs) -> Any:
+    """What `module` says: a tuple is passed on as arguments, a dictionary by name."""
+    if isinstance(inputs, dict):
+        return module(**inputs)
+    return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+
+
+def moved(batch: Batch, device: torch.device) -> Batch:
+    """A batch on a device."""
+    found: Batch = tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
+    return found
 
 
 @dataclass(frozen=True)
@@ -54,7 +103,7 @@ class Measure:
     """What the task is judged by: a mean over the test set, and figures derived from that mean."""
 
     name: str
-    per_example: Callable[[Tensor, Tensor], Tensor]
+    per_example: Callable[[Any, Any], Tensor]
     """(outputs, targets) -> one number per example."""
     higher_is_better: bool
     derived: Mapping[str, Callable[[float], float]] = field(default_factory=dict)
@@ -107,15 +156,22 @@ class Context:
     batch: int
     generator: torch.Generator
     rng: np.random.Generator
-    prepare: Callable[[Tensor], Tensor] | None = None
+    prepare: Callable[[Any], Inputs] | None = None
+    collate: Collate | None = None
 
-    def batches(self, examples: Examples, epochs: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, examples: Examples, epochs: int = 1) -> Iterator[Batch]:
         """Inputs, ready for the model, and targets: all examples, newly shuffled in each epoch."""
         for _ in range(epochs):
             order = torch.randperm(len(examples), generator=self.generator)
             for rows in torch.split(order, self.batch):
-                inputs = examples.inputs[rows]
-                yield (inputs if self.prepare is None else self.prepare(inputs)), examples.targets[rows]
+                yield batch_of(examples.rows(rows.numpy()), self.prepare, self.collate)
+
+
+def batch_of(examples: Examples, prepare: Callable[[Any], Inputs] | None, collate: Collate | None) -> Batch:
+    """Examples as the model takes them."""
+    if collate is not None:
+        return collate(list(zip(examples.inputs, examples.targets, strict=True)))
+    return (examples.inputs if prepare is None else prepare(examples.inputs)), examples.targets
 
 
 Loop = Callable[[nn.Module, Examples, Context], None]
@@ -146,8 +202,14 @@ class Task:
     """FedProx: how strongly a local training is pulled back to the model that it began with."""
     loop: Loop | None = None
     """A training loop of one's own, in place of all of the above."""
-    prepare: Callable[[Tensor], Tensor] | None = None
+    prepare: Callable[[Any], Inputs] | None = None
     """Turns stored inputs (say bytes) into what the model takes."""
+    collate: Collate | None = None
+    """Makes a batch of examples that are lists of things of different lengths."""
+    measures: tuple[Measure, ...] = ()
+    """What else is measured, beside `measure`, which decides."""
+    held: tuple[NDArray[np.int64], ...] = ()
+    """Per node, rows of `train` that it keeps to measure models by; in none of the `parts`."""
     augment: Augmentation | None = None
     shared: tuple[str, ...] | None = None
     """Patterns of the names of tensors that are averaged and sent. None: what is trainable, and buffers."""
@@ -179,6 +241,8 @@ class Task:
         for node, part in enumerate(self.parts):
             if len(part) == 0:
                 raise PlexusError(f"task {self.name}: the partition of node {node} is empty")
+        if isinstance(self.train.inputs, list) != (self.collate is not None):
+            raise PlexusError(f"task {self.name}: examples in lists and a collate function need each other")
         if len(self.test) == 0:
             raise PlexusError(f"task {self.name}: the test set is empty")
         if np.isin(self.test.ids, self.train.ids).any():
@@ -215,12 +279,11 @@ class Task:
         """What the task's own loop is told when `node` trains; `ordinal` is what it takes as the round."""
         rng = array_stream(self.seed, "learn", "train", node, round)
         generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-        return Context(node, ordinal, self.loss, self.batch, generator, rng, self.prepare)
+        return Context(node, ordinal, self.loss, self.batch, generator, rng, self.prepare, self.collate)
 
     def own_examples(self, node: int) -> Examples:
         """The training examples of `node`."""
-        rows = self.parts[node]
-        return Examples(self.train.inputs[rows], self.train.targets[rows], self.train.ids[rows])
+        return self.train.rows(self.parts[node])
 
     def initial_model(self) -> nn.Module:
         """The model everybody starts from."""
@@ -233,6 +296,17 @@ class Task:
 
             fill(module, read_model(self.initial)[0], str(self.initial))
         return module
+
+
+def hold_out(task: Task, share: float) -> Task:
+    """The task with a share of each node's examples held back, to measure by; a single one is not."""
+    kept, held = [], []
+    for node, part in enumerate(task.parts):
+        rows = array_stream(task.seed, "learn", "own", node).permutation(part)
+        count = min(len(part) - 1, max(1, round(share * len(part))))
+        kept.append(np.sort(rows[count:]))
+        held.append(np.sort(rows[:count]))
+    return replace(task, parts=tuple(kept), held=tuple(held))
 
 
 def is_top1(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -19,7 +19,19 @@ from plexus.errors import blaming
 from plexus.learn.engines import LocalTraining
 from plexus.learn.layout import Layout, named_tensors, weights_hash
 from plexus.learn.optimiser import Descent
-from plexus.learn.task import Draw, Metrics, Task
+from plexus.learn.task import (
+    Batch,
+    Draw,
+    Examples,
+    Inputs,
+    Metrics,
+    Task,
+    batch_of,
+    called,
+    each_leaf,
+    moved,
+    taken,
+)
 
 EVALUATION_BATCH = 500
 """Examples per forward pass of an evaluation; decides the result's last bits, hence fixed."""
@@ -45,11 +57,19 @@ class DeviceData:
         self._train = task.train.to(device)
         self._test = task.test.to(device)
 
-    def batches(self, draw: Draw) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of one local training, its steps one after the other."""
-        return self._examples(draw.examples, draw.augmentation)
+    def batches(self, draw: Draw) -> Iterator[Batch]:
+        """Inputs and targets of one local training, step by step."""
+        size = self._task.batch
+        if self._task.collate is not None:
+            for start in range(0, len(draw.examples), size):
+                yield self._batch(self._train.rows(draw.examples[start : start + size]))
+            return
+        inputs, targets = self._examples(draw.examples, draw.augmentation)
+        for start in range(0, len(draw.examples), size):
+            rows = slice(start, start + size)
+            yield taken(inputs, rows), targets[rows]
 
-    def stacked(self, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
+    def stacked(self, draws: Sequence[Draw]) -> tuple[Inputs, Tensor]:
         """Inputs and targets of many local trainings: step x client x example in the batch."""
         batch = self._task.batch
         shape = (len(draws[0].examples) // batch, len(draws), batch)
@@ -62,19 +82,29 @@ class DeviceData:
         inputs, targets = self._examples(
             by_step([draw.examples for draw in draws]), by_step(drawn) if drawn else None
         )
-        return inputs.view(*shape, *inputs.shape[1:]), targets.view(*shape, *targets.shape[1:])
+        shaped = each_leaf(lambda t: t.view(*shape, *t.shape[1:]), inputs)
+        return shaped, targets.view(*shape, *targets.shape[1:])
 
-    def test_batch(self, number: int) -> tuple[Tensor, Tensor]:
+    def test_batch(self, number: int) -> Batch:
         """One of the batches of the test set, ready for the model."""
         rows = slice(number * EVALUATION_BATCH, (number + 1) * EVALUATION_BATCH)
-        inputs, targets = self._test.inputs[rows], self._test.targets[rows]
-        return (inputs if self._task.prepare is None else self._task.prepare(inputs)), targets
+        inputs = taken(self._test.inputs, rows)
+        if isinstance(inputs, list):
+            inputs = inputs[rows]
+        return self._batch(Examples(inputs, self._test.targets[rows], self._test.ids[rows]))
+
+    def held_batch(self, node: int) -> Batch:
+        """What a node holds back of its own examples, ready for the model."""
+        return self._batch(self._train.rows(self._task.held[node]))
+
+    def _batch(self, examples: Examples) -> Batch:
+        return moved(batch_of(examples, self._task.prepare, self._task.collate), self._device)
 
     def _examples(
         self, examples: NDArray[np.int64], augmentation: NDArray[np.int64] | None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Inputs, Tensor]:
         rows = torch.from_numpy(examples).to(self._device)
-        inputs, targets = self._train.inputs[rows], self._train.targets[rows]
+        inputs, targets = taken(self._train.inputs, rows), self._train.targets[rows]
         if self._task.prepare is not None:
             inputs = self._task.prepare(inputs)
         if self._task.augment is not None and augmentation is not None:
@@ -87,7 +117,7 @@ class Trainer:
 
     def __init__(self, task: Task, device: torch.device) -> None:
         module = task.initial_model().to(device)
-        self._task = task
+        self.task = self._task = task
         self.data = DeviceData(task, device)
         with blaming(f"task {task.name}"):
             self.layout = Layout.of(module, task.shared, task.local)
@@ -133,8 +163,8 @@ class Trainer:
         # Drawing by name, not by who computes: any worker gives this training the same numbers.
         torch.default_generator.manual_seed(draw.torch_seed)
         memory, anchors = task.optimiser.begin(parameters), descent.anchors(parameters)
-        for inputs, targets in batched(*self.data.batches(draw), task.batch):
-            loss = task.loss(self.module(inputs), targets)
+        for inputs, targets in self.data.batches(draw):
+            loss = task.loss(called(self.module, inputs), targets)
             gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
             descent.step(parameters, list(gradients), memory, anchors, scale)
 
@@ -150,17 +180,30 @@ class Trainer:
         # Read from the device once, at the end.
         return metrics_of(self._task, sums.tolist())
 
-    @torch.no_grad()
     def evaluate_batch(self, vector: Tensor, number: int) -> Tensor:
-        """The sums of metric and loss over one batch of the test set."""
-        task, module = self._task, self.module
+        """The sums of metrics and loss over one batch of the test set."""
+        with blaming(f"task {self._task.name}: evaluating"):
+            batch = self.data.test_batch(number)
+            count = min(EVALUATION_BATCH, len(self._task.test) - number * EVALUATION_BATCH)
+            return self._sums(vector, batch, count)
+
+    def evaluate_own(self, vector: Tensor, node: int) -> Tensor:
+        """The sums of metrics and loss over what `node` holds back of its own examples."""
+        with blaming(f"task {self._task.name}: evaluating on the data of node {node}"):
+            return self._sums(vector, self.data.held_batch(node), len(self._task.held[node]))
+
+    @torch.no_grad()
+    def _sums(self, vector: Tensor, batch: Batch, count: int) -> Tensor:
+        task = self._task
         self._load(vector)
-        with blaming(f"task {task.name}: evaluating"):
-            module.eval()
-            inputs, targets = self.data.test_batch(number)
-            outputs = module(inputs)
-            measured = task.measure.per_example(outputs, targets).sum(dtype=torch.float64)
-            return torch.stack([measured, task.loss(outputs, targets).double() * len(targets)])
+        self.module.eval()
+        inputs, targets = batch
+        outputs = called(self.module, inputs)
+        measured = [
+            each.per_example(outputs, targets).sum(dtype=torch.float64)
+            for each in (task.measure, *task.measures)
+        ]
+        return torch.stack([measured[0], task.loss(outputs, targets).double() * count, *measured[1:]])
 
     def try_out(self, node: int) -> None:
         """One step on the node's first batch, and one batch evaluated: what is wrong shows now."""
@@ -188,13 +231,17 @@ class InlineEngine:
         with one_thread():
             return [self._trainer.evaluate(vector) for vector in vectors]
 
+    def evaluate_own(self, models: Sequence[tuple[Tensor, int]]) -> list[Metrics]:
+        task = self._trainer.task
+        with one_thread():
+            sums = [self._trainer.evaluate_own(*each).tolist() for each in models]
+        return [
+            metrics_of(task, [found], len(task.held[node]))
+            for found, (_, node) in zip(sums, models, strict=True)
+        ]
+
     def close(self) -> None:
         """Nothing is held."""
-
-
-def batched(inputs: Tensor, targets: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Both tensors in batches of `size` examples."""
-    return zip(torch.split(inputs, size), torch.split(targets, size), strict=True)
 
 
 def frozen_hash(task: Task) -> str:
@@ -208,11 +255,14 @@ def evaluation_batches(task: Task) -> int:
     return -(-len(task.test) // EVALUATION_BATCH)
 
 
-def metrics_of(task: Task, sums: Sequence[Sequence[float]]) -> Metrics:
-    """The metrics from each batch's sums of metric and loss, added in the order of the batches."""
-    measure, count = task.measure, len(task.test)
+def metrics_of(task: Task, sums: Sequence[Sequence[float]], count: int | None = None) -> Metrics:
+    """The metrics from each batch's sums of metrics and loss, added in the order of the batches."""
+    measure, count = task.measure, len(task.test) if count is None else count
     value = sum(batch[0] for batch in sums) / count
     loss = sum(batch[1] for batch in sums)
     with blaming(f"task {task.name}: evaluating"):
         others = {name: derive(value) for name, derive in measure.derived.items()}
+        for at, more in enumerate(task.measures, start=2):
+            found = sum(batch[at] for batch in sums) / count
+            others |= {more.name: found, **{name: derive(found) for name, derive in more.derived.items()}}
     return Metrics(measure.name, value, measure.higher_is_better, loss / count, others)

@@ -31,7 +31,7 @@ from plexus.live.transport.addresses import Address
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits, LiveRoster
 from plexus.live.transport.receiving import Buffers
-from plexus.live.worker.client import Ready, SetUp, TrainingWorker
+from plexus.live.worker.client import Evaluated, Ready, SetUp, TrainingWorker
 from plexus.protocol.api import BandwidthMeasured, Durable, Expelled
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingStarted
 from plexus.protocol.parameters import PlexusParameters
@@ -260,11 +260,11 @@ class Peer:
         self._tables.training_ended(completed=True)
         self._runtime.trained(round, model)
 
-    def _on_evaluated(self, round: int, model: LiveModel, value: float, loss: float) -> None:
+    def _on_evaluated(self, round: int, model: LiveModel, found: Evaluated) -> None:
         assert self._trainer.ready is not None
-        self._store.offer_best(round, model, value)
-        self._observer.evaluated(self._trainer.ready, round, value, loss)
-        self._tables.evaluated(self._trainer.ready, round, value, loss)
+        self._store.offer_best(round, model, found.value)
+        self._observer.evaluated(self._trainer.ready, round, found.value, found.loss)
+        self._tables.evaluated(self._trainer.ready, round, found)
 
     async def _keep_house(self) -> None:
         while True:

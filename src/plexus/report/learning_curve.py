@@ -14,7 +14,7 @@ from plexus.report.arms import is_complete, metric_of, reached_h
 from plexus.report.strokes import mountain, shade_faults
 from plexus.runs.run import Run
 from plexus.runs.tables import Columns
-from plexus.style import BLUE, VERMILION, figure, percent_ticks, styled, subtitle
+from plexus.style import BLUE, PALETTE, VERMILION, figure, percent_ticks, styled, subtitle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,9 +69,22 @@ def _draw_metric(axes: Any, evaluations: Columns, name: str, higher_is_better: b
     if quantities.is_percentage(name):
         percent_ticks(axes.yaxis)
         axes.set_ylim(min(0.0, values.min()), 1.0)
+    _draw_band(axes, evaluations, name, BLUE)
+    if f"own_{name}" in evaluations:
+        own = evaluations[f"own_{name}"].astype(float)
+        axes.plot(hours, own, color=PALETTE["green"], label="nodes' own data: mean, 10 to 90 %")
+        _draw_band(axes, evaluations, f"own_{name}", PALETTE["green"])
+        axes.legend(loc="lower right")
     if not np.isnan(values).all():
         best = int(np.nanargmax(values) if higher_is_better else np.nanargmin(values))
         _mark(axes, hours[best], values[best], f"best {quantities.metric(name, values[best])}")
+
+
+def _draw_band(axes: Any, evaluations: Columns, name: str, colour: str) -> None:
+    """Where all nodes but a tenth below and a tenth above are, if nodes measured."""
+    if f"{name}_p10" in evaluations:
+        low, high = (evaluations[f"{name}_p{share}"].astype(float) for share in (10, 90))
+        axes.fill_between(evaluations["simulated_s"] / 3600, low, high, color=colour, alpha=0.15)
 
 
 def _mark(axes: Any, hour: float, value: float, label: str) -> None:

@@ -74,6 +74,14 @@ class EvaluationSpec(Struct, frozen=True, forbid_unknown_fields=True):
     node_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """The share of the nodes online whose own models are evaluated, drawn by seed; at least one node."""
 
+    on: Literal["test", "own", "both"] = "test"
+    """What models are measured on: the test set; what each node holds back of its own data, with the part of
+    the model that is its own; or both. What nodes found is reported as its mean and its 10th and 90th
+    percentiles; `best` is by the test set, unless only nodes measure."""
+
+    own_share: Annotated[float, Meta(gt=0, lt=1)] = 0.2
+    """The share of its examples that a node holds back, if it measures."""
+
 
 class FaultSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Something that goes wrong for a while in a simulated experiment; each is a table of its own,
@@ -176,6 +184,7 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         tables: dict[str, Any] = msgspec.to_builtins(self)
         if not self.faults:
             del tables["faults"]  # specs from before there were any keep their digests
+        tables["evaluation"] = _written(self.evaluation)
         for section in ("protocol", "task"):
             chosen: Choice = getattr(self, section)
             if isinstance(chosen.parameters, OwnTaskSpec | OwnProtocolSpec):

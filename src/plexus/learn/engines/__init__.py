@@ -62,6 +62,9 @@ class Engine(Protocol):
     def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
         """Each model's metrics on the test set."""
 
+    def evaluate_own(self, models: Sequence[tuple[Tensor, int]]) -> list[Metrics]:
+        """The metrics of each model on what a node holds back of its own data."""
+
     def close(self) -> None:
         """Give back workers and memory. The engine is not used afterwards."""
 

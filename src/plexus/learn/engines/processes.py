@@ -42,7 +42,7 @@ class Request:
 
     place: int
     method: str
-    """Of `Trainer`: `train` or `evaluate_batch`."""
+    """Of `Trainer`: `train`, `evaluate_batch` or `evaluate_own`."""
     vector: Tensor
     arguments: tuple[int, ...]
     losses: int = 0
@@ -122,6 +122,12 @@ class PoolEngine(ABC):
         ]
         sums = [batch.tolist() for batch in self._answers(requests)]
         return [metrics_of(self._task, sums[at : at + batches]) for at in range(0, len(sums), batches)]
+
+    def evaluate_own(self, models: Sequence[tuple[Tensor, int]]) -> list[Metrics]:
+        requests = [Request(at, "evaluate_own", vector, (node,)) for at, (vector, node) in enumerate(models)]
+        counts = [len(self._task.held[node]) for _, node in models]
+        found = zip(self._answers(requests), counts, strict=True)
+        return [metrics_of(self._task, [sums.tolist()], count) for sums, count in found]
 
     def close(self) -> None:
         while self._workers:

@@ -23,14 +23,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from plexus.errors import PlexusError, blaming, described
 from plexus.learn.engines import LocalTraining
 from plexus.learn.engines.stacked_layers import Forward, forward_of
 from plexus.learn.layout import Layout, TensorSlice, cast
 from plexus.learn.optimiser import Descent
-from plexus.learn.task import Task
+from plexus.learn.task import Inputs, Task, called, taken
 from plexus.learn.trainer import InlineEngine, one_thread
 
 MOST_CLIENTS = {"cpu": 64, "cuda": 128}
@@ -47,7 +47,7 @@ State = tuple[Tensors, list[Tensor], Tensors]
 """Trainable tensors, what the optimiser remembers, the tensors that it leaves alone."""
 Given = dict[str, list[Tensor]]
 """What is the same in all steps: `anchors` of FedProx, `scale` of the learning rate, where they matter."""
-Step = Callable[[Tensors, list[Tensor], Tensors, Given, Tensor, Tensor], State]
+Step = Callable[[Tensors, list[Tensor], Tensors, Given, Inputs, Tensor], State]
 
 JOINT_LOSSES = (functional.cross_entropy, functional.mse_loss)
 """Means over examples: the mean over all clients' examples, times clients, is the sum of their means."""
@@ -113,7 +113,7 @@ class StackedEngine(InlineEngine):
         assert self._task.optimiser is not None, "a loop of one's own is not stacked"
         factors = [self._task.optimiser.scale(job.ordinal) for job in jobs]
         scale = torch.tensor(factors + factors[:1] * idle, dtype=torch.float64, device=self.device)
-        rows = self._stack(clients, len(inputs)).train(bases, inputs, targets, scale)
+        rows = self._stack(clients, len(targets)).train(bases, inputs, targets, scale)
         # Each its own memory: one model that is kept must not keep its whole stack.
         return [row.clone() for row in rows[: len(jobs)]]
 
@@ -126,7 +126,7 @@ class StackedEngine(InlineEngine):
         if (kind, compiled) not in self._stacks:
             self._stacks.pop((kind, False), None)
             # On a GPU vmap's grouped convolutions are faster than ours, unless ours are compiled.
-            by_hand = compiled or not on_gpu
+            by_hand = (compiled or not on_gpu) and isinstance(self._task.train.inputs, Tensor)
             stack = Stack(self._task, self.layout, self._module, self.frozen, by_hand, compiled)
             self._stacks[kind, compiled] = RecordedStack(stack) if on_gpu else stack
         return self._stacks[kind, compiled]
@@ -151,6 +151,8 @@ def cannot_stack(task: Task) -> str | None:
     """
     if task.loop is not None:
         return "the task has a training loop of its own"
+    if task.collate is not None:
+        return "its batches are collated from examples of different lengths"
     task = replace(task, local_steps=min(2, task.local_steps), local_epochs=None)
     inline, stacked = InlineEngine(task), StackedEngine(task)
     jobs = [LocalTraining(inline.initial, 0, 1, 1), LocalTraining(2 * inline.initial, task.nodes - 1, 1, 1)]
@@ -212,7 +214,7 @@ class Stack:
         self._compiled = compiled
         self._step: Step | None = None
 
-    def train(self, bases: Tensor, inputs: Tensor, targets: Tensor, scale: Tensor) -> Tensor:
+    def train(self, bases: Tensor, inputs: Inputs, targets: Tensor, scale: Tensor) -> Tensor:
         """Rows of weights after training: row i of `bases` on `inputs[:, i]`, step by step.
 
         `scale[i]` is the factor on the learning rate of row i, for tasks that have a schedule.
@@ -223,8 +225,10 @@ class Stack:
         given: Given = {"anchors": self._descent.anchors(list(trainable.values()))}
         given["scale"] = [scale] if self._optimiser.schedule is not None else []
         if self._step is None:
-            self._step = self._record(trainable, memory, fixed, given, inputs[0], targets[0])
-        for batch, wanted in zip(inputs, targets, strict=True):
+            first = taken(inputs, 0)
+            self._step = self._record(trainable, memory, fixed, given, first, targets[0])
+        for at, wanted in enumerate(targets):
+            batch = taken(inputs, at)
             trainable, memory, fixed = self._step(trainable, memory, fixed, given, batch, wanted)
         tensors = trainable | fixed
         rows = [tensors[entry.name].reshape(len(bases), -1) for entry in self._layout.entries]
@@ -260,18 +264,18 @@ class RecordedStack:
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._arguments: tuple[Tensor, ...] = ()
+        self._arguments: tuple[Any, ...] = ()
         self._result = torch.empty(0)
 
-    def train(self, *arguments: Tensor) -> Tensor:
+    def train(self, *arguments: Any) -> Tensor:
         graph = self._graph = self._graph or self._capture(*arguments)
-        for argument, given in zip(self._arguments, arguments, strict=True):
+        for argument, given in zip(tree_leaves(self._arguments), tree_leaves(arguments), strict=True):
             argument.copy_(given)
         graph.replay()
         return self._result.clone()
 
-    def _capture(self, *arguments: Tensor) -> torch.cuda.CUDAGraph:
-        self._arguments = tuple(argument.clone() for argument in arguments)
+    def _capture(self, *arguments: Any) -> torch.cuda.CUDAGraph:
+        self._arguments = tree_map(torch.clone, arguments)
         # Libraries set themselves up on first use, which must not be part of the graph.
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -294,7 +298,7 @@ def build_step(task: Task, module: nn.Module, by_hand: bool, descent: Descent) -
         memory: list[Tensor],
         fixed: Tensors,
         given: Given,
-        inputs: Tensor,
+        inputs: Inputs,
         targets: Tensor,
     ) -> State:
         with torch.enable_grad():
@@ -310,9 +314,8 @@ def build_step(task: Task, module: nn.Module, by_hand: bool, descent: Descent) -
 
 
 def _vmapped(module: nn.Module) -> Forward:
-    def one(tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(module, dict(tensors), (inputs,))
-        return outputs
+    def one(tensors: Mapping[str, Tensor], inputs: Inputs) -> Any:
+        return called(lambda *given, **names: functional_call(module, dict(tensors), given, names), inputs)
 
     return vmap(one)
 

@@ -14,7 +14,10 @@ NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 
 
-LATER = ("initial", "optimiser", "nesterov", "clip_norm", "schedule", "local_epochs", "proximal")
+LATER = frozenset({
+    "initial", "optimiser", "nesterov", "clip_norm", "schedule", "local_epochs", "proximal", "on",
+    "own_share", "wire",
+})  # fmt: skip
 """Keys that earlier versions did not have: at their defaults they are not written, so that digests stay."""
 
 

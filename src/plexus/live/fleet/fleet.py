@@ -210,7 +210,9 @@ async def run_fleet(
                 churn = TraceChurn(fleet.members, world, spec.traces, spec.seed, config.churn)
             await _go_on(fleet, config, churn, tables)
             number, found = await fleet.evaluate()
-            tables.evaluated(tables.now_s, number, {told.metric: found.value, "loss": found.loss})
+            tables.evaluated(
+                tables.now_s, number, {told.metric: found.value, "loss": found.loss, **found.others}
+            )
             result = _result(fleet, tables, told, found.value)
             directory.finish(_outcome(result, session, tables, told))
             return result

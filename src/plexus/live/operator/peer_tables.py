@@ -20,7 +20,7 @@ from plexus.errors import PlexusError
 from plexus.live.identity.keys import short
 from plexus.live.operator.log import Log
 from plexus.live.transport.limits import ByteCounts
-from plexus.live.worker.client import Ready
+from plexus.live.worker.client import Evaluated, Ready
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingInterrupted, TrainingStarted
 from plexus.protocol.messages import AggregateRequest, Message, TrainRequest
 from plexus.protocol.plexus import PlexusNode
@@ -84,8 +84,8 @@ class PeerTables:
             row["waited_s"] = round(fact.waited_s, 3)
             self._record("rounds", simulated_s=self._now_s, round=fact.round, aggregator=0, **row)
 
-    def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
-        metric = {measure.metric: value, "loss": loss}
+    def evaluated(self, measure: Ready, round: int, found: Evaluated) -> None:
+        metric = {measure.metric: found.value, "loss": found.loss, **found.others}
         unknown = {"sent_bytes": None, "training_s": None}
         self._record("evaluations", simulated_s=self._now_s, round=round, **metric, **unknown)
 

@@ -95,11 +95,12 @@ class Finished(Struct, frozen=True, tag=True):
 
 
 class Evaluated(Struct, frozen=True, tag=True):
-    """From the worker: the metric and the loss on the test set."""
+    """From the worker: the metric and the loss on the test set, and whatever else was measured."""
 
     job: int
     value: float
     loss: float
+    others: dict[str, float] = {}
 
 
 class Stopped(Struct, frozen=True, tag=True):
@@ -187,7 +188,7 @@ class TrainingWorker:
         setup: SetUp,
         log: Log,
         on_trained: Callable[[int, LiveModel], None],
-        on_evaluated: Callable[[int, LiveModel, float, float], None],
+        on_evaluated: Callable[[int, LiveModel, Evaluated], None],
         fork_server: Path | None = None,
     ) -> None:
         self._setup = setup
@@ -262,9 +263,9 @@ class TrainingWorker:
             case Stopped(job, reason) if self._training and job == self._training[0].job:
                 # Nobody asked for this: bad data, or a model that cannot be trained.
                 self._give_up(reason)
-            case Evaluated(job, value, loss) if self._evaluating and job == self._evaluating[0].job:
+            case Evaluated(job) if self._evaluating and job == self._evaluating[0].job:
                 (_, round, model), self._evaluating = self._evaluating, None
-                self._on_evaluated(round, model, value, loss)
+                self._on_evaluated(round, model, answer)
             case Stopped(job, reason, kind) if self._evaluating and job == self._evaluating[0].job:
                 round, self._evaluating = self._evaluating[1], None
                 if kind:  # else a training came in between

@@ -28,9 +28,9 @@ from plexus.errors import PlexusError, TaskError, blaming
 from plexus.files import write_bytes
 from plexus.learn import layout
 from plexus.learn.saved import about, read_model
-from plexus.learn.task import Examples, Task
+from plexus.learn.task import Examples, Task, hold_out
 from plexus.learn.tasks import build_task
-from plexus.learn.trainer import Trainer
+from plexus.learn.trainer import Trainer, metrics_of
 from plexus.live.models import seal
 from plexus.live.state import LOCAL_FILE, REST_FILE
 from plexus.live.worker import client as channel
@@ -52,6 +52,8 @@ class Worker:
         self._stop_before = 0
         spec = parse_spec(setup.spec, "session.toml")
         task, self._node = task_of(spec, Path(setup.folder), setup.data)
+        if spec.evaluation.on != "test":
+            task = hold_out(task, spec.evaluation.own_share)
         self._name = task.name
         measure, shared_out = task.measure, len(np.unique(np.concatenate(task.parts)))
         samples, examples = task.samples(self._node), len(task.train)
@@ -119,12 +121,21 @@ class Worker:
             if isinstance(job, TrainJob):
                 self._train(job, model)
             else:
-                metrics = self._trainer.evaluate(self._decode(model, self._initial_local))
-                channel.send(self._sock, Evaluated(job.job, metrics.value, metrics.loss))
+                channel.send(self._sock, self._evaluate(job, model))
         except InterruptedTraining:
             channel.send(self._sock, Stopped(job.job, "interrupted"))
         except PlexusError as error:
             channel.send(self._sock, Stopped(job.job, str(error), type(error).__name__))
+
+    def _evaluate(self, job: EvaluateJob, model: memoryview) -> Evaluated:
+        found = self._trainer.evaluate(self._decode(model, self._initial_local))
+        others = dict(found.others)
+        task = self._trainer.task
+        if task.held:
+            sums = self._trainer.evaluate_own(self._decode(model, self._local), self._node).tolist()
+            own = metrics_of(task, [sums], len(task.held[self._node]))
+            others |= {f"own_{own.name}": own.value, "own_loss": own.loss}
+        return Evaluated(job.job, found.value, found.loss, others)
 
     def _train(self, job: TrainJob, model: memoryview) -> None:
         base = self._decode(model, self._local)
