@@ -1,4 +1,4 @@
-"""Inputs of several tensors or of different lengths, several measures, nodes that measure on their own data."""
+"""Inputs of several tensors or different lengths, several measures, nodes that measure on their own data."""
 
 from __future__ import annotations
 

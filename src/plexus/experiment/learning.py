@@ -18,6 +18,7 @@ from plexus.learn.saved import about, save_model
 from plexus.learn.task import Metrics, Task, hold_out
 from plexus.learn.tasks import build_task
 from plexus.learn.tasks.specs import UntrainedSpec
+from plexus.runs.encoding import Wire
 from plexus.runs.recorder import Recorder
 from plexus.runs.result import ChosenEngine
 from plexus.sim.protocols import JudgedBy
@@ -126,7 +127,8 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: Wo
         expected=expected_trainings(spec, task, world),
     )
     budget_bytes = round(machinery.model_memory_gb * 1e9)
-    models = LazyModels(task, engine, aggregation_named(spec.aggregation), budget_bytes)
+    wire: Wire = getattr(spec.protocol.parameters, "wire", "float32")
+    models = LazyModels(task, engine, aggregation_named(spec.aggregation), budget_bytes, wire=wire)
 
     def judge(judged_by: JudgedBy, runtime: Runtime, recorder: Recorder) -> Evaluation:
         kind = GlobalModelEvaluation if judged_by == "global model" else NodeModelsEvaluation

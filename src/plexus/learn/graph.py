@@ -30,7 +30,9 @@ from plexus.learn import aggregation, layout
 from plexus.learn.engines import Engine, LocalTraining
 from plexus.learn.spill import DEFAULT_BUDGET_BYTES, Kept, VectorStore
 from plexus.learn.task import Metrics, Task
-from plexus.learn.trainer import one_thread
+from plexus.learn.trainer import one_thread, spread_over_nodes
+from plexus.rng import array_stream
+from plexus.runs.encoding import Wire
 
 UNCHECKED = 1000
 """Trainings whose results are looked at together: looking makes a GPU wait."""
@@ -160,16 +162,6 @@ class Costs:
     """Processor time of worker processes."""
 
 
-def spread_over_nodes(found: Sequence[Metrics]) -> Metrics:
-    """What nodes found, each by itself, as one: the mean, and the tenth from below and from above."""
-    first, values = found[0], sorted(metrics.value for metrics in found)
-    name = f"own_{first.name}"
-    spread = {f"{name}_p{share}": float(np.percentile(values, share)) for share in (10, 90)}
-    loss = float(np.mean([metrics.loss for metrics in found]))
-    others = {**spread, "own_loss": loss}
-    return Metrics(name, float(np.mean(values)), first.higher_is_better, loss, others)
-
-
 class LazyModels:
     """The models of one run. `budget_bytes` bounds the memory of those held, not of a wave's work."""
 
@@ -180,6 +172,7 @@ class LazyModels:
         aggregation: aggregation.Aggregation = aggregation.mean,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
         spill_to: Path | None = None,
+        wire: Wire = "float32",
     ) -> None:
         self.task = task
         self.engine = engine
@@ -201,11 +194,13 @@ class LazyModels:
         self._initial.number = -1
         shared = engine.layout.shared_size
         self._shared, self._own_initial = engine.initial[:shared], engine.initial[shared:]
-        self._initial.settle(self.store.keep(self._shared))
         if not torch.isfinite(engine.initial).all():
             raise PlexusError(f"task {task.name}: the initial model has weights that are not finite")
         frozen = layout.weights_hash(engine.frozen) if engine.frozen else ""
-        self.model_bytes = len(layout.encode(engine.layout.tensors(self._shared), frozen))
+        self._packing = layout.Packing(engine.layout, wire, frozen)
+        start = self._packing.rounded(self._shared, self._rounding(self._initial))
+        self._initial.settle(self.store.keep(start))
+        self.model_bytes = len(self._packing.encode(self._shared, self._rounding(self._initial)))
         self.initial_hash = layout.weights_hash({**engine.layout.tensors(engine.initial), **engine.frozen})
         """Names task, seed and model."""
 
@@ -352,7 +347,7 @@ class LazyModels:
                 for mean in wave.means:
                     rule = aggregation.weighted_mean if mean.merged else self._aggregate
                     vector = rule([part.vector() for part in mean.parents], mean.weights)
-                    mean.settle(self.store.keep(vector))
+                    mean.settle(self.store.keep(self._packing.rounded(vector, self._rounding(mean))))
             self._check_finite()
         self.costs.training_s += time.perf_counter() - started
         self.costs.workers_cpu_s = self.engine.workers_cpu_s
@@ -377,7 +372,11 @@ class LazyModels:
             vector, rest = vector[: len(self._shared)].clone(), vector[len(self._shared) :].clone()
             if own is not None:
                 own.settle(self.store.keep(rest))
-        trained.settle(self.store.keep(vector))
+        trained.settle(self.store.keep(self._packing.rounded(vector, self._rounding(trained))))
+
+    def _rounding(self, model: Expression) -> np.random.Generator:
+        """What decides, for one model, whether numbers are rounded up or down."""
+        return array_stream(self.task.seed, "wire", model.number)
 
     def _check_finite(self) -> None:
         if not self._unchecked:

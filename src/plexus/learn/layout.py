@@ -8,15 +8,29 @@ are shared: averaged, and sent. Then those that stay with a node. Frozen ones ar
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+import numpy as np
 import torch
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from plexus.errors import PlexusError
+from plexus.runs.encoding import (
+    HALVES,
+    NAMES,
+    QUANTISED,
+    SCALES,
+    WHOLE,
+    Floats,
+    Wire,
+    quantised,
+    rounded,
+    unpacked,
+)
 
 
 @dataclass(frozen=True)
@@ -146,6 +160,71 @@ def encode(tensors: Mapping[str, Tensor], frozen: str = "") -> bytes:
     # safetensors refuses tensors that share memory, and ours are slices of one vector.
     own = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
     return bytes(save(own, {"frozen": frozen} if frozen else None))
+
+
+def names_of(layout: Layout, wire: Wire) -> dict[str, str]:
+    """For whoever takes a model home that travels without the names of its tensors: what they are."""
+    shapes = [(e.name, e.shape, str(e.dtype)) for e in layout.entries if e.stop <= layout.shared_size]
+    return {} if wire == "float32" else {NAMES: json.dumps(shapes)}
+
+
+class Packing:
+    """How the shared part of a model travels: as its tensors, or as bytes with scales.
+
+    A model that was sent is what its receiver makes of it. So a model is rounded when it is made, by training
+    or averaging, and everybody has the same one.
+    """
+
+    def __init__(self, layout: Layout, wire: Wire, frozen: str = "") -> None:
+        self._layout = layout
+        self._wire = wire
+        self._frozen = frozen
+        entries = [entry for entry in layout.entries if entry.stop <= layout.shared_size]
+        whole = [np.arange(e.start, e.stop) for e in entries if not e.dtype.is_floating_point]
+        self._whole = np.concatenate(whole) if whole else np.empty(0, np.int64)
+        """Where numbers are whole: these are not rounded."""
+
+    def rounded(self, vector: Tensor, rng: np.random.Generator) -> Tensor:
+        """`vector`, which is shared, as its receivers have it."""
+        if self._wire == "float32":
+            return vector
+        values, whole = self._apart(vector)
+        found = rounded(values, self._wire, rng)
+        found[self._whole] = whole
+        return torch.from_numpy(found).to(vector.device, vector.dtype)
+
+    def encode(self, vector: Tensor, rng: np.random.Generator) -> bytes:
+        """The bytes on the wire, as many for all models."""
+        if self._wire == "float32":
+            return encode(self._layout.tensors(vector), self._frozen)
+        # Without names, which everybody knows: of a small model they would be a good part.
+        values, whole = self._apart(vector)
+        if self._wire == "float16":
+            parts = {HALVES: torch.from_numpy(values).half()}
+        else:
+            found, scales = quantised(values, rng)
+            parts = {QUANTISED: torch.from_numpy(found), SCALES: torch.from_numpy(scales)}
+        if len(self._whole):
+            parts[WHOLE] = torch.from_numpy(whole)
+        return encode(parts, self._frozen)
+
+    def _apart(self, vector: Tensor) -> tuple[Floats, Floats]:
+        """The numbers that may be rounded, with zeros in the places of the others, and those."""
+        values = vector.cpu().numpy().astype(np.float32)
+        whole = values[self._whole]
+        values[self._whole] = 0  # or they would make the steps of their neighbours large
+        return values, whole
+
+    def decode(self, data: bytes) -> Tensor:
+        """The vector of what arrived."""
+        tensors = load(data)
+        if self._wire == "float32":
+            parts = [tensors[name].reshape(-1).to(self._layout.dtype) for name in self._layout.shared]
+            return torch.cat(parts)
+        values = unpacked({name: tensor.numpy() for name, tensor in tensors.items()})
+        if len(self._whole):
+            values[self._whole] = tensors[WHOLE].numpy()
+        return torch.from_numpy(values).to(self._layout.dtype)
 
 
 def weights_hash(tensors: Mapping[str, Tensor]) -> str:

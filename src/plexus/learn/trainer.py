@@ -266,3 +266,13 @@ def metrics_of(task: Task, sums: Sequence[Sequence[float]], count: int | None = 
             found = sum(batch[at] for batch in sums) / count
             others |= {more.name: found, **{name: derive(found) for name, derive in more.derived.items()}}
     return Metrics(measure.name, value, measure.higher_is_better, loss / count, others)
+
+
+def spread_over_nodes(found: Sequence[Metrics]) -> Metrics:
+    """What nodes found, each by itself, as one: the mean, and the tenth from below and from above."""
+    first, values = found[0], sorted(metrics.value for metrics in found)
+    name = f"own_{first.name}"
+    spread = {f"{name}_p{share}": float(np.percentile(values, share)) for share in (10, 90)}
+    loss = float(np.mean([metrics.loss for metrics in found]))
+    others = {**spread, "own_loss": loss}
+    return Metrics(name, float(np.mean(values)), first.higher_is_better, loss, others)

@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
+from plexus.rng import array_stream
+from plexus.runs.encoding import QUANTISED, SCALES, WHOLE, quantised, restored
 
 if TYPE_CHECKING:
     from plexus.live.transport.receiving import Buffers, Ticket
@@ -55,13 +57,30 @@ class ModelLayout:
         tensors.pop("__metadata__", None)
         spans = sorted((*t["data_offsets"], name, t["dtype"]) for name, t in tensors.items())
         self.runs: list[tuple[np.dtype[Any], int, int]] = []
+        self._spans: dict[str, tuple[np.dtype[Any], int, int]] = {}
         for start, stop, name, kind in spans:
             if kind not in _TYPES:
                 raise PlexusError(f"the model's tensor {name} is {kind}, which cannot be averaged")
             dtype, begin, end = np.dtype(_TYPES[kind]), len(self.header) + start, len(self.header) + stop
+            self._spans[name] = dtype, begin, end
             if self.runs and self.runs[-1][0] == dtype and self.runs[-1][2] == begin:
                 _, begin, _ = self.runs.pop()
             self.runs.append((dtype, begin, end))
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether models travel as bytes with scales."""
+        return {QUANTISED, SCALES} <= self._spans.keys()
+
+    def named(self, data: memoryview) -> dict[str, NDArray[Any]]:
+        """The tensors of `data` by name, flat, over its memory."""
+        return {
+            name: np.frombuffer(data[start:stop], dtype) for name, (dtype, start, stop) in self._spans.items()
+        }
+
+    def sum(self, name: str) -> RunningSum | QuantisedSum:
+        """A sum to add models to."""
+        return QuantisedSum(self, name) if self.is_quantised else RunningSum(self)
 
     def numbers(self, data: memoryview) -> list[NDArray[Any]]:
         """The runs of `data`, as arrays over its memory."""
@@ -77,6 +96,42 @@ class ModelLayout:
                 if numbers.dtype.kind == "f" and not np.isfinite(numbers.sum(dtype=np.float64)):
                     return "it has numbers that are not finite"
         return None
+
+
+class QuantisedSum:
+    """As `RunningSum`, of models that travel as bytes with scales: summed as numbers, and rounded again."""
+
+    def __init__(self, layout: ModelLayout, name: str) -> None:
+        """`name` is what the rounding is drawn by."""
+        self._layout = layout
+        self._name = name
+        self._sums: list[NDArray[np.float32]] = []
+        self._weight = 0.0
+
+    def add(self, data: memoryview, weight: float, owned: bool) -> bool:
+        self._weight += weight
+        parts = self._layout.named(data)
+        values = [restored(parts[QUANTISED], parts[SCALES]), *([parts[WHOLE]] if WHOLE in parts else [])]
+        if weight != 1 or not self._sums:
+            values = [each * np.float32(weight) for each in values]
+        if self._sums:
+            for total, each in zip(self._sums, values, strict=True):
+                total += each
+        else:
+            self._sums = values
+        return False
+
+    def mean(self) -> memoryview:
+        found = [total / np.float32(self._weight) for total in self._sums]
+        bytes_, scales = quantised(found[0], array_stream(0, "wire", self._name))
+        result = memoryview(
+            bytearray(self._layout.header) + bytearray(self._layout.size_bytes - len(self._layout.header))
+        )
+        into = self._layout.named(result)
+        into[QUANTISED][:], into[SCALES][:] = bytes_, scales
+        if len(found) > 1:
+            into[WHOLE][:] = np.rint(found[1])
+        return result
 
 
 class RunningSum:
@@ -153,7 +208,7 @@ class Aggregator:
         self._buffers = buffers
         self._weight_of = WEIGHTS[rule]
         self._done = done
-        self._collected: tuple[int, RunningSum, int] | None = None
+        self._collected: tuple[int, RunningSum | QuantisedSum, int] | None = None
         """Round, sum, and how many models are in it or about to be."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sums")
 
@@ -169,7 +224,7 @@ class Aggregator:
     def collect(self, round: int, model: LiveModel, samples: int) -> None:
         """Add a model to the sum of `round`; that of another round is forgotten, nobody asks for it again."""
         if self._collected is None or self._collected[0] != round:
-            self._collected = round, RunningSum(self._layout), 0
+            self._collected = round, self._layout.sum(f"{round}"), 0
         _, total, count = self._collected
         self._collected = round, total, count + 1
         data, ticket, weight = model.data, model.ticket, self._weight_of(samples)
@@ -196,7 +251,7 @@ class Aggregator:
         data = [model.data for model in models]
 
         def merged() -> memoryview:
-            total = RunningSum(self._layout)
+            total = self._layout.sum(f"{round}")
             for each, weight in zip(data, weights, strict=True):
                 total.add(each, weight, owned=False)
             return total.mean()

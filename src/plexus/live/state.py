@@ -11,23 +11,28 @@ another format are refused, not guessed at.
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import Struct
+from safetensors.numpy import save
 
 from plexus.errors import PlexusError
 from plexus.files import named, write_bytes
 from plexus.live.identity.admission import KEY_FILE
-from plexus.live.models import LiveModel, fits
+from plexus.live.models import LiveModel, ModelLayout, fits
 from plexus.protocol import wire
 from plexus.protocol.messages import ViewReply
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import WireError
+from plexus.runs.encoding import NAMES, WHOLE, unpacked
 from plexus.runs.models import BEST_MODEL, MODEL_SUFFIX, is_better, joined, metadata_of
 
 STATE_FILE = "state.bin"
@@ -178,7 +183,25 @@ def taken_home(home: Path, model: memoryview, about: Mapping[str, str]) -> bytes
     files = [path for path in (home / REST_FILE, home / LOCAL_FILE) if path.exists()]
     with named(home / REST_FILE):
         parts = [path.read_bytes() for path in files]
-        return joined({**metadata_of(home / REST_FILE), **about}, *parts, model)
+        facts = metadata_of(home / REST_FILE)
+    if (names := facts.pop(NAMES, None)) is not None:
+        model = memoryview(with_names(model, names))
+    return joined({**facts, **about}, *parts, model)
+
+
+def with_names(model: memoryview, names: str) -> bytes:
+    """A model that travelled without the names of its tensors, as safetensors of float32 that have them."""
+    parts = ModelLayout(model).named(model)
+    values = unpacked(parts)
+    whole, found, at, counted = parts.get(WHOLE), dict[str, Any](), 0, 0
+    for name, shape, dtype in json.loads(names):
+        size = int(np.prod(shape, dtype=np.int64))
+        own: Any = values[at : at + size]
+        if "int" in dtype and whole is not None:
+            own, counted = np.rint(whole[counted : counted + size]).astype(np.int64), counted + size
+        found[name] = own.reshape(shape)
+        at += size
+    return bytes(save(found))
 
 
 def encode_state(state: State) -> bytes:

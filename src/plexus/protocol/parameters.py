@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from msgspec import Struct
 
@@ -50,6 +51,10 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     late_rounds: int = 0
     """How many rounds late a model may be and still count: its trainer sends what the training changed to a
     coming aggregator, which adds it and never waits for it. 0 is the paper: late models are lost."""
+
+    wire: Literal["float32", "float16", "int8"] = "float32"
+    """How the numbers of models travel: as they are; in half the bytes; or in a quarter, with a scale for
+    each 256 of them and rounded up or down by chance, so that it is right on average."""
 
     def __post_init__(self) -> None:
         """Refuse values that no session could work with."""

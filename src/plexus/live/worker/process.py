@@ -21,7 +21,6 @@ from queue import SimpleQueue
 
 import numpy as np
 import torch
-from safetensors.torch import load
 from torch import Tensor
 
 from plexus.errors import PlexusError, TaskError, blaming
@@ -35,6 +34,7 @@ from plexus.live.models import seal
 from plexus.live.state import LOCAL_FILE, REST_FILE
 from plexus.live.worker import client as channel
 from plexus.live.worker.client import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
+from plexus.rng import array_stream
 from plexus.runs.models import joined
 from plexus.spec.experiment import ExperimentSpec, parse_spec
 
@@ -64,6 +64,8 @@ class Worker:
         self._trainer.module.register_forward_pre_hook(lambda *_: self._look_up())
         if setup.try_out:
             self._trainer.try_out(self._node)
+        wire = spec.protocol.parameters.wire
+        self._packing = layout.Packing(self._trainer.layout, wire, self.ready.frozen)
         self._home = Path(setup.home) if setup.home else None
         shared = self._trainer.layout.shared_size
         self._local = self._trainer.initial[shared:]
@@ -72,12 +74,13 @@ class Worker:
             rest = {
                 name: each for name, each in self._tensors(self._trainer.initial) if name not in self._shared
             }
-            write_bytes(self._home / REST_FILE, joined(about(task), layout.encode({**rest, **frozen})))
+            facts_of = {**about(task), **layout.names_of(self._trainer.layout, wire)}
+            write_bytes(self._home / REST_FILE, joined(facts_of, layout.encode({**rest, **frozen})))
             self._read_local(self._home / LOCAL_FILE)
 
     @property
     def initial(self) -> bytes:
-        return self._encode(self._trainer.initial)
+        return self._encode(self._trainer.initial, -1)
 
     @property
     def _shared(self) -> tuple[str, ...]:
@@ -143,7 +146,7 @@ class Worker:
         if not torch.isfinite(trained.sum()):
             raise TaskError(f"task {self._name}: the trained weights are not finite")
         self._keep_local(trained)
-        body = self._encode(trained)
+        body = self._encode(trained, self._node, job.round)
         channel.send(self._sock, Finished(job.job, seal(body)), body)
 
     def _listen(self, jobs: SimpleQueue[tuple[channel.Header, memoryview]]) -> None:
@@ -169,14 +172,12 @@ class Worker:
 
     def _decode(self, model: memoryview, local: Tensor) -> Tensor:
         """The vector of a model that came, with what does not travel."""
-        found = load(bytes(model))
-        parts = [found[name].reshape(-1).to(local.dtype) for name in self._shared]
-        return torch.cat([*parts, local])
+        return torch.cat([self._packing.decode(bytes(model)), local])
 
-    def _encode(self, vector: Tensor) -> bytes:
-        """What of a model travels."""
-        shared = vector[: self._trainer.layout.shared_size]
-        return layout.encode(dict(self._tensors(shared)), self.ready.frozen)
+    def _encode(self, vector: Tensor, *of: int) -> bytes:
+        """What of a model travels; whose it is and of which round decides how it is rounded."""
+        rng = array_stream(self._trainer.task.seed, "wire", *of)
+        return self._packing.encode(vector[: self._trainer.layout.shared_size], rng)
 
 
 def task_of(spec: ExperimentSpec, folder: Path, data: str) -> tuple[Task, int]:

@@ -1,0 +1,149 @@
+"""float16 and int8 on the wire: how large, how exact, the same again; simulated and live alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import plexus
+from plexus.learn.engines import create_engine
+from plexus.learn.graph import LazyModels
+from plexus.learn.layout import Layout, Packing, names_of
+from plexus.learn.tasks import create_task
+from plexus.live.models import ModelLayout
+from plexus.live.state import with_names
+from plexus.rng import array_stream
+from plexus.runs.encoding import BLOCK, CHUNK, Wire, encoded_bytes, quantised, restored, rounded
+
+
+@pytest.mark.parametrize("count", [1, 255, 256, 257, 4810, CHUNK, CHUNK + 1, 3 * CHUNK + 300])
+def test_no_number_is_off_by_more_than_a_step_and_none_on_average(count: int) -> None:
+    rng = array_stream(1, "values")
+    values = (rng.standard_normal(count) * rng.choice([1e-6, 1, 1e4], count)).astype(np.float32)
+    found, scales = quantised(values, array_stream(2, "wire"))
+    assert found.nbytes + scales.nbytes == encoded_bytes(count)
+    again = restored(found, scales)
+    steps = np.repeat(scales, BLOCK)[:count]
+    assert (np.abs(again - values) <= steps * 1.001).all()
+    for same, other in zip((found, scales), quantised(values, array_stream(2, "wire")), strict=True):
+        assert np.array_equal(same, other)
+    many = np.mean([restored(*quantised(values, array_stream(n, "wire"))) for n in range(400)], axis=0)
+    assert (np.abs(many - values) <= 0.25 * steps + 1e-12).all()
+
+
+def test_zeros_and_the_largest_number_stay_what_they_are() -> None:
+    values = np.zeros(600, np.float32)
+    values[300] = -7.5
+    again = rounded(values, "int8", array_stream(1, "wire"))
+    assert again[300] == pytest.approx(-7.5) and np.count_nonzero(again) == 1
+    assert rounded(values, "float32", array_stream(1, "wire")) is values
+    assert np.isinf(rounded(np.array([1e5], np.float32), "float16", array_stream(1, "wire"))).all()
+
+
+class Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(64, 10), torch.nn.BatchNorm1d(10)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.linear(inputs))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("wire", ["float32", "float16", "int8"])
+def test_what_is_packed_is_what_the_receiver_has(wire: Wire, tmp_path: Path) -> None:
+    """Also whole numbers, which count something, and what a peer makes of it for its owner."""
+    module = Counting()
+    module.norm.num_batches_tracked.fill_(12345)  # type: ignore[operator,union-attr]
+    layout = Layout.of(module)
+    packing, vector = Packing(layout, wire, "f" * 32), layout.vector_of(module)
+    data = packing.encode(vector, array_stream(1, "wire"))
+    arrived = packing.decode(data)
+    assert torch.equal(arrived, packing.rounded(vector, array_stream(1, "wire")))
+    assert torch.allclose(arrived, vector, atol=0.02)
+    assert int(layout.tensors(arrived)["norm.num_batches_tracked"]) == 12345
+    if wire != "float32":
+        names = names_of(layout, wire)["tensors"]
+        (tmp_path / "m").write_bytes(with_names(memoryview(data), names))
+        for name, tensor in load_file(tmp_path / "m").items():
+            assert torch.equal(tensor, layout.tensors(arrived)[name])
+
+
+@pytest.mark.parametrize(("wire", "factor"), [("float16", 1.98), ("int8", 3.85)])
+@pytest.mark.parametrize("name", ["digits", "femnist_cnn", "movielens"])
+def test_models_are_that_much_smaller(wire: Wire, factor: float, name: str) -> None:
+    from plexus.learn.networks import MatrixFactorisation, femnist_cnn
+    from plexus.learn.tasks.digits import perceptron
+
+    builders = {
+        "digits": lambda: perceptron(64),
+        "femnist_cnn": lambda: femnist_cnn(10),
+        "movielens": lambda: MatrixFactorisation(610, 9724, 20, 0.05),
+    }
+    layout = Layout.of(builders[name]())
+    sizes = [
+        len(Packing(layout, kind, "").encode(torch.zeros(layout.size), array_stream(1, "wire")))
+        for kind in ("float32", wire)
+    ]
+    assert sizes[0] / sizes[1] >= factor
+
+
+@pytest.mark.parametrize("weights", [(1, 1, 1), (3, 1, 6)])
+def test_a_live_mean_of_bytes_is_the_mean_of_what_they_stand_for(weights: tuple[int, ...]) -> None:
+    layout = Layout.of(Counting())
+    packing = Packing(layout, "int8")
+    vectors = [torch.randn(layout.size) for _ in weights]
+    data = [packing.encode(each, array_stream(n, "wire")) for n, each in enumerate(vectors)]
+    live = ModelLayout(data[0])
+    assert live.is_quantised
+    total = live.sum("7")
+    for each, weight in zip(data, weights, strict=True):
+        assert live.flaw(memoryview(each)) is None
+        total.add(memoryview(each), weight, owned=True)
+    mean = total.mean()
+    assert live.flaw(mean) is None
+    decoded = [packing.decode(each) for each in data]
+    exact = sum(v * w for v, w in zip(decoded, weights, strict=True)) / sum(weights)
+    found = packing.decode(bytes(mean))
+    assert torch.allclose(found[:-1], exact[:-1], atol=0.05)  # type: ignore[index]
+    assert found[-1] == torch.round(exact[-1])  # type: ignore[index]
+    flawed = bytearray(data[0])
+    live.named(memoryview(flawed))["scales"][0] = np.inf
+    assert live.flaw(memoryview(flawed)) == "it has numbers that are not finite"
+
+
+@pytest.mark.slow
+def test_what_is_learned_is_rounded_too_and_runs_repeat(tmp_path: Path) -> None:
+    runs = {}
+    changes = {"hours": 0.3, "nodes": 20}
+    for wire in ("float32", "float16", "int8"):
+        for again in range(2):
+            out = tmp_path / f"{wire}{again}"
+            runs[wire, again] = plexus.simulate(
+                "quickstart", changes={**changes, "protocol.wire": wire}, out=out
+            )
+        first, second = (runs[wire, again].result for again in range(2))
+        assert first is not None and second is not None
+        assert (first.digest, first.weights_hash) == (second.digest, second.weights_hash)
+    results = {wire: runs[wire, 0].result for wire in ("float32", "float16", "int8")}
+    assert len({result.weights_hash for result in results.values() if result}) == 3
+    best = [result.metric.best for result in results.values() if result]
+    assert max(best) - min(best) < 0.1
+    sent = [sum(t.bytes for t in r.messages.values()) / r.rounds for r in results.values() if r]
+    assert sent[0] > 1.5 * sent[1] > 2.2 * sent[2]
+    assert "wire" not in runs["float32", 0].spec["protocol"]
+
+
+def test_every_model_is_rounded_by_itself() -> None:
+    task = replace(create_task("digits", 4, 1), local_steps=1)
+    engine, _ = create_engine("inline", task)
+    models = LazyModels(task, engine, wire="int8")
+    one, other = (models.train(models.initial(), 0, 1) for _ in range(2))
+    mean = models.mean([one, other], [1, 1])
+    models._force([mean])
+    assert not torch.equal(one.vector(), other.vector())
+    assert torch.allclose(one.vector(), other.vector(), atol=0.01)
