@@ -2,6 +2,7 @@
 
 python benchmarks/wire.py speed
 python benchmarks/wire.py digits 300 1 2 3      # task, rounds, seeds
+python benchmarks/wire.py digits-by-writer 100 1 2 3 learning_rate=0.05
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ def speed(numbers: int = 4_000_000, repeats: int = 10) -> None:
     print(f"int8: encode and decode {values.nbytes / min(taken_s) / 1e9:.2f} GB/s on one core")
 
 
-def accuracy(name: str, rounds: int, seeds: list[int]) -> None:
+def accuracy(name: str, rounds: int, seeds: list[int], **keys: float) -> None:
     for wire in WIRES:
         found = []
         for seed in seeds:
-            task = create_task(name, NODES[name], seed)
+            task = create_task(name, NODES[name], seed, **keys)
             engine, _ = create_engine("auto", task)
             models, rng = LazyModels(task, engine, wire=wire), Random(seed)
             model = models.initial()
@@ -57,4 +58,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "speed":
         speed()
     else:
-        accuracy(sys.argv[1], int(sys.argv[2]), [int(seed) for seed in sys.argv[3:]])
+        seeds = [int(word) for word in sys.argv[3:] if "=" not in word]
+        changes = dict(word.split("=") for word in sys.argv[3:] if "=" in word)
+        keys = {key: float(value) for key, value in changes.items()}
+        accuracy(sys.argv[1], int(sys.argv[2]), seeds, **keys)

@@ -6,6 +6,7 @@ import json
 import keyword
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,14 +40,24 @@ TEMPLATES = Path(__file__).with_name("templates")
 @click.option(
     "--owner", metavar="COLUMN", help="The column that says whose a row is.  [default: dealt by chance]"
 )
-def new(name: str, into: Path, csv: Path | None, target: str | None, owner: str | None) -> None:
+@click.option(
+    "--template",
+    type=click.Choice(["csv", "images", "text", "own-loop"]),
+    default="csv",
+    help="A table, pictures in folders per owner, texts per owner, or a table and a training loop.",
+)
+def new(
+    name: str, into: Path, csv: Path | None, target: str | None, owner: str | None, template: str
+) -> None:
     """Write the beginnings of a task of your own: a small project that works as it is.
 
     NAME becomes a folder and a Python package: lower-case letters, digits and underscores.
     """
     if csv is None and (target or owner):
         raise click.UsageError("--target and --owner are columns of a table: give it with --csv")
-    notes = write_project(name, into, None if csv is None else OwnTable(csv, target, owner))
+    if csv is not None and template in OTHERS:
+        raise click.UsageError(f"--csv is a table; the template {template} has data of another kind")
+    notes = write_project(name, into, None if csv is None else OwnTable(csv, target, owner), template)
     folder = into / name
     session = folder / "session.toml"
     click.echo(f"Wrote {folder}.")
@@ -69,7 +80,7 @@ class OwnTable(NamedTuple):
     """None: rows are dealt to nodes by chance."""
 
 
-def write_project(name: str, into: Path, source: OwnTable | None = None) -> list[str]:
+def write_project(name: str, into: Path, source: OwnTable | None = None, template: str = "csv") -> list[str]:
     """Make the folder `name` in `into`, with a task, data, a session file and a test.
 
     The data is the user's table, or made up. Returns what somebody should know about it.
@@ -86,21 +97,28 @@ def write_project(name: str, into: Path, source: OwnTable | None = None) -> list
     with named(folder):
         (folder / name).mkdir(parents=True)
         (folder / "data").mkdir()
+        if template in OTHERS:
+            words = OTHERS[template](folder / "data")
+            _write_files(folder, name, template, {"schema": "", "names": "", "loop": False, **words})
+            return [str(words["note"])]
         if source is None:
             source = OwnTable(folder / "data" / "readings.csv", "kind")
             _write_readings(source.csv)
         else:
             shutil.copyfile(source.csv, folder / "data" / source.csv.name)
     words, schema, notes = plan or look_at(source)
-    (folder / name / "__init__.py").write_text("")
+    is_loop = template == "own-loop"
+    words |= {"names": "", "loop": is_loop, "rate": 0.003 if is_loop else 0.1}
+    _write_files(folder, name, "task", words)
     schema.save(folder / name / "schema.json")
-    for template, file in (
-        ("task", f"{name}/task.py"),
-        ("session", "session.toml"),
-        ("test_task", "test_task.py"),
-    ):
-        (folder / file).write_text(_filled(template, name=name, **words))
     return notes
+
+
+def _write_files(folder: Path, name: str, task: str, words: dict[str, Any]) -> None:
+    (folder / name / "__init__.py").write_text("")
+    files = {task: f"{name}/task.py", "session": "session.toml", "test_task": "test_task.py"}
+    for template, file in files.items():
+        (folder / file).write_text(_filled(template, name=name, **words))
 
 
 def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
@@ -165,3 +183,52 @@ def _write_readings(path: Path) -> None:
     for row, kind in zip(values, kinds, strict=True):
         lines.append(",".join([*(f"{value:.3f}" for value in row), ("fan", "mill", "pump")[kind]]))
     path.write_text("\n".join(lines) + "\n")
+
+
+def _write_pictures(folder: Path) -> dict[str, Any]:
+    """Made-up pictures of three owners: circles, crosses and stripes, each in its owner's colour."""
+    import numpy as np
+
+    try:
+        from PIL import Image
+    except ImportError:
+        raise PlexusError("pictures need the package pillow: pip install 'plexus-learning[images]'") from None
+    rng = np.random.default_rng(1)
+    down, across = np.mgrid[-16:16, -16:16]
+    shapes: dict[str, Callable[[int, int], Any]] = {
+        "circle": lambda x, y: np.abs(np.hypot(down - y, across - x) - 9) < 2,
+        "cross": lambda x, y: (np.abs(down - y) < 2) | (np.abs(across - x) < 2),
+        "stripe": lambda x, y: np.abs(down - y + across - x) < 3,
+    }
+    for owner, colour in (("ann", 0), ("ben", 1), ("cleo", 2)):
+        for name, shape in shapes.items():
+            (folder / owner / name).mkdir(parents=True)
+            for number in range(24):
+                picture = rng.integers(0, 90, (32, 32, 3))
+                picture[shape(*rng.integers(-5, 6, 2)), colour] = 250
+                Image.fromarray(picture.astype(np.uint8)).save(folder / owner / name / f"{number:02}.png")
+    note = "made-up pictures in data/OWNER/CLASS: put your own there, and their classes into session.toml"
+    return {"nodes": 3, "names": json.dumps(list(shapes)), "rate": 0.1, "note": note}
+
+
+def _write_texts(folder: Path) -> dict[str, Any]:
+    """Made-up texts of three owners."""
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    for owner, things in (
+        ("ann", "boats ropes sails"),
+        ("ben", "bread flour ovens"),
+        ("cleo", "maps stars hills"),
+    ):
+        lines = [
+            f"{rng.choice(['we', 'you', 'they'])} {rng.choice(['count', 'mend', 'keep'])}"
+            f" {rng.choice(['old', 'new', 'all'])} {rng.choice(things.split())}."
+            for _ in range(120)
+        ]
+        (folder / f"{owner}.txt").write_text("\n".join(lines) + "\n")
+    return {"nodes": 3, "rate": 0.003, "note": "made-up texts in data/OWNER.txt: put your own there"}
+
+
+OTHERS = {"images": _write_pictures, "text": _write_texts}
+"""Templates whose data is no table: what makes some up."""
