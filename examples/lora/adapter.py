@@ -10,7 +10,7 @@ def main(file, folder):
     module = model()
     module.load_state_dict(load_file(file), strict=False)  # tied weights are in the file once
     module.save_pretrained(folder)
-    module.get_base_model().save_pretrained(f"{folder}/base")
+    module.unload().save_pretrained(f"{folder}/base")
     print(f"the adapter is in {folder}, the model that it belongs to in {folder}/base")
 
 

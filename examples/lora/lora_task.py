@@ -60,7 +60,7 @@ def texts(owner, count, seed):
         yield [min(ord(letter), 127) for letter in line[:LENGTH].ljust(LENGTH)]
 
 
-def build(nodes, seed, learning_rate=0.02, examples=64, rank=8):
+def build(nodes, seed, learning_rate=0.01, examples=64, rank=8):
     """Every node has texts of its own; half as many again are to test."""
     rows = [row for owner in range(nodes) for row in texts(owner, examples + examples // 4, seed)]
     letters = torch.tensor(rows)
