@@ -37,9 +37,7 @@ def model_of(source: Path, best: bool) -> bytes:
         return kept.read_bytes()
     homes = sorted(each.parent for each in source.glob(f"*/{STATE_FILE}"))
     if best and homes:
-        raise PlexusError(
-            f"{source}: the best model is known when the fleet has ended; of one peer: {homes[0]}"
-        )
+        raise PlexusError(f"{source}: the best is known when the fleet has ended; a peer's is in {homes[0]}")
     held = [(*found, home) for home in homes or [source] if (found := newest_model(home)) is not None]
     if best or not held:
         none = "no model was measured yet" if best else "this node holds no model but the initial one yet"

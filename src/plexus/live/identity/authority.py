@@ -68,7 +68,7 @@ class Session(Struct, frozen=True):
     """The hash of the model's weights that nobody trains or sends, if its founder knew it."""
 
 
-def session_digest(spec: Mapping[str, Any], authority: bytes, weights: Mapping[str, str]) -> bytes:
+def session_digest(spec: Mapping[str, Any], authority: bytes, weights: Mapping[str, str] = {}) -> bytes:
     """The digest of what the peers agree on; `spec` is the resolved spec as plain tables.
 
     `weights` are hashes of what a session file does not hold itself: see `WEIGHTS`.
