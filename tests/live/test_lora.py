@@ -19,7 +19,7 @@ from plexus.live.state import newest_model, taken_home
 from plexus.spec.experiment import load_spec
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "lora"
-ROUNDS, MOST_S = 20, 280.0
+ROUNDS, MOST_S = 20, 600.0
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
 
