@@ -10,6 +10,7 @@ from plexus.learn import graph
 from plexus.learn.graph import Expression, LazyModels
 from plexus.learn.task import Task
 from plexus.learn.trainer import InlineEngine
+from plexus.protocol.api import Change
 
 
 def fresh(task: Task) -> LazyModels:
@@ -19,7 +20,9 @@ def fresh(task: Task) -> LazyModels:
 def rounds(models: LazyModels, model: Expression, first: int, last: int) -> Expression:
     for round in range(first, last + 1):
         trained = [models.train(model, node, round) for node in range(4)]
-        model = models.mean(trained[:3], [models.samples(node) for node in range(3)])
+        late = Change(trained[3], model)
+        samples = [models.samples(node) for node in range(4)]
+        model = models.mean(trained[:3], samples[:3], *(((late,), samples[3:]) if round % 2 else ()))
         if round % 3 == 0:
             models.evaluate(model)
     return model

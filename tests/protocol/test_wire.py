@@ -10,7 +10,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from plexus.protocol.messages import ADDRESS_BYTES, NO_ADDRESS, Joined, Message, Ping, TrainRequest
+from plexus.protocol.api import Change
+from plexus.protocol.messages import (
+    ADDRESS_BYTES,
+    MODEL_KINDS,
+    NAMES,
+    NO_ADDRESS,
+    Ack,
+    Joined,
+    LateModel,
+    Message,
+    Ping,
+    TrainRequest,
+)
 from plexus.protocol.roster import KEY_BYTES, Roster, key_of
 from plexus.protocol.view import EXPELLED, JOINED, MAX_COUNTER, Snapshot, View, event_number
 from plexus.protocol.wire import (
@@ -45,6 +57,7 @@ views = st.dictionaries(st.integers(0, N - 1), st.tuples(events, words), max_siz
 STRATEGIES = {
     "counter": counters,
     "bandwidth_bytes_per_s": words,
+    "used": st.integers(0, 1),
     "address": st.binary(min_size=ADDRESS_BYTES, max_size=ADDRESS_BYTES),
     "view": views,
     "model": st.none(),
@@ -130,16 +143,16 @@ def test_a_receiver_that_knows_nobody_learns_the_nodes_of_the_view(body: Message
 @example(b"\xc0")
 @example(b"\x90")
 @example(b"\x91\x05")
-@example(b"\x92\x05\xc3")
-@example(b"\x92\x05\xcb" + bytes(8))
-@example(b"\x92\x05\xd3" + b"\xff" * 8)
+@example(b"\x93\x05\xc3\x01")
+@example(b"\x93\x05\xcb" + bytes(8) + b"\x01")
+@example(b"\x93\x05\xd3" + b"\xff" * 8 + b"\x01")
 @example(b"\x92\xc3\x01")
 @example(b"\x81\x81\x01\x02\x03")
 @example(b"\x81\x91\x81\x01\x02\x03")
-@example(b"\x92\x05\xd6\xff\xff\xff\xff\xff")
-@example(b"\x92\x05\xc7\x0c\xff" + b"\xff" * 12)
+@example(b"\x93\x05\xd6\xff\xff\xff\xff\xff" + b"\x01")
+@example(b"\x93\x05\xc7\x0c\xff" + b"\xff" * 12 + b"\x01")
 @example(b"\x81\xd4\x05\x00\x01")
-@example(b"\x92\x05\xa2\xff\xfe")
+@example(b"\x93\x05\xa2\xff\xfe" + b"\x01")
 @example(b"\x91" * 100_000)
 @example(b"\xdd\xff\xff\xff\xff")
 def test_arbitrary_bytes_are_refused_with_a_wire_error_or_are_a_message(payload: bytes) -> None:
@@ -215,18 +228,18 @@ NOWHERE = 2 * NO_ADDRESS
     [
         (b"\xc1", "not MessagePack"),
         (b"", "not MessagePack"),
-        (encoded(5, 1) + b"\x00", "not MessagePack"),
+        (encoded(5, 1, 1) + b"\x00", "not MessagePack"),
         (msgspec.msgpack.encode({"round": 1}), "a message is an array"),
         (encoded(), "no message has the tag None"),
         (encoded(99, 1), "no message has the tag 99"),
         (encoded("5", 1), "no message has the tag '5'"),
         (encoded(True, 1, 2), "no message has the tag True"),
-        (encoded(5), "Ack takes 1 fields, not 0"),
+        (encoded(5), "Ack takes 2 fields, not 0"),
         (encoded(1, 2, 3, 4), "Ping takes 2 fields, not 3"),
-        (encoded(5, -1), "round of Ack must be an integer from 0 to 9223372036854775807"),
-        (encoded(5, 2**63), "round of Ack must be"),
-        (encoded(5, True), "round of Ack must be"),
-        (encoded(5, 1.0), "round of Ack must be"),
+        (encoded(5, -1, 1), "round of Ack must be an integer from 0 to 9223372036854775807"),
+        (encoded(5, 2**63, 1), "round of Ack must be"),
+        (encoded(5, True, 1), "round of Ack must be"),
+        (encoded(5, 1.0, 1), "round of Ack must be"),
         (encoded(4, 2**31), "counter of Left must be an integer from 0 to 1073741822"),
         (encoded(2, 1, 1, 1, 2**31), "counter of Pong must be"),
         (encoded(3, 1, 2**32, NO_ADDRESS), "bandwidth_bytes_per_s of Joined must be"),
@@ -287,3 +300,20 @@ def test_an_entry_of_a_view_takes_at_most_45_bytes() -> None:
     view = View.of(1000, [(node, 7) for node in range(1000)]).snapshot()
     assert view_bytes(view) <= 45_000 - 1000
     assert frame_bytes(Joined(1, 2)) <= 195
+
+
+@pytest.mark.parametrize("used", [2, 255, -1, None, True, 1.0])
+def test_a_model_is_used_or_not(used: object) -> None:
+    assert [decode(payload_of(Ack(7, value)), roster()) for value in (0, 1)] == [(Ack(7, 0), 0), (Ack(7), 0)]
+    with pytest.raises(WireError, match="used of Ack must be an integer from 0 to 1"):
+        decode(msgspec.msgpack.encode([5, 7, used]), roster())
+
+
+def test_a_late_model_is_a_model_whatever_its_sender_holds() -> None:
+    """The simulator accounts for what the node sends; on the wire its difference follows."""
+    body = LateModel(round=300, trained_in=290, ordinal=29, samples=40, model=Change("after", "before"))
+    frame = encode(body, roster(), 70_000)
+    assert frame_bytes(body, 70_000) == len(frame)
+    assert decode(frame[LENGTH_BYTES:], roster()) == (msgspec.structs.replace(body, model=None), 70_000)
+    assert LateModel in MODEL_KINDS
+    assert NAMES[LateModel] == "model"

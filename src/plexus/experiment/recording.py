@@ -19,11 +19,12 @@ import numpy as np
 
 from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, Fact, RoundRestarted
 from plexus.protocol.membership import Membership
-from plexus.protocol.messages import AggregateRequest, ClientModel, GlobalModel, TrainRequest
+from plexus.protocol.messages import AggregateRequest, ClientModel, GlobalModel, LateModel, TrainRequest
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import view_bytes
 from plexus.runs.critical_path import CriticalPaths
 from plexus.runs.recorder import Recorder
+from plexus.sim.lineage import WhoseWork
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import Nodes
 from plexus.sim.sharing import Flow
@@ -39,6 +40,7 @@ KINDS: dict[type, str] = {
     GlobalModel: "train",
     AggregateRequest: "aggregate",
     ClientModel: "aggregate",
+    LateModel: "late",
 }
 
 
@@ -78,11 +80,11 @@ class Recording:
                 training_s=round(training_s(node), 3) if is_device else None,
             )
 
-    def used(self, trainings: Sequence[int], used: Sequence[int]) -> None:
+    def used(self, trainings: Sequence[int], whose: WhoseWork) -> None:
         """Say, at the end, how much of what each device trained is behind the final model."""
-        for node, (finished, behind) in enumerate(zip(trainings, used, strict=True)):
-            columns = {"trainings": finished, "trainings_used": behind, "late_used": 0}
-            self._recorder.record("used", node=node, **columns)
+        columns = zip(trainings, whose.trainings_used, whose.late_used, strict=True)
+        for node, (finished, used, late) in enumerate(columns):
+            self._recorder.record("used", node=node, trainings=finished, trainings_used=used, late_used=late)
 
     def look(self, now_s: float, runtime: Runtime) -> None:
         """A moment to note who is online and who the nodes believe to be, and to take accounts.

@@ -158,7 +158,7 @@ class Simulation:
             return None
         trainings = self._runtime.accounts.trainings[: len(self._durations_s)]
         found = self._traced.whose(trainings, self._durations_s)
-        self._recording.used(trainings, found.trainings_used)
+        self._recording.used(trainings, found)
         return found
 
     def _result(self, interrupted: bool, wall_s: float, cpu_s: float) -> Result:

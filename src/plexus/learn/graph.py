@@ -187,9 +187,23 @@ class LazyModels:
         self.costs.asked += 1
         return self._new(TrainedModel(model, node, round))
 
-    def mean(self, models: Sequence[Expression], samples: Sequence[int]) -> Expression:
-        """The aggregate of `models`, `samples[i]` examples being behind `models[i]`."""
-        return self._new(MeanModel(tuple(models), tuple(samples)))
+    def mean(
+        self,
+        models: Sequence[Expression],
+        samples: Sequence[int],
+        changes: Sequence[Any] = (),
+        change_samples: Sequence[int] = (),
+    ) -> Expression:
+        """The aggregate of `models`, `samples[i]` examples being behind `models[i]`. `changes` are added to
+        it: of each that has `trained` a `base`, the difference."""
+        if not (changes and models):
+            return self._new(MeanModel(tuple(models), tuple(samples)))
+        weights, late = aggregation.with_changes(self._aggregate, samples, change_samples)
+        parts = list(models)
+        for change, weight in zip(changes, late, strict=True):
+            parts += change.trained, change.base
+            weights += weight, -weight
+        return self._new(MeanModel(tuple(parts), tuple(weights), merged=True))
 
     def merge(self, models: Sequence[Expression], weights: Sequence[float]) -> Expression:
         """The mean in which `models[i]` counts `weights[i]`, whatever the aggregation rule."""

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
+from plexus.protocol.api import Change
 
 if TYPE_CHECKING:
     from plexus.live.transport.receiving import Buffers, Ticket
@@ -67,6 +68,21 @@ class ModelLayout:
         """The runs of `data`, as arrays over its memory."""
         return [np.frombuffer(data[start:stop], dtype) for dtype, start, stop in self.runs]
 
+    def changes(self, data: memoryview) -> list[NDArray[Any]]:
+        """The runs of a change: what is never negative in a model may be so here."""
+        return [run.view(np.int8) if run.dtype.kind == "u" else run for run in self.numbers(data)]
+
+    def difference(self, trained: memoryview, base: memoryview) -> memoryview:
+        """What a training changed, in memory of its own and no more than that."""
+        # Not a bytearray: that would be filled with zeros first.
+        data = np.empty(self.size_bytes, np.uint8).data
+        data[: len(self.header)] = self.header
+        runs = zip(self.numbers(trained), self.numbers(base), self.numbers(data), strict=True)
+        for after, before, change in runs:
+            with np.errstate(all="ignore"):  # whoever receives what is not finite refuses it
+                np.subtract(after, before, out=change)
+        return data
+
     def flaw(self, data: memoryview) -> str | None:
         """What is wrong with a model from outside, if anything."""
         if len(data) != self.size_bytes or data[: len(self.header)] != self.header:
@@ -85,8 +101,8 @@ class RunningSum:
     The same rules and arithmetic as `learn.aggregation`: one addition after the other, then one division.
     """
 
-    def __init__(self, layout: ModelLayout) -> None:
-        self._layout = layout
+    def __init__(self, layout: ModelLayout, is_change: bool = False) -> None:
+        self._numbers = layout.changes if is_change else layout.numbers
         self._data: memoryview | None = None
         self._sums: list[NDArray[Any]] = []
         self._weight = 0.0
@@ -97,23 +113,29 @@ class RunningSum:
         if self._data is None:
             self._data = data = data if owned else memoryview(bytearray(data))
             # Whole numbers are summed apart, as floating point, and rounded at the end.
-            self._sums = [_summable(numbers) for numbers in self._layout.numbers(data)]
+            self._sums = [_summable(numbers) for numbers in self._numbers(data)]
             if weight != 1:
                 for total in self._sums:
                     total *= total.dtype.type(weight)
             return owned
-        for total, numbers in zip(self._sums, self._layout.numbers(data), strict=True):
+        for total, numbers in zip(self._sums, self._numbers(data), strict=True):
             if weight == 1:
                 total += numbers
             else:
                 total += numbers * total.dtype.type(weight)
         return False
 
-    def mean(self) -> memoryview:
-        """The mean, in the memory of the first model; the sum cannot be used afterwards."""
+    def mean(self, changes: RunningSum | None = None) -> memoryview:
+        """The mean, in the memory of the first model, moved by `changes` (see `protocol.api.Aggregate`).
+        Neither sum can be used afterwards."""
         assert self._data is not None, "a mean of nothing"
-        for total, numbers in zip(self._sums, self._layout.numbers(self._data), strict=True):
+        for at, numbers in enumerate(self._numbers(self._data)):
+            total = self._sums[at]
             total /= total.dtype.type(self._weight)
+            if changes is not None:
+                change = changes._sums[at]
+                change /= change.dtype.type(self._weight + changes._weight)
+                total += change
             if total is not numbers and total.dtype != numbers.dtype:
                 numbers[:] = np.rint(total) if numbers.dtype.kind in "iu" else total
         data, self._data, self._sums = self._data, None, []
@@ -136,8 +158,17 @@ WEIGHTS: dict[str, Callable[[int], int]] = {
 """By aggregation rule, what a model counts that so many examples are behind."""
 
 
+@dataclass(slots=True, eq=False)
+class RoundSum:
+    """The sum of what is collected for a round, and how many models are in it or about to be."""
+
+    round: int
+    sum: RunningSum
+    count: int = 0
+
+
 class Aggregator:
-    """The running sum of the round that a node collects models for, off the event loop.
+    """The running sums of the round that a node collects models and changes for, off the event loop.
 
     Large models are handled on one thread of their own, in order, so the mean is taken after all additions.
     """
@@ -153,8 +184,8 @@ class Aggregator:
         self._buffers = buffers
         self._weight_of = WEIGHTS[rule]
         self._done = done
-        self._collected: tuple[int, RunningSum, int] | None = None
-        """Round, sum, and how many models are in it or about to be."""
+        self._collected: dict[bool, RoundSum] = {}
+        """By whether they are changes."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sums")
 
     def check(self, model: LiveModel, then: Callable[[str | None], None]) -> None:
@@ -166,12 +197,24 @@ class Aggregator:
 
         self._do(flaw, then)
 
-    def collect(self, round: int, model: LiveModel, samples: int) -> None:
+    def difference(self, change: Change, then: Callable[[LiveModel], None]) -> None:
+        """Make of a change what can be sent."""
+        trained, base = change.trained.data, change.base.data
+
+        def made() -> LiveModel:
+            data = self._layout.difference(trained, base)
+            return LiveModel(data, seal(data))
+
+        self._do(made, then)
+
+    def collect(self, round: int, model: LiveModel, samples: int, is_change: bool = False) -> None:
         """Add a model to the sum of `round`; that of another round is forgotten, nobody asks for it again."""
-        if self._collected is None or self._collected[0] != round:
-            self._collected = round, RunningSum(self._layout), 0
-        _, total, count = self._collected
-        self._collected = round, total, count + 1
+        collected = self._collected.get(is_change)
+        if collected is None or collected.round != round:
+            collected = RoundSum(round, RunningSum(self._layout, is_change))
+            self._collected[is_change] = collected
+        collected.count += 1
+        total = collected.sum
         data, ticket, weight = model.data, model.ticket, self._weight_of(samples)
         if ticket is not None:
             model.spend()
@@ -182,26 +225,46 @@ class Aggregator:
 
         self._do(lambda: total.add(data, weight, ticket is not None), added)
 
-    def aggregate(self, round: int, models: Sequence[LiveModel], samples: Sequence[int]) -> None:
+    def aggregate(
+        self,
+        round: int,
+        models: Sequence[LiveModel],
+        samples: Sequence[int],
+        changes: Sequence[LiveModel] = (),
+        change_samples: Sequence[int] = (),
+    ) -> None:
         """Take the mean: of what was collected, or of models that the node kept by itself."""
-        collected, self._collected = self._collected, None
-        if collected is None or collected[0] != round:
-            self.merge(round, models, [self._weight_of(each) for each in samples])
-            return
-        assert collected[2] == len(models), "what was collected is what the node aggregates"
-        self._finish(round, collected[1].mean)
+        total = self._total(round, models, samples)
+        changed = self._total(round, changes, change_samples, is_change=True)
+        self._finish(round, lambda: total().mean(changed() if changes else None))
 
     def merge(self, round: int, models: Sequence[LiveModel], weights: Sequence[float]) -> None:
         """Take the mean in which `models[i]` counts `weights[i]`."""
+        total = self._summed(models, weights)
+        self._finish(round, lambda: total().mean())
+
+    def _total(
+        self, round: int, models: Sequence[LiveModel], samples: Sequence[int], is_change: bool = False
+    ) -> Callable[[], RunningSum]:
+        collected = self._collected.get(is_change)
+        if collected is None or collected.round != round:
+            return self._summed(models, [self._weight_of(each) for each in samples], is_change)
+        del self._collected[is_change]
+        assert collected.count == len(models), "what was collected is what the node aggregates"
+        return lambda: collected.sum
+
+    def _summed(
+        self, models: Sequence[LiveModel], weights: Sequence[float], is_change: bool = False
+    ) -> Callable[[], RunningSum]:
         data = [model.data for model in models]
 
-        def merged() -> memoryview:
-            total = RunningSum(self._layout)
+        def summed() -> RunningSum:
+            total = RunningSum(self._layout, is_change)
             for each, weight in zip(data, weights, strict=True):
                 total.add(each, weight, owned=False)
-            return total.mean()
+            return total
 
-        self._finish(round, merged)
+        return summed
 
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)

@@ -60,6 +60,8 @@ class Ack(Message, frozen=True, tag=5):
     """Round `round` has been aggregated: no need to look for another aggregator."""
 
     round: int
+    used: int = 1
+    """1: the model is or will be in the aggregate; 0: it is not."""
 
 
 class TrainRequest(Message, frozen=True, tag=6):
@@ -130,6 +132,19 @@ class ViewReply(Message, frozen=True, tag=14):
     """These."""
 
     view: Snapshot
+
+
+class LateModel(Message, frozen=True, tag=15):
+    """To the aggregator of `round`, from a node whose model came too late for its own: what it changed."""
+
+    round: int
+    trained_in: int
+    """The round it was trained in."""
+    ordinal: int
+    """Of that round: how old the change is."""
+    samples: int
+    model: Model
+    """A change (see `api.Change`)."""
 
 
 KINDS: tuple[type[Message], ...] = tuple(Message.__subclasses__())

@@ -119,7 +119,8 @@ def _decode_array(payload: bytes) -> list[Any]:
 
 def _checked_int(kind: type[Message], field: str, value: object) -> int:
     # Counters and bandwidths live in 32-bit columns of the view.
-    limit = {"counter": MAX_COUNTER, "bandwidth_bytes_per_s": 2**32 - 1}.get(field, MAX_INT)
+    limits = {"counter": MAX_COUNTER, "bandwidth_bytes_per_s": 2**32 - 1, "used": 1}
+    limit = limits.get(field, MAX_INT)
     if type(value) is not int or not 0 <= value <= limit:
         raise WireError(f"{field} of {kind.__name__} must be an integer from 0 to {limit}")
     return value

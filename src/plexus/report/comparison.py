@@ -180,7 +180,7 @@ def _note(comparison: Comparison) -> str:
     if any(len(outcome.seeds) > 1 for outcome in comparison.arms):
         parts.append("Mean over seeds ± their standard deviation.")
     if any(outcome.used for outcome in comparison.arms):
-        parts.append("Used: the share of finished trainings that are behind the final model.")
+        parts.append("Used: the share of finished trainings that are behind the final model, late ones too.")
     return " ".join([*parts, *filter(None, map(_coarse, comparison.arms))])
 
 

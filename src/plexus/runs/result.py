@@ -45,6 +45,8 @@ class Used(Struct, frozen=True):
     slowest_tenth_share: float | None
     """The same among the tenth of the devices on which a training takes longest."""
     fastest_half_share: float | None
+    late: int = 0
+    """Trainings that came too late for their round and are behind the final model by what they changed."""
 
 
 class Lineage(Struct, frozen=True):

@@ -89,8 +89,9 @@ class TalkingExchange(Exchange):
         match effect:
             case Train(k, model):
                 return f"trains {model} in round {k}"
-            case Aggregate(k, models, _):
-                return f"aggregates round {k} of {' + '.join(models)}"
+            case Aggregate(k, models, _, changes):
+                parts = [*models, *(f"({each.trained} - {each.base})" for each in changes)]
+                return f"aggregates round {k} of {' + '.join(parts)}"
             case Merge(k, models, _):
                 return f"merges {' + '.join(models)} in round {k}"
             case Report(fact):

@@ -22,7 +22,7 @@ from plexus.live.operator.log import Log
 from plexus.live.transport.limits import ByteCounts
 from plexus.live.worker.client import Ready
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingInterrupted, TrainingStarted
-from plexus.protocol.messages import AggregateRequest, Message, TrainRequest
+from plexus.protocol.messages import AggregateRequest, LateModel, Message, TrainRequest
 from plexus.protocol.plexus import PlexusNode
 from plexus.runs.directory import go_on, live
 from plexus.runs.run import started_s
@@ -36,7 +36,7 @@ MOST_ROWS = 10_000
 """That wait for the disk."""
 LOOK_S, LOOKS = 2.0, 1000
 """Between two looks lies at least this, and at least this part of the time since the first start."""
-KINDS: dict[type, str] = {TrainRequest: "train", AggregateRequest: "aggregate"}
+KINDS: dict[type, str] = {TrainRequest: "train", AggregateRequest: "aggregate", LateModel: "late"}
 
 
 class PeerTables:
