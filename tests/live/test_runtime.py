@@ -8,11 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from plexus.bench.transport import made_up_model
-from plexus.live.models import LiveModel, ModelLayout, seal
+from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
 from plexus.live.runtime import MAX_QUEUED, NOT_ONLINE, OBSOLETE, STOPPED, Callbacks, LiveRuntime
 from plexus.live.state import STATE_FILE, Store, read_state
@@ -23,10 +24,14 @@ from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.protocol import wire
 from plexus.protocol.api import (
     Aggregate,
+    Aggregated,
     BandwidthMeasured,
     CancelTimer,
+    Change,
+    Collect,
     Merge,
     PeerLost,
+    Send,
     SetTimer,
     StopSending,
     TimerFired,
@@ -38,6 +43,7 @@ from plexus.protocol.messages import (
     AggregateRequest,
     GossipModel,
     Joined,
+    LateModel,
     Left,
     Message,
     Ping,
@@ -187,6 +193,116 @@ def test_a_round_left_behind_leaves_nothing_in_the_next_sum(tmp_path: Path) -> N
             await bench.settle()
         (completed,) = [fact for fact in bench.facts if isinstance(fact, AggregationCompleted)]
         assert np.all(bench.layout.numbers(completed.model.data)[0] == 3.0)
+
+    with_bench(tmp_path, story)
+
+
+LATE = LateModel(round=5, trained_in=3, ordinal=3, samples=1, model=None)
+
+
+def late(model: Any) -> LateModel:
+    return msgspec.structs.replace(LATE, model=model)
+
+
+def full_of(bench: Bench, value: float) -> LiveModel:
+    data = memoryview(bytearray(bench.initial.data))
+    bench.layout.numbers(data)[0][:] = value
+    return LiveModel(data, seal(data))
+
+
+def late_models(bench: Bench) -> list[tuple[int, Any]]:
+    """What comes of them from now on, and from whom: this node keeps them, and does nothing else."""
+    came: list[tuple[int, Any]] = []
+    bench.node._on_message[LateModel] = lambda src, body: came.append((src, body))
+    return came
+
+
+def test_of_a_change_the_difference_is_sent_to_others_and_to_itself(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        came = late_models(bench)
+        body = late(Change(full_of(bench, 7.0), full_of(bench, 4.0)))
+        bench.runtime.perform([Send((0, 2), body)])
+        await bench.settle()
+        ((key, model, told),) = bench.hub.models
+        assert (key, told, came) == (PEERS[1], late(model), [(0, late(model))])
+        assert np.all(bench.layout.numbers(model.data)[0] == 3.0)
+        assert fits(model.seal, model.data)
+
+    with_bench(tmp_path, story)
+
+
+def test_of_a_node_that_sends_no_more_no_change_leaves(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        change = late(Change(full_of(bench, 7.0), full_of(bench, 4.0)))
+        bench.runtime.perform([Send((2,), change), StopSending()])
+        await bench.settle()
+        assert bench.hub.models == []
+        bench.runtime.perform([Send((2,), change)])
+        bench.runtime.stop()
+        await bench.settle()
+        assert bench.hub.models == []
+
+    with_bench(tmp_path, story)
+
+
+def test_changes_have_a_sum_of_their_own(tmp_path: Path) -> None:
+    """Also those that came for a round that has not begun, and were kept until it did."""
+
+    async def story(bench: Bench) -> None:
+        seen, round = events_seen(bench), 8
+        models = [full_of(bench, value) for value in (1.0, 2.0)]
+        changes = [full_of(bench, value) for value in (6.0, -3.0, 9.0)]
+        early = Collect(round, changes[0], 1, is_change=True)
+        bench.runtime.perform([early, *(Collect(round - 1, model, 1) for model in models)])
+        bench.runtime.perform([Aggregate(round - 1, tuple(models), (1, 1))])
+        bench.runtime.perform([Collect(round, model, 1) for model in models])
+        bench.runtime.perform([Collect(round, change, 1, is_change=True) for change in changes[1:]])
+        bench.runtime.perform([Aggregate(round, tuple(models), (1, 1), tuple(changes), (1, 1, 1))])
+        await bench.settle()
+        made = [event.model for event in seen if isinstance(event, Aggregated)]
+        values = [bench.layout.numbers(model.data)[0] for model in made]
+        assert [np.unique(each).tolist() for each in values] == [[1.5], pytest.approx([1.5 + 12 / 5])]
+        assert bench.log.errors == 0
+
+    with_bench(tmp_path, story)
+
+
+def test_a_change_that_is_not_finite_or_too_short_is_refused(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        came = late_models(bench)
+        ticket = Ticket(lambda: None)
+        bench.buffers.request(ticket)
+        assert ticket.buffer is not None
+        ticket.buffer[:] = full_of(bench, np.inf).data
+        bench.runtime.model(PEERS[0], LATE, LiveModel(ticket.buffer, seal(ticket.buffer)), ticket)
+        await bench.settle()
+        assert came == []
+        assert bench.buffers.free == bench.buffers.count
+        assert "it has numbers that are not finite" in (tmp_path / "log").read_text()
+        with pytest.raises(WireError, match="a model of 7 bytes"):
+            bench.runtime.offered(PEERS[0], wire.encode(LATE, bench.roster, 7)[wire.LENGTH_BYTES :])
+
+    with_bench(tmp_path, story)
+
+
+def test_a_model_that_the_node_keeps_can_be_collected_later(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        came = late_models(bench)
+        for value in (2.0, 4.0):
+            ticket = Ticket(lambda: None)
+            bench.buffers.request(ticket)
+            assert ticket.buffer is not None
+            ticket.buffer[:] = full_of(bench, value).data
+            bench.runtime.model(PEERS[0], LATE, LiveModel(ticket.buffer, seal(ticket.buffer)), ticket)
+            await bench.settle()
+        assert bench.buffers.free == bench.buffers.count, "they are the node's own"
+        kept, seen, own = [body.model for _, body in came], events_seen(bench), full_of(bench, 1.0)
+        bench.runtime.perform([Collect(8, own, 1), *(Collect(8, each, 1, is_change=True) for each in kept)])
+        bench.runtime.perform([Aggregate(8, (own,), (1,), tuple(kept), (1, 1))])
+        await bench.settle()
+        (made,) = [event.model for event in seen if isinstance(event, Aggregated)]
+        assert np.all(bench.layout.numbers(made.data)[0] == 3.0)
+        assert bench.log.errors == 0
 
     with_bench(tmp_path, story)
 
