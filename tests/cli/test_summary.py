@@ -57,6 +57,8 @@ def test_how_much_of_what_was_trained_is_used_is_one_line() -> None:
     assert lines[:6] + lines[7:] == printed(result())
     none_of_the_slowest = printed(result(used=Used(0.5, 0, None, 0.5)))[6]
     assert none_of_the_slowest == "  used         50.0 % of trainings (slowest tenth: –); unused nodes: 0"
+    some_late = printed(result(used=Used(0.8042, 1035, 0.1155, 0.98, late=1200)))
+    assert some_late[6:8] == [line, "  late         1,200 of these trainings, used in a later round"]
     assert printed(result(used=Used(None, 0, None, None))) == printed(result()), "nothing was trained"
 
 

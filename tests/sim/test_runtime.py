@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 import pytest
 
+from plexus.protocol.api import Aggregate, Aggregated, Change, Effect, Event, Received, Send, Train, Trained
 from plexus.protocol.facts import AggregationCompleted, RoundRestarted, TrainingStarted
-from tests.sim.kit import MODEL_BYTES, TRAINING_S, Session, in_flight_bytes, sessions
+from plexus.protocol.messages import LateModel
+from plexus.protocol.wire import frame_bytes
+from plexus.sim.session import Nodes, Setting, assemble
+from plexus.traces.world import Device, Latency, World, always_online
+from tests.sim.kit import MODEL_BYTES, TRAINING_S, UPLINK, Labels, Session, in_flight_bytes, sessions
 
 
 def test_a_quiet_session_completes_round_after_round_with_the_success_fraction_of_models() -> None:
@@ -147,3 +154,35 @@ def test_the_digest_does_not_depend_on_hash_randomisation() -> None:
         for seed in ("1", "2")
     }
     assert len(digests) == 1
+
+
+class Latecomer:
+    """Trains once, sends node 0 what it changed, and aggregates what it is sent with a model of its own."""
+
+    def __init__(self, me: int) -> None:
+        self.me = me
+        self.seen: list[Event] = []
+
+    def handle(self, now: float, event: Event) -> list[Effect]:
+        self.seen.append(event)
+        match event:
+            case Trained(round, model, samples):
+                return [Send((0,), LateModel(round + 2, round, round, samples, Change(model, "base")))]
+            case Received(_, LateModel(round, _, _, samples, change)):
+                return [Aggregate(round, ("own",), (100,), (change,), (samples,))]
+        return [Train(7, "base")] if self.me == 1 and len(self.seen) == 1 else []
+
+
+def test_a_change_travels_like_a_model_and_is_aggregated_as_what_it_is() -> None:
+    devices = [Device(20.0, UPLINK, UPLINK)] * 2
+    world = World(devices, always_online(2), Latency(np.full((1, 1), 0.05), np.zeros(2, np.intp)))
+    nodes: list[Any] = [Latecomer(0), Latecomer(1)]
+    setting = Setting(world, Labels(), "base", lambda _: TRAINING_S, 1)
+    runtime = assemble(setting, Nodes(nodes, world), lambda *_: None)
+    runtime.run(100)
+    change = Change(("trained", 1, 7), "base")
+    sent = LateModel(9, 7, 7, 100, change)
+    size_bytes = frame_bytes(sent, MODEL_BYTES) + MODEL_BYTES
+    assert nodes[0].seen[1:] == [Received(1, sent, size_bytes), Aggregated(9, ("mean", "own", change))]
+    assert runtime.accounts.messages["model"] == [1, size_bytes]
+    assert runtime.accounts.sent_bytes[1] == runtime.accounts.received_bytes[0] == size_bytes

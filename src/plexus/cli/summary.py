@@ -79,9 +79,9 @@ def _used(used: Used | None) -> list[tuple[str, str]]:
         return []
     slowest = quantities.share(used.slowest_tenth_share)
     never = f"unused nodes: {quantities.whole(used.never_used_nodes)}"
-    late = f", late: {quantities.whole(used.late)}" if used.late else ""
-    share = quantities.share(used.share)
-    return [("used", f"{share} of trainings (slowest tenth: {slowest}{late}); {never}")]
+    line = ("used", f"{quantities.share(used.share)} of trainings (slowest tenth: {slowest}); {never}")
+    late = ("late", f"{quantities.whole(used.late)} of these trainings, used in a later round")
+    return [line, late] if used.late else [line]
 
 
 def _where(result: Result) -> list[tuple[str, str]]:
