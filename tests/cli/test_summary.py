@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from plexus.cli.summary import print_bench, print_summary
-from plexus.runs.result import Metric, ProtocolBench, Result, Traffic, Used
+from plexus.runs.result import Cut, Metric, ProtocolBench, Result, Traffic, Used
 from tests.report.runs import result
 
 
@@ -102,3 +102,19 @@ def test_the_cost_of_the_protocol_in_words() -> None:
         "  set-up     0.53 s of cpu, not counted",
         "  digest     d1ge57",
     ]
+
+
+def test_whose_work_survived_a_cut_is_one_line() -> None:
+    cut = Cut(
+        from_h=1.0,
+        to_h=2.5,
+        cut_nodes=4,
+        cut_aggregates=30,
+        cut_survived=2,
+        others_aggregates=1200,
+        others_survived=1199,
+    )
+    found = printed(result(cuts=(cut,)))
+    text = " ".join(" ".join(found[6:8]).split())
+    said = "survived 1–2.5 h, 4 cut off: 2 of 30 aggregates of theirs, 1,199 of 1,200 of the others'"
+    assert text == said

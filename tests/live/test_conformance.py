@@ -105,9 +105,9 @@ def run_simulated(spec: ExperimentSpec, session: bytes, keys: list[bytes]) -> Lo
 
     def observe(_now: float, _node: int, fact: object) -> None:
         if isinstance(fact, SampleDerived):
-            log["sample", fact.round].add(tuple(short(keys[node]) for node in fact.sample))
+            log["sample", fact.ordinal].add(tuple(short(keys[node]) for node in fact.sample))
         elif isinstance(fact, AggregatorChosen):
-            log["aggregator", fact.round].add(short(keys[fact.aggregator]))
+            log["aggregator", fact.ordinal].add(short(keys[fact.aggregator]))
 
     setting = Setting(world, SymbolicModels(20_000), None, lambda _: 1.0, spec.seed)
     assemble(setting, Nodes(nodes, world), observe).run(3600.0)
@@ -157,11 +157,11 @@ def test_every_aggregation_gives_the_same_weights_live_and_simulated(rule: str, 
     spec = parse_spec(WEIGHTED.format(rule=rule), "weights.toml")
     fleet = asyncio.run(run_fleet(spec, tmp_path, rounds=3))
     held = [found for member in fleet.members if (found := newest_model(member.home)) is not None]
-    round, data = max(held, key=lambda found: found[0])
-    live = load(bytes(data))
+    newest = max(held, key=lambda found: found.round)
+    live = load(bytes(newest.data))
 
     def difference(name: str) -> float:
-        wanted = simulated_weights(spec, name, round)
+        wanted = simulated_weights(spec, name, newest.ordinal)
         return max(float((live[key] - wanted[key]).abs().max()) for key in wanted)
 
     # Live, models are added in the order in which they arrive.

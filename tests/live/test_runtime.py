@@ -121,7 +121,7 @@ class Bench:
 
     def contribute(self, peer: int, value: float, round: int = 5) -> None:
         """A model full of `value` arrives from a peer for the aggregator of `round`."""
-        payload = self.frame(AggregateRequest(round, 3, 1, View.of(1).snapshot(), None))
+        payload = self.frame(AggregateRequest(round, 4, 3, 1, View.of(1).snapshot(), None))
         body = self.runtime.offered(PEERS[peer], payload)
         ticket = Ticket(lambda: None)
         self.buffers.request(ticket)
@@ -318,7 +318,7 @@ def events_seen(bench: Bench) -> list[Any]:
 def test_the_node_is_told_what_did_not_arrive_and_which_links_broke(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         seen = events_seen(bench)
-        request = AggregateRequest(5, 3, 1, View.of(1).snapshot(), bench.initial)
+        request = AggregateRequest(5, 4, 3, 1, View.of(1).snapshot(), bench.initial)
         bench.runtime.not_sent(PEERS[1], request, DECLINED)
         bench.runtime.not_sent(PEERS[2], Ping(1, 2), UNREACHABLE)
         bench.runtime.link_down(PEERS[3], "connection lost")
@@ -347,7 +347,7 @@ class FakeLink:
 def test_what_has_become_obsolete_on_its_way_is_ended(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         view = View.of(1).snapshot()
-        link = FakeLink(AggregateRequest(8, 3, 1, view, None), TrainRequest(8, 3, view, None))
+        link = FakeLink(AggregateRequest(8, 4, 3, 1, view, None), TrainRequest(8, 1, 4, 3, view, None))
         bench.hub.links[PEERS[1]] = link
         bench.runtime.message(PEERS[0], bench.frame(Ping(1, 8)))
         assert link.told == []
@@ -360,7 +360,7 @@ def test_what_has_become_obsolete_on_its_way_is_ended(tmp_path: Path) -> None:
 def test_every_effect_of_a_protocol_is_performed(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         seen = events_seen(bench)
-        link = FakeLink(TrainRequest(8, 3, View.of(1).snapshot(), None))
+        link = FakeLink(TrainRequest(8, 1, 4, 3, View.of(1).snapshot(), None))
         bench.hub.links[PEERS[1]] = link
         models = [LiveModel(memoryview(bytearray(bench.initial.data)), b"") for _ in range(2)]
         for model, value in zip(models, (1.0, 4.0), strict=True):
@@ -380,8 +380,8 @@ def test_what_is_no_longer_wanted_is_declined_before_it_is_sent(tmp_path: Path) 
     async def story(bench: Bench) -> None:
         view = View.of(1).snapshot()
         bench.runtime.message(PEERS[0], bench.frame(Ping(1, 9)))  # so round 8 is complete
-        assert bench.runtime.offered(PEERS[0], bench.frame(AggregateRequest(8, 3, 1, view, None))) is None
-        assert bench.runtime.offered(PEERS[0], bench.frame(TrainRequest(8, 3, view, None))) is not None
+        assert bench.runtime.offered(PEERS[0], bench.frame(AggregateRequest(8, 4, 3, 1, view, None))) is None
+        assert bench.runtime.offered(PEERS[0], bench.frame(TrainRequest(8, 1, 4, 3, view, None))) is not None
 
     with_bench(tmp_path, story)
 
@@ -390,12 +390,12 @@ def test_messages_that_do_not_belong_here_end_the_link(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         view = View.of(1).snapshot()
         with pytest.raises(WireError, match="without its model"):
-            bench.runtime.message(PEERS[0], bench.frame(TrainRequest(1, 3, view, None)))
+            bench.runtime.message(PEERS[0], bench.frame(TrainRequest(1, 1, 1, 3, view, None)))
         with pytest.raises(WireError, match="a model with a Ack"):
             bench.runtime.offered(PEERS[0], bench.frame(Ack(1)))
         with pytest.raises(WireError, match="a GossipModel, which this session's protocol does not have"):
             bench.runtime.offered(PEERS[0], bench.frame(GossipModel(1, view, None)))
-        wrong = wire.encode(TrainRequest(1, 3, view, None), bench.roster, 17)[wire.LENGTH_BYTES :]
+        wrong = wire.encode(TrainRequest(1, 1, 1, 3, view, None), bench.roster, 17)[wire.LENGTH_BYTES :]
         with pytest.raises(WireError, match="a model of 17 bytes"):
             bench.runtime.offered(PEERS[0], wrong)
 
@@ -406,7 +406,7 @@ def test_messages_that_do_not_belong_here_end_the_link(tmp_path: Path) -> None:
 def test_a_model_with_a_flaw_is_dropped_before_the_node_sees_it(tmp_path: Path, flaw: str) -> None:
     async def story(bench: Bench) -> None:
         handled = bench.runtime.handled
-        body = TrainRequest(3, 3, View.of(1).snapshot(), None)
+        body = TrainRequest(3, 1, 2, 3, View.of(1).snapshot(), None)
         ticket = Ticket(lambda: None)
         bench.buffers.request(ticket)
         assert ticket.buffer is not None
@@ -516,7 +516,7 @@ def test_while_too_much_waits_for_the_disk_messages_are_lost(
         claim = View.of(1)
         for number in range(10 * MAX_QUEUED):
             claim.learn(0, event_number(number + 9, LEFT))
-            request = AggregateRequest(5, 3, 1, claim.snapshot(), None)
+            request = AggregateRequest(5, 4, 3, 1, claim.snapshot(), None)
             bench.runtime.offered(PEERS[0], bench.frame(request))
         await asyncio.sleep(0.05)
         assert bench.runtime.lost > 18 * MAX_QUEUED
@@ -584,7 +584,7 @@ def test_nothing_reaches_a_node_that_is_offline(tmp_path: Path) -> None:
         handled = bench.runtime.handled
         bench.runtime.message(PEERS[0], bench.frame(Joined(3, 1)))
         assert [type(body) for body in bench.early] == [Joined], "who waits to go online may want to know"
-        payload = bench.frame(AggregateRequest(5, 3, 1, View.of(1).snapshot(), None))
+        payload = bench.frame(AggregateRequest(5, 4, 3, 1, View.of(1).snapshot(), None))
         # Not that there is no use for it: its sender would take that for an acknowledgement.
         assert bench.runtime.offered(PEERS[0], payload) == NOT_ONLINE
         await bench.settle()

@@ -80,8 +80,8 @@ class Session:
 
     @property
     def rounds(self) -> list[int]:
-        """The rounds aggregated so far, in order."""
-        return [fact.round for _, _, fact in self.of(AggregationCompleted)]
+        """The rounds aggregated so far, in order, as people count them."""
+        return [fact.ordinal for _, _, fact in self.of(AggregationCompleted)]
 
 
 def sessions(*rows: Sequence[tuple[float, float]]) -> Availability:

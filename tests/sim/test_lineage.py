@@ -6,7 +6,7 @@ from typing import Any
 
 from plexus.protocol.api import Change
 from plexus.protocol.facts import AggregationCompleted
-from plexus.runs.result import Lineage, Used
+from plexus.runs.result import Cut, Lineage, Used
 from plexus.sim.lineage import TracedModels, WhoseWork
 from plexus.sim.session import SymbolicModels
 
@@ -25,12 +25,21 @@ class Rounds:
             self.finished[node] += 1
         return [self.models.train(base, node, 1) for node in nodes]
 
-    def aggregated(self, round: int, aggregator: int, models: list[Any], *changes: Change) -> Any:
+    def aggregated(
+        self, round: int, aggregator: int, models: list[Any], *changes: Change, at_s: float = 0.0
+    ) -> Any:
         model = self.models.mean(models, [1] * len(models), changes, [1] * len(changes))
         fact = AggregationCompleted(
-            round=round, model=model, models=len(models), participants=3, timed_out=False, waited_s=1.0
+            round=round,
+            ordinal=round,
+            model=model,
+            models=len(models),
+            late=len(changes),
+            participants=3,
+            timed_out=False,
+            waited_s=1.0,
         )
-        self.models.on_fact(aggregator, fact)
+        self.models.on_fact(at_s, aggregator, fact)
         return model
 
     def whose(self) -> WhoseWork:
@@ -149,3 +158,28 @@ def test_a_training_that_came_in_time_as_well_is_not_late() -> None:
     two = session.aggregated(2, 4, trained)
     session.aggregated(3, 4, session.trained(two, 2), Change(trained[0], session.initial))
     assert session.whose()[:2] == ([1, 1, 1, 0, 0, 0, 0, 0, 0, 0], [0] * 10)
+
+
+def test_of_a_cut_the_aggregates_of_both_sides_are_counted() -> None:
+    """Nodes 5 and 6 are cut off from second 10 to 20. What they make is lost, but for one taken up after."""
+    session = Rounds()
+    line = session.aggregated(2, 4, session.trained(session.initial, 0), at_s=9)
+    alone = session.aggregated(2, 5, session.trained(session.initial, 5), at_s=10)
+    session.aggregated(3, 6, session.trained(alone, 5), at_s=20)
+    line = session.aggregated(3, 4, session.trained(line, 1), at_s=12)
+    lost = session.aggregated(3, 3, session.trained(line, 2), at_s=13)
+    after = session.trained(line, 1) + session.trained(alone, 5)
+    assert lost is not None
+    session.aggregated(4, 5, after, at_s=21)
+    cut = session.models.survivors(10.0, 20.0, {5, 6})
+    assert cut == Cut(
+        from_h=10 / 3600,
+        to_h=20 / 3600,
+        cut_nodes=2,
+        cut_aggregates=2,
+        cut_survived=1,
+        others_aggregates=2,
+        others_survived=1,
+    )
+    before = session.models.survivors(0.0, 9.5, {5})
+    assert (before.cut_aggregates, before.others_aggregates, before.others_survived) == (0, 1, 1)

@@ -47,9 +47,9 @@ def test_the_first_round_is_begun_by_the_first_sample_alone() -> None:
 def test_a_session_recovers_when_everybody_working_on_a_round_crashes_at_once(moment_s: float) -> None:
     session = Session(40, sample_size=5).run(moment_s)
     before = max(session.rounds, default=1)
-    newest = max(fact.round for _, _, fact in session.of(TrainingStarted))
-    working = {n for _, n, fact in session.of(TrainingStarted) if fact.round >= newest - 1}
-    working |= {n for _, n, fact in session.of(AggregationCompleted) if fact.round >= newest - 1}
+    newest = max(fact.ordinal for _, _, fact in session.of(TrainingStarted))
+    working = {n for _, n, fact in session.of(TrainingStarted) if fact.ordinal >= newest - 1}
+    working |= {n for _, n, fact in session.of(AggregationCompleted) if fact.ordinal >= newest - 1}
     for node in sorted(working):
         session.runtime.crash(node)
     session.run(moment_s + 1500)
@@ -59,15 +59,15 @@ def test_a_session_recovers_when_everybody_working_on_a_round_crashes_at_once(mo
 
 def test_recovery_starts_from_the_newest_model_that_survived() -> None:
     session = Session(40, sample_size=5).run(300)
-    newest = max(fact.round for _, _, fact in session.of(TrainingStarted))
-    for node in {n for _, n, fact in session.of(TrainingStarted) if fact.round == newest}:
+    newest = max(fact.ordinal for _, _, fact in session.of(TrainingStarted))
+    for node in {n for _, n, fact in session.of(TrainingStarted) if fact.ordinal == newest}:
         session.runtime.crash(node)
     aggregator = max(session.of(AggregationCompleted), key=lambda entry: entry[0])[1]
     session.runtime.crash(aggregator)
     session.run(2000)
     restarts = session.of(RoundRestarted)
     assert restarts
-    assert all(fact.held >= newest - 2 for _, _, fact in restarts)
+    assert all(fact.ordinal - 1 >= newest - 2 for _, _, fact in restarts)
 
 
 def test_a_graceful_leave_sends_its_last_messages_and_a_crash_does_not() -> None:
@@ -80,7 +80,7 @@ def test_a_graceful_leave_sends_its_last_messages_and_a_crash_does_not() -> None
 
 
 def test_going_offline_cuts_timers_training_and_transfers_at_that_instant() -> None:
-    session = Session(6, sample_size=6).run(5.0 + TRAINING_S + 0.3)
+    session = Session(6, sample_size=6).run(5.0 + TRAINING_S + 0.4)
     runtime = session.runtime
     assert in_flight_bytes(runtime) > 0, "models are on their way to the aggregator"
     training_before = sum(runtime.accounts.training_s)

@@ -24,5 +24,5 @@ def export(out: Path, home: Path) -> None:
     held = newest_model(home)
     if held is None:
         raise PlexusError(f"{home}: this node holds no model but the initial one yet")
-    write_bytes(out, held[1])
-    click.echo(f"the model of round {held[0]} is in {out}")
+    write_bytes(out, held.data)
+    click.echo(f"the model of round {held.ordinal} is in {out}")

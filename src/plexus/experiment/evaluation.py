@@ -27,7 +27,7 @@ class Evaluation:
 
     def __init__(self) -> None:
         self.round = 0
-        """The newest round that a model is of."""
+        """How many rounds led to the newest model."""
 
     @property
     def next_s(self) -> float:
@@ -36,7 +36,9 @@ class Evaluation:
 
     def on_fact(self, node: int, fact: Fact) -> None:
         """A node reported something."""
-        if isinstance(fact, AggregationCompleted | ModelUpdated):
+        if isinstance(fact, AggregationCompleted):
+            self.round = max(self.round, fact.ordinal)
+        elif isinstance(fact, ModelUpdated):
             self.round = max(self.round, fact.round)
 
     def look(self) -> None:
@@ -98,14 +100,15 @@ class GlobalModelEvaluation(ModelEvaluation):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._model = self._measured = self._models.initial()
-        self._measured_round = 0
+        self._number = self._measured_round = 0
 
     def on_fact(self, node: int, fact: Fact) -> None:
         # Where views differ a round can have two aggregators; the first result stands for the round.
-        if isinstance(fact, AggregationCompleted) and fact.round > self.round:
-            self.round, self._model = fact.round, fact.model
+        if isinstance(fact, AggregationCompleted) and fact.round > self._number:
+            self._number, self.round, self._model = fact.round, fact.ordinal, fact.model
             every = self._spec.every_rounds
-            if fact.round // every > self._measured_round // every:
+            # After a fork the newest model may be behind fewer rounds than one that is forgotten.
+            if fact.ordinal // every != self._measured_round // every:
                 self.look()
 
     def look(self) -> None:

@@ -249,9 +249,10 @@ class LiveRuntime:
             self.writing_since = self._loop.time()
             self.writing.add_done_callback(self._on_written)
         if state.round > on_disk.round:
-            self.store.save_model(state.round, state.model, state.view)
+            self.store.save_model(state)
             if self.log.is_detailed:
-                self.log.debug("holds", round=state.round, crc=zlib.crc32(state.model.data))
+                held = {"round": state.ordinal, "number": state.round}
+                self.log.debug("holds", **held, crc=zlib.crc32(state.model.data))
 
     def _on_written(self, written: asyncio.Future[None]) -> None:
         self.writing = None

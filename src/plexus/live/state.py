@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +25,7 @@ from plexus.files import named, write_bytes
 from plexus.live.identity.admission import KEY_FILE
 from plexus.live.models import LiveModel, fits
 from plexus.protocol import wire
+from plexus.protocol.api import Durable
 from plexus.protocol.messages import ViewReply
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot
@@ -31,7 +33,7 @@ from plexus.protocol.wire import WireError
 
 STATE_FILE = "state.bin"
 MODEL_SUFFIX = ".safetensors"
-HEAD = b"plexus state 2\n"
+HEAD = b"plexus state 3\n"
 DIGEST_BYTES = 16
 REMEDY = (
     f"move {STATE_FILE} away and start again: the node joins anew and gets counter and model from the others"
@@ -44,6 +46,7 @@ class State(Struct, frozen=True, kw_only=True):
     session: bytes
     counter: int = 0
     round: int = 0
+    ordinal: int = 0
     model_file: str = ""
     """Beside the state file; empty if the node holds none but the initial model."""
     model_seal: bytes = b""
@@ -65,7 +68,7 @@ class Store:
         """Writes that failed."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._lock = threading.Lock()
-        self._pending: tuple[int, LiveModel, bytes] | None = None
+        self._pending: tuple[Durable, bytes] | None = None
         """The newest model that is not being written yet; changed under the lock."""
 
     def model(self) -> LiveModel | None:
@@ -90,12 +93,12 @@ class Store:
         changes = {"counter": counter, "view": frame, "bandwidth_bytes_per_s": bandwidth_bytes_per_s}
         return self._thread.submit(self._update, changes)
 
-    def save_model(self, round: int, model: LiveModel, view: Snapshot) -> None:
-        """On the disk soon, unless a newer one overtakes it."""
-        frame = wire.encode(ViewReply(view), self._roster)
+    def save_model(self, state: Durable) -> None:
+        """Its model is on the disk soon, unless a newer one overtakes it."""
+        frame = wire.encode(ViewReply(state.view), self._roster)
         with self._lock:
             is_asked_for = self._pending is not None
-            self._pending = round, model, frame
+            self._pending = state, frame
         if not is_asked_for:
             self._thread.submit(self._write_newest)
 
@@ -109,19 +112,19 @@ class Store:
         with self._lock:
             newest, self._pending = self._pending, None
         assert newest is not None
-        if newest[0] <= self.state.round:
+        if newest[0].round <= self.state.round:
             return
         try:
             self._write_model(*newest)
         except PlexusError as error:
             self._on_error(error)
 
-    def _write_model(self, round: int, model: LiveModel, view: bytes) -> None:
-        name = f"model-{round}{MODEL_SUFFIX}"
+    def _write_model(self, state: Durable, view: bytes) -> None:
+        name = f"model-{state.round}{MODEL_SUFFIX}"
         old = self.state.model_file
-        self._write(name, model.data)
-        changes = {"round": round, "model_file": name, "model_seal": model.seal, "view": view}
-        self._update(changes)
+        self._write(name, state.model.data)
+        held = {"round": state.round, "ordinal": state.ordinal, "model_file": name}
+        self._update(held | {"model_seal": state.model.seal, "view": view})
         if old and old != name:
             with named(self._home / old):
                 (self._home / old).unlink(missing_ok=True)
@@ -148,15 +151,25 @@ class Store:
         return state
 
 
-def newest_model(home: Path) -> tuple[int, memoryview] | None:
-    """Round and contents of the newest model on the disk of the node in `home`, if it has one."""
+class HeldModel(NamedTuple):
+    """The newest model on a node's disk."""
+
+    round: int
+    ordinal: int
+    data: memoryview
+
+
+def newest_model(home: Path) -> HeldModel | None:
+    """The newest model on the disk of the node in `home`, if it has one."""
     path = home / STATE_FILE
     if not path.exists() and not (home / KEY_FILE).exists():
         inside = next((each.parent for each in sorted(home.glob(f"*/{STATE_FILE}"))), None)
         example = inside or "runs/fleet-NAME/node-00"
         raise PlexusError(f"{home}: no peer's home; give one with --home, e.g. {example}")
     state = read_state(path) if path.exists() else State(session=b"")
-    return (state.round, _read_model(home, state).data) if state.model_file else None
+    if not state.model_file:
+        return None
+    return HeldModel(state.round, state.ordinal, _read_model(home, state).data)
 
 
 def encode_state(state: State) -> bytes:

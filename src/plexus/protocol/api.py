@@ -135,6 +135,7 @@ class Train(Effect, frozen=True):
     """Train `model` on the node's own data, then `Trained`. Interrupts a training under way."""
 
     round: int
+    """Its ordinal: what is drawn at random for a training depends on it."""
     model: Model
 
 
@@ -197,6 +198,8 @@ class Durable(Struct, frozen=True):
     model: Model
     view: Any = None
     """A snapshot of whom the node knows, if it keeps a view."""
+    ordinal: int = 0
+    """How many rounds led to that model."""
 
 
 class Node(Protocol):

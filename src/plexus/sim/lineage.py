@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import compress, count
 from typing import Any, NamedTuple
 
 from plexus.protocol.api import Change
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.messages import NodeId
-from plexus.runs.result import Lineage, Used
+from plexus.runs.result import Cut, Lineage, Used
 from plexus.sim.runtime import Models
 
 COMBINED = -1
@@ -27,7 +27,9 @@ class Completed(NamedTuple):
 
     number: int
     round: int
+    ordinal: int
     aggregator: NodeId
+    at_s: float
 
 
 class WhoseWork(NamedTuple):
@@ -59,7 +61,7 @@ class TracedModels:
         """In pairs: an aggregate, and a training that is in it by its change alone. What that began with is
         no parent: it may be of a fork."""
         self._completed: list[Completed] = []
-        self._final = Completed(-1, 0, -1)
+        self._final = Completed(-1, 0, 0, -1, 0.0)
 
     def train(self, model: Any, node: NodeId, round: int) -> Any:
         return self._note(self._models.train(model, node, round), node, (model,))
@@ -87,10 +89,10 @@ class TracedModels:
             self._parents_end.append(len(self._parents))
         return made
 
-    def on_fact(self, node: NodeId, fact: Any) -> None:
+    def on_fact(self, now_s: float, node: NodeId, fact: Any) -> None:
         """A node reported something."""
         if isinstance(fact, AggregationCompleted):
-            aggregate = Completed(fact.model.number, fact.round, node)
+            aggregate = Completed(fact.model.number, fact.round, fact.ordinal, node, now_s)
             self._completed.append(aggregate)
             # As for evaluations: of two aggregates of a round the first stands for it.
             if aggregate.round > self._final.round:
@@ -110,7 +112,7 @@ class TracedModels:
         forks, longest_rounds = self._forks(behind)
         aggregators: dict[int, set[NodeId]] = {}
         for aggregate in self._completed:
-            aggregators.setdefault(aggregate.round, set()).add(aggregate.aggregator)
+            aggregators.setdefault(aggregate.ordinal, set()).add(aggregate.aggregator)
         duplicates = sum(len(nodes) > 1 for nodes in aggregators.values())
         lineage = Lineage(sum(used), forks, longest_rounds, duplicates)
         return WhoseWork(used, late_used, _summed_up(trainings, used, len(late), training_s), lineage)
@@ -119,6 +121,18 @@ class TracedModels:
         """How many of these models each device trained."""
         found = Counter(self._trained_by[number] for number in models)
         return [found[device] for device in range(devices)]
+
+    def survivors(self, from_s: float, until_s: float, cut_off: Collection[NodeId]) -> Cut:
+        """Of what both sides of a cut aggregated while it lasted, how much is behind the newest aggregate."""
+        behind = self._behind()
+        made, survived = [0, 0], [0, 0]
+        for aggregate in self._completed:
+            if from_s <= aggregate.at_s <= until_s:
+                side = aggregate.aggregator not in cut_off
+                made[side] += 1
+                survived[side] += behind[aggregate.number]
+        sides = (made[False], survived[False], made[True], survived[True])
+        return Cut(from_s / 3600, until_s / 3600, len(cut_off), *sides)
 
     def _forks(self, behind: bytearray) -> tuple[int, int]:
         """How many there are, and the most aggregates in succession.

@@ -153,9 +153,11 @@ class Fleet:
 
     async def evaluate(self) -> tuple[int, Evaluated]:
         """Round and metric of the newest model that a member holds, or of the initial one."""
-        held = [newest_model(member.home) or (0, None) for member in self.members]
-        round, model = max(held, key=lambda each: each[0], default=(0, None))
-        return round, await self._fork_server.evaluate(_setup(self.spec, self.base_dir), model)
+        found = [newest_model(member.home) for member in self.members]
+        newest = max((held for held in found if held), key=lambda held: held.round, default=None)
+        model = newest.data if newest else None
+        evaluated = await self._fork_server.evaluate(_setup(self.spec, self.base_dir), model)
+        return newest.ordinal if newest else 0, evaluated
 
     async def close(self) -> None:
         await self.end_members()

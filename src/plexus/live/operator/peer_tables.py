@@ -74,15 +74,15 @@ class PeerTables:
     def fact(self, fact: Fact) -> None:
         if isinstance(fact, TrainingStarted):
             self.training_ended(completed=False)
-            self._training = self._now_s, fact.round
-            self._round = max(self._round, fact.round)
+            self._training = self._now_s, fact.ordinal
+            self._round = max(self._round, fact.ordinal)
         elif isinstance(fact, TrainingInterrupted):
             self.training_ended(completed=False)
         elif isinstance(fact, AggregationCompleted):
-            self._round = max(self._round, fact.round)
+            self._round = max(self._round, fact.ordinal)
             row = {name: getattr(fact, name) for name in ("models", "participants", "timed_out")}
             row["waited_s"] = round(fact.waited_s, 3)
-            self._record("rounds", simulated_s=self._now_s, round=fact.round, aggregator=0, **row)
+            self._record("rounds", simulated_s=self._now_s, round=fact.ordinal, aggregator=0, **row)
 
     def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
         metric = {measure.metric: value, "loss": loss}
