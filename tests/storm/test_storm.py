@@ -150,7 +150,7 @@ def test_clocks_differ_and_drift() -> None:
 
 def test_a_power_cut_stops_a_node_between_two_effects() -> None:
     storm = Storm(quiet(), None)
-    storm.runtime.doomed[0] = 2
+    storm.runtime.doomed[0] = 2  # the watchdog is set, the counter saved
     storm.runtime.run(0.0)
     assert not storm.runtime.online[0]
     assert storm.runtime.disks[0].newest is not None, "its counter was saved"

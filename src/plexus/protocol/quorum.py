@@ -68,7 +68,7 @@ class Quorum:
         node goes on with those it has, since by then the others may be gone for good."""
         found, needed = len(search.sample.found), self._needed()
         _, since = self._waiting.pop(search.purpose, (search, self._node.now))
-        alone = found <= 1 and self._membership.view.has_suspects
+        alone = self._is_alone(found)
         if (found >= needed and not alone) or self._node.now - since >= self._parameters.watchdog_s:
             return False
         self._waiting[search.purpose] = search, since
@@ -97,6 +97,12 @@ class Quorum:
     @property
     def _pause_s(self) -> float:
         return PAUSE * self._parameters.ack_timeout_s
+
+    def _is_alone(self, found: int) -> bool:
+        """Nobody else is there, though others may be. A sample of one says nothing about that."""
+        view = self._membership.view
+        there = found if self._parameters.sample_size > 1 else view.online_count()
+        return there <= 1 and view.has_suspects
 
     def _needed(self) -> int:
         missing = self._membership.suspected_for_less_than(self._parameters.watchdog_s)

@@ -100,7 +100,8 @@ class SuspicionIsRefuted(Checker):
 class QuorumIsKept(SampleChecker):
     """Nobody begins a first round, asks for trainings or starts again with less than half of those who should
     be there, nor alone while it takes somebody as gone; unless it has waited for `watchdog_s`. Those taken
-    as gone for longer than that are not missed."""
+    as gone for longer than that are not missed. Where samples are of one, alone is who knows nobody else.
+    Nobody waits for longer than that, and for one more search."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -119,9 +120,19 @@ class QuorumIsKept(SampleChecker):
                 self._check(node, fact, now)
         for purpose in PURPOSES:
             if machine.quorum.is_waiting(purpose):
-                self._since.setdefault((node, purpose), now)
+                waited_s = now - self._since.setdefault((node, purpose), now)
+                if waited_s > self._longest_s:
+                    self.fail(node, f"waits for a quorum ({purpose}) since {waited_s:g} s")
             else:
                 self._since.pop((node, purpose), None)
+
+    @property
+    def _longest_s(self) -> float:
+        """Until `watchdog_s` is over, and then a pause and a search that asks everybody in turn."""
+        parameters = self.scene.plan.parameters
+        assert isinstance(parameters, PlexusParameters)
+        search_s = (self.scene.plan.nodes + 1) * parameters.ping_timeout_s
+        return parameters.watchdog_s + parameters.ack_timeout_s + search_s
 
     def gone(self, node: NodeId) -> None:
         for purpose in PURPOSES:
@@ -157,6 +168,8 @@ class QuorumIsKept(SampleChecker):
         there = len({*found.sample, *self.answers(node, found).busy, *busy})
         if there < needed:
             self.fail(node, f"goes on with {there} nodes ({found.purpose}), {needed} are needed")
+        if parameters.sample_size == 1:
+            there = int(np.count_nonzero(view.events & 3 == JOINED))
         if there <= 1 and bool(np.any(view.events & 3 == SUSPECTED)):
             self.fail(node, f"goes on alone ({found.purpose}), and takes others as gone")
 
