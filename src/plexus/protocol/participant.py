@@ -76,6 +76,11 @@ class Participant(Member):
     def newest_round(self) -> int:
         return self.watchdog.k_seen
 
+    @property
+    def is_busy(self) -> bool:
+        """It trains, and will finish that first."""
+        return self.training.is_training and self.parameters.late_rounds > 0
+
     @abstractmethod
     def search(
         self, purpose: str, k: int, ordinal: int, model: Model = None, among_suspects: bool = False
@@ -93,7 +98,7 @@ class Participant(Member):
 
     def train(self, request: TrainRequest) -> None:
         task = self.training
-        if self.parameters.late_rounds and task.is_training and request.round > task.k_train:
+        if self.is_busy and request.round > task.k_train:
             # What is begun is finished: it is not too late for another round.
             if task.queued is None or request.round > task.queued.round:
                 task.queued = request

@@ -135,8 +135,8 @@ class PlexusNode(Participant):
         self.notice(ping.round)
 
     def pong(self, exchange: int, to: NodeId) -> Pong:
-        busy = self.training.is_training and self.parameters.late_rounds > 0
-        return Pong(exchange, self.watchdog.k_seen, self.held_round, self.view.event_of(to), int(busy))
+        busy = int(self.is_busy)
+        return Pong(exchange, self.watchdog.k_seen, self.held_round, self.view.event_of(to), busy)
 
     def _on_first_ping(self) -> None:
         """Nodes do not come at the same instant, but the first one that begins tells the others: who kept
@@ -149,24 +149,30 @@ class PlexusNode(Participant):
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
         self.membership.on_event_known(src, pong.event)
-        if pong.exchange != HEARD_ME and not self.view.is_online(src):
+        if pong.exchange != HEARD_ME:
             self.tell_if_suspected(src)
         search = self.sampler.exchanges.get(pong.exchange)
-        if search is not None and search.purpose == COMING:
-            self.joining.on_answer(src, pong.round)
-        if search is not None and pong.busy:
-            search.sample.busy.add(src)
-        if search is not None and self._is_overtaken(search, pong):
-            self.give_up(search.purpose)
-            if search.purpose == PARTICIPANTS:
-                pass
-            elif pong.round >= search.round:
-                self.watchdog.others_are_ahead()
-                self._tell_if_left_out(search)
-            else:
-                self.watchdog.defer(self.held_round)
+        if search is not None:
+            self._on_answer(src, pong, search)
         self.notice(pong.round)
         self.sampler.on_answer(src, pong.exchange)
+
+    def _on_answer(self, src: NodeId, pong: Pong, search: Search) -> None:
+        if search.purpose == COMING:
+            self.joining.on_answer(src, pong.round)
+        if pong.busy:
+            search.sample.busy.add(src)
+        if self._is_overtaken(search, pong):
+            self.give_up(search.purpose)
+            if search.purpose != PARTICIPANTS:
+                self._wait_for_those_ahead(search, pong)
+
+    def _wait_for_those_ahead(self, search: Search, pong: Pong) -> None:
+        if pong.round >= search.round:
+            self.watchdog.others_are_ahead()
+            self._tell_if_left_out(search)
+        else:
+            self.watchdog.defer(self.held_round)
 
     def _is_overtaken(self, search: Search, pong: Pong) -> bool:
         """Somebody else is already where a restart wants to go, or beyond what is to be trained."""
@@ -195,7 +201,8 @@ class PlexusNode(Participant):
             if self.watchdog.k_seen > k:  # others are beyond what is to be trained
                 return
             # Who trains finishes that first: it is left out and nobody takes its place.
-            sample = tuple(node for node in sample if not self._is_busy(node, search)) or sample
+            busy = search.sample.busy | {self.me} if self.is_busy else search.sample.busy
+            sample = tuple(node for node in sample if node not in busy) or sample
         self.report(SampleDerived(k, search.ordinal, search.purpose, sample, search.sample.silent))
         if search.purpose == PARTICIPANTS:
             self._push(k, search.ordinal, search.model, sample)
@@ -206,11 +213,6 @@ class PlexusNode(Participant):
         elif self.me in sample and self.held_round < FIRST_ROUND:
             view = self.view.snapshot()
             self.train(TrainRequest(k, FIRST_STEP, k, len(sample), view, self.held_model))
-
-    def _is_busy(self, node: NodeId, search: Search) -> bool:
-        if node == self.me:
-            return self.training.is_training and self.parameters.late_rounds > 0
-        return node in search.sample.busy
 
     # Aggregation (III-C)
 
@@ -252,9 +254,8 @@ class PlexusNode(Participant):
             self.search(PARTICIPANTS, k, ordinal, aggregated.model)
 
     def _push(self, k: int, ordinal: int, model: Model, sample: tuple[NodeId, ...]) -> None:
-        view = self.view
-        step_ = step(view.online_count())
-        self.send(sample, TrainRequest(k, step_, ordinal, len(sample), view.snapshot(), model))
+        ahead = step(self.view.online_count())
+        self.send(sample, TrainRequest(k, ahead, ordinal, len(sample), self.view.snapshot(), model))
         self.probe_a_suspect()
 
     # The watchdog: not in the paper, see watchdog.py
