@@ -45,7 +45,7 @@ ANEW = "get the file anew from the authority"
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = ("authority.key", "authority.crt", "revoked.crl", "issued")
 SESSION_FILE = "session.toml"
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 """Part of the digest: peers that speak differently are in different sessions."""
 
 _AGREED = ("name", "seed", "nodes", "protocol", "task", "aggregation")
