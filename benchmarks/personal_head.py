@@ -15,7 +15,8 @@ from pathlib import Path
 from random import Random
 
 from plexus.learn.engines import create_engine
-from plexus.learn.graph import Expression, LazyModels
+from plexus.learn.expressions import Expression
+from plexus.learn.graph import LazyModels
 from plexus.learn.optimiser import Sgd
 from plexus.learn.saved import save_model
 from plexus.learn.task import Task, hold_out

@@ -66,7 +66,8 @@ def test_a_type_checker_finds_the_same_names_at_the_same_places() -> None:
     assert sorted(plexus.__all__) == sorted(["__version__", *(n for names in typed.values() for n in names)])
 
 
-USERS = [*ROOT.glob("docs/*.md"), *ROOT.glob("examples/*"), *ROOT.glob("src/plexus/cli/templates/*")]
+EXAMPLES = [*ROOT.glob("examples/*.*"), *ROOT.glob("examples/*/*.py")]
+USERS = [*ROOT.glob("docs/*.md"), *EXAMPLES, *ROOT.glob("src/plexus/cli/templates/*")]
 NOT_FOR_USERS = {"traces.md": "how the calibrations that come with Plexus were fitted"}
 
 

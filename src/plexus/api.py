@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from plexus.errors import PlexusError
 from plexus.runs.directory import claim
-from plexus.runs.models import BEST_MODEL, FINAL_MODEL
+from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
 from plexus.runs.run import Run, load_run
 from plexus.spec.experiment import ExperimentSpec, build_spec, load_spec, located, parse_spec
 

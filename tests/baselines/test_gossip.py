@@ -157,12 +157,12 @@ def test_who_finds_itself_misrepresented_says_so() -> None:
     effects = handle(Received(3, GossipModel(1, known.snapshot(), "x")))
     assert [body for _, body in sent(effects, Joined)] == [Joined(10, 100)]
     assert only(effects, Save) == [Save(Durable(10, 0, "m0", ANY))]
-    effects = handle(Received(3, Pong(0, 0, 0, counter=12)))
+    effects = handle(Received(3, Pong(0, 0, 0, event=event_number(12, JOINED))))
     assert [body for _, body in sent(effects, Joined)] == [Joined(13, 100)]
 
 
 def test_who_answers_with_an_older_event_is_told_the_newest(handle: Handle) -> None:
-    effects = handle(Received(3, Pong(0, 0, 0, counter=1)))
+    effects = handle(Received(3, Pong(0, 0, 0, event=event_number(1, JOINED))))
     assert [to for to, _ in sent(effects, Joined)] == [(3,)]
 
 
@@ -186,7 +186,9 @@ def test_pings_are_answered_and_show_that_somebody_knows_the_node() -> None:
     node = make()
     handle = effects_of(node)
     handle(WentOnline())
-    assert sent(handle(Received(2, Ping(7, 3))), Pong) == [((2,), Pong(7, 3, 0, counter=1))]
+    assert sent(handle(Received(2, Ping(7, 3))), Pong) == [
+        ((2,), Pong(7, 3, 0, event=event_number(1, JOINED)))
+    ]
     assert node.membership.contacted
     assert handle(TimerFired(("readvertise", 0))) == []
 

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from plexus.cli.summary import print_bench, print_summary
-from plexus.runs.result import Metric, ProtocolBench, Result, Traffic, Used
+from plexus.runs.result import Cut, Metric, ProtocolBench, Result, Traffic, Used
 from tests.report.runs import result
 
 
@@ -57,6 +57,8 @@ def test_how_much_of_what_was_trained_is_used_is_one_line() -> None:
     assert lines[:6] + lines[7:] == printed(result())
     none_of_the_slowest = printed(result(used=Used(0.5, 0, None, 0.5)))[6]
     assert none_of_the_slowest == "  used         50.0 % of trainings (slowest tenth: –); unused nodes: 0"
+    some_late = printed(result(used=Used(0.8042, 1035, 0.1155, 0.98, late=1200)))
+    assert some_late[6:8] == [line, "  late         1,200 of these trainings, used in a later round"]
     assert printed(result(used=Used(None, 0, None, None))) == printed(result()), "nothing was trained"
 
 
@@ -100,3 +102,19 @@ def test_the_cost_of_the_protocol_in_words() -> None:
         "  set-up     0.53 s of cpu, not counted",
         "  digest     d1ge57",
     ]
+
+
+def test_whose_work_survived_a_cut_is_one_line() -> None:
+    cut = Cut(
+        from_h=1.0,
+        to_h=2.5,
+        cut_nodes=4,
+        cut_aggregates=30,
+        cut_survived=2,
+        others_aggregates=1200,
+        others_survived=1199,
+    )
+    found = printed(result(cuts=(cut,)))
+    text = " ".join(" ".join(found[6:8]).split())
+    said = "survived 1–2.5 h, 4 cut off: 2 of 30 aggregates of theirs, 1,199 of 1,200 of the others'"
+    assert text == said

@@ -11,7 +11,7 @@ import plexus
 from plexus.cli.new import new, write_project
 from plexus.learn.engines import choose
 from plexus.live.worker.process import task_of
-from plexus.runs.models import BEST_MODEL, metadata_of
+from plexus.runs.model_files import BEST_MODEL, metadata_of
 from plexus.spec.experiment import load_spec
 
 pytestmark = pytest.mark.slow

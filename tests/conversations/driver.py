@@ -3,8 +3,8 @@
     nodes N [s=2] [sf=0.8] [known=0,1] [bandwidths=5,9] …   other words are parameters of Plexus
     order K …            the hash order of these rounds
 
-Kinds of message are ping, pong, joined, left, ack, train and aggregate; `state` says what a node is doing and
-whom it knows.
+Kinds of message are ping, pong, joined, left, ack, train, aggregate, viewrequest and viewreply; `state` says
+what a node is doing and whom it knows.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from plexus.protocol.api import Effect, Event
 from plexus.protocol.facts import (
     AggregationCompleted,
     AggregatorChosen,
+    QuorumMissing,
     Readvertised,
     RoundRestarted,
     SampleDerived,
+    Suspected,
     TrainingInterrupted,
 )
 from plexus.protocol.messages import (
@@ -30,7 +32,10 @@ from plexus.protocol.messages import (
     Ping,
     Pong,
     TrainRequest,
+    ViewReply,
+    ViewRequest,
 )
+from plexus.protocol.view import SUSPECTED
 from plexus.testing.conversation import Conversation, TalkingExchange, numbers
 from tests.protocol.kit import OF_THE_EXCHANGE, Checked, hash_order, make_node
 
@@ -89,36 +94,46 @@ class Talkative(TalkingExchange, Checked):
                 return f"ping, round {k}"
             case Ping(exchange, k):
                 return f"ping #{exchange}, round {k}"
-            case Pong(exchange, k, held, _):
-                return f"pong #{exchange}, knows round {k}, holds round {held}"
+            case Pong(exchange, k, held, event):
+                number = f" #{exchange}" if exchange else ""
+                gone = ", takes you as gone" if event & 3 == SUSPECTED else ""
+                return f"pong{number}, knows round {k}, holds round {held}{gone}"
             case Joined(counter, bandwidth):
                 return f"joined, event {counter}, bandwidth {bandwidth}"
             case Left(counter):
                 return f"left, event {counter}"
             case Ack(k):
                 return f"ack of round {k}"
-            case TrainRequest(k, participants, _, model):
-                return f"train {model} in round {k}, {participants} participants"
-            case AggregateRequest(k, _, _, _, model):
+            case TrainRequest(k, step, _, participants, _, model):
+                return f"train {model} in round {k} for round {k + step}, {participants} participants"
+            case AggregateRequest(round=k, model=model):
                 return f"aggregate {model} for round {k}"
+            case ViewRequest():
+                return "whom do you know?"
+            case ViewReply(view):
+                return f"knows {view.known} nodes"
         raise TypeError(f"no words for {body}")
 
     def fact(self, fact: Any) -> str | None:
         match fact:
-            case SampleDerived(k, purpose, sample, silent):
+            case SampleDerived(k, _, purpose, sample, silent):
                 gone = f", {silent} silent" if silent else ""
                 return f"derives {PURPOSES[purpose].format(k)}: {numbers(sample)}{gone}"
-            case TrainingInterrupted(k):
+            case TrainingInterrupted(_, k):
                 return f"gives up its work of round {k}"
-            case AggregatorChosen(k, aggregator, attempt):
+            case AggregatorChosen(k, _, aggregator, attempt):
                 return f"sends its model to aggregator {aggregator} of round {k}, attempt {attempt}"
-            case AggregationCompleted(k, model, models, participants, timed_out, _):
+            case AggregationCompleted(_, _, model, models, participants, timed_out):
                 late = ", at the timeout" if timed_out else ""
                 return f"has {model} from {models} of {participants} models{late}"
-            case RoundRestarted(k, held):
+            case RoundRestarted(k, _, held):
                 return f"starts round {k} from the model of round {held}, because nobody else does"
             case Readvertised(attempt):
                 return f"advertises itself again, attempt {attempt}"
+            case Suspected(silent_one):
+                return f"takes {silent_one} as gone"
+            case QuorumMissing(k, _, found, needed):
+                return f"finds {found} of the {needed} that round {k} needs, and waits"
         return None
 
     def state(self, me: NodeId) -> str:

@@ -63,7 +63,7 @@ def write_run(
         recording = Recording(recorder, 3600 * spec.hours)
 
         def observe(now_s: float, node: int, fact: Fact) -> None:
-            recording.on_fact(now_s, node, fact)
+            recording.on_fact(now_s, node, fact, runtime)
             if isinstance(fact, AggregationCompleted):
                 recorder.record("evaluations", **measured(now_s, fact.round, runtime))
 

@@ -9,6 +9,7 @@ import pytest
 
 from plexus.errors import PlexusError
 from plexus.experiment.learning import Machinery, set_up
+from plexus.experiment.progress import Tick
 from plexus.experiment.simulation import simulate
 from plexus.learn.task import Task
 from plexus.runs.result import Result
@@ -67,6 +68,33 @@ def test_a_run_says_whom_its_faults_hit_and_repeats_itself(tmp_path: Path) -> No
     other = load_run(tmp_path / "other").detail("faults")
     assert other["node"][other["kind"] == "silence"].tolist() != hit["silence"]
     assert load_run(tmp_path / "without").detail("faults") == {}
+
+
+def test_a_run_says_whose_work_survived_its_cuts(tmp_path: Path) -> None:
+    """Who aggregated when is in rounds.csv."""
+    (cut,) = play(tmp_path / "cut").cuts
+    rounds = load_run(tmp_path / "cut").rounds
+    during = (rounds["simulated_s"] >= 360) & (rounds["simulated_s"] <= 1080)
+    aside = np.isin(rounds["aggregator"], [2, 7])
+    assert (cut.from_h, cut.to_h, cut.cut_nodes) == (0.1, 0.3, 2)
+    assert cut.others_aggregates == (during & ~aside).sum() > 5
+    assert cut.cut_aggregates == (during & aside).sum()
+    assert 0 <= cut.cut_survived <= cut.cut_aggregates
+    assert 0 <= cut.others_survived <= cut.others_aggregates
+    assert cut.cut_survived + cut.others_survived > 0, "the final model comes from somewhere"
+    assert play(tmp_path / "whole", "faults=[]").cuts == ()
+    whoever = 'faults=[{kind="partition",from_h=0.1,to_h=0.3,nodes="aggregators"}]'
+    (each,) = play(tmp_path / "aggregators", whoever).cuts
+    hit = load_run(tmp_path / "aggregators").detail("faults")
+    assert each.cut_nodes == len(set(hit["node"])) > 0
+    later = 'faults=[{kind="partition",from_h=0.4,to_h=0.5,nodes=[2]}]'
+    spec = parse_spec(SPEC, "cut.toml", [later])
+
+    def stop(at: Tick) -> None:
+        if at.simulated_s >= 600:
+            raise KeyboardInterrupt
+
+    assert simulate(spec, Path(), tmp_path / "stopped", stop).cuts == (), "it never began"
 
 
 def test_who_has_no_aggregators_is_told(tmp_path: Path) -> None:

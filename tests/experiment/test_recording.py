@@ -12,7 +12,10 @@ import pytest
 from plexus.experiment import recording
 from plexus.experiment.recording import Recording
 from plexus.experiment.simulation import simulate
+from plexus.protocol.facts import AggregationCompleted
+from plexus.protocol.membership import Membership
 from plexus.runs.recorder import Recorder
+from plexus.runs.result import Believed
 from plexus.runs.run import Run, load_run
 from plexus.runs.tables import read
 from plexus.sim.runtime import Runtime
@@ -207,3 +210,49 @@ def test_protocols_without_views_have_no_table_of_them(
 ) -> None:
     found = watched(tmp_path / "a", f'protocol={{name="{protocol}"}}', "hours=0.5")
     assert bool(found.tables["views"]) is has_views
+
+
+def test_how_many_are_believed_online_is_a_mean_of_what_was_seen(tmp_path: Path) -> None:
+    """After the first hour, in which views fill; of a session that is no longer, over all of it."""
+    spec = parse_spec(VIEWS, "views.toml")
+    found = simulate(spec, Path(), tmp_path / "long").membership
+    views = load_run(tmp_path / "long").tables["views"]
+    late = views["simulated_s"] > 3600
+    assert found is not None and late.any() and not late.all()
+    assert found.believed_online == pytest.approx(views["mean_view"][late].mean())
+    assert found.really_online == pytest.approx(views["online"][late].mean())
+    assert found.ratio == pytest.approx(found.believed_online / found.really_online)
+    assert found.aggregators_ratio is not None and 0.3 < found.aggregators_ratio < 3
+    short = simulate(parse_spec(VIEWS, "views.toml", ["hours=0.5"]), Path(), tmp_path / "short").membership
+    views = load_run(tmp_path / "short").tables["views"]
+    assert short is not None and short.believed_online == pytest.approx(views["mean_view"].mean())
+    fedavg = parse_spec(VIEWS, "views.toml", ["hours=0.5", 'protocol={name="fedavg"}'])
+    assert simulate(fedavg, Path(), tmp_path / "fedavg").membership is None
+
+
+def test_views_of_the_vanished_count_as_believed(tmp_path: Path) -> None:
+    """Two looks and one aggregator, by hand."""
+
+    def held(online: int) -> SimpleNamespace:
+        membership = Membership.__new__(Membership)
+        membership.view = SimpleNamespace(online_count=lambda: online)  # type: ignore[assignment]
+        return SimpleNamespace(membership=membership)
+
+    nodes = [held(6), held(8), held(7), held(99)]
+    accounts = SimpleNamespace(messages={}, training_s=[0.0])
+    runtime: Any = SimpleNamespace(
+        nodes=nodes, online=[True] * 3 + [False], online_count=3, accounts=accounts
+    )
+    kept = Recording(Recorder(tmp_path), 10_000.0)
+    kept._next_states_s = 1e9
+    assert kept.believed() is None
+    kept.look(0.0, runtime)
+    assert kept.believed() == Believed(7.0, 3.0, 7 / 3, None)
+    runtime.online = [False, True, False, False]
+    runtime.online_count = 1
+    kept.look(3900.0, runtime)
+    done = AggregationCompleted(
+        round=2, ordinal=2, model=None, models=1, participants=1, timed_out=False, waited_s=0.0
+    )
+    kept.on_fact(3950.0, 0, done, runtime)
+    assert kept.believed() == Believed(8.0, 1.0, 8.0, 6.0), "the first hour is left out"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from plexus.learn.graph import Expression, LazyModels
+from plexus.learn.expressions import Expression
+from plexus.learn.graph import LazyModels
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task
 from plexus.rng import stream

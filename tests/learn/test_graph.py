@@ -12,13 +12,15 @@ import torch
 from torch import Tensor
 
 from plexus.errors import PlexusError
-from plexus.learn.aggregation import Aggregation, mean, weighted_mean
-from plexus.learn.engines import LocalTraining
-from plexus.learn.graph import Expression, LazyModels, waves
+from plexus.learn.aggregation import AGGREGATIONS, Aggregation, mean, weighted_mean
+from plexus.learn.engines import LocalTraining, create_engine
+from plexus.learn.expressions import Expression, waves
+from plexus.learn.graph import LazyModels
 from plexus.learn.layout import encode
 from plexus.learn.optimiser import Sgd
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import InlineEngine
+from plexus.protocol.api import Change
 
 
 class Spy:
@@ -214,3 +216,69 @@ def test_merging_lazily_ignores_the_rule_of_aggregation(digits: Task, rule: Aggr
 def test_an_aggregate_of_nothing_is_refused(lazy: LazyModels) -> None:
     with pytest.raises(ValueError, match="0 models"):
         lazy.mean([], [])
+
+
+def with_late_models(models: LazyModels) -> tuple[Expression, list[Expression], list[Change]]:
+    """A second round, two models of which belong to the first; one began with a model of its own."""
+    start = models.initial()
+    strayed = models.train(start, 7, 1)
+    first = models.mean([models.train(start, node, 1) for node in range(3)], [1, 1, 1])
+    trained = [models.train(first, node, 2) for node in range(3)]
+    changes = [Change(models.train(base, node, 1), base) for node, base in ((4, start), (5, strayed))]
+    return models.mean(trained, [30, 10, 20], changes, [25, 15]), trained, changes
+
+
+WEIGHTS_WITH_CHANGES = {"mean": ([1, 1, 1], [1, 1]), "sample-weighted-mean": ([30, 10, 20], [25, 15])}
+
+
+@pytest.mark.parametrize("rule", AGGREGATIONS)
+def test_changes_are_added_to_the_mean_of_the_models(digits: Task, rule: str) -> None:
+    models = LazyModels(digits, InlineEngine(digits), aggregation=AGGREGATIONS[rule])
+    made, trained, changes = with_late_models(models)
+    found = models.weights(made)
+    behind, late = WEIGHTS_WITH_CHANGES[rule]
+    for name, weights in found.items():
+        expected = sum(w * models.weights(m)[name].double() for w, m in zip(behind, trained, strict=True))
+        expected = expected / sum(behind)
+        for weight, change in zip(late, changes, strict=True):
+            difference = models.weights(change.trained)[name].double() - models.weights(change.base)[name]
+            expected = expected + weight * difference / (sum(behind) + sum(late))
+        torch.testing.assert_close(weights.double(), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", AGGREGATIONS)
+def test_changes_give_the_same_weights_on_any_engine(digits: Task, rule: str) -> None:
+    found = {}
+    for name in ("inline", "processes", "stacked"):
+        engine, _ = create_engine(name, digits, workers=2, device="cpu")
+        models = LazyModels(digits, engine, aggregation=AGGREGATIONS[rule])
+        found[name] = models.weights(with_late_models(models)[0])
+        models.close()
+    for key, weights in found["inline"].items():
+        assert torch.equal(found["processes"][key], weights)
+        torch.testing.assert_close(found["stacked"][key], weights, rtol=1e-4, atol=1e-6)
+
+
+def test_a_change_keeps_its_models_only_until_it_is_added(lazy: LazyModels, spy: Spy) -> None:
+    base = lazy.train(lazy.initial(), 0, 1)
+    change = Change(lazy.train(base, 0, 2), base)
+    made = lazy.mean([lazy.train(lazy.initial(), 1, 2)], [1], [change], [1])
+    del base, change
+    assert len(lazy.alive) == 4
+    assert lazy.evaluate(made).value == 1 + (2 - 1) / 2
+    assert (len(lazy.alive), len(spy.alive), spy.waves) == (1, 0, [[(1, 2), (0, 1)], [(0, 2)]])
+
+
+def test_what_was_not_aggregated_with_its_change_is_not_trained(lazy: LazyModels) -> None:
+    late = Change(lazy.train(lazy.initial(), 0, 1), lazy.initial())
+    lazy.evaluate(lazy.mean([lazy.train(lazy.initial(), 1, 1)], [1]))
+    assert (lazy.costs.asked, lazy.costs.computed, late.trained.value) == (2, 1, None)
+
+
+def test_changes_alone_are_no_model(lazy: LazyModels) -> None:
+    change = Change(lazy.train(lazy.initial(), 0, 1), lazy.initial())
+    with pytest.raises(ValueError, match="0 models"):
+        lazy.mean([], [], [change], [1])
+    with pytest.raises(ValueError, match="zip"):
+        lazy.mean([lazy.initial()], [1], [change], [])

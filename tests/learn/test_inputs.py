@@ -87,7 +87,7 @@ def test_a_tuple_a_dictionary_and_sentences_of_different_lengths_are_the_same() 
             engine, _ = create_engine(name, task, workers=2, device="cpu")
             model = engine.initial
             for round in range(1, 9):
-                jobs = [LocalTraining(model, node, round, round) for node in range(NODES)]
+                jobs = [LocalTraining(model, node, round) for node in range(NODES)]
                 model = torch.stack(engine.train(jobs)).mean(dim=0)
             weights[kind, name] = model
             metrics = engine.evaluate([model])[0]

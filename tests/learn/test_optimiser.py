@@ -106,7 +106,7 @@ def rounds(task: Task, engine_name: str) -> dict[str, torch.Tensor]:
     engine, _ = create_engine(engine_name, task, workers=2, device="cpu")
     model = engine.initial
     for round in range(1, ROUNDS + 1):
-        jobs = [LocalTraining(model, node, round, round) for node in range(NODES)]
+        jobs = [LocalTraining(model, node, round) for node in range(NODES)]
         model = torch.stack(engine.train(jobs)).mean(dim=0)
     engine.close()
     return engine.layout.tensors(model)
@@ -137,7 +137,7 @@ def test_trainings_of_one_wave_may_be_of_different_rounds() -> None:
     results = []
     for name in ("inline", "stacked"):
         engine, _ = create_engine(name, task, device="cpu")
-        results.append(engine.train([LocalTraining(engine.initial, n, 7, 1 + 4 * n) for n in range(4)]))
+        results.append(engine.train([LocalTraining(engine.initial, n, 1 + 4 * n) for n in range(4)]))
     for one, other in zip(*results, strict=True):
         assert torch.allclose(one, other, atol=1e-6)
     start = Trainer(task, torch.device("cpu")).initial

@@ -18,7 +18,7 @@ from plexus.errors import PlexusError
 from plexus.learn.saved import about, fill, load_model, read_model, save_model
 from plexus.learn.tasks import create_task
 from plexus.learn.trainer import InlineEngine
-from plexus.runs.models import BEST_MODEL, FINAL_MODEL, is_better, joined, metadata_of
+from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, is_better, joined, metadata_of
 
 SMALL = {"hours": 0.3, "nodes": 20}
 

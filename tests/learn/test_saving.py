@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from plexus.learn import graph
-from plexus.learn.graph import Expression, LazyModels
+from plexus.learn.expressions import Expression
+from plexus.learn.graph import LazyModels
 from plexus.learn.task import Task
 from plexus.learn.trainer import InlineEngine
+from plexus.protocol.api import Change
 
 
 def fresh(task: Task) -> LazyModels:
@@ -19,7 +21,9 @@ def fresh(task: Task) -> LazyModels:
 def rounds(models: LazyModels, model: Expression, first: int, last: int) -> Expression:
     for round in range(first, last + 1):
         trained = [models.train(model, node, round) for node in range(4)]
-        model = models.mean(trained[:3], [models.samples(node) for node in range(3)])
+        late = Change(trained[3], model)
+        samples = [models.samples(node) for node in range(4)]
+        model = models.mean(trained[:3], samples[:3], *(((late,), samples[3:]) if round % 2 else ()))
         if round % 3 == 0:
             models.evaluate(model)
     return model

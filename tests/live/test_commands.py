@@ -28,7 +28,7 @@ from plexus.live.fleet.fleet import free_ports
 from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, make_home, raw_public
 from plexus.live.state import STATE_FILE, State, encode_state, read_state
-from plexus.runs.models import metadata_of
+from plexus.runs.model_files import metadata_of
 
 SPEC = """
 name = "two"

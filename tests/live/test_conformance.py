@@ -10,17 +10,23 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from safetensors.torch import load
 from torch import Tensor
 
 from plexus.learn.aggregation import AGGREGATIONS, aggregation_named
+from plexus.learn.expressions import Expression
 from plexus.learn.graph import LazyModels
-from plexus.learn.tasks import build_task
+from plexus.learn.layout import encode
+from plexus.learn.tasks import build_task, create_task
 from plexus.learn.trainer import InlineEngine
 from plexus.live.fleet.fleet import Fleet
 from plexus.live.identity.authority import session_digest
 from plexus.live.identity.keys import short
+from plexus.live.models import Aggregator, LiveModel, ModelLayout, seal
 from plexus.live.state import newest_model
+from plexus.live.transport.receiving import Buffers, Ticket
+from plexus.protocol.api import Change
 from plexus.protocol.facts import AggregatorChosen, SampleDerived
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
@@ -100,9 +106,9 @@ def run_simulated(spec: ExperimentSpec, session: bytes, keys: list[bytes]) -> Lo
 
     def observe(_now: float, _node: int, fact: object) -> None:
         if isinstance(fact, SampleDerived):
-            log["sample", fact.round].add(tuple(short(keys[node]) for node in fact.sample))
+            log["sample", fact.ordinal].add(tuple(short(keys[node]) for node in fact.sample))
         elif isinstance(fact, AggregatorChosen):
-            log["aggregator", fact.round].add(short(keys[fact.aggregator]))
+            log["aggregator", fact.ordinal].add(short(keys[fact.aggregator]))
 
     setting = Setting(world, SymbolicModels(20_000), None, lambda _: 1.0, spec.seed)
     assemble(setting, Nodes(nodes, world), observe).run(3600.0)
@@ -152,13 +158,77 @@ def test_every_aggregation_gives_the_same_weights_live_and_simulated(rule: str, 
     spec = parse_spec(WEIGHTED.format(rule=rule), "weights.toml")
     fleet = asyncio.run(run_fleet(spec, tmp_path, rounds=3))
     held = [found for member in fleet.members if (found := newest_model(member.home)) is not None]
-    round, data = max(held, key=lambda found: found[0])
-    live = load(bytes(data))
+    newest = max(held, key=lambda found: found.round)
+    live = load(bytes(newest.data))
 
     def difference(name: str) -> float:
-        wanted = simulated_weights(spec, name, round)
+        wanted = simulated_weights(spec, name, newest.ordinal)
         return max(float((live[key] - wanted[key]).abs().max()) for key in wanted)
 
     # Live, models are added in the order in which they arrive.
     assert difference(rule) < 1e-5
     assert all(difference(other) > 1e-3 for other in AGGREGATIONS if other != rule)
+
+
+def aggregated_live(
+    rule: str, models: list[bytes], samples: list[int], changes: list[tuple[bytes, bytes]], late: list[int]
+) -> dict[str, Tensor]:
+    """What an aggregator makes of models and changes that arrive in turn, one of each twice as often."""
+    layout = ModelLayout(models[0])
+    buffers = Buffers(layout.size_bytes, 4 * layout.size_bytes)
+    found: list[LiveModel | None] = []
+
+    def arrived(data: bytes | memoryview) -> LiveModel:
+        ticket = Ticket(lambda: None)
+        buffers.request(ticket)
+        assert ticket.buffer is not None
+        ticket.buffer[:] = data
+        return LiveModel(ticket.buffer, seal(data), ticket)
+
+    async def story() -> None:
+        aggregator = Aggregator(layout, buffers, rule, lambda round, model, flaw: found.append(model))
+        held = [Change(*(LiveModel(memoryview(each), b"") for each in pair)) for pair in changes]
+        sent: list[LiveModel] = []
+        for change in held:
+            aggregator.difference(change, sent.append)
+        await asyncio.sleep(0)
+        came, came_late = [arrived(each) for each in models[:2]], [arrived(each.data) for each in sent]
+        for at in range(2):
+            aggregator.collect(5, came_late[at], late[at], is_change=True)
+            aggregator.collect(5, came[at], samples[at])
+        await asyncio.sleep(0)
+        came.append(arrived(models[2]))
+        aggregator.collect(5, came[2], samples[2])
+        aggregator.aggregate(5, came, samples, came_late, late)
+        # The same of models and changes that the node has kept by itself.
+        kept = [LiveModel(memoryview(each), b"") for each in models]
+        aggregator.aggregate(6, kept, samples, sent, late)
+        await asyncio.sleep(0)
+        aggregator.close()
+
+    asyncio.run(story())
+    assert buffers.free == buffers.count
+    first, second = (load(bytes(model.data)) for model in found if model is not None)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    return first
+
+
+@pytest.mark.parametrize("rule", AGGREGATIONS)
+def test_changes_move_an_aggregate_by_the_same_live_and_simulated(rule: str) -> None:
+    task = create_task("digits", nodes=12, seed=7)
+    models = LazyModels(task, InlineEngine(task), aggregation_named(rule))
+
+    def sent(model: Expression) -> bytes:
+        return encode(models.weights(model))
+
+    start = models.initial()
+    first = models.mean([models.train(start, node, 1) for node in range(3)], [1] * 3)
+    trained = [models.train(first, node, 2) for node in range(3)]
+    late = [Change(models.train(start, 3, 1), start), Change(models.train(first, 4, 2), first)]
+    samples, late_samples = [30, 10, 20], [25, 15]
+    wanted = models.weights(models.mean(trained, samples, late, late_samples))
+    without = models.weights(models.mean(trained, samples))
+    changes = [(sent(each.trained), sent(each.base)) for each in late]
+    live = aggregated_live(rule, [sent(each) for each in trained], samples, changes, late_samples)
+    assert max(float((live[key] - wanted[key]).abs().max()) for key in wanted) < 1e-5
+    assert max(float((live[key] - without[key]).abs().max()) for key in wanted) > 1e-3

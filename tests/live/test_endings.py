@@ -22,6 +22,7 @@ from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.identity.authority import SESSION_FILE, Authority, found_session
 from plexus.live.identity.keys import create_key, raw_public, short
 from plexus.live.operator.control import ask
+from plexus.live.state import STATE_FILE, newest_model, read_state
 from plexus.live.transport.limits import Limits
 from plexus.protocol.roster import key_of
 from plexus.spec.experiment import parse_spec
@@ -133,6 +134,24 @@ def session(place: Path, spec: str = SPEC) -> Iterator[Session]:
         for process in made.processes.values():
             process.kill()
             process.wait()
+
+
+@pytest.mark.slow
+def test_a_peer_that_is_started_again_shows_the_round_that_it_holds(tmp_path: Path) -> None:
+    with session(tmp_path) as peers:
+        for number in (0, 1):
+            peers.admit(number)
+            peers.start(number)
+        state = peers.homes[1] / STATE_FILE
+        peers.until(lambda: state.exists() and read_state(state).ordinal > 3)
+        for process in peers.processes.values():
+            process.kill()
+            process.wait()
+        held = newest_model(peers.homes[1])
+        assert held is not None and held.round > held.ordinal
+        peers.start(1)
+        peers.until(lambda: peers.status(1)["phase"] == "joining")
+        assert peers.status(1)["round"] == held.ordinal
 
 
 @pytest.mark.slow

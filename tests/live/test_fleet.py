@@ -40,6 +40,20 @@ def test_twelve_peers_learn_digits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_live_peers_use_late_models(tmp_path: Path) -> None:
+    """Half of a sample completes a round; of the others almost all count later, none more than once."""
+    overrides = ["nodes=6", "protocol.success_fraction=0.5", "protocol.late_rounds=20", "task.local_steps=40"]
+    config = FleetConfig(seconds=60.0, rounds=20, out=tmp_path / "fleet")
+    result = asyncio.run(run_fleet(load_spec(EXAMPLE, overrides), tmp_path, config))
+    assert not result.failed and result.best_metric > 0.9
+    logs = [path.read_text().splitlines() for path in sorted((tmp_path / "fleet").glob("node-*/log.jsonl"))]
+    said = [json.loads(line) for log in logs for line in log]
+    offers = sum(line["event"] == "LateModelSent" for line in said)
+    added = sum(line["late"] for line in said if line["event"] == "AggregationCompleted")
+    assert offers / 2 < added <= offers
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "rounds"), [(60.0, 2), (1.0, 1000)])
 def test_a_fleet_too_short_for_an_evaluation_has_a_metric(
     tmp_path: Path, seconds: float, rounds: int

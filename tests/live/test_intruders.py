@@ -58,8 +58,8 @@ MESSAGES = [
     Ack(5),
     ViewRequest(),
     ViewReply(VIEW),
-    TrainRequest(5, 3, VIEW, None),
-    AggregateRequest(5, 3, 10, VIEW, None),
+    TrainRequest(5, 4, 2, 3, VIEW, None),
+    AggregateRequest(5, 2, 3, 10, VIEW, None),
 ]
 SPEC = """
 name = "fortress"
@@ -433,7 +433,7 @@ def test_a_member_that_talks_nonsense_loses_its_link_and_nothing_else(
         frame(Kind.HELLO),
         frame(Kind.MESSAGE, b"\xc1"),
         frame(Kind.MESSAGE, b"\x91" * 3000),
-        numbered(Kind.OFFER, 1, bytes(SEAL_BYTES) + b"\x92\x05\x01"),
+        numbered(Kind.OFFER, 1, bytes(SEAL_BYTES) + b"\x94\x05\x01\x01\x00"),
         numbered(Kind.OFFER, 1, bytes(5)),
         numbered(Kind.DONE, 9) + numbered(Kind.RECEIVED, 2**31),
         b"".join(numbered(Kind.OFFER, n, bytes(SEAL_BYTES)) for n in range(9)),

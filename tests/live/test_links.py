@@ -12,13 +12,19 @@ from typing import Any
 
 import pytest
 
+from plexus.bench.transport import made_up_model
 from plexus.live.fleet.shaping import Pipe, Proxy, Route, Way
-from plexus.live.models import SEAL_BYTES
+from plexus.live.models import SEAL_BYTES, LiveModel, ModelLayout, seal
 from plexus.live.operator.log import Log
+from plexus.live.runtime import Callbacks, LiveRuntime
+from plexus.live.state import Store
 from plexus.live.transport.frames import HEAD_BYTES
 from plexus.live.transport.hub import UNREACHABLE, Hub
 from plexus.live.transport.limits import PROBES_BYTES, Limits
 from plexus.live.transport.receiving import Ticket
+from plexus.protocol import wire
+from plexus.protocol.api import Change, Send
+from plexus.protocol.messages import LateModel
 from tests.live.ends import End
 from tests.live.party import Party
 
@@ -463,5 +469,36 @@ def test_handshakes_that_are_over_do_not_count_any_more(party: Party, dialled: s
                 await b.until(lambda: len(b.hub.handshakes) == 0)
             assert await a.hub.dialler.introduce((dialled, b.address[1])) is None
             await b.hub.close("the test is over")
+
+    run(story)
+
+
+@pytest.mark.parametrize("size", [10_000, 3_000_000], ids=["at once", "in a thread"])
+def test_of_a_change_the_difference_arrives(party: Party, size: int, tmp_path: Path) -> None:
+    base = made_up_model(size)
+    layout = ModelLayout(base.data)
+    data = memoryview(bytearray(base.data))
+    layout.numbers(data)[0][:] *= 3
+
+    async def story() -> None:
+        async with ends(party, size=layout.size_bytes) as (a, b):
+            store = Store(tmp_path, a.roster, on_error=lambda _: None)
+            silent = Callbacks(*[lambda *_: None] * 4)
+            runtime = LiveRuntime(
+                a.roster, layout, a.buffers, "mean", store, None, Log(a.log), lambda _: a.hub, silent
+            )
+            body = LateModel(9, 7, 7, 40, Change(LiveModel(data, seal(data)), base))
+            runtime.perform([Send((a.roster.number(b.key),), body)])
+            await b.until(lambda: b.models)
+            ((src, payload, arrived),) = b.models
+            told, model_bytes = wire.decode(payload, b.roster)
+            assert (src, told, model_bytes) == (a.key, LateModel(9, 7, 7, 40, None), layout.size_bytes)
+            assert layout.flaw(memoryview(arrived)) is None
+            change = layout.numbers(memoryview(arrived))[0]
+            assert (change == layout.numbers(data)[0] - layout.numbers(base.data)[0]).all()
+            await a.until(lambda: a.fates)
+            assert a.fates[0][1] == "sent"
+            runtime.close()
+            store.close()
 
     run(story)

@@ -146,11 +146,34 @@ async def abandon_a_round() -> None:
         model.ticket = ticket
         aggregator.collect(round, model, 1)
         assert len(model.data) == 0, "its memory is not its own any more"
-        assert aggregator._collected is not None
         if round == 5:
-            gone = weakref.ref(aggregator._collected[1])
+            gone = weakref.ref(aggregator._collected[False].sum)
         await asyncio.sleep(0)
     gc.collect()
     assert gone() is None
     assert buffers.free == buffers.count
     aggregator.close()
+
+
+def test_the_change_of_a_training_is_its_difference_and_needs_one_models_memory() -> None:
+    flags = torch.tensor([True, False, True])
+    base = encoded(0, steps=torch.tensor([7, 10]), flags=flags)
+    trained = encoded(1, steps=torch.tensor([5, 12]), flags=~flags)
+    layout = ModelLayout(base)
+    change = layout.difference(memoryview(trained), memoryview(base))
+    assert layout.flaw(change) is None
+    assert (base, trained) == (
+        encoded(0, steps=torch.tensor([7, 10]), flags=flags),
+        encoded(1, steps=torch.tensor([5, 12]), flags=~flags),
+    )
+    found, after, before = load(bytes(change)), load(trained), load(base)
+    for name in ("steps", *SHAPES):
+        assert torch.equal(found[name], after[name] - before[name])
+    total = RunningSum(layout)
+    total.add(owned(base), 1, owned=True)
+    changes = RunningSum(layout, is_change=True)
+    changes.add(change, 1, owned=True)
+    changes.add(memoryview(bytes(change)), 1, owned=False)
+    mean = load(bytes(total.mean(changes)))
+    assert mean["steps"].tolist() == [6, 11], "7 - 2 * 2/3 and 10 + 2 * 2/3"
+    assert mean["flags"].tolist() == [False, True, False], "what went from 1 to 0 is less, not 255 more"

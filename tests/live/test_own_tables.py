@@ -21,7 +21,7 @@ from plexus.learn.saved import load_model, read_model
 from plexus.learn.tabular import read_columns, read_schema
 from plexus.live.fleet.fleet import free_ports
 from plexus.live.worker.process import task_of
-from plexus.runs.models import BEST_MODEL, metadata_of
+from plexus.runs.model_files import BEST_MODEL, metadata_of
 from plexus.spec.experiment import load_spec
 from tests.live.test_commands import plexus
 

@@ -56,7 +56,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def completed(number: int) -> AggregationCompleted:
-    return AggregationCompleted(number, None, models=2, participants=3, timed_out=False, waited_s=0.5)
+    return AggregationCompleted(
+        9 * number, number, None, models=2, participants=3, timed_out=False, waited_s=0.5
+    )
 
 
 def opened(home: Path, log: Log | None = None) -> PeerTables:
@@ -67,12 +69,12 @@ def live_a_little(tables: PeerTables, clock: Clock, traffic: ByteCounts) -> None
     """Online, two trainings of which one is interrupted, two models sent, one round, one evaluation."""
     tables.online(True)
     clock.now_s += 1
-    tables.fact(TrainingStarted(4))
+    tables.fact(TrainingStarted(36, 4))
     clock.now_s += 2
     tables.training_ended(completed=True)
-    tables.fact(TrainingStarted(5))
+    tables.fact(TrainingStarted(45, 5))
     clock.now_s += 1
-    tables.fact(TrainingInterrupted(5))
+    tables.fact(TrainingInterrupted(5, 5))
     traffic.message(b"\0\0\0\2\x93\x01")  # a ping
     sent = Transfer(THIRD, (AggregateRequest, 5), clock.now_s - 0.5, clock.now_s, cut=False)
     traffic.ended(sent, 200, 1000)

@@ -8,11 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from plexus.bench.transport import made_up_model
-from plexus.live.models import LiveModel, ModelLayout, seal
+from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
 from plexus.live.runtime import MAX_QUEUED, NOT_ONLINE, OBSOLETE, STOPPED, Callbacks, LiveRuntime
 from plexus.live.state import STATE_FILE, Store, read_state
@@ -23,10 +24,14 @@ from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.protocol import wire
 from plexus.protocol.api import (
     Aggregate,
+    Aggregated,
     BandwidthMeasured,
     CancelTimer,
+    Change,
+    Collect,
     Merge,
     PeerLost,
+    Send,
     SetTimer,
     StopSending,
     TimerFired,
@@ -38,6 +43,7 @@ from plexus.protocol.messages import (
     AggregateRequest,
     GossipModel,
     Joined,
+    LateModel,
     Left,
     Message,
     Ping,
@@ -115,7 +121,7 @@ class Bench:
 
     def contribute(self, peer: int, value: float, round: int = 5) -> None:
         """A model full of `value` arrives from a peer for the aggregator of `round`."""
-        payload = self.frame(AggregateRequest(round, 3, 1, View.of(1).snapshot(), None))
+        payload = self.frame(AggregateRequest(round, 4, 3, 1, View.of(1).snapshot(), None))
         body = self.runtime.offered(PEERS[peer], payload)
         ticket = Ticket(lambda: None)
         self.buffers.request(ticket)
@@ -191,6 +197,116 @@ def test_a_round_left_behind_leaves_nothing_in_the_next_sum(tmp_path: Path) -> N
     with_bench(tmp_path, story)
 
 
+LATE = LateModel(round=5, trained_in=3, ordinal=3, samples=1, model=None)
+
+
+def late(model: Any) -> LateModel:
+    return msgspec.structs.replace(LATE, model=model)
+
+
+def full_of(bench: Bench, value: float) -> LiveModel:
+    data = memoryview(bytearray(bench.initial.data))
+    bench.layout.numbers(data)[0][:] = value
+    return LiveModel(data, seal(data))
+
+
+def late_models(bench: Bench) -> list[tuple[int, Any]]:
+    """What comes of them from now on, and from whom: this node keeps them, and does nothing else."""
+    came: list[tuple[int, Any]] = []
+    bench.node._on_message[LateModel] = lambda src, body: came.append((src, body))
+    return came
+
+
+def test_of_a_change_the_difference_is_sent_to_others_and_to_itself(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        came = late_models(bench)
+        body = late(Change(full_of(bench, 7.0), full_of(bench, 4.0)))
+        bench.runtime.perform([Send((0, 2), body)])
+        await bench.settle()
+        ((key, model, told),) = bench.hub.models
+        assert (key, told, came) == (PEERS[1], late(model), [(0, late(model))])
+        assert np.all(bench.layout.numbers(model.data)[0] == 3.0)
+        assert fits(model.seal, model.data)
+
+    with_bench(tmp_path, story)
+
+
+def test_of_a_node_that_sends_no_more_no_change_leaves(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        change = late(Change(full_of(bench, 7.0), full_of(bench, 4.0)))
+        bench.runtime.perform([Send((2,), change), StopSending()])
+        await bench.settle()
+        assert bench.hub.models == []
+        bench.runtime.perform([Send((2,), change)])
+        bench.runtime.stop()
+        await bench.settle()
+        assert bench.hub.models == []
+
+    with_bench(tmp_path, story)
+
+
+def test_changes_have_a_sum_of_their_own(tmp_path: Path) -> None:
+    """Also those that came for a round that has not begun, and were kept until it did."""
+
+    async def story(bench: Bench) -> None:
+        seen, round = events_seen(bench), 8
+        models = [full_of(bench, value) for value in (1.0, 2.0)]
+        changes = [full_of(bench, value) for value in (6.0, -3.0, 9.0)]
+        early = Collect(round, changes[0], 1, is_change=True)
+        bench.runtime.perform([early, *(Collect(round - 1, model, 1) for model in models)])
+        bench.runtime.perform([Aggregate(round - 1, tuple(models), (1, 1))])
+        bench.runtime.perform([Collect(round, model, 1) for model in models])
+        bench.runtime.perform([Collect(round, change, 1, is_change=True) for change in changes[1:]])
+        bench.runtime.perform([Aggregate(round, tuple(models), (1, 1), tuple(changes), (1, 1, 1))])
+        await bench.settle()
+        made = [event.model for event in seen if isinstance(event, Aggregated)]
+        values = [bench.layout.numbers(model.data)[0] for model in made]
+        assert [np.unique(each).tolist() for each in values] == [[1.5], pytest.approx([1.5 + 12 / 5])]
+        assert bench.log.errors == 0
+
+    with_bench(tmp_path, story)
+
+
+def test_a_change_that_is_not_finite_or_too_short_is_refused(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        came = late_models(bench)
+        ticket = Ticket(lambda: None)
+        bench.buffers.request(ticket)
+        assert ticket.buffer is not None
+        ticket.buffer[:] = full_of(bench, np.inf).data
+        bench.runtime.model(PEERS[0], LATE, LiveModel(ticket.buffer, seal(ticket.buffer)), ticket)
+        await bench.settle()
+        assert came == []
+        assert bench.buffers.free == bench.buffers.count
+        assert "it has numbers that are not finite" in (tmp_path / "log").read_text()
+        with pytest.raises(WireError, match="a model of 7 bytes"):
+            bench.runtime.offered(PEERS[0], wire.encode(LATE, bench.roster, 7)[wire.LENGTH_BYTES :])
+
+    with_bench(tmp_path, story)
+
+
+def test_a_model_that_the_node_keeps_can_be_collected_later(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        came = late_models(bench)
+        for value in (2.0, 4.0):
+            ticket = Ticket(lambda: None)
+            bench.buffers.request(ticket)
+            assert ticket.buffer is not None
+            ticket.buffer[:] = full_of(bench, value).data
+            bench.runtime.model(PEERS[0], LATE, LiveModel(ticket.buffer, seal(ticket.buffer)), ticket)
+            await bench.settle()
+        assert bench.buffers.free == bench.buffers.count, "they are the node's own"
+        kept, seen, own = [body.model for _, body in came], events_seen(bench), full_of(bench, 1.0)
+        bench.runtime.perform([Collect(8, own, 1), *(Collect(8, each, 1, is_change=True) for each in kept)])
+        bench.runtime.perform([Aggregate(8, (own,), (1,), tuple(kept), (1, 1))])
+        await bench.settle()
+        (made,) = [event.model for event in seen if isinstance(event, Aggregated)]
+        assert np.all(bench.layout.numbers(made.data)[0] == 3.0)
+        assert bench.log.errors == 0
+
+    with_bench(tmp_path, story)
+
+
 def events_seen(bench: Bench) -> list[Any]:
     """What the node is told from now on."""
     seen: list[Any] = []
@@ -202,7 +318,7 @@ def events_seen(bench: Bench) -> list[Any]:
 def test_the_node_is_told_what_did_not_arrive_and_which_links_broke(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         seen = events_seen(bench)
-        request = AggregateRequest(5, 3, 1, View.of(1).snapshot(), bench.initial)
+        request = AggregateRequest(5, 4, 3, 1, View.of(1).snapshot(), bench.initial)
         bench.runtime.not_sent(PEERS[1], request, DECLINED)
         bench.runtime.not_sent(PEERS[2], Ping(1, 2), UNREACHABLE)
         bench.runtime.link_down(PEERS[3], "connection lost")
@@ -231,7 +347,7 @@ class FakeLink:
 def test_what_has_become_obsolete_on_its_way_is_ended(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         view = View.of(1).snapshot()
-        link = FakeLink(AggregateRequest(8, 3, 1, view, None), TrainRequest(8, 3, view, None))
+        link = FakeLink(AggregateRequest(8, 4, 3, 1, view, None), TrainRequest(8, 1, 4, 3, view, None))
         bench.hub.links[PEERS[1]] = link
         bench.runtime.message(PEERS[0], bench.frame(Ping(1, 8)))
         assert link.told == []
@@ -244,7 +360,7 @@ def test_what_has_become_obsolete_on_its_way_is_ended(tmp_path: Path) -> None:
 def test_every_effect_of_a_protocol_is_performed(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         seen = events_seen(bench)
-        link = FakeLink(TrainRequest(8, 3, View.of(1).snapshot(), None))
+        link = FakeLink(TrainRequest(8, 1, 4, 3, View.of(1).snapshot(), None))
         bench.hub.links[PEERS[1]] = link
         models = [LiveModel(memoryview(bytearray(bench.initial.data)), b"") for _ in range(2)]
         for model, value in zip(models, (1.0, 4.0), strict=True):
@@ -264,8 +380,8 @@ def test_what_is_no_longer_wanted_is_declined_before_it_is_sent(tmp_path: Path) 
     async def story(bench: Bench) -> None:
         view = View.of(1).snapshot()
         bench.runtime.message(PEERS[0], bench.frame(Ping(1, 9)))  # so round 8 is complete
-        assert bench.runtime.offered(PEERS[0], bench.frame(AggregateRequest(8, 3, 1, view, None))) is None
-        assert bench.runtime.offered(PEERS[0], bench.frame(TrainRequest(8, 3, view, None))) is not None
+        assert bench.runtime.offered(PEERS[0], bench.frame(AggregateRequest(8, 4, 3, 1, view, None))) is None
+        assert bench.runtime.offered(PEERS[0], bench.frame(TrainRequest(8, 1, 4, 3, view, None))) is not None
 
     with_bench(tmp_path, story)
 
@@ -274,12 +390,12 @@ def test_messages_that_do_not_belong_here_end_the_link(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         view = View.of(1).snapshot()
         with pytest.raises(WireError, match="without its model"):
-            bench.runtime.message(PEERS[0], bench.frame(TrainRequest(1, 3, view, None)))
+            bench.runtime.message(PEERS[0], bench.frame(TrainRequest(1, 1, 1, 3, view, None)))
         with pytest.raises(WireError, match="a model with a Ack"):
             bench.runtime.offered(PEERS[0], bench.frame(Ack(1)))
         with pytest.raises(WireError, match="a GossipModel, which this session's protocol does not have"):
             bench.runtime.offered(PEERS[0], bench.frame(GossipModel(1, view, None)))
-        wrong = wire.encode(TrainRequest(1, 3, view, None), bench.roster, 17)[wire.LENGTH_BYTES :]
+        wrong = wire.encode(TrainRequest(1, 1, 1, 3, view, None), bench.roster, 17)[wire.LENGTH_BYTES :]
         with pytest.raises(WireError, match="a model of 17 bytes"):
             bench.runtime.offered(PEERS[0], wrong)
 
@@ -290,7 +406,7 @@ def test_messages_that_do_not_belong_here_end_the_link(tmp_path: Path) -> None:
 def test_a_model_with_a_flaw_is_dropped_before_the_node_sees_it(tmp_path: Path, flaw: str) -> None:
     async def story(bench: Bench) -> None:
         handled = bench.runtime.handled
-        body = TrainRequest(3, 3, View.of(1).snapshot(), None)
+        body = TrainRequest(3, 1, 2, 3, View.of(1).snapshot(), None)
         ticket = Ticket(lambda: None)
         bench.buffers.request(ticket)
         assert ticket.buffer is not None
@@ -400,7 +516,7 @@ def test_while_too_much_waits_for_the_disk_messages_are_lost(
         claim = View.of(1)
         for number in range(10 * MAX_QUEUED):
             claim.learn(0, event_number(number + 9, LEFT))
-            request = AggregateRequest(5, 3, 1, claim.snapshot(), None)
+            request = AggregateRequest(5, 4, 3, 1, claim.snapshot(), None)
             bench.runtime.offered(PEERS[0], bench.frame(request))
         await asyncio.sleep(0.05)
         assert bench.runtime.lost > 18 * MAX_QUEUED
@@ -468,7 +584,7 @@ def test_nothing_reaches_a_node_that_is_offline(tmp_path: Path) -> None:
         handled = bench.runtime.handled
         bench.runtime.message(PEERS[0], bench.frame(Joined(3, 1)))
         assert [type(body) for body in bench.early] == [Joined], "who waits to go online may want to know"
-        payload = bench.frame(AggregateRequest(5, 3, 1, View.of(1).snapshot(), None))
+        payload = bench.frame(AggregateRequest(5, 4, 3, 1, View.of(1).snapshot(), None))
         # Not that there is no use for it: its sender would take that for an acknowledgement.
         assert bench.runtime.offered(PEERS[0], payload) == NOT_ONLINE
         await bench.settle()

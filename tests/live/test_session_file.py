@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.live.identity.authority import (
     SESSION_FILE,
+    WIRE_VERSION,
     Authority,
     found_session,
     read_session,
     session_digest,
 )
 from plexus.live.identity.keys import public_text, short
+from plexus.protocol.messages import KINDS
 from plexus.protocol.roster import key_of
 
 SPEC = {
@@ -73,3 +76,9 @@ def test_a_node_to_be_revoked_is_found_by_the_digits_that_a_status_shows(tmp_pat
     first = next(digit for digit in "0123456789abcdef" if sum(i.hex()[0] == digit for i in ids) > 1)
     with pytest.raises(PlexusError, match=f"{first} is how .* ids begin .*: give more digits"):
         authority.find(first)
+
+
+def test_messages_of_other_fields_are_another_version_of_the_wire() -> None:
+    """If this fails: raise WIRE_VERSION, lest peers of both versions meet in one session, then note both."""
+    fields = repr([(kind.__struct_config__.tag, kind.__struct_fields__) for kind in KINDS]).encode()
+    assert (WIRE_VERSION, hashlib.blake2b(fields, digest_size=8).hexdigest()) == (3, "8d3c05037c2272fc")

@@ -12,8 +12,9 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.live.models import LiveModel, seal
 from plexus.live.state import STATE_FILE, Store, newest_model
+from plexus.protocol.api import Durable
 from plexus.protocol.roster import Roster
-from plexus.protocol.view import View
+from plexus.protocol.view import Snapshot, View
 from tests.live.disks import damaged
 
 MODEL_FILE = "model-9.safetensors"
@@ -27,6 +28,10 @@ def model(content: bytes) -> LiveModel:
     return LiveModel(memoryview(content), seal(content))
 
 
+def durable(round: int, content: bytes, view: Snapshot = NOBODY) -> Durable:
+    return Durable(0, round, model(content), view, ordinal=round // 3)
+
+
 def fail(error: BaseException) -> None:
     raise error
 
@@ -34,7 +39,7 @@ def fail(error: BaseException) -> None:
 def written(home: Path) -> Store:
     store = Store(home, ROSTER, fail)
     store.save_counter(3, NOBODY, 1000)
-    store.save_model(9, model(b"nine"), SOMEBODY)
+    store.save_model(durable(9, b"nine", SOMEBODY))
     store.close()
     return store
 
@@ -44,15 +49,16 @@ def test_state_survives(tmp_path: Path) -> None:
     again = Store(tmp_path, ROSTER, fail)
     held = again.model()
     assert held is not None
-    assert (bytes(held.data), again.state.round, again.state.counter) == (b"nine", 9, 3)
-    assert (again.view(), again.state.bandwidth_bytes_per_s) == (SOMEBODY, 1000)
-    assert newest_model(tmp_path) == (9, b"nine")
+    state = again.state
+    assert (bytes(held.data), state.round, state.ordinal, state.counter) == (b"nine", 9, 3, 3)
+    assert (again.view(), state.bandwidth_bytes_per_s) == (SOMEBODY, 1000)
+    assert newest_model(tmp_path) == (9, 3, b"nine")
 
 
 def test_only_the_newest_model_is_kept(tmp_path: Path) -> None:
     store = Store(tmp_path, ROSTER, fail)
     for number in range(1, 50):
-        store.save_model(number, model(b"%d" % number), NOBODY)
+        store.save_model(durable(number, b"%d" % number))
     store.close()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["model-49.safetensors", STATE_FILE]
 
@@ -87,10 +93,10 @@ def test_models_that_keep_coming_do_not_hold_up_a_counter(
 
     monkeypatch.setattr(Path, "replace", slow)
     store = Store(tmp_path, ROSTER, fail)
-    store.save_model(1, model(b"1"), NOBODY)
+    store.save_model(durable(1, b"1"))
     counter = store.save_counter(3, NOBODY, 0)
     for number in range(2, 9):
-        store.save_model(number, model(b"%d" % number), NOBODY)
+        store.save_model(durable(number, b"%d" % number))
     for _ in range(9):
         may_go_on.release()
     counter.result()
@@ -129,8 +135,10 @@ def test_every_flipped_bit_and_every_cut_is_one_line_that_says_what_to_do(name: 
             assert "\n" not in said
 
 
-def test_a_state_of_the_format_before_is_said_to_be_of_another_version(tmp_path: Path) -> None:
-    (tmp_path / STATE_FILE).write_bytes(b"\x82\xa6format\x01\xa7session\xc4\x07session")
+@pytest.mark.parametrize("head", [b"", b"plexus state 2\n"])
+def test_a_state_of_a_format_before_is_said_to_be_of_another_version(head: bytes, tmp_path: Path) -> None:
+    """In format 2 there was no ordinal."""
+    (tmp_path / STATE_FILE).write_bytes(head + b"\x82\xa6format\x01\xa7session\xc4\x07session")
     with pytest.raises(PlexusError, match="damaged, or of another version of Plexus; move"):
         Store(tmp_path, ROSTER, fail)
 

@@ -17,20 +17,30 @@ from plexus.protocol.api import (
 )
 from plexus.protocol.facts import AggregationCompleted, TrainingStarted
 from plexus.protocol.messages import Ack, AggregateRequest, Message, NodeId, Ping, Pong, TrainRequest
-from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.plexus import AGGREGATOR, PlexusNode
+from plexus.protocol.quorum import PARTICIPANTS
 from plexus.testing.exchange import sent
-from tests.protocol.kit import NOTHING, Exchange, hash_order, online_node, without
+from tests.protocol.kit import (
+    Exchange,
+    aggregate_request,
+    answer,
+    exchange_of,
+    hash_order,
+    online_node,
+    train_request,
+    without,
+)
 
 N, S, K = 6, 3, 4
 ACK, AGGREGATION = ("ack", 0), ("aggregation", 0)
 
 
 def train(k: int = K, model: str = "m") -> Received:
-    return Received(5, TrainRequest(k, S, NOTHING, model))
+    return Received(5, train_request(k, model, S))
 
 
 def aggregate(src: NodeId, k: int = K, model: str = "t") -> Received:
-    return Received(src, AggregateRequest(k, S, 10, NOTHING, model))
+    return Received(src, aggregate_request(k, model, S, samples=10))
 
 
 def node_of(me: NodeId = 0, **options: float) -> PlexusNode:
@@ -43,9 +53,7 @@ def node_with_a_model() -> tuple[PlexusNode, list[NodeId], AggregateRequest]:
     node = node_of(hash_order(N, K + 1)[S])
     node.handle(1.0, train())
     node.handle(9.0, Trained(K, "trained"))
-    effects = [
-        e for c in sample for e in node.handle(9.1, Received(c, Pong(1, 0, 0, node.membership.counter)))
-    ]
+    effects = answer(node, AGGREGATOR, *sample, now=9.1)
     [(_, request)] = sent(effects, AggregateRequest)
     return node, sample, request
 
@@ -64,7 +72,7 @@ def test_c02_a_node_may_train_in_one_sample_and_aggregate_in_the_next() -> None:
     exchange = Exchange(1, sample_size=1)
     exchange.go_online(0)
     exchange.run(100.0)
-    trained = {fact.round for _, _, fact in exchange.of(TrainingStarted)}
+    trained = {fact.ordinal for _, _, fact in exchange.of(TrainingStarted)}
     assert {k + 1 for k in trained if k + 1 <= max(exchange.rounds)} == set(exchange.rounds)
 
 
@@ -86,9 +94,9 @@ def test_c04_a_sample_pushes_its_models_to_the_next() -> None:
     asked: dict[int, set[NodeId]] = {1: set(hash_order(N, 1)[:S])}
     for _, src, dst, body in exchange.messages:
         if isinstance(body, AggregateRequest):
-            assert src in asked[body.round - 1], "only participants of S^k activate a^(k+1)"
+            assert src in asked[body.ordinal - 1], "only participants of S^k activate a^(k+1)"
         if isinstance(body, TrainRequest):
-            asked.setdefault(body.round, set()).add(dst)
+            asked.setdefault(body.ordinal, set()).add(dst)
 
 
 def test_c05_nodes_start_working_only_when_a_model_arrives() -> None:
@@ -146,15 +154,14 @@ def test_c12_after_the_ack_timeout_other_aggregators_are_tried_until_one_succeed
     """III-C: when the timeout fires the node samples another aggregator, until it succeeds."""
     node, sample, _ = node_with_a_model()
     tried = [node.training.awaited]
-    for attempt, now in enumerate((500.0, 1000.0), start=2):
-        assert sent(node.handle(now, TimerFired(ACK)), Ping) == [
-            (candidate, Ping(attempt, K + 1)) for candidate in sample
-        ]
-        for candidate in sample:
-            node.handle(now, Received(candidate, Pong(attempt, 0, 0, node.membership.counter)))
+    for now in (500.0, 1000.0):
+        effects = node.handle(now, TimerFired(ACK))
+        search = exchange_of(node, AGGREGATOR)
+        assert sent(effects, Ping) == [(candidate, Ping(search, K + 1)) for candidate in sample]
+        answer(node, AGGREGATOR, *sample, now=now)
         tried.append(node.training.awaited)
     assert sorted(tried) == sorted(sample), "each time another"
-    assert node.handle(1001.0, Received(tried[-1], Ack(K + 1))) == [CancelTimer(ACK)]
+    assert node.handle(1001.0, Received(tried[-1], Ack(K + 1)))[0] == CancelTimer(ACK)
     assert node.handle(1500.0, TimerFired(ACK)) == [], "it succeeded"
 
 
@@ -172,7 +179,7 @@ def test_c14_a_message_is_fresh_ongoing_or_stale() -> None:
     node.handle(1.0, aggregate(1, K))
     assert node.aggregation.k_agg == K, "fresh"
     assert node.handle(2.0, aggregate(2, K)) == [Collect(K, "t", 10)], "ongoing"
-    assert sent(node.handle(3.0, aggregate(3, K - 1))) == [(3, Ack(K - 1))], "stale"
+    assert sent(node.handle(3.0, aggregate(3, K - 1))) == [(3, Ack(K - 1, used=0))], "stale"
     assert node.aggregation.k_agg == K
     node.handle(4.0, aggregate(4, K + 1))
     assert node.aggregation.k_agg == K + 1, "fresh"
@@ -199,7 +206,7 @@ def test_c17_stale_messages_are_acknowledged() -> None:
     node = node_of()
     node.handle(1.0, aggregate(1, K))
     for k in (1, 2, K - 1):
-        assert sent(node.handle(2.0, aggregate(3, k))) == [(3, Ack(k))]
+        assert sent(node.handle(2.0, aggregate(3, k))) == [(3, Ack(k, used=0))]
 
 
 def test_c18_the_stale_sender_makes_no_further_requests() -> None:
@@ -232,8 +239,7 @@ def test_c20_the_success_fraction_says_how_many(success_fraction: float, s: int,
     """III-C: the aggregator waits for ⌊sf · s⌋ models before it completes."""
     node = online_node(0, 20, sample_size=s, success_fraction=success_fraction)
     for count in range(1, needed + 1):
-        request = AggregateRequest(K, s, 10, NOTHING, "t")
-        effects = node.handle(1.0, Received(count, request))
+        effects = node.handle(1.0, Received(count, aggregate_request(K, participants=s)))
         assert any(isinstance(effect, Aggregate) for effect in effects) == (count == needed)
 
 
@@ -256,18 +262,21 @@ def test_c22_it_starts_with_the_first_model_and_ends_the_aggregation() -> None:
 def test_c23_one_participant_that_gets_its_model_through_is_enough() -> None:
     """III-C: learning goes on as long as one participant pushes its model within Δt_agg."""
 
+    tried: list[NodeId] = []
+
     def only_one_gets_through(src: NodeId, dst: NodeId, body: Message) -> list[float]:
-        lost = isinstance(body, AggregateRequest) and body.round == K and src != reliable
-        return [] if lost else [0.1]
+        if not isinstance(body, AggregateRequest) or body.ordinal != K:
+            return [0.1]
+        tried.append(src)
+        return [0.1] if src == tried[0] else []
 
     exchange = Exchange(12, sample_size=5, success_fraction=1.0, delays=only_one_gets_through)
     exchange.go_online(*range(12))
-    participants = hash_order(12, K - 1)[:5]
-    reliable = next(p for p in participants if p != max(hash_order(12, K)[:5]))
     exchange.run_until(exchange.has_aggregated(K + 1), limit_s=500)
-    [completed] = [f for _, _, f in exchange.of(AggregationCompleted) if f.round == K]
+    [(aggregator, completed)] = [(n, f) for _, n, f in exchange.of(AggregationCompleted) if f.ordinal == K]
+    participants = {n for _, n, f in exchange.of(TrainingStarted) if f.ordinal == K - 1}
     assert (completed.timed_out, completed.participants) == (True, 5)
-    assert completed.models == 1 + (max(hash_order(12, K)[:5]) in participants)
+    assert completed.models == 1 + (aggregator in participants), "its own needs no way"
 
 
 def test_c24_the_previous_sample_is_told_that_the_round_is_complete() -> None:
@@ -280,7 +289,7 @@ def test_c24_the_previous_sample_is_told_that_the_round_is_complete() -> None:
         node.handle(1.0, aggregate(src))
     effects = node.handle(2.0, aggregate(3))
     assert sent(effects, Ack) == [(src, Ack(K)) for src in (1, 2, 3)]
-    assert sent(node.handle(3.0, aggregate(4))) == [(4, Ack(K))]
+    assert sent(node.handle(3.0, aggregate(4))) == [(4, Ack(K, used=0))]
 
 
 def test_c25_last_the_models_are_aggregated_and_pushed_to_the_next_sample() -> None:
@@ -293,8 +302,7 @@ def test_c25_last_the_models_are_aggregated_and_pushed_to_the_next_sample() -> N
         at for at, effect in enumerate(effects) if getattr(effect, "body", None) == Ack(K)
     )
     effects = node.handle(1.5, Aggregated(K, "mean"))
-    for candidate in sample:
-        effects += node.handle(1.6, Received(candidate, Pong(1, 0, 0, node.membership.counter)))
+    effects += answer(node, PARTICIPANTS, *sample, now=1.6)
     assert [(to, push.round, push.model) for to, push in sent(effects, TrainRequest)] == [
         (participant, K, "mean") for participant in sample
     ]

@@ -9,11 +9,22 @@ import pytest
 from plexus.protocol.api import Effect, Received, SetTimer, TimerFired, Trained
 from plexus.protocol.facts import AggregatorChosen, SampleDerived
 from plexus.protocol.messages import AggregateRequest, NodeId, Ping, Pong, TrainRequest
-from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.plexus import AGGREGATOR, PlexusNode
 from plexus.protocol.roster import Roster, key_of
 from plexus.protocol.view import LEFT, View, event_number
 from plexus.testing.exchange import reported, sent
-from tests.protocol.kit import NOTHING, Exchange, hash_order, online_node, view_of
+from tests.protocol.kit import (
+    Exchange,
+    answer,
+    asked,
+    exchange_of,
+    hash_order,
+    online_node,
+    pong,
+    silence,
+    train_request,
+    view_of,
+)
 
 N, S, K = 8, 3, 4
 ORDER = hash_order(N, K)
@@ -22,16 +33,12 @@ ORDER = hash_order(N, K)
 def searching(me: NodeId = ORDER[-1], **options: object) -> tuple[PlexusNode, list[Effect]]:
     """A node that has trained for K - 1 and samples round K to find its aggregator."""
     node = online_node(me, N, sample_size=S, **options)
-    node.handle(1.0, Received(0, TrainRequest(K - 1, S, NOTHING, "m")))
+    node.handle(1.0, Received(0, train_request(K - 1)))
     return node, node.handle(9.0, Trained(K - 1, "t"))
 
 
-def answered_by(node: PlexusNode, exchange: int, *nodes: NodeId) -> list[Effect]:
-    return [
-        e
-        for src in nodes
-        for e in node.handle(9.1, Received(src, Pong(exchange, 0, 0, node.membership.counter)))
-    ]
+def answered_by(node: PlexusNode, *nodes: NodeId) -> list[Effect]:
+    return answer(node, AGGREGATOR, *nodes, now=9.1)
 
 
 def sample_of(effects: list[Effect]) -> tuple[NodeId, ...]:
@@ -47,10 +54,11 @@ def test_d01_each_participant_computes_the_next_sample_by_itself() -> None:
     derived = [
         (node, fact.sample)
         for _, node, fact in exchange.of(SampleDerived)
-        if fact.round == K and fact.purpose == "aggregator"
+        if fact.ordinal == K and fact.purpose == "aggregator"
     ]
-    assert sorted(node for node, _ in derived) == sorted(hash_order(N, K - 1)[:S])
-    assert {sample for _, sample in derived} == {tuple(ORDER[:S])}
+    number = exchange.numbers
+    assert sorted(node for node, _ in derived) == sorted(hash_order(N, number[K - 1])[:S])
+    assert {sample for _, sample in derived} == {tuple(hash_order(N, number[K])[:S])}
 
 
 def test_d02_each_node_keeps_a_local_view_of_all_others() -> None:
@@ -75,7 +83,7 @@ def test_d03_the_sample_follows_from_round_number_and_identifiers_alone() -> Non
 def test_d04_a_sample_has_s_active_nodes() -> None:
     """III-D: the procedure aims at a sample of s nodes that are active now."""
     node, _ = searching()
-    assert len(sample_of(answered_by(node, 1, *ORDER[:S]))) == S
+    assert len(sample_of(answered_by(node, *ORDER[:S]))) == S
 
 
 def test_d05_only_nodes_considered_online_are_candidates() -> None:
@@ -95,9 +103,9 @@ def test_d07_the_sorted_hashes_are_the_order_of_contact() -> None:
     """III-D: the sorted list is the order in which candidates are contacted."""
     node, effects = searching(ORDER[-1])
     contacted = [to for to, _ in sent(effects, Ping)]
-    for exchange in range(1, N - S):
-        effects = node.handle(9.0 + 2 * exchange, TimerFired(("ping", exchange)))
-        contacted += [to for to, _ in sent(effects, Ping)]
+    while node.sampler.is_searching(AGGREGATOR):
+        effects = silence(node, exchange_of(node, AGGREGATOR), node.now + 2.0)
+        contacted += asked(node, effects, AGGREGATOR)
     assert contacted == ORDER[:-1]
 
 
@@ -118,11 +126,16 @@ def test_d08_mostly_consistent_views_give_mostly_consistent_samples() -> None:
 def test_d09_only_who_answers_a_ping_in_time_is_considered() -> None:
     """III-D: candidates marked online may be offline, so only those count that pong within Δt_p."""
     node, effects = searching(ping_timeout_s=3.5)
-    assert SetTimer(("ping", 1), 3.5) in effects
-    answered_by(node, 1, ORDER[0], ORDER[2])
-    node.handle(12.5, TimerFired(("ping", 1)))
-    assert sent(answered_by(node, 1, ORDER[1])) == [], "a pong after the timeout"
-    assert sample_of(answered_by(node, 2, ORDER[3])) == (ORDER[0], ORDER[2], ORDER[3])
+    search = exchange_of(node, AGGREGATOR)
+    half = SetTimer(("ping", search), 3.5 / 2)
+    assert half in effects
+    answered_by(node, ORDER[0], ORDER[2])
+    assert half in node.handle(10.75, TimerFired(("ping", search))), (
+        "it is pinged again, and waited for as long"
+    )
+    node.handle(12.5, TimerFired(("ping", search)))
+    assert sent(pong(node, ORDER[1], search, 12.6)) == [], "a pong after the timeout"
+    assert sample_of(answered_by(node, ORDER[3])) == (ORDER[0], ORDER[2], ORDER[3])
 
 
 def test_d10_the_first_s_are_contacted_in_parallel() -> None:
@@ -134,18 +147,18 @@ def test_d10_the_first_s_are_contacted_in_parallel() -> None:
 def test_d11_if_all_of_them_answer_the_sample_is_there_immediately() -> None:
     """III-D: in the best and most common case they all answer, and the procedure returns at once."""
     node, _ = searching()
-    assert answered_by(node, 1, *ORDER[: S - 1]) == []
-    assert sample_of(answered_by(node, 1, ORDER[S - 1])) == tuple(ORDER[:S])
+    assert answered_by(node, *ORDER[: S - 1]) == []
+    assert sample_of(answered_by(node, ORDER[S - 1])) == tuple(ORDER[:S])
 
 
 def test_d12_otherwise_others_are_contacted_until_enough_answered() -> None:
     """III-D: the remaining candidates are contacted one after the other until s have answered. Here: as many
     at a time as are missing, for where many have vanished each would cost a timeout (docs/paper.md)."""
     node, _ = searching()
-    answered_by(node, 1, ORDER[0])
-    effects = node.handle(11.0, TimerFired(("ping", 1)))
-    assert [to for to, _ in sent(effects, Ping)] == [ORDER[3], ORDER[4]]
-    assert sample_of(answered_by(node, 2, ORDER[4], ORDER[3])) == (ORDER[0], ORDER[3], ORDER[4])
+    answered_by(node, ORDER[0])
+    effects = silence(node, exchange_of(node, AGGREGATOR), 11.0)
+    assert asked(node, effects, AGGREGATOR) == [ORDER[3], ORDER[4]]
+    assert sample_of(answered_by(node, ORDER[4], ORDER[3])) == (ORDER[0], ORDER[3], ORDER[4])
 
 
 def test_d13_each_exchange_of_ping_and_pong_has_an_identifier() -> None:
@@ -162,7 +175,7 @@ def test_d13_each_exchange_of_ping_and_pong_has_an_identifier() -> None:
 def test_d14_the_sample_is_the_first_s_in_hash_order_not_in_order_of_arrival() -> None:
     """III-D, Algorithm 1: the first s of the ordered candidates that answer a ping within Δt_p."""
     node, _ = searching()
-    assert sample_of(answered_by(node, 1, *reversed(ORDER[:S]))) == tuple(ORDER[:S])
+    assert sample_of(answered_by(node, *reversed(ORDER[:S]))) == tuple(ORDER[:S])
 
 
 def test_d15_inconsistent_views_split_a_round_but_not_the_session() -> None:
@@ -177,7 +190,7 @@ def test_d15_inconsistent_views_split_a_round_but_not_the_session() -> None:
     aggregators: dict[int, set[NodeId]] = {}
     for _, _, dst, body in exchange.messages:
         if isinstance(body, AggregateRequest):
-            aggregators.setdefault(body.round, set()).add(dst)
+            aggregators.setdefault(body.ordinal, set()).add(dst)
     assert len(aggregators[2]) == 2
     assert {len(aggregators[k]) for k in range(20, 30)} == {1}, "views are in step again"
     assert all(node.membership.view.is_online(best) for node in exchange.nodes)
@@ -186,7 +199,7 @@ def test_d15_inconsistent_views_split_a_round_but_not_the_session() -> None:
 def test_d16_the_aggregator_is_derived_from_the_sample() -> None:
     """III-D, Algorithm 2: the procedure for the aggregator calls the one for the sample."""
     node, _ = searching()
-    effects = answered_by(node, 1, *ORDER[:S])
+    effects = answered_by(node, *ORDER[:S])
     [chosen] = [fact for fact in reported(effects) if isinstance(fact, AggregatorChosen)]
     assert chosen.aggregator in sample_of(effects)
 
@@ -210,7 +223,7 @@ def test_d18_the_one_with_the_largest_bandwidth_aggregates(best: int) -> None:
     bandwidths[ORDER[best]] = 11
     bandwidths[ORDER[S]] = 99  # the fastest of all is not in the sample
     node, _ = searching(bandwidths=bandwidths)
-    effects = answered_by(node, 1, *ORDER[:S])
+    effects = answered_by(node, *ORDER[:S])
     assert [to for to, _ in sent(effects, AggregateRequest)] == [ORDER[best]]
 
 
@@ -218,7 +231,7 @@ def test_d19_bandwidths_are_part_of_the_view_and_travel_with_the_models() -> Non
     """III-D: bandwidths are in the views and are gossiped with the messages that carry models."""
     node = online_node(0, N, known=[0])
     view = View.of(N, [(5, 12345)]).snapshot()
-    node.handle(1.0, Received(1, TrainRequest(K, S, view, "m")))
+    node.handle(1.0, Received(1, train_request(K, view=view)))
     assert node.membership.view.bandwidth_of(5) == 12345
 
 

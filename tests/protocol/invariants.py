@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from plexus.protocol.api import Effect, Send, TimerKey, Train
+from plexus.protocol.api import Effect, Send, TimerKey
+from plexus.protocol.joining import COMING
 from plexus.protocol.messages import Ack, TrainRequest
 from plexus.protocol.plexus import AGGREGATOR, PlexusNode
+from plexus.protocol.quorum import PURPOSES
 from plexus.protocol.view import JOINED, event_number
 
 
@@ -24,6 +26,7 @@ def _check_nothing_stalls(node: PlexusNode, armed: Collection[TimerKey], trainin
         assert ("ping", exchange) in armed, "pings without a timeout"
     if task.awaited is not None:
         assert ("ack", 0) in armed, "an acknowledgement is awaited without a timeout"
+        assert ("look", 0) in armed, "nobody looks after the awaited aggregator"
         assert task.trained is not None
     elif task.trained is not None:
         looking = node.sampler.is_searching(AGGREGATOR)
@@ -32,6 +35,13 @@ def _check_nothing_stalls(node: PlexusNode, armed: Collection[TimerKey], trainin
         assert training, "busy, but neither training nor sending"
     if node.aggregation.collecting:
         assert ("aggregation", 0) in armed, "models are collected without a timeout"
+    for number, purpose in enumerate(PURPOSES):
+        if node.quorum.is_waiting(purpose):
+            goes_on = node.sampler.is_searching(purpose) or ("quorum", number) in armed
+            assert goes_on, "too few were found, and nobody looks for the others"
+    if node.joining.is_under_way:
+        waits = node.sampler.is_searching(COMING) or ("view", 0) in armed
+        assert waits, "the node has not told that it is there, and waits for nothing"
     assert ("watchdog", 0) in armed, "an online node always has its watchdog"
     if not node.membership.contacted:
         assert ("readvertise", 0) in armed, "nobody knows of the node, and it will not tell"
@@ -40,20 +50,22 @@ def _check_nothing_stalls(node: PlexusNode, armed: Collection[TimerKey], trainin
 def _check_numbers(node: PlexusNode) -> None:
     membership = node.membership
     assert membership.view.is_online(node.me), "an online node is a candidate to itself"
+    assert not node.membership.is_misrepresented, "it would have refuted that"
     assert membership.view.event_of(node.me) == event_number(membership.counter, JOINED)
     assert node.training.k_train <= node.watchdog.k_seen
     assert node.aggregation.k_agg <= node.watchdog.k_seen
     assert node.held_round <= node.watchdog.k_seen
 
 
-def check_models(effects: list[Effect]) -> None:
-    """A round starts from its own model or, after a restart, an older one. The kit's label is m<round>."""
+def check_models(node: PlexusNode, effects: list[Effect]) -> None:
+    """A round starts from its own model or, after a restart, an older one. The kit's label is m<number>."""
     for effect in effects:
         work = effect.body if isinstance(effect, Send) else effect
-        if isinstance(work, TrainRequest | Train):
+        if isinstance(work, TrainRequest):
             made_in = int(work.model.removeprefix("m"))
-            assert made_in <= work.round, f"the model of round {made_in} in round {work.round}"
-            assert work.round > 1 or made_in == 0, "all start from the common initial model"
+            k = work.round if isinstance(work, TrainRequest) else node.training.k_train
+            assert made_in <= k, f"the model of round {made_in} in round {k}"
+            assert k > 1 or made_in == 0, "all start from the common initial model"
 
 
 def check_acknowledgements(node: PlexusNode, effects: list[Effect], finished: set[tuple[int, int]]) -> None:

@@ -16,13 +16,21 @@ from plexus.protocol.api import (
     Send,
     SetTimer,
     TimerFired,
-    WentOnline,
 )
 from plexus.protocol.facts import AggregationCompleted
-from plexus.protocol.messages import Ack, AggregateRequest, Joined, Ping, Pong, TrainRequest
+from plexus.protocol.messages import Ack, AggregateRequest, Joined, Ping, TrainRequest
 from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.quorum import PARTICIPANTS
 from plexus.testing.exchange import reported, sent
-from tests.protocol.kit import NOTHING, hash_order, online_node
+from tests.protocol.kit import (
+    aggregate_request,
+    answer,
+    come_online,
+    exchange_of,
+    hash_order,
+    online_node,
+    train_request,
+)
 
 K = 5
 TIMEOUT = TimerFired(("aggregation", 0))
@@ -30,7 +38,7 @@ TIMEOUT = TimerFired(("aggregation", 0))
 
 def trained_model(k: int, model: str = "t", participants: int = 2) -> AggregateRequest:
     """The message of a participant of round k - 1 to the aggregator of round k."""
-    return AggregateRequest(k, participants, 10, NOTHING, model)
+    return aggregate_request(k, model, participants, samples=10)
 
 
 def collecting_node(participants: int = 3, **options: float) -> PlexusNode:
@@ -97,7 +105,7 @@ def test_at_the_timeout_one_model_suffices() -> None:
     node = collecting_node(participants=3)
     assert node.handle(301.0, TIMEOUT) == [Send((1,), Ack(K)), Aggregate(K, ("t1",), (10,))]
     effects = node.handle(301.0, Aggregated(K, "m5"))
-    assert reported(effects)[0] == AggregationCompleted(K, "m5", 1, 3, timed_out=True, waited_s=300.0)
+    assert reported(effects)[0] == AggregationCompleted(K, K, "m5", 1, 3, timed_out=True, waited_s=300.0)
 
 
 def test_a_round_after_one_that_timed_out_is_not_said_to_have_timed_out() -> None:
@@ -106,37 +114,39 @@ def test_a_round_after_one_that_timed_out_is_not_said_to_have_timed_out() -> Non
     node.handle(301.0, Aggregated(K, "m5"))
     node.handle(400.0, Received(2, trained_model(K + 1, "t2", participants=1)))
     effects = node.handle(400.0, Aggregated(K + 1, "m6"))
-    assert reported(effects)[0] == AggregationCompleted(K + 1, "m6", 1, 1, timed_out=False, waited_s=0.0)
+    assert reported(effects)[0] == AggregationCompleted(
+        K + 1, K + 1, "m6", 1, 1, timed_out=False, waited_s=0.0
+    )
 
 
 def test_an_aggregator_in_its_own_sample_saves_the_model_once() -> None:
     node = aggregating_node(0, 1)
     effects = node.handle(1.0, Aggregated(K, "m5"))
     effects += node.handle(1.0, Received(0, sent(effects, TrainRequest)[0][1]))
-    assert [effect for effect in effects if isinstance(effect, Save)] == [Save(Durable(2, K, "m5", ANY))]
+    assert [effect for effect in effects if isinstance(effect, Save)] == [Save(Durable(2, K, "m5", ANY, K))]
 
 
 def test_the_mean_is_kept_and_pushed_to_the_participants_of_the_round() -> None:
     first = hash_order(6, K)[:2]
     node = aggregating_node(me=hash_order(6, K)[-1])
     assert node.handle(1.5, Aggregated(K, "m5")) == [
-        Report(AggregationCompleted(K, "m5", 1, 1, timed_out=False, waited_s=0.5)),
-        Save(Durable(2, K, "m5", ANY)),
-        Send(tuple(first), Ping(1, K)),
-        SetTimer(("ping", 1), 2.0),
+        Report(AggregationCompleted(K, K, "m5", 1, 1, timed_out=False, waited_s=0.5)),
+        Save(Durable(2, K, "m5", ANY, K)),
+        Send(tuple(first), Ping(2, K)),
+        SetTimer(("ping", 2), 1.0),
     ]
 
 
 def test_a_model_that_comes_after_the_round_is_complete_is_acknowledged_and_ignored() -> None:
     node = aggregating_node()
-    assert node.handle(2.0, Received(4, trained_model(K, "late"))) == [Send((4,), Ack(K))]
+    assert node.handle(2.0, Received(4, trained_model(K, "late"))) == [Send((4,), Ack(K, used=0))]
     node.handle(2.0, Aggregated(K, "m5"))
-    assert node.handle(3.0, Received(3, trained_model(K, "later"))) == [Send((3,), Ack(K))]
+    assert node.handle(3.0, Received(3, trained_model(K, "later"))) == [Send((3,), Ack(K, used=0))]
 
 
 def test_a_stale_model_is_acknowledged_and_ignored() -> None:
     node = collecting_node()
-    assert node.handle(2.0, Received(4, trained_model(K - 1))) == [Send((4,), Ack(K - 1))]
+    assert node.handle(2.0, Received(4, trained_model(K - 1))) == [Send((4,), Ack(K - 1, used=0))]
     assert node.aggregation.k_agg == K
 
 
@@ -147,7 +157,7 @@ def test_a_fresh_round_releases_those_who_wait_for_the_one_before() -> None:
     assert isinstance(told, Send) and isinstance(told.body, Joined)
     assert effects == [
         CancelTimer(("aggregation", 0)),
-        Send((1,), Ack(K)),
+        Send((1,), Ack(K, used=0)),
         SetTimer(("aggregation", 0), 300.0),
         Collect(K + 1, "t4", 10),
     ]
@@ -177,24 +187,23 @@ def test_a_mean_nobody_asked_for_does_not_end_the_collecting() -> None:
 def test_a_fresh_round_gives_up_the_search_for_participants_of_the_one_before() -> None:
     node = aggregating_node()
     node.handle(1.0, Aggregated(K, "m5"))
+    search = exchange_of(node, PARTICIPANTS)
     effects = node.handle(1.1, Received(4, trained_model(K + 1, "t4", 3)))
-    assert CancelTimer(("ping", 1)) in effects
+    assert CancelTimer(("ping", search)) in effects
 
 
-def test_the_push_carries_the_model_of_its_round_even_if_a_newer_one_arrived_meanwhile() -> None:
+def test_an_aggregate_that_was_overtaken_while_its_sample_was_sought_is_not_pushed() -> None:
     """Two aggregators of round 5, because of inconsistent views; the other one is a round ahead."""
     node = aggregating_node(0, 3)
     node.handle(1.0, Aggregated(K, "m5"))
-    node.handle(1.1, Received(1, TrainRequest(K + 1, 2, NOTHING, "m6")))
-    effects = node.handle(3.0, TimerFired(("ping", 1)))
-    effects += node.handle(3.1, Received(1, Pong(2, 6, 6, node.membership.counter)))
-    effects += node.handle(3.1, Received(2, Pong(2, 6, 6, node.membership.counter)))
-    assert {(push.round, push.model) for _, push in sent(effects, TrainRequest)} == {(K, "m5")}
+    node.handle(1.1, Received(1, train_request(K + 1, "m6")))
+    effects = answer(node, PARTICIPANTS, *(other for other in hash_order(3, K)[:2] if other != 0), now=3.1)
+    assert not sent(effects, TrainRequest)
 
 
 def test_training_and_aggregating_do_not_disturb_each_other() -> None:
     node = collecting_node(participants=2)
-    node.handle(1.5, Received(4, TrainRequest(K, 2, NOTHING, "m5")))
+    node.handle(1.5, Received(4, train_request(K, "m5")))
     assert node.training.busy
     assert node.aggregation.collecting
     effects = node.handle(2.0, Received(2, trained_model(K, "t2")))
@@ -204,7 +213,7 @@ def test_training_and_aggregating_do_not_disturb_each_other() -> None:
 
 def test_a_round_that_a_crash_cut_short_is_fresh_again_and_never_acknowledged_as_done() -> None:
     node = collecting_node(participants=2)
-    node.handle(60.0, WentOnline())  # after a crash: the model of node 1 is lost
+    come_online(node, 60.0)  # after a crash: the model of node 1 is lost
     effects = node.handle(61.0, Received(2, trained_model(K, "t2")))
     assert effects == [SetTimer(("aggregation", 0), 300.0), Collect(K, "t2", 10)]
     assert node.aggregation.collecting
@@ -213,8 +222,8 @@ def test_a_round_that_a_crash_cut_short_is_fresh_again_and_never_acknowledged_as
 def test_after_a_crash_a_round_whose_model_the_node_holds_is_done() -> None:
     node = aggregating_node()
     node.handle(1.0, Aggregated(K, "m5"))
-    node.handle(60.0, WentOnline())
-    assert node.handle(61.0, Received(2, trained_model(K, "t2"))) == [Send((2,), Ack(K))]
+    come_online(node, 60.0)
+    assert node.handle(61.0, Received(2, trained_model(K, "t2"))) == [Send((2,), Ack(K, used=0))]
 
 
 def test_an_aggregator_that_is_overtaken_tells_others_that_it_is_there() -> None:

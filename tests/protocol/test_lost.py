@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from plexus.protocol.api import (
-    Aggregated,
-    Effect,
-    Offered,
-    PeerLost,
-    Received,
-    TimerFired,
-    Train,
-    Trained,
-    Undelivered,
-)
+from plexus.protocol.api import Aggregated, Effect, Offered, PeerLost, Received, Train, Trained, Undelivered
 from plexus.protocol.membership import HEARD_ME
-from plexus.protocol.messages import Ack, AggregateRequest, Joined, Left, Message, Ping, Pong, TrainRequest
+from plexus.protocol.messages import Ack, AggregateRequest, Joined, Left, Message, Ping
 from plexus.protocol.plexus import AGGREGATOR, PlexusNode
 from plexus.protocol.training import ACK
 from plexus.testing.exchange import sent
-from tests.protocol.kit import NOTHING, hash_order, online_node, snapshot_of
+from tests.protocol.kit import (
+    aggregate_request,
+    asked,
+    hash_order,
+    online_node,
+    pong,
+    silence,
+    snapshot_of,
+    train_request,
+)
 
 K, N = 5, 6
 
@@ -28,10 +27,10 @@ K, N = 5, 6
 def waiting_node() -> tuple[PlexusNode, AggregateRequest]:
     """A participant of round K that has sent its model and waits for the acknowledgement."""
     node = online_node(hash_order(N, K + 1)[-1], N, sample_size=2)
-    node.handle(1.0, Received(1, TrainRequest(K, 2, NOTHING, "m5")))
+    node.handle(1.0, Received(1, train_request(K, "m5")))
     effects = node.handle(2.0, Trained(K, "t"))
     for other, ping in sent(effects, Ping):
-        effects += node.handle(2.1, Received(other, Pong(ping.exchange, K, K, 2)))
+        effects += pong(node, other, ping.exchange, 2.1, k=K, held=K)
     [(aggregator, request)] = sent(effects, AggregateRequest)
     assert node.training.awaited == aggregator
     return node, request
@@ -48,7 +47,7 @@ def test_a_model_that_did_not_arrive_goes_to_another_aggregator_at_once() -> Non
     effects = node.handle(3.0, Undelivered(lost, request))
     assert asks_again(effects)
     for other, ping in sent(effects, Ping):
-        effects += node.handle(3.1, Received(other, Pong(ping.exchange, K, K, 2)))
+        effects += pong(node, other, ping.exchange, 3.1, k=K, held=K)
     [(second, _)] = sent(effects, AggregateRequest)
     assert second != lost
 
@@ -67,9 +66,7 @@ def test_a_model_of_a_complete_round_counts_as_acknowledged(declined: bool) -> N
     assert not node.training.busy
 
 
-@pytest.mark.parametrize(
-    "body", [AggregateRequest(K, 2, 1, NOTHING, "old"), TrainRequest(K, 2, NOTHING, "m"), Left(3), Ack(K + 1)]
-)
+@pytest.mark.parametrize("body", [aggregate_request(K, "old"), train_request(K), Left(3), Ack(K + 1)])
 def test_what_else_did_not_arrive_changes_nothing(body: Message) -> None:
     node, request = waiting_node()
     awaited = node.training.awaited
@@ -98,17 +95,17 @@ def test_who_waits_for_nobody_is_not_concerned() -> None:
 def test_a_candidate_that_cannot_be_asked_is_waited_for_like_one_that_is_silent() -> None:
     """A node that is cut off knows at once that nothing gets out: it must not race through rounds alone."""
     node = online_node(hash_order(N, K + 1)[-1], N, sample_size=2)
-    node.handle(1.0, Received(1, TrainRequest(K, 2, NOTHING, "m5")))
+    node.handle(1.0, Received(1, train_request(K, "m5")))
     (first, ping), (second, _) = sent(node.handle(2.0, Trained(K, "t")), Ping)
     assert node.handle(2.1, Undelivered(first, ping)) == node.handle(2.1, Undelivered(second, ping)) == []
     assert node.sampler.is_searching(AGGREGATOR)
-    others = [to for to, _ in sent(node.handle(4.0, TimerFired(("ping", ping.exchange))), Ping)]
+    others = asked(node, silence(node, ping.exchange, 4.0), AGGREGATOR)
     assert others == hash_order(N, K + 1)[2:4]
 
 
 def test_what_a_sender_knows_is_of_use_before_its_model_is_there_and_even_if_that_is_not() -> None:
     node = online_node(0, N)
-    late = AggregateRequest(1, 2, 1, snapshot_of(N, (3, 9, False)), "t")
+    late = aggregate_request(1, view=snapshot_of(N, (3, 9, False)))
     node.handle(1.0, Received(1, Ping(9, K)))
     assert node.is_obsolete(late)
     assert node.handle(2.0, Offered(1, late)) == []
@@ -120,34 +117,34 @@ def test_word_that_the_awaited_aggregator_left_comes_ahead_of_a_model() -> None:
     awaited = node.training.awaited
     assert awaited is not None
     view = snapshot_of(N, (awaited, 9, False))
-    assert asks_again(node.handle(3.0, Offered(1, TrainRequest(K, 2, view, "m"))))
+    assert asks_again(node.handle(3.0, Offered(1, train_request(K, view=view))))
 
 
 def test_an_aggregator_whose_round_was_completed_elsewhere_says_that_it_is_there() -> None:
     """Whoever completed it does not know of this node, or its models had come here too."""
     node = online_node(0, N)
-    request = AggregateRequest(K, 2, 1, NOTHING, "t")
+    request = aggregate_request(K)
     effects = node.handle(1.0, Undelivered(0, request))
     assert {type(body) for _, body in sent(effects)} == {Joined}
     node.handle(2.0, Received(1, request))
     assert node.handle(3.0, Undelivered(0, request)) == [], "it is the aggregator of that round"
-    assert node.handle(3.0, Undelivered(0, TrainRequest(K, 2, NOTHING, "m"))) == []
+    assert node.handle(3.0, Undelivered(0, train_request(K))) == []
 
 
 def test_which_messages_are_obsolete() -> None:
     node = online_node(0, N)
     node.handle(1.0, Received(1, Ping(9, K)))  # somebody works on round K, so K - 1 is complete
     rounds = range(1, K + 2)
-    for_aggregator = [k for k in rounds if node.is_obsolete(AggregateRequest(k, 2, 1, NOTHING, "t"))]
+    for_aggregator = [k for k in rounds if node.is_obsolete(aggregate_request(k))]
     assert for_aggregator == list(range(1, K))
-    assert not node.is_obsolete(TrainRequest(1, 2, NOTHING, "m")), "its view is of use in any case"
+    assert not node.is_obsolete(train_request(1)), "its view is of use in any case"
     assert not node.is_obsolete(Ack(1))
 
 
 def test_an_aggregator_has_no_use_for_models_of_the_round_it_completed() -> None:
     node = online_node(0, N)
-    node.handle(1.0, Received(1, AggregateRequest(K, 1, 1, NOTHING, "t")))
-    late = AggregateRequest(K, 1, 1, NOTHING, "late")
+    node.handle(1.0, Received(1, aggregate_request(K, participants=1)))
+    late = aggregate_request(K, "late", participants=1)
     assert not node.is_obsolete(late)
     node.handle(1.0, Aggregated(K, "m"))
     assert node.is_obsolete(late)
@@ -157,7 +154,7 @@ def test_a_node_without_its_aggregator_goes_on_training_when_asked() -> None:
     node, request = waiting_node()
     awaited = node.training.awaited
     assert awaited is not None
-    effects = node.handle(3.0, Received(2, TrainRequest(K + 1, 2, NOTHING, "m6")))
+    effects = node.handle(3.0, Received(2, train_request(K + 1, "m6")))
     assert Train(K + 1, "m6") in effects
     assert not asks_again(node.handle(3.1, Undelivered(awaited, request)))
     assert ACK not in [getattr(effect, "key", None) for effect in node.handle(3.2, PeerLost(awaited))]

@@ -21,30 +21,43 @@ from plexus.protocol.api import (
 )
 from plexus.protocol.facts import Readvertised, SampleDerived
 from plexus.protocol.messages import AggregateRequest, Joined, Left, Ping, Pong, TrainRequest
-from plexus.protocol.view import JOINED, MAX_COUNTER, Snapshot, event_number
+from plexus.protocol.view import JOINED, MAX_COUNTER, Snapshot, counter_of, event_number
 from plexus.testing.exchange import INITIAL, sent
-from tests.protocol.kit import NOTHING, Exchange, make_node, online_node, snapshot_of, without
+from tests.protocol.kit import (
+    NOTHING,
+    Exchange,
+    aggregate_request,
+    come_online,
+    make_node,
+    online_node,
+    pong,
+    snapshot_of,
+    train_request,
+    without,
+)
 
 READVERTISE_S = 600.0
 
 
 def model_message(kind: type, view: Snapshot) -> TrainRequest | AggregateRequest:
-    if kind is TrainRequest:
-        return TrainRequest(5, 2, view, "m")
-    return AggregateRequest(5, 2, 1, view, "t")
+    return train_request(5, view=view) if kind is TrainRequest else aggregate_request(5, view=view)
 
 
-def test_going_online_raises_the_counter_saves_it_and_only_then_advertises() -> None:
+def test_going_online_raises_the_counter_saves_it_asks_and_only_then_advertises() -> None:
     node = make_node(1, 4, known=[])
-    effects = node.handle(0.0, WentOnline())
-    save, send, readvertise, watchdog, start = effects
+    watchdog, save, readvertise, ask, timeout = node.handle(0.0, WentOnline())
+    assert isinstance(watchdog, SetTimer)
+    assert watchdog.key == ("watchdog", 0)
     assert save == Save(Durable(1, 0, INITIAL, ANY))
+    assert readvertise == SetTimer(("readvertise", 0), READVERTISE_S)
+    assert isinstance(ask, Send)
+    assert (sorted(ask.to), ask.body) == ([0, 2, 3], Ping(1, 0))
+    assert timeout == SetTimer(("ping", 1), 1.0)
+    effects = [effect for other in (0, 2, 3) for effect in pong(node, other, 1, 0.1)]
+    _, send, start = effects[-3:]
     assert isinstance(send, Send)
     assert sorted(send.to) == [0, 2, 3]
     assert send.body == Joined(1, 200)
-    assert readvertise == SetTimer(("readvertise", 0), READVERTISE_S)
-    assert isinstance(watchdog, SetTimer)
-    assert watchdog.key == ("watchdog", 0)
     assert start == SetTimer(("start", 0), 5.0)
     assert node.membership.view.event_of(1) == event_number(1, JOINED)
 
@@ -68,8 +81,8 @@ def test_each_coming_and_going_has_a_number_of_its_own() -> None:
 
 def test_the_counter_goes_on_from_what_was_saved() -> None:
     node = make_node(0, 3, durable=Durable(counter=7, round=4, model="m4"))
-    effects = node.handle(0.0, WentOnline())
-    assert effects[0] == Save(Durable(8, 4, "m4", ANY))
+    effects = come_online(node)
+    assert [effect.state for effect in effects if isinstance(effect, Save)] == [Durable(8, 4, "m4", ANY)]
     assert {joined.counter for _, joined in sent(effects, Joined)} == {8}
 
 
@@ -78,8 +91,7 @@ def test_a_node_that_lost_its_disk_gets_above_every_number_known_of_it(kind: typ
     node = online_node(0, 3, known=[1, 2])
     assert node.membership.counter == 1
     view = snapshot_of(3, (0, 40, True))
-    request = TrainRequest(5, 2, view, "m") if kind is TrainRequest else AggregateRequest(5, 2, 1, view, "t")
-    effects = node.handle(3.0, Received(1, request))
+    effects = node.handle(3.0, Received(1, model_message(kind, view)))
     assert effects[0] == Save(Durable(41, 0, INITIAL, ANY))
     assert dict(sent(effects, Joined)) == dict.fromkeys([1, 2], Joined(41, 100))
     assert SetTimer(("readvertise", 0), READVERTISE_S) in effects
@@ -88,7 +100,7 @@ def test_a_node_that_lost_its_disk_gets_above_every_number_known_of_it(kind: typ
 
 def test_an_answer_is_enough_to_learn_that_the_disk_was_lost() -> None:
     node = online_node(0, 3, known=[1, 2])
-    effects = node.handle(3.0, Received(1, Pong(0, 5, 5, 40)))
+    effects = node.handle(3.0, Received(1, Pong(0, 5, 5, event_number(40, JOINED))))
     assert effects[0] == Save(Durable(41, 0, INITIAL, ANY))
     assert dict(sent(effects, Joined)) == dict.fromkeys([1, 2], Joined(41, 100))
 
@@ -105,24 +117,24 @@ def test_a_node_that_left_and_lost_its_disk_is_not_ignored_for_ever() -> None:
     exchange.run(1000.0)
     counter = exchange.nodes[0].membership.counter
     assert counter > 3
-    assert all(node.membership.counter_of(0) == counter for node in exchange.nodes)
+    assert all(counter_of(node.membership.view.event_of(0)) == counter for node in exchange.nodes)
     assert any(to == 0 and isinstance(m, TrainRequest) for _, _, to, m in exchange.messages[-200:])
 
 
 def test_what_others_know_of_a_node_and_it_knows_itself_is_no_news() -> None:
     node = online_node(0, 3)
     view = snapshot_of(3, (0, 2, True), (0, 1, False))
-    assert sent(node.handle(3.0, Received(1, TrainRequest(5, 2, view, "m"))), Joined) == []
+    assert sent(node.handle(3.0, Received(1, train_request(5, view=view))), Joined) == []
 
 
 def test_the_largest_number_is_kept_rather_than_exceeded() -> None:
     node = online_node(0, 3)
     view = snapshot_of(3, (0, MAX_COUNTER, False))
-    node.handle(3.0, Received(1, TrainRequest(5, 2, view, "m")))
+    node.handle(3.0, Received(1, train_request(5, view=view)))
     assert node.membership.counter == MAX_COUNTER
     assert node.membership.view.is_online(0)
-    node.handle(4.0, WentOnline())
-    node.handle(5.0, Received(1, TrainRequest(6, 2, view, "m")))
+    come_online(node, 4.0)
+    node.handle(5.0, Received(1, train_request(6, view=view)))
     assert node.membership.counter == MAX_COUNTER
 
 
@@ -147,14 +159,14 @@ def test_a_left_message_counts_at_once_if_it_is_newer() -> None:
 
 def test_p_is_ten_samples_by_default_drawn_from_those_believed_online() -> None:
     node = make_node(0, 80, known=range(60), sample_size=2)
-    [told] = [e.to for e in node.handle(0.0, WentOnline()) if isinstance(e, Send)]
+    *_, told = [e.to for e in come_online(node) if isinstance(e, Send)]
     assert len(told) == len(set(told)) == 20
     assert set(told) <= set(range(1, 60))
 
 
 def test_too_few_believed_online_are_filled_up_with_others_which_may_be_back() -> None:
     node = make_node(0, 40, known=range(5), advertise_size=10)
-    [told] = [e.to for e in node.handle(0.0, WentOnline()) if isinstance(e, Send)]
+    *_, told = [e.to for e in come_online(node) if isinstance(e, Send)]
     assert set(told[:4]) == {1, 2, 3, 4}
     assert len(told) == len(set(told)) == 10
     assert 0 not in told
@@ -162,7 +174,7 @@ def test_too_few_believed_online_are_filled_up_with_others_which_may_be_back() -
 
 def test_a_node_that_is_alone_tells_nobody() -> None:
     node = make_node(0, 1)
-    assert sent(node.handle(0.0, WentOnline())) == []
+    assert sent(come_online(node)) == []
     assert sent(node.handle(9.0, TimerFired(("readvertise", 0)))) == []
     assert sent(node.handle(10.0, WentOffline())) == []
 
@@ -195,14 +207,14 @@ def test_every_second_time_it_turns_to_anybody() -> None:
 def test_attempts_are_counted_from_the_last_join() -> None:
     node = online_node(0, 4)
     node.handle(600.0, TimerFired(("readvertise", 0)))
-    node.handle(700.0, WentOnline())
+    come_online(node, 700.0)
     effects = node.handle(1300.0, TimerFired(("readvertise", 0)))
     assert effects[-1] == Report(Readvertised(1))
 
 
 @pytest.mark.parametrize(
     "contact",
-    [Ping(7, 3), Pong(0, 3, 2, 2), TrainRequest(5, 2, NOTHING, "m"), AggregateRequest(5, 2, 1, NOTHING, "t")],
+    [Ping(7, 3), Pong(0, 3, 2, event_number(2, JOINED)), train_request(5), aggregate_request(5)],
     ids=lambda contact: type(contact).__name__,
 )
 def test_who_was_contacted_or_answered_does_not_advertise_again(contact: object) -> None:
@@ -213,16 +225,16 @@ def test_who_was_contacted_or_answered_does_not_advertise_again(contact: object)
 
 def test_an_answer_that_knows_only_an_older_event_is_no_proof_that_the_join_was_heard() -> None:
     node = online_node(0, 4)
-    node.handle(1.0, Received(1, Pong(1, 3, 2, 1)))
+    node.handle(1.0, Received(1, Pong(0, 3, 2, event_number(1, JOINED))))
     assert sent(node.handle(READVERTISE_S, TimerFired(("readvertise", 0))), Joined)
 
 
 def test_who_answers_with_an_older_event_is_told_the_newest() -> None:
     """Otherwise a node whose join nobody passes on would be left out for as long as others ping it."""
     node = online_node(0, 4)
-    effects = node.handle(1.0, Received(1, Pong(1, 3, 2, 1)))
+    effects = node.handle(1.0, Received(1, Pong(0, 3, 2, event_number(1, JOINED))))
     assert sent(effects, Joined) == [(1, Joined(2, 100))]
-    assert sent(node.handle(2.0, Received(1, Pong(1, 3, 2, 2))), Joined) == []
+    assert sent(node.handle(2.0, Received(1, Pong(0, 3, 2, event_number(2, JOINED)))), Joined) == []
 
 
 @pytest.mark.parametrize("kind", [TrainRequest, AggregateRequest])
@@ -244,7 +256,7 @@ def test_a_message_of_the_node_to_itself_is_no_contact(kind: type) -> None:
 def test_contacts_before_the_last_join_do_not_count() -> None:
     node = online_node(0, 4)
     node.handle(1.0, Received(1, Ping(7, 3)))
-    node.handle(2.0, WentOnline())
+    come_online(node, 2.0)
     assert without(node.handle(602.0, TimerFired(("readvertise", 0))), Report, SetTimer) != []
 
 
@@ -257,7 +269,7 @@ def test_whoever_is_expelled_is_offline_whatever_is_said_of_it(raise_again: str)
         node.handle(2.0, Received(2, Joined(MAX_COUNTER, 900)))
     elif raise_again == "view":
         newest = snapshot_of(4, (2, MAX_COUNTER, True))
-        node.handle(2.0, Received(1, TrainRequest(5, 2, newest, "m")))
+        node.handle(2.0, Received(1, train_request(5, view=newest)))
     else:
         node.handle(2.0, Received(2, Pong(1, 0, 0, 0)))
     assert not node.membership.view.is_online(2)
@@ -272,9 +284,9 @@ def test_whoever_is_expelled_is_told_nothing_not_even_when_others_are_missing() 
 
 def test_an_aggregator_that_is_expelled_is_not_waited_for() -> None:
     node = online_node(0, 4, sample_size=1)
-    node.handle(1.0, Received(1, TrainRequest(1, 1, NOTHING, "m1")))
+    node.handle(1.0, Received(1, train_request(1, "m1", participants=1)))
     [(first, ping)] = sent(node.handle(2.0, Trained(1, "t1")), Ping)
-    effects = node.handle(3.0, Received(first, Pong(ping.exchange, 1, 0, 1)))
+    effects = pong(node, first, ping.exchange, 3.0, k=1)
     assert [to for to, _ in sent(effects, AggregateRequest)] == [first]
     [(second, _)] = sent(node.handle(4.0, Expelled(first)), Ping)
     assert second != first

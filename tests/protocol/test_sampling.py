@@ -5,23 +5,24 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plexus.protocol.api import (
-    Aggregated,
-    CancelTimer,
-    Effect,
-    Received,
-    Report,
-    Send,
-    SetTimer,
-    TimerFired,
-    WentOnline,
-)
+from plexus.protocol.api import Aggregated, CancelTimer, Effect, Received, Report, Send, SetTimer, TimerFired
 from plexus.protocol.facts import AnsweredLate, SampleDerived
-from plexus.protocol.messages import AggregateRequest, NodeId, Ping, Pong, TrainRequest
-from plexus.protocol.plexus import PARTICIPANTS, PlexusNode
-from plexus.protocol.sampling import SampleSearch
+from plexus.protocol.messages import NodeId, Ping, Pong, TrainRequest
+from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.quorum import PARTICIPANTS, step
+from plexus.protocol.sampling import PROBE, SampleSearch
+from plexus.protocol.view import JOINED, event_number
 from plexus.testing.exchange import reported, sent
-from tests.protocol.kit import NOTHING, hash_order, online_node
+from tests.protocol.kit import (
+    aggregate_request,
+    asked,
+    come_online,
+    exchange_of,
+    hash_order,
+    online_node,
+    pong,
+    silence,
+)
 
 N, K = 6, 5
 PING_TIMEOUT_S = 2.0
@@ -105,7 +106,7 @@ def aggregator(s: int = 3, n: int = N, me_at: int | None = None) -> PlexusNode:
     order = hash_order(n, K)
     me = order[-1] if me_at is None else order[me_at]
     node = online_node(me, n, sample_size=s)
-    node.handle(1.0, Received(me, AggregateRequest(K, 1, 1, NOTHING, "t")))
+    node.handle(1.0, Received(me, aggregate_request(K, participants=1)))
     return node
 
 
@@ -113,61 +114,64 @@ def begin(node: PlexusNode) -> list[Effect]:
     return node.handle(1.0, Aggregated(K, "m5"))
 
 
-def pong(node: PlexusNode, src: NodeId, exchange: int, now: float = 1.1) -> list[Effect]:
-    return node.handle(now, Received(src, Pong(exchange, 0, 0, node.membership.counter)))
+def answered_by(node: PlexusNode, src: NodeId, exchange: int, now: float = 1.1) -> list[Effect]:
+    return pong(node, src, exchange, now)
 
 
 def test_the_first_s_are_pinged_in_parallel_under_one_number() -> None:
     first = hash_order(N, K)[:3]
-    assert begin(aggregator())[-2:] == [Send(tuple(first), Ping(1, K)), SetTimer(("ping", 1), PING_TIMEOUT_S)]
+    assert begin(aggregator())[-2:] == [
+        Send(tuple(first), Ping(2, K)),
+        SetTimer(("ping", 2), PING_TIMEOUT_S / 2),
+    ]
 
 
 def test_when_all_answer_the_sample_is_found_at_once_and_in_hash_order() -> None:
     node, first = aggregator(), hash_order(N, K)[:3]
     begin(node)
-    assert pong(node, first[2], 1) == []
-    assert pong(node, first[0], 1) == []
+    assert answered_by(node, first[2], 2) == []
+    assert answered_by(node, first[0], 2) == []
     view = node.membership.view.snapshot()
-    assert pong(node, first[1], 1) == [
-        CancelTimer(("ping", 1)),
-        Report(SampleDerived(K, PARTICIPANTS, tuple(first), 0)),
-        Send(tuple(first), TrainRequest(K, 3, view, "m5")),
+    assert answered_by(node, first[1], 2) == [
+        CancelTimer(("ping", 2)),
+        Report(SampleDerived(K, K, PARTICIPANTS, tuple(first), 0)),
+        Send(tuple(first), TrainRequest(K, step(N), K, 3, view, "m5")),
     ]
 
 
 def test_all_who_are_missing_are_replaced_at_once_each_exchange_with_a_number_of_its_own() -> None:
     node, order = aggregator(), hash_order(N, K)
     begin(node)
-    pong(node, order[1], 1)
-    assert node.handle(3.0, TimerFired(("ping", 1))) == [
-        Send((order[3], order[4]), Ping(2, K)),
-        SetTimer(("ping", 2), PING_TIMEOUT_S),
-    ]
-    pong(node, order[4], 2, 3.1)
+    answered_by(node, order[1], 2)
+    effects = silence(node, 2, 3.0)
+    assert asked(node, effects, PARTICIPANTS) == [order[3], order[4]]
+    assert asked(node, effects, PROBE) == [order[0], order[2]], "are they gone?"
+    assert exchange_of(node, PARTICIPANTS) != exchange_of(node, PROBE) != 2
+    answered_by(node, order[4], exchange_of(node, PARTICIPANTS), 3.1)
     # The last candidate is the node itself, which needs no ping.
-    effects = node.handle(5.0, TimerFired(("ping", 2)))
-    assert reported(effects) == [SampleDerived(K, PARTICIPANTS, (order[1], order[4], order[5]), silent=3)]
+    effects = silence(node, exchange_of(node, PARTICIPANTS), 5.0)
+    assert reported(effects) == [SampleDerived(K, K, PARTICIPANTS, (order[1], order[4], order[5]), silent=3)]
 
 
 def test_a_pong_after_the_timeout_or_under_another_number_does_not_count() -> None:
     node, order = aggregator(), hash_order(N, K)
     begin(node)
-    pong(node, order[1], 1)
-    pong(node, order[2], 1)
-    node.handle(3.0, TimerFired(("ping", 1)))
-    assert pong(node, order[0], 1, 3.1) == [Report(AnsweredLate(order[0], 3.1 - 1.0))], "too late"
-    assert pong(node, order[0], 1, 3.1) == [], "and said once"
-    assert pong(node, order[3], 1, 3.1) == [], "the right node, the wrong exchange"
-    effects = pong(node, order[3], 2, 3.2)
-    assert reported(effects) == [SampleDerived(K, PARTICIPANTS, (order[1], order[2], order[3]), silent=1)]
+    answered_by(node, order[1], 2)
+    answered_by(node, order[2], 2)
+    silence(node, 2, 3.0)
+    assert answered_by(node, order[0], 2, 3.1) == [Report(AnsweredLate(order[0], 3.1 - 1.0))], "too late"
+    assert answered_by(node, order[0], 2, 3.1) == [], "and said once"
+    assert answered_by(node, order[3], 2, 3.1) == [], "the right node, the wrong exchange"
+    effects = answered_by(node, order[3], exchange_of(node, PARTICIPANTS), 3.2)
+    assert reported(effects) == [SampleDerived(K, K, PARTICIPANTS, (order[1], order[2], order[3]), silent=1)]
 
 
 def test_a_search_does_not_survive_a_crash() -> None:
     node, order = aggregator(), hash_order(N, K)
     begin(node)
-    node.handle(1.05, WentOnline())
+    come_online(node, 1.05)
     for candidate in order[:3]:
-        assert pong(node, candidate, 1) == []
+        assert answered_by(node, candidate, 2) == []
 
 
 def test_a_search_begun_again_takes_the_place_of_the_first() -> None:
@@ -176,9 +180,9 @@ def test_a_search_begun_again_takes_the_place_of_the_first() -> None:
     node.handle(5.0, TimerFired(("start", 0)))
     effects = node.handle(5.0, TimerFired(("start", 0)))
     assert effects == [
-        CancelTimer(("ping", 1)),
-        Send(tuple(first[1:3]), Ping(2, 1)),
-        SetTimer(("ping", 2), PING_TIMEOUT_S),
+        CancelTimer(("ping", 2)),
+        Send(tuple(first[1:3]), Ping(3, 1)),
+        SetTimer(("ping", 3), PING_TIMEOUT_S / 2),
     ]
 
 
@@ -186,7 +190,7 @@ def test_a_duplicate_pong_does_not_count_twice() -> None:
     node, order = aggregator(), hash_order(N, K)
     begin(node)
     for _ in range(3):
-        assert pong(node, order[0], 1) == []
+        assert answered_by(node, order[0], 2) == []
 
 
 def test_the_searching_node_is_in_the_sample_without_a_ping() -> None:
@@ -194,32 +198,32 @@ def test_the_searching_node_is_in_the_sample_without_a_ping() -> None:
     first = hash_order(N, K)[:3]
     effects = begin(node)
     assert [to for to, _ in sent(effects, Ping)] == [first[0], first[2]]
-    effects = pong(node, first[0], 1) + pong(node, first[2], 1)
-    assert reported(effects) == [SampleDerived(K, PARTICIPANTS, tuple(first), 0)]
+    effects = answered_by(node, first[0], 2) + answered_by(node, first[2], 2)
+    assert reported(effects) == [SampleDerived(K, K, PARTICIPANTS, tuple(first), 0)]
 
 
 def test_fewer_candidates_than_s_make_a_smaller_sample_of_all_that_answer() -> None:
     node, order = aggregator(s=10, n=3), hash_order(3, K)
     assert [to for to, _ in sent(begin(node), Ping)] == order[:2]
-    pong(node, order[0], 1)
-    effects = node.handle(3.0, TimerFired(("ping", 1)))
-    assert reported(effects) == [SampleDerived(K, PARTICIPANTS, (order[0], order[2]), silent=1)]
+    answered_by(node, order[0], 2)
+    effects = silence(node, 2, 3.0)
+    assert reported(effects) == [SampleDerived(K, K, PARTICIPANTS, (order[0], order[2]), silent=1)]
     assert {request.participants for _, request in sent(effects, TrainRequest)} == {2}
 
 
 def test_a_node_alone_is_its_own_sample_at_once() -> None:
     node = aggregator(s=3, n=1)
-    assert reported(begin(node))[-1] == SampleDerived(K, PARTICIPANTS, (0,), 0)
+    assert reported(begin(node))[-1] == SampleDerived(K, K, PARTICIPANTS, (0,), 0)
 
 
 def test_nodes_known_to_have_left_are_not_contacted() -> None:
     order = hash_order(N, K)
     node = online_node(order[-1], N, sample_size=2, known=order[2:])
-    node.handle(1.0, Received(node.me, AggregateRequest(K, 1, 1, NOTHING, "t")))
+    node.handle(1.0, Received(node.me, aggregate_request(K, participants=1)))
     assert [to for to, _ in sent(begin(node), Ping)] == order[2:4]
 
 
 def test_every_ping_is_answered_with_what_was_known_before_it() -> None:
     node = online_node(0, N)
-    assert node.handle(1.0, Received(3, Ping(17, 4))) == [Send((3,), Pong(17, 0, 0, 1))]
-    assert node.handle(1.0, Received(3, Ping(18, 2))) == [Send((3,), Pong(18, 4, 0, 1))]
+    assert node.handle(1.0, Received(3, Ping(17, 4))) == [Send((3,), Pong(17, 0, 0, event_number(1, JOINED)))]
+    assert node.handle(1.0, Received(3, Ping(18, 2))) == [Send((3,), Pong(18, 4, 0, event_number(1, JOINED)))]

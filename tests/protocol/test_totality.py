@@ -32,31 +32,46 @@ from plexus.protocol.messages import (
     ViewReply,
     ViewRequest,
 )
+from plexus.protocol.quorum import PURPOSES
+from plexus.protocol.view import EXPELLED, JOINED, LAST, LEFT, SUSPECTED, Snapshot, View, event_number
 from tests.protocol.invariants import check_invariants
-from tests.protocol.kit import make_node, snapshot_of
+from tests.protocol.kit import make_node
 
 N = 4
 nodes = st.integers(0, N - 1)
 rounds = st.integers(0, 6)
 exchanges = st.integers(0, 6)
 counters = st.integers(0, 5)
-events_known = st.tuples(nodes, counters, st.booleans())
-views = st.lists(events_known, max_size=N).map(lambda known: snapshot_of(N, *known))
+states = st.sampled_from([JOINED, SUSPECTED, LEFT])
+events = st.builds(event_number, counters, states) | st.sampled_from([0, LAST, LAST + 1, EXPELLED])
+ordinals = st.integers(0, 6)
+steps_ahead = st.integers(0, 3)
+
+
+def view_with(known: list[tuple[int, int]]) -> Snapshot:
+    view = View.of(N)
+    for node, event in known:
+        view.learn(node, min(event, LAST), 7 * node)
+    return view.snapshot()
+
+
+views = st.lists(st.tuples(nodes, events), max_size=N).map(view_with)
 sizes = st.integers(0, N)
 
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Ping, exchanges, rounds),
-    st.builds(Pong, exchanges, rounds, rounds, counters),
+    st.builds(Pong, exchanges, rounds, rounds, events),
     st.builds(Joined, counters, st.integers(0, 900)),
     st.builds(Left, counters),
     st.builds(Ack, rounds),
-    st.builds(TrainRequest, rounds, sizes, views, st.just("m")),
+    st.builds(TrainRequest, rounds, steps_ahead, ordinals, sizes, views, st.just("m")),
     st.builds(ViewRequest),
     st.builds(ViewReply, views),
-    st.builds(AggregateRequest, rounds, sizes, st.integers(0, 9), views, st.just("t")),
+    st.builds(AggregateRequest, rounds, ordinals, sizes, st.integers(0, 9), views, st.just("t")),
 )
 timers: st.SearchStrategy[TimerKey] = st.one_of(
-    st.sampled_from([(name, 0) for name in ("ack", "aggregation", "readvertise", "start")]),
+    st.sampled_from([(name, 0) for name in ("ack", "aggregation", "look", "readvertise", "start", "view")]),
+    st.tuples(st.just("quorum"), st.integers(0, len(PURPOSES) - 1)),
     st.just(("watchdog", 0)),
     st.tuples(st.just("ping"), exchanges),
 )

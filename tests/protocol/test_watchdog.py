@@ -16,13 +16,22 @@ from plexus.protocol.api import (
     Send,
     SetTimer,
     TimerFired,
-    WentOnline,
 )
 from plexus.protocol.facts import AggregationCompleted, RoundRestarted, SampleDerived, TrainingStarted
-from plexus.protocol.messages import Ack, AggregateRequest, Joined, NodeId, Ping, Pong, TrainRequest
-from plexus.protocol.plexus import RESTART, PlexusNode
+from plexus.protocol.messages import Ack, AggregateRequest, Joined, NodeId, Ping, TrainRequest
+from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.quorum import PARTICIPANTS, RESTART, step
 from plexus.testing.exchange import sent
-from tests.protocol.kit import NOTHING, Exchange, hash_order, make_node, online_node
+from tests.protocol.kit import (
+    Exchange,
+    aggregate_request,
+    come_online,
+    exchange_of,
+    hash_order,
+    online_node,
+    pong,
+    train_request,
+)
 
 N = 5
 FIRED = TimerFired(("watchdog", 0))
@@ -39,9 +48,7 @@ SHORT: dict[str, Any] = {
 
 def holding(me: NodeId, k: int = 7, **options: Any) -> PlexusNode:
     """A node that holds the model of round k and has just come online."""
-    node = make_node(me, N, durable=Durable(3, k, f"m{k}"), **options)
-    node.handle(0.0, WentOnline())
-    return node
+    return online_node(me, N, durable=Durable(3, k, f"m{k}", ordinal=k), **options)
 
 
 def timer(effects: list[Effect]) -> float:
@@ -52,8 +59,9 @@ def timer(effects: list[Effect]) -> float:
     return delay_s
 
 
-def pong(node: PlexusNode, src: NodeId, exchange: int, k: int, held: int, now: float = LATE) -> list[Effect]:
-    return node.handle(now, Received(src, Pong(exchange, k, held, node.membership.counter)))
+def answered(node: PlexusNode, src: NodeId, k: int, held: int, now: float = LATE) -> list[Effect]:
+    """`src`, asked whether a restart is needed, knows of round k and holds that of round `held`."""
+    return pong(node, src, exchange_of(node, RESTART), now, k, held)
 
 
 ORDER = hash_order(N, 8)
@@ -62,30 +70,30 @@ ORDER = hash_order(N, 8)
 def test_a_node_asks_the_candidates_of_the_next_round_one_by_one_and_claims_no_progress() -> None:
     node = holding(ORDER[-1])
     effects = node.handle(LATE, FIRED)
-    assert effects[1:] == [Send((ORDER[0],), Ping(1, 7)), SetTimer(("ping", 1), 2.0)]
-    effects = pong(node, ORDER[0], 1, k=7, held=7)
-    assert effects == [CancelTimer(("ping", 1)), Send((ORDER[1],), Ping(2, 7)), SetTimer(("ping", 2), 2.0)]
+    assert effects[1:] == [Send((ORDER[0],), Ping(2, 7)), SetTimer(("ping", 2), 1.0)]
+    effects = answered(node, ORDER[0], k=7, held=7)
+    assert effects == [CancelTimer(("ping", 2)), Send((ORDER[1],), Ping(3, 7)), SetTimer(("ping", 3), 1.0)]
 
 
 def test_if_nobody_knows_better_it_announces_the_round_and_starts_it_from_its_model() -> None:
     node = holding(ORDER[-1])
     node.handle(LATE, FIRED)
-    pong(node, ORDER[0], 1, k=7, held=7)
-    effects = pong(node, ORDER[1], 2, k=3, held=2)
+    answered(node, ORDER[0], k=7, held=7)
+    effects = answered(node, ORDER[1], k=3, held=2)
     sample = tuple(ORDER[:2])
     assert effects == [
-        CancelTimer(("ping", 2)),
-        Report(SampleDerived(8, RESTART, sample, 0)),
-        Report(RoundRestarted(8, held=7)),
+        CancelTimer(("ping", 3)),
+        Report(SampleDerived(8, 8, RESTART, sample, 0)),
+        Report(RoundRestarted(8, 8, held=7)),
         Send(sample, Ping(0, 8)),
-        Send(sample, TrainRequest(8, 2, node.membership.view.snapshot(), "m7")),
+        Send(sample, TrainRequest(8, step(N), 8, 2, node.membership.view.snapshot(), "m7")),
     ]
 
 
 def test_the_restarting_node_may_be_in_the_sample_itself() -> None:
     node = holding(ORDER[1])
     node.handle(LATE, FIRED)
-    effects = pong(node, ORDER[0], 1, k=7, held=7)
+    effects = answered(node, ORDER[0], k=7, held=7)
     assert sent(effects, Ping) == [(ORDER[0], Ping(0, 8))]
     assert [to for to, _ in sent(effects, TrainRequest)] == ORDER[:2]
 
@@ -93,31 +101,31 @@ def test_the_restarting_node_may_be_in_the_sample_itself() -> None:
 def test_messages_for_the_restarted_round_are_stale_to_who_restarted_it() -> None:
     node = holding(ORDER[-1])
     node.handle(LATE, FIRED)
-    pong(node, ORDER[0], 1, k=7, held=7)
-    pong(node, ORDER[1], 2, k=7, held=7)
+    answered(node, ORDER[0], k=7, held=7)
+    answered(node, ORDER[1], k=7, held=7)
     assert node.aggregation.k_agg == 8
 
 
 def test_an_aggregation_that_got_stuck_is_released_by_a_restart() -> None:
     """Its participants are told to stop waiting for it."""
     node = holding(ORDER[-1], success_fraction=1.0)
-    node.handle(1.0, Received(ORDER[2], AggregateRequest(8, 2, 1, NOTHING, "t")))
+    node.handle(1.0, Received(ORDER[2], aggregate_request(8)))
     node.handle(LATE, FIRED)
     order = hash_order(N, 9)
     others = [candidate for candidate in order if candidate != node.me][:2]
-    effects = pong(node, others[0], 1, k=8, held=7) + pong(node, others[1], 2, k=8, held=7)
-    assert sent(effects, Ack) == [(ORDER[2], Ack(8))]
+    effects = answered(node, others[0], k=8, held=7) + answered(node, others[1], k=8, held=7)
+    assert sent(effects, Ack) == [(ORDER[2], Ack(8, used=0))]
     assert CancelTimer(("aggregation", 0)) in effects
     assert not node.aggregation.collecting
-    assert RoundRestarted(9, held=7) in [e.fact for e in effects if isinstance(e, Report)]
+    assert RoundRestarted(9, 8, held=7) in [e.fact for e in effects if isinstance(e, Report)]
 
 
 @pytest.mark.parametrize("k", [8, 30])
 def test_it_stops_at_the_first_that_knows_a_newer_round(k: int) -> None:
     node = holding(ORDER[-1])
     node.handle(LATE, FIRED)
-    effects = pong(node, ORDER[0], 1, k=k, held=3)
-    assert effects[0] == CancelTimer(("ping", 1))
+    effects = answered(node, ORDER[0], k=k, held=3)
+    assert effects[0] == CancelTimer(("ping", 2))
     assert sent(effects, Ping) == []
     assert node.watchdog.k_seen == k
 
@@ -127,9 +135,9 @@ def test_who_had_no_work_yet_and_finds_others_ahead_tells_some_that_it_is_there(
     """Two that each believe the other gone may have nobody in common who gets to send a model."""
     node = holding(ORDER[-1])
     if worked:
-        node.handle(1.0, Received(ORDER[0], TrainRequest(8, 2, NOTHING, "m8")))
+        node.handle(1.0, Received(ORDER[0], train_request(8, "m8")))
     node.handle(LATE, FIRED)
-    told = sent(pong(node, ORDER[0], 1, k=30, held=29), Joined)
+    told = sent(answered(node, ORDER[0], k=30, held=29), Joined)
     assert len(told) == (0 if worked else node.parameters.readvertise_to)
 
 
@@ -139,15 +147,15 @@ def test_a_restart_is_left_to_who_holds_a_newer_model_but_not_for_ever(k: int) -
     node = holding(ORDER[-1])
     node.handle(LATE, FIRED)
     while_s = WATCHDOG_S / 8
-    assert pong(node, ORDER[0], 1, k=k, held=8) == [
-        CancelTimer(("ping", 1)),
+    assert answered(node, ORDER[0], k=k, held=8) == [
+        CancelTimer(("ping", 2)),
         SetTimer(("watchdog", 0), while_s),
     ]
     now = LATE + while_s
     node.handle(now, FIRED)
-    pong(node, ORDER[0], 2, k=k, held=8, now=now)
-    effects = pong(node, ORDER[1], 3, k=7, held=7, now=now)
-    assert RoundRestarted(8, held=7) in [e.fact for e in effects if isinstance(e, Report)]
+    answered(node, ORDER[0], k=k, held=8, now=now)
+    effects = answered(node, ORDER[1], k=7, held=7, now=now)
+    assert RoundRestarted(8, 8, held=7) in [e.fact for e in effects if isinstance(e, Report)]
 
 
 def test_who_is_far_behind_leaves_restarts_to_others() -> None:
@@ -155,7 +163,7 @@ def test_who_is_far_behind_leaves_restarts_to_others() -> None:
     node.handle(1.0, Received(1, Ping(9, 60)))
     now = 3 * LATE
     [(asked, ping)] = sent(node.handle(now, FIRED), Ping)
-    effects = pong(node, asked, ping.exchange, k=60, held=59, now=now)
+    effects = answered(node, asked, k=60, held=59, now=now)
     assert effects == [CancelTimer(("ping", ping.exchange))]
     assert round(timer(node.handle(now, FIRED)) / WATCHDOG_S) == 2, "and is patient"
 
@@ -163,33 +171,32 @@ def test_who_is_far_behind_leaves_restarts_to_others() -> None:
 def test_who_left_a_restart_to_others_and_sees_progress_is_polite_again() -> None:
     node = holding(ORDER[-1])
     node.handle(LATE, FIRED)
-    pong(node, ORDER[0], 1, k=7, held=8)
+    answered(node, ORDER[0], k=7, held=8)
     node.handle(LATE + 1, Received(ORDER[0], Ping(5, 8)))
     assert sent(node.handle(LATE + 200, FIRED), Ping) == [], "that was progress"
     now = 2 * LATE + 1
-    [(asked, ping)] = sent(node.handle(now, FIRED), Ping)
-    effects = pong(node, asked, ping.exchange, k=8, held=8, now=now)
+    [(asked, _)] = sent(node.handle(now, FIRED), Ping)
+    effects = answered(node, asked, k=8, held=8, now=now)
     assert timer(effects) == WATCHDOG_S / 8
 
 
 def test_progress_that_comes_while_it_asks_makes_the_restart_unnecessary() -> None:
     node = holding(ORDER[-1])
     node.handle(LATE, FIRED)
-    pong(node, ORDER[0], 1, k=7, held=7)
+    answered(node, ORDER[0], k=7, held=7)
     node.handle(LATE, Received(ORDER[2], Ping(4, 8)))
-    effects = pong(node, ORDER[1], 2, k=7, held=7)
-    assert effects == [CancelTimer(("ping", 2)), Report(SampleDerived(8, RESTART, tuple(ORDER[:2]), 0))]
+    effects = answered(node, ORDER[1], k=7, held=7)
+    assert effects == [CancelTimer(("ping", 3)), Report(SampleDerived(8, 8, RESTART, tuple(ORDER[:2]), 0))]
 
 
 @pytest.mark.parametrize(
-    "work",
-    [TrainRequest(8, 2, NOTHING, "m8"), AggregateRequest(8, 2, 1, NOTHING, "t")],
-    ids=lambda work: type(work).__name__,
+    "work", [train_request(8, "m8"), aggregate_request(8)], ids=lambda work: type(work).__name__
 )
 def test_a_node_that_is_given_work_stops_asking(work: TrainRequest | AggregateRequest) -> None:
     node = holding(ORDER[-1])
     node.handle(LATE, FIRED)
-    assert CancelTimer(("ping", 1)) in node.handle(LATE, Received(ORDER[2], work))
+    asking = exchange_of(node, RESTART)
+    assert CancelTimer(("ping", asking)) in node.handle(LATE, Received(ORDER[2], work))
 
 
 def test_who_noticed_progress_waits_for_the_rest_of_its_time() -> None:
@@ -204,7 +211,7 @@ def test_own_work_is_progress_even_in_a_round_already_heard_of() -> None:
     """Pings announce a round, its model takes a while longer."""
     node = holding(ORDER[-1])
     node.handle(10.0, Received(1, Ping(1, 8)))
-    node.handle(800.0, Received(1, TrainRequest(8, 2, NOTHING, "m8")))
+    node.handle(800.0, Received(1, train_request(8, "m8")))
     assert sent(node.handle(LATE, FIRED), Ping) == []
 
 
@@ -232,20 +239,19 @@ def test_finding_others_ahead_makes_patient_and_work_makes_watchful_again() -> N
     for k in range(8, 13):
         now += 20_000.0
         node.handle(now, FIRED)
-        [exchange] = node.sampler.exchanges
-        [asked] = node.sampler.exchanges[exchange].sample._waiting
-        pong(node, asked, exchange, k=k, held=7, now=now)
+        [asked] = node.sampler.exchanges[exchange_of(node, RESTART)].sample.waiting
+        answered(node, asked, k=k, held=7, now=now)
         waits.append(timer(node.handle(now, FIRED)))
     assert [round(wait / WATCHDOG_S) for wait in waits] == [2, 4, 8, 8, 8]
-    node.handle(now, Received(1, TrainRequest(20, 2, NOTHING, "m20")))
+    node.handle(now, Received(1, train_request(20, "m20")))
     assert round(timer(node.handle(now, FIRED)) / WATCHDOG_S) == 1
 
 
 def test_coming_online_counts_as_progress_and_makes_watchful() -> None:
     node = holding(ORDER[-1])
     node.handle(LATE, FIRED)
-    pong(node, ORDER[0], 1, k=8, held=8)
-    assert round(timer(node.handle(LATE, WentOnline())) / WATCHDOG_S) == 1
+    answered(node, ORDER[0], k=8, held=8)
+    assert round(timer(come_online(node, LATE)) / WATCHDOG_S) == 1
     effects = node.handle(LATE + 500.0, FIRED)
     assert sent(effects, Ping) == []
     assert WATCHDOG_S <= 500.0 + timer(effects) < WATCHDOG_S + 20.0
@@ -254,12 +260,13 @@ def test_coming_online_counts_as_progress_and_makes_watchful() -> None:
 def test_a_push_that_still_looks_for_participants_gives_way_to_a_restart() -> None:
     """Hundreds of silent candidates, two seconds each, may take longer than the watchdog waits."""
     node = holding(ORDER[-1])
-    node.handle(1.0, Received(ORDER[2], AggregateRequest(8, 1, 1, NOTHING, "t")))
+    node.handle(1.0, Received(ORDER[2], aggregate_request(8, participants=1)))
     node.handle(1.0, Aggregated(8, "m8"))
+    pushing = exchange_of(node, PARTICIPANTS)
     node.handle(LATE, FIRED)
     others = [candidate for candidate in hash_order(N, 9) if candidate != node.me][:2]
-    effects = pong(node, others[0], 2, k=8, held=7) + pong(node, others[1], 3, k=8, held=7)
-    assert CancelTimer(("ping", 1)) in effects
+    effects = answered(node, others[0], k=8, held=7) + answered(node, others[1], k=8, held=7)
+    assert CancelTimer(("ping", pushing)) in effects
     assert {push.round for _, push in sent(effects, TrainRequest)} == {9}
 
 
@@ -298,16 +305,18 @@ def test_when_all_who_work_on_a_round_crash_at_once_others_go_on_from_the_newest
     exchange = Exchange(30, sample_size=3)
     exchange.go_online(*range(30))
     exchange.run(moment_s)
-    newest = max(fact.round for _, _, fact in exchange.of(TrainingStarted))
-    working = {n for _, n, fact in exchange.of(TrainingStarted) if fact.round >= newest - 1}
-    working |= {n for _, n, fact in exchange.of(AggregationCompleted) if fact.round >= newest - 1}
+    newest = max(fact.ordinal for _, _, fact in exchange.of(TrainingStarted))
+    working = {n for _, n, fact in exchange.of(TrainingStarted) if fact.ordinal >= newest - 1}
+    working |= {n for _, n, fact in exchange.of(AggregationCompleted) if fact.ordinal >= newest - 1}
     for node in sorted(working):
         exchange.crash(node)
     survivors = [exchange.nodes[node].held_round for node in exchange.online]
     exchange.run_until(exchange.has_aggregated(newest + 4), limit_s=moment_s + 1500)
     restarts = exchange.of(RoundRestarted)
     assert 1 <= len(restarts) <= 3
-    assert all(fact.held == max(survivors) for _, _, fact in restarts)
+    # Who knew of little may start too, but from a number that nobody heeds who knows more.
+    prevailing = max((fact for _, _, fact in restarts), key=lambda fact: fact.round)
+    assert prevailing.held == max(survivors)
 
 
 def test_a_quiet_session_never_restarts_a_round() -> None:
@@ -325,4 +334,4 @@ def test_one_who_asks_alone_in_the_world_restarts_alone() -> None:
     node = online_node(0, 1)
     effects = node.handle(LATE, FIRED)
     assert sent(effects, TrainRequest)[0][0] == 0
-    assert RoundRestarted(1, 0) in [e.fact for e in effects if isinstance(e, Report)]
+    assert RoundRestarted(1, 1, 0) in [e.fact for e in effects if isinstance(e, Report)]

@@ -10,7 +10,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from plexus.protocol.messages import ADDRESS_BYTES, NO_ADDRESS, Joined, Message, Ping, TrainRequest
+from plexus.protocol.api import Change
+from plexus.protocol.messages import (
+    ADDRESS_BYTES,
+    MODEL_KINDS,
+    NAMES,
+    NO_ADDRESS,
+    Ack,
+    Joined,
+    LateModel,
+    Message,
+    Ping,
+    TrainRequest,
+)
 from plexus.protocol.roster import KEY_BYTES, Roster, key_of
 from plexus.protocol.view import EXPELLED, JOINED, MAX_COUNTER, Snapshot, View, event_number
 from plexus.protocol.wire import (
@@ -43,8 +55,10 @@ def snapshot(entries: dict[int, tuple[int, int]]) -> Snapshot:
 
 views = st.dictionaries(st.integers(0, N - 1), st.tuples(events, words), max_size=N).map(snapshot)
 STRATEGIES = {
+    "event": words,
     "counter": counters,
     "bandwidth_bytes_per_s": words,
+    "used": st.integers(0, 1),
     "address": st.binary(min_size=ADDRESS_BYTES, max_size=ADDRESS_BYTES),
     "view": views,
     "model": st.none(),
@@ -102,7 +116,7 @@ def test_the_frame_is_as_long_as_its_prefix_and_frame_bytes_say(body: Message, m
 def test_what_no_counter_can_say_is_not_believed(event: int) -> None:
     """Otherwise any member could expel another, or bring one back that the authority expelled."""
     view = snapshot({3: (event, 7), 4: (event_number(MAX_COUNTER, JOINED), 7)})
-    decoded, _ = decode(payload_of(TrainRequest(1, 2, view, None)), roster())
+    decoded, _ = decode(payload_of(TrainRequest(1, 1, 1, 2, view, None)), roster())
     assert known(decoded.view, roster()) == {roster().keys[4]: (event_number(MAX_COUNTER, JOINED), 7)}
 
 
@@ -110,8 +124,8 @@ def test_what_no_counter_can_say_is_not_believed(event: int) -> None:
 def test_the_length_of_views_of_all_sizes_is_known_beforehand(size: int) -> None:
     """Sizes around every change of the length of byte string's head."""
     view = View.of(size, [(node, 7) for node in range(size)]).snapshot()
-    body = TrainRequest(1, 2, view, None)
-    bare = TrainRequest(1, 2, View.of(0).snapshot(), None)
+    body = TrainRequest(1, 1, 1, 2, view, None)
+    bare = TrainRequest(1, 1, 1, 2, View.of(0).snapshot(), None)
     sender = roster(size)
     assert len(encode(body, sender)) == frame_bytes(body)
     assert view_bytes(view) - view_bytes(bare.view) == frame_bytes(body) - frame_bytes(bare)
@@ -130,16 +144,16 @@ def test_a_receiver_that_knows_nobody_learns_the_nodes_of_the_view(body: Message
 @example(b"\xc0")
 @example(b"\x90")
 @example(b"\x91\x05")
-@example(b"\x92\x05\xc3")
-@example(b"\x92\x05\xcb" + bytes(8))
-@example(b"\x92\x05\xd3" + b"\xff" * 8)
+@example(b"\x94\x05\xc3\x01\x00")
+@example(b"\x94\x05\xcb" + bytes(8) + b"\x01\x00")
+@example(b"\x94\x05\xd3" + b"\xff" * 8 + b"\x01\x00")
 @example(b"\x92\xc3\x01")
 @example(b"\x81\x81\x01\x02\x03")
 @example(b"\x81\x91\x81\x01\x02\x03")
-@example(b"\x92\x05\xd6\xff\xff\xff\xff\xff")
-@example(b"\x92\x05\xc7\x0c\xff" + b"\xff" * 12)
+@example(b"\x94\x05\xd6\xff\xff\xff\xff\xff" + b"\x01\x00")
+@example(b"\x94\x05\xc7\x0c\xff" + b"\xff" * 12 + b"\x01\x00")
 @example(b"\x81\xd4\x05\x00\x01")
-@example(b"\x92\x05\xa2\xff\xfe")
+@example(b"\x94\x05\xa2\xff\xfe" + b"\x01\x00")
 @example(b"\x91" * 100_000)
 @example(b"\xdd\xff\xff\xff\xff")
 def test_arbitrary_bytes_are_refused_with_a_wire_error_or_are_a_message(payload: bytes) -> None:
@@ -215,30 +229,30 @@ NOWHERE = 2 * NO_ADDRESS
     [
         (b"\xc1", "not MessagePack"),
         (b"", "not MessagePack"),
-        (encoded(5, 1) + b"\x00", "not MessagePack"),
+        (encoded(5, 1, 1) + b"\x00", "not MessagePack"),
         (msgspec.msgpack.encode({"round": 1}), "a message is an array"),
         (encoded(), "no message has the tag None"),
         (encoded(99, 1), "no message has the tag 99"),
         (encoded("5", 1), "no message has the tag '5'"),
         (encoded(True, 1, 2), "no message has the tag True"),
-        (encoded(5), "Ack takes 1 fields, not 0"),
+        (encoded(5), "Ack takes 3 fields, not 0"),
         (encoded(1, 2, 3, 4), "Ping takes 2 fields, not 3"),
-        (encoded(5, -1), "round of Ack must be an integer from 0 to 9223372036854775807"),
-        (encoded(5, 2**63), "round of Ack must be"),
-        (encoded(5, True), "round of Ack must be"),
-        (encoded(5, 1.0), "round of Ack must be"),
+        (encoded(5, -1, 1, 0), "round of Ack must be an integer from 0 to 9223372036854775807"),
+        (encoded(5, 2**63, 1, 0), "round of Ack must be"),
+        (encoded(5, True, 1, 0), "round of Ack must be"),
+        (encoded(5, 1.0, 1, 0), "round of Ack must be"),
         (encoded(4, 2**31), "counter of Left must be an integer from 0 to 1073741822"),
-        (encoded(2, 1, 1, 1, 2**31), "counter of Pong must be"),
+        (encoded(2, 1, 1, 1, 2**32, 0), "event of Pong must be an integer from 0 to 4294967295"),
         (encoded(3, 1, 2**32, NO_ADDRESS), "bandwidth_bytes_per_s of Joined must be"),
         (encoded(3, 1, 1, NO_ADDRESS[1:]), "address of Joined must be 18 bytes"),
         (encoded(3, 1, 1, "x" * ADDRESS_BYTES), "address of Joined must be 18 bytes"),
-        (encoded(6, 1, 2, b"", b"", b"", b"", -1), "model of TrainRequest must be"),
-        (encoded(6, 1, 2, "", b"", b"", b"", 0), "a view is 4 byte strings"),
-        (encoded(6, 1, 2, KEYS, NOWHERE, bytes(4), bytes(4), 0), "columns of a view"),
-        (encoded(6, 1, 2, KEYS, NOWHERE, bytes(8), bytes(4), 0), "columns of a view"),
-        (encoded(6, 1, 2, KEYS, NOWHERE[1:], bytes(8), bytes(8), 0), "columns of a view"),
-        (encoded(6, 1, 2, KEYS[:-1], NOWHERE, bytes(8), bytes(8), 0), "columns of a view"),
-        (encoded(6, 1, 2, KEYS[:KEY_BYTES] * 2, NOWHERE, bytes(8), bytes(8), 0), "names a node twice"),
+        (encoded(6, 1, 1, 1, 2, b"", b"", b"", b"", -1), "model of TrainRequest must be"),
+        (encoded(6, 1, 1, 1, 2, "", b"", b"", b"", 0), "a view is 4 byte strings"),
+        (encoded(6, 1, 1, 1, 2, KEYS, NOWHERE, bytes(4), bytes(4), 0), "columns of a view"),
+        (encoded(6, 1, 1, 1, 2, KEYS, NOWHERE, bytes(8), bytes(4), 0), "columns of a view"),
+        (encoded(6, 1, 1, 1, 2, KEYS, NOWHERE[1:], bytes(8), bytes(8), 0), "columns of a view"),
+        (encoded(6, 1, 1, 1, 2, KEYS[:-1], NOWHERE, bytes(8), bytes(8), 0), "columns of a view"),
+        (encoded(6, 1, 1, 1, 2, KEYS[:KEY_BYTES] * 2, NOWHERE, bytes(8), bytes(8), 0), "names a node twice"),
     ],
 )
 def test_what_is_wrong_is_said_and_the_roster_stays_as_it_was(payload: bytes, complaint: str) -> None:
@@ -253,8 +267,8 @@ def test_the_bytes_are_fixed_for_ever() -> None:
     sender = Roster(b"wire", [key_of(b"one"), key_of(b"two")])
     view = View.of(2, [(1, 258)]).snapshot()
     assert encode(Ping(7, 300), sender) == b"\x00\x00\x00\x06\x93\x01\x07\xcd\x01\x2c"
-    assert encode(TrainRequest(5, 2, view, None), sender, 1000) == (
-        b"\x00\x00\x00\x39\x98\x06\x05\x02"
+    assert encode(TrainRequest(5, 4, 3, 2, view, None), sender, 1000) == (
+        b"\x00\x00\x00\x3b\x9a\x06\x05\x04\x03\x02"
         + (b"\xc4\x10" + key_of(b"two"))
         + (b"\xc4\x12" + NO_ADDRESS)
         + b"\xc4\x04\x00\x00\x00\x05"
@@ -267,7 +281,7 @@ def test_addresses_ride_on_views() -> None:
     sender, receiver = roster(2), Roster(b"wire")
     sender.learn_address(1, 3, b"a" * ADDRESS_BYTES)
     view = View.of(2, [(0, 5), (1, 5)]).snapshot()
-    decode(encode(TrainRequest(1, 2, view, None), sender)[LENGTH_BYTES:], receiver)
+    decode(encode(TrainRequest(1, 1, 1, 2, view, None), sender)[LENGTH_BYTES:], receiver)
     where = {key: receiver.address_of(receiver.number(key)) for key in sender.keys}
     assert where == {sender.keys[0]: NO_ADDRESS, sender.keys[1]: b"a" * ADDRESS_BYTES}
 
@@ -287,3 +301,20 @@ def test_an_entry_of_a_view_takes_at_most_45_bytes() -> None:
     view = View.of(1000, [(node, 7) for node in range(1000)]).snapshot()
     assert view_bytes(view) <= 45_000 - 1000
     assert frame_bytes(Joined(1, 2)) <= 195
+
+
+@pytest.mark.parametrize("used", [2, 255, -1, None, True, 1.0])
+def test_a_model_is_used_or_not(used: object) -> None:
+    assert [decode(payload_of(Ack(7, value)), roster()) for value in (0, 1)] == [(Ack(7, 0), 0), (Ack(7), 0)]
+    with pytest.raises(WireError, match="used of Ack must be an integer from 0 to 1"):
+        decode(msgspec.msgpack.encode([5, 7, used, 0]), roster())
+
+
+def test_a_late_model_is_a_model_whatever_its_sender_holds() -> None:
+    """The simulator accounts for what the node sends; on the wire its difference follows."""
+    body = LateModel(round=300, trained_in=290, ordinal=29, samples=40, model=Change("after", "before"))
+    frame = encode(body, roster(), 70_000)
+    assert frame_bytes(body, 70_000) == len(frame)
+    assert decode(frame[LENGTH_BYTES:], roster()) == (msgspec.structs.replace(body, model=None), 70_000)
+    assert LateModel in MODEL_KINDS
+    assert NAMES[LateModel] == "model"

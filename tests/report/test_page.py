@@ -15,11 +15,12 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.report import naming, plots
 from plexus.report.arms import group
-from plexus.report.document import Picture, Quantity, Section, Table
+from plexus.report.document import Picture, Quantity, Section, Table, text_of
 from plexus.report.export import as_csv, as_latex
 from plexus.report.page import write_report
 from plexus.report.standard import by_setting, standard_sections
-from tests.report.runs import arm_run
+from plexus.runs.result import Cut
+from tests.report.runs import arm_run, result
 
 pytestmark = pytest.mark.slow  # draws and writes every figure
 
@@ -220,3 +221,18 @@ def test_a_table_as_csv_and_latex() -> None:
     assert r"\begin{tabular}{lrr}" in latex
     with pytest.raises(ValueError, match="a row of 1"):
         Table("t", "T", ("a", "b"), (("x",),))
+
+
+def test_whose_work_survived_cuts_is_a_table_of_runs_that_had_some() -> None:
+    def cut(survived: int) -> Cut:
+        theirs = {"cut_aggregates": 20, "cut_survived": survived, "others_aggregates": 50}
+        return Cut(from_h=1, to_h=2.5, cut_nodes=3, others_survived=50 - survived, **theirs)
+
+    cuts = [arm_run(seed=seed, outcome=result(cuts=(cut(seed),))) for seed in (1, 3)]
+    (section,) = standard_sections(group([*cuts, arm_run({"name": "gossip"})]))
+    (table,) = [each for each in section.tables if each.id == "cuts"]
+    assert [tuple(map(text_of, row)) for row in table.rows] == [
+        ("Plexus", "1–2.5", "3.00 ± 0.00", "20.0 ± 0.0", "2.00 ± 1.41", "50.0 ± 0.0", "48.0 ± 1.4")
+    ]
+    (section,) = standard_sections(group([arm_run()]))
+    assert "cuts" not in [each.id for each in section.tables]

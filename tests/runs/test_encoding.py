@@ -12,11 +12,13 @@ from safetensors.torch import load_file
 
 import plexus
 from plexus.learn.engines import create_engine
+from plexus.learn.expressions import Expression
 from plexus.learn.graph import LazyModels
 from plexus.learn.layout import Layout, Packing, names_of
 from plexus.learn.tasks import create_task
 from plexus.live.models import ModelLayout
 from plexus.live.state import with_names
+from plexus.protocol.api import Change
 from plexus.rng import array_stream
 from plexus.runs.encoding import BLOCK, CHUNK, Wire, encoded_bytes, quantised, restored, rounded
 
@@ -100,7 +102,7 @@ def test_a_live_mean_of_bytes_is_the_mean_of_what_they_stand_for(weights: tuple[
     data = [packing.encode(each, array_stream(n, "wire")) for n, each in enumerate(vectors)]
     live = ModelLayout(data[0])
     assert live.is_quantised
-    total = live.sum("7")
+    total = live.sum(7)
     for each, weight in zip(data, weights, strict=True):
         assert live.flaw(memoryview(each)) is None
         total.add(memoryview(each), weight, owned=True)
@@ -136,6 +138,37 @@ def test_what_is_learned_is_rounded_too_and_runs_repeat(tmp_path: Path) -> None:
     sent = [sum(t.bytes for t in r.messages.values()) / r.rounds for r in results.values() if r]
     assert sent[0] > 1.5 * sent[1] > 2.2 * sent[2]
     assert "wire" not in runs["float32", 0].spec["protocol"]
+
+
+@pytest.mark.parametrize("wire", ["float32", "float16", "int8"])
+def test_a_late_change_is_sent_as_models_are(wire: Wire) -> None:
+    """Without what stays with nodes; and live peers make of it what a simulation does."""
+    task = replace(create_task("digits", 4, 1), local=("2.*",))
+    engine, _ = create_engine("inline", task)
+    models, packing = LazyModels(task, engine, wire=wire), Packing(engine.layout, wire)
+    base = models.initial()
+    first = [models.train(base, node, 1) for node in range(3)]
+    changes = [Change(models.train(base, 3, 1), base), Change(models.train(first[0], 0, 2), first[0])]
+    made, plain = models.mean(first, [1] * 3, changes, [1] * 2), models.mean(first, [1] * 3)
+    late = [each for change in changes for each in (change.trained, change.base)]
+    models._force([made, plain, *first, *late])
+    assert {len(model.vector()) for model in (made, *late)} == {engine.layout.shared_size}
+
+    def sent(model: Expression) -> memoryview:
+        return memoryview(packing.encode(model.vector(), array_stream(1, "wire", model.number)))
+
+    live = ModelLayout(sent(base))
+    total, changed = live.sum(2), live.sum(2, is_change=True)
+    for model in first:
+        total.add(sent(model), 1, owned=False)
+    for change in changes:
+        difference = live.difference(sent(change.trained), sent(change.base))
+        assert live.flaw(difference) is None and difference.nbytes == live.size_bytes
+        changed.add(difference, 1, owned=False)
+    found = packing.decode(bytes(total.mean(changed)))
+    moved, off = made.vector() - plain.vector(), found - made.vector()
+    assert off.abs().max() < (0.002 if wire == "int8" else 1e-6)  # a step, where means are rounded by chance
+    assert off.abs().mean() < 0.3 * moved.abs().mean()
 
 
 def test_every_model_is_rounded_by_itself() -> None:

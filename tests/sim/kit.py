@@ -28,8 +28,14 @@ class Labels:
     def train(self, model: Any, node: int, round: int) -> Any:
         return ("trained", node, round)
 
-    def mean(self, models: Sequence[Any], samples: Sequence[int]) -> Any:
-        return ("mean", *models)
+    def mean(
+        self,
+        models: Sequence[Any],
+        samples: Sequence[int],
+        changes: Sequence[Any] = (),
+        change_samples: Sequence[int] = (),
+    ) -> Any:
+        return ("mean", *models, *changes)
 
     def merge(self, models: Sequence[Any], weights: Sequence[float]) -> Any:
         return ("merged", tuple(zip(models, weights, strict=True)))
@@ -74,8 +80,8 @@ class Session:
 
     @property
     def rounds(self) -> list[int]:
-        """The rounds aggregated so far, in order."""
-        return [fact.round for _, _, fact in self.of(AggregationCompleted)]
+        """The rounds aggregated so far, in order, as people count them."""
+        return [fact.ordinal for _, _, fact in self.of(AggregationCompleted)]
 
 
 def sessions(*rows: Sequence[tuple[float, float]]) -> Availability:

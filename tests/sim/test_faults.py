@@ -70,7 +70,7 @@ def test_a_partition_cuts_both_ways_and_each_side_goes_on() -> None:
 
 
 def test_transfers_across_a_partition_break_off() -> None:
-    until_s = 15.3  # the first trainings are done, and models are on their way
+    until_s = 15.4  # the first trainings are done, and models are on their way
     whole = Session(6, sample_size=6).run(until_s)
     assert in_flight_bytes(whole.runtime) > 0
     cut = Session(6, sample_size=6, faults=[fault("partition", {0, 1, 2}, until_s - 0.01, 20)]).run(until_s)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 import pytest
 
+from plexus.protocol.api import Aggregate, Aggregated, Change, Effect, Event, Received, Send, Train, Trained
 from plexus.protocol.facts import AggregationCompleted, RoundRestarted, TrainingStarted
-from tests.sim.kit import MODEL_BYTES, TRAINING_S, Session, in_flight_bytes, sessions
+from plexus.protocol.messages import LateModel
+from plexus.protocol.wire import frame_bytes
+from plexus.sim.session import Nodes, Setting, assemble
+from plexus.traces.world import Device, Latency, World, always_online
+from tests.sim.kit import MODEL_BYTES, TRAINING_S, UPLINK, Labels, Session, in_flight_bytes, sessions
 
 
 def test_a_quiet_session_completes_round_after_round_with_the_success_fraction_of_models() -> None:
@@ -40,9 +47,9 @@ def test_the_first_round_is_begun_by_the_first_sample_alone() -> None:
 def test_a_session_recovers_when_everybody_working_on_a_round_crashes_at_once(moment_s: float) -> None:
     session = Session(40, sample_size=5).run(moment_s)
     before = max(session.rounds, default=1)
-    newest = max(fact.round for _, _, fact in session.of(TrainingStarted))
-    working = {n for _, n, fact in session.of(TrainingStarted) if fact.round >= newest - 1}
-    working |= {n for _, n, fact in session.of(AggregationCompleted) if fact.round >= newest - 1}
+    newest = max(fact.ordinal for _, _, fact in session.of(TrainingStarted))
+    working = {n for _, n, fact in session.of(TrainingStarted) if fact.ordinal >= newest - 1}
+    working |= {n for _, n, fact in session.of(AggregationCompleted) if fact.ordinal >= newest - 1}
     for node in sorted(working):
         session.runtime.crash(node)
     session.run(moment_s + 1500)
@@ -52,15 +59,15 @@ def test_a_session_recovers_when_everybody_working_on_a_round_crashes_at_once(mo
 
 def test_recovery_starts_from_the_newest_model_that_survived() -> None:
     session = Session(40, sample_size=5).run(300)
-    newest = max(fact.round for _, _, fact in session.of(TrainingStarted))
-    for node in {n for _, n, fact in session.of(TrainingStarted) if fact.round == newest}:
+    newest = max(fact.ordinal for _, _, fact in session.of(TrainingStarted))
+    for node in {n for _, n, fact in session.of(TrainingStarted) if fact.ordinal == newest}:
         session.runtime.crash(node)
     aggregator = max(session.of(AggregationCompleted), key=lambda entry: entry[0])[1]
     session.runtime.crash(aggregator)
     session.run(2000)
     restarts = session.of(RoundRestarted)
     assert restarts
-    assert all(fact.held >= newest - 2 for _, _, fact in restarts)
+    assert all(fact.ordinal - 1 >= newest - 2 for _, _, fact in restarts)
 
 
 def test_a_graceful_leave_sends_its_last_messages_and_a_crash_does_not() -> None:
@@ -73,7 +80,7 @@ def test_a_graceful_leave_sends_its_last_messages_and_a_crash_does_not() -> None
 
 
 def test_going_offline_cuts_timers_training_and_transfers_at_that_instant() -> None:
-    session = Session(6, sample_size=6).run(5.0 + TRAINING_S + 0.3)
+    session = Session(6, sample_size=6).run(5.0 + TRAINING_S + 0.4)
     runtime = session.runtime
     assert in_flight_bytes(runtime) > 0, "models are on their way to the aggregator"
     training_before = sum(runtime.accounts.training_s)
@@ -147,3 +154,35 @@ def test_the_digest_does_not_depend_on_hash_randomisation() -> None:
         for seed in ("1", "2")
     }
     assert len(digests) == 1
+
+
+class Latecomer:
+    """Trains once, sends node 0 what it changed, and aggregates what it is sent with a model of its own."""
+
+    def __init__(self, me: int) -> None:
+        self.me = me
+        self.seen: list[Event] = []
+
+    def handle(self, now: float, event: Event) -> list[Effect]:
+        self.seen.append(event)
+        match event:
+            case Trained(round, model, samples):
+                return [Send((0,), LateModel(round + 2, round, round, samples, Change(model, "base")))]
+            case Received(_, LateModel(round, _, _, samples, change)):
+                return [Aggregate(round, ("own",), (100,), (change,), (samples,))]
+        return [Train(7, "base")] if self.me == 1 and len(self.seen) == 1 else []
+
+
+def test_a_change_travels_like_a_model_and_is_aggregated_as_what_it_is() -> None:
+    devices = [Device(20.0, UPLINK, UPLINK)] * 2
+    world = World(devices, always_online(2), Latency(np.full((1, 1), 0.05), np.zeros(2, np.intp)))
+    nodes: list[Any] = [Latecomer(0), Latecomer(1)]
+    setting = Setting(world, Labels(), "base", lambda _: TRAINING_S, 1)
+    runtime = assemble(setting, Nodes(nodes, world), lambda *_: None)
+    runtime.run(100)
+    change = Change(("trained", 1, 7), "base")
+    sent = LateModel(9, 7, 7, 100, change)
+    size_bytes = frame_bytes(sent, MODEL_BYTES) + MODEL_BYTES
+    assert nodes[0].seen[1:] == [Received(1, sent, size_bytes), Aggregated(9, ("mean", "own", change))]
+    assert runtime.accounts.messages["model"] == [1, size_bytes]
+    assert runtime.accounts.sent_bytes[1] == runtime.accounts.received_bytes[0] == size_bytes

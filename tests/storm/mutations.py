@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, NamedTuple
@@ -17,16 +18,19 @@ from unittest.mock import patch
 import msgspec
 import numpy as np
 
-from plexus.protocol import wire
+from plexus.protocol import plexus, wire
 from plexus.protocol.aggregation import AggregationTask, models_needed
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.baselines.rounds import Rounds
+from plexus.protocol.joining import Joining
+from plexus.protocol.late import LateTask
 from plexus.protocol.membership import Membership
 from plexus.protocol.messages import Ack
 from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.quorum import Quorum, quorum
 from plexus.protocol.sampling import Sampler
 from plexus.protocol.training import TrainingTask
-from plexus.protocol.view import Snapshot, View
+from plexus.protocol.view import JOINED, Snapshot, View, event_number
 from plexus.protocol.watchdog import Watchdog
 from plexus.sim.network import Network
 from plexus.sim.runtime import Runtime
@@ -39,7 +43,7 @@ BEGIN, END = "<!-- mutations: begin -->", "<!-- mutations: end -->"
 MOST_SEEDS = 2000
 
 
-def nothing(*_: Any) -> None:
+def nothing(*_: Any, **__: Any) -> None:
     """Instead of what should be done."""
 
 
@@ -55,14 +59,14 @@ def learns_anything(self: View, node: int, event: int, bandwidth_bytes_per_s: in
     return True
 
 
-def merges_anything(self: View, other: Snapshot) -> bool:
+def merges_anything(self: View, other: Snapshot) -> Any:
     if len(other.events) > len(self):
         self.grow(len(other.events))
     self._write()
     said = other.events > 0
     np.copyto(self._events[: len(said)], other.events, where=said)
     np.copyto(self._bandwidths[: len(said)], other.bandwidths, where=said)
-    return True
+    return np.flatnonzero(said)
 
 
 def never_due(self: Watchdog, held: int) -> bool:
@@ -71,12 +75,12 @@ def never_due(self: Watchdog, held: int) -> bool:
 
 
 def finishes_first(begin: Any) -> Any:
-    return lambda self, k, model, participants: not self.busy and begin(self, k, model, participants)
+    return lambda self, request: not self.busy and begin(self, request)
 
 
-def trains_again(self: TrainingTask, k: int, model: Any, participants: int) -> bool:
-    self.k_train = k - 1
-    return _begin(self, k, model, participants)
+def trains_again(self: TrainingTask, request: Any) -> bool:
+    self.k_train = request.round - 1
+    return _begin(self, request)
 
 
 _begin, _send_to_best, _on_request, _abandon, _collect = (
@@ -88,8 +92,8 @@ _begin, _send_to_best, _on_request, _abandon, _collect = (
 )
 
 
-def keeps_silent_about_stale(self: AggregationTask, src: int, request: Any) -> bool:
-    fresh = _on_request(self, src, request)
+def keeps_silent_about_stale(self: AggregationTask, src: int, request: Any, is_small: bool) -> bool:
+    fresh = _on_request(self, src, request, is_small)
     self._node.outbox[:] = [
         effect
         for effect in self._node.outbox
@@ -114,19 +118,29 @@ def acknowledges_early(self: AggregationTask, src: int, request: Any) -> None:
     _collect(self, src, request)
 
 
-def collects_any_round(self: AggregationTask, src: int, request: Any) -> bool:
+def collects_any_round(self: AggregationTask, src: int, request: Any, is_small: bool) -> bool:
     if self.collecting:
         self._collect(src, request)
         return False
-    return _on_request(self, src, request)
+    return _on_request(self, src, request, is_small)
 
 
-def only_when_equal(self: Membership, src: int, counter: int) -> None:
-    if counter >= self.counter:
-        _on_counter_known(self, src, counter)
+def only_when_equal(self: Membership, src: int, event: int) -> None:
+    if event >= event_number(self.counter, JOINED):
+        _on_event_known(self, src, event)
 
 
-_on_counter_known = Membership.on_counter_known
+_on_event_known = Membership.on_event_known
+
+
+def does_not_probe(self: Sampler, search: Any, silent: tuple[int, ...]) -> None:
+    assert self._gone is not None
+    for node in silent:
+        self._gone(node)
+
+
+def offers_at_once(self: LateTask, k: int, aggregator: int, late: Any) -> None:
+    self.offer(late)
 
 
 def forgets_the_timer(self: GossipNode, _: int) -> None:
@@ -232,11 +246,14 @@ MUTATIONS = [
     Mutation("ack when a round is left behind", AggregationTask, "_abandon", abandons_silently),
     Mutation("ack only of complete rounds", AggregationTask, "_collect", acknowledges_early),
     Mutation("only models of the round are collected", AggregationTask, "on_request", collects_any_round),
-    Mutation("counter on disk before it is told", PlexusNode, "_save", nothing),
-    Mutation("refutation after a lost disk", Membership, "is_misrepresented", property(lambda _: False)),
-    Mutation("peers that know an old event are told", Membership, "on_counter_known", only_when_equal),
-    Mutation("overtaken aggregators advertise themselves", Membership, "advertise_again", nothing),
-    Mutation("who is left out tells others", PlexusNode, "_tell_if_left_out", nothing),
+    Mutation("counter on disk before it is told", PlexusNode, "save", nothing),
+    Mutation(
+        "who is taken as gone says that it is there",
+        Membership,
+        "is_misrepresented",
+        property(lambda _: False),
+    ),
+    Mutation("peers that know an old event are told", Membership, "on_event_known", only_when_equal),
     Mutation("training forgotten when back online", TrainingTask, "reset", nothing),
     Mutation("aggregation forgotten when back online", AggregationTask, "reset", nothing),
     Mutation("gossip: the next period is set", GossipNode, "_on_period", forgets_the_timer),
@@ -281,8 +298,8 @@ MUTATIONS += [
     bug(
         "models weigh their own samples",
         AggregationTask._complete,
-        "models, samples)",
-        "models, samples[::-1])",
+        "models, samples, ",
+        "models, samples[::-1], ",
     ),
     bug(
         "participants tell how many samples they have",
@@ -317,21 +334,15 @@ MUTATIONS += [
         "self.bandwidth_bytes_per_s",
     ),
     bug(
-        "acks of older rounds end nothing",
-        TrainingTask.on_ack,
-        "k != self.k_train + 1",
-        "k > self.k_train + 1",
+        "acks of older rounds end nothing", TrainingTask.on_ack, "k != self.next_round", "k > self.next_round"
     ),
     bug(
         "those who leave tell as many as those who come", Membership.leave, "_advertise_to", "_readvertise_to"
     ),
-    bug("nobody tells itself", Membership._random_set, "online[self._node.me] = False", "pass"),
-    bug("the model held is saved", PlexusNode._hold, "self._save()", "pass"),
+    bug("nobody tells itself", Membership.random_set, "online[self._node.me] = False", "pass"),
+    bug("the model held is saved", PlexusNode.hold, "self.save()", "pass"),
     bug(
-        "the aggregate is pushed, not the model held",
-        PlexusNode._on_sample,
-        "search.model",
-        "self.held_model",
+        "the aggregate is pushed, not the model held", PlexusNode.on_sample, "search.model", "self.held_model"
     ),
     bug("all of the sample are asked", PlexusNode._push, "self.send(sample, ", "self.send(sample[:-1], "),
     bug(
@@ -343,10 +354,68 @@ MUTATIONS += [
     bug(
         "participants pass on how many they are",
         TrainingTask.begin,
-        "= participants",
-        "= max(1, participants - 1)",
+        "= request.participants",
+        "= max(1, request.participants - 1)",
     ),
     bug("simulator: a goodbye is sent", Runtime.leave, "self._perform", ""),
+]
+
+# Suspicion, quorum and the order of rounds
+
+MUTATIONS += [
+    bug("who is silent is pinged again", Sampler.on_timeout, "exchange not in self._reminded", "False"),
+    Mutation("who is silent is probed", Sampler, "_on_silence", does_not_probe),
+    bug("silence of a suspect is no news", PlexusNode.probe_a_suspect, "tries=-1", "tries=0"),
+    bug("a suspicion keeps the counter", View.suspect, "+ SUSPECTED", "+ 4 + SUSPECTED"),
+    Mutation("suspects are told", PlexusNode, "tell_if_suspected", nothing),
+    Mutation("whoever pushes pings a suspect", PlexusNode, "probe_a_suspect", nothing),
+    Mutation("who is silent is suspected", PlexusNode, "_on_gone", nothing),
+    Mutation("a quorum is needed", Quorum, "is_missing", lambda *_: False),
+    bug("a quorum is a half", quorum, "/ 2", "/ 3"),
+    bug("nobody goes on alone while others are missing", Quorum.is_missing, "and not alone", ""),
+    Mutation("young suspects are missed", Membership, "suspected_for_less_than", lambda *_: 0),
+    bug(
+        "after a while a node goes on without a quorum",
+        Quorum.is_missing,
+        "self._node.now - since >= self._parameters.watchdog_s",
+        "False",
+    ),
+    Mutation("rounds grow by their step", plexus, "step", lambda _: 1),
+    Mutation("steps are squares", plexus, "step", lambda online: online),
+    bug("the step is passed on", TrainingTask.begin, "k + min(max(1, request.step), MAX_STEP)", "k + 1"),
+    Mutation("who comes asks before it tells", Joining, "_look_around", lambda self: self.end()),
+    Mutation("the awaited aggregator is looked after", TrainingTask, "look_after_awaited", nothing),
+]
+
+# Late models
+
+MUTATIONS += [
+    bug("late: unanswered changes are dropped", LateTask.on_timeout, "self._next()", "self._aim()"),
+    bug("late: what two aggregators had is dropped", TrainingTask.as_late, "_attempts > 1", "_attempts > 9"),
+    Mutation("late: models in doubt are not offered", LateTask, "offer_unless_used", offers_at_once),
+    Mutation("late: changes are offered", LateTask, "offer", nothing),
+    Mutation("late: the answer has a timeout", LateTask, "on_timeout", nothing),
+    bug("late: an answer is given once and for all", AggregationTask.on_late, "said is not None", "False"),
+    bug("late: who is left behind hears no", AggregationTask._abandon, "used=0", "used=1"),
+    bug(
+        "late: whose models were used is known",
+        AggregationTask.on_request,
+        "int(src in self._used.get(k, ()))",
+        "0",
+    ),
+    bug("late: who trains says so", PlexusNode.pong, "int(self.is_busy)", "0"),
+    bug("late: who trains is left out", PlexusNode.on_sample, "node not in busy", "True"),
+    bug("late: what is queued is trained", PlexusNode._on_trained, "self.train(queued)", "pass"),
+    Mutation("late: changes for past rounds are released", AggregationTask, "release", nothing),
+    Mutation("late: small samples wait for all", PlexusNode, "_sample_is_small", property(lambda _: False)),
+    Mutation("late: changes are young", AggregationTask, "_is_too_old", lambda *_: False),
+    bug(
+        "late: changes weigh their own samples",
+        AggregationTask._complete,
+        "late.samples for",
+        "late.ordinal for",
+    ),
+    bug("late: one change a sender", AggregationTask.on_late, "elif src in self._late:", "elif False:"),
 ]
 
 
@@ -371,12 +440,17 @@ def table() -> dict[str, tuple[int, str]]:
     return {safeguard: (int(seed), checker.strip("`")) for safeguard, seed, checker in rows}
 
 
+def _row(number: int) -> str:
+    seed, checker = first_seed(MUTATIONS[number])
+    return f"| {MUTATIONS[number].safeguard} | {seed} | `{checker}` |"
+
+
 def main() -> None:
     rows = ["| safeguard switched off | seeds needed | found by |", "|---|---|---|"]
-    for mutation in MUTATIONS:
-        seed, checker = first_seed(mutation)
-        rows.append(f"| {mutation.safeguard} | {seed} | `{checker}` |")
-        print(rows[-1], flush=True)
+    with get_context("fork").Pool() as pool:  # mutations cannot be pickled
+        for row in pool.imap(_row, range(len(MUTATIONS))):
+            rows.append(row)
+            print(row, flush=True)
     text = PAGE.read_text()
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]

@@ -20,10 +20,12 @@ from plexus.errors import PlexusError
 from plexus.experiment.checkpoint import Checkpoints, read_checkpoint
 from plexus.files import write_text
 from plexus.learn.engines import create_engine
-from plexus.learn.graph import Expression, LazyModels
+from plexus.learn.expressions import Expression
+from plexus.learn.graph import LazyModels
 from plexus.learn.tasks import build_task
 from plexus.live.models import LiveModel, seal
 from plexus.live.state import STATE_FILE, Store, newest_model
+from plexus.protocol.api import Durable
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
 from plexus.runs.directory import RunDirectory
@@ -78,6 +80,10 @@ def model(content: bytes) -> LiveModel:
     return LiveModel(memoryview(content), seal(content))
 
 
+def held(round: int, content: bytes) -> Durable:
+    return Durable(0, round, model(content), NOBODY, ordinal=round - 5)
+
+
 def open_store(home: Path, errors: list[BaseException] | None = None) -> Store:
     return Store(home, Roster.simulated(b"session", 500), (errors if errors is not None else []).append)
 
@@ -120,7 +126,7 @@ def test_a_node_finds_all_it_was_promised_whenever_the_power_fails(
 ) -> None:
     store = open_store(tmp_path)
     store.save_counter(3, NOBODY, 0).result()
-    store.save_model(9, model(b"nine"), NOBODY)
+    store.save_model(held(9, b"nine"))
     store.close()
     counter = 3
     cut = open_store(tmp_path)
@@ -128,17 +134,18 @@ def test_a_node_finds_all_it_was_promised_whenever_the_power_fails(
         with power_cut_at(step, monkeypatch):
             cut.save_counter(4, NOBODY, 0).result()
             counter = 4
-            cut.save_model(10, model(b"ten"), NOBODY)
+            cut.save_model(held(10, b"ten"))
             cut.save_counter(5, NOBODY, 0).result()
             counter = 5
     except PowerCut:
         pass
     cut.close()
     again = open_store(tmp_path)
-    held = again.model()
+    found = again.model()
     assert again.state.counter >= counter, "a counter that others have heard of"
-    assert held is not None
-    assert (again.state.round, bytes(held.data)) in ((9, b"nine"), (10, b"ten"))
+    assert found is not None
+    state = again.state
+    assert (state.round, state.ordinal, bytes(found.data)) in ((9, 4, b"nine"), (10, 5, b"ten"))
     again.close()
 
 
@@ -155,14 +162,14 @@ def test_a_counter_that_does_not_fit_on_the_disk_is_told_nobody(tmp_path: Path) 
 def test_a_model_that_does_not_fit_is_reported_and_the_last_one_kept(tmp_path: Path) -> None:
     errors: list[BaseException] = []
     store = open_store(tmp_path, errors)
-    store.save_model(1, model(b"one"), NOBODY)
+    store.save_model(held(6, b"one"))
     store.close()
     store = open_store(tmp_path, errors)
     with full_disk(1000):
-        store.save_model(2, model(b"2" * 5000), NOBODY)
+        store.save_model(held(7, b"2" * 5000))
         store.close()
-    assert len(errors) == store.failed == 1 and "model-2" in str(errors[0])
-    assert newest_model(tmp_path) == (1, b"one")
+    assert len(errors) == store.failed == 1 and "model-7" in str(errors[0])
+    assert newest_model(tmp_path) == (6, 1, b"one")
 
 
 # Run directories and checkpoints

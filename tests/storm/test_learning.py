@@ -37,12 +37,12 @@ FAULTS = (
 class LearningStorm(Storm):
     """Remembers the newest model."""
 
-    round = 0
+    number = round = 0
     model: Any = None
 
     def reported(self, node: int, fact: Any) -> None:
-        if isinstance(fact, AggregationCompleted) and fact.round > self.round:
-            self.round, self.model = fact.round, fact.model
+        if isinstance(fact, AggregationCompleted) and fact.round > self.number:
+            self.number, self.round, self.model = fact.round, fact.ordinal, fact.model
 
 
 def accuracy(seed: int, faults: tuple[kinds.Fault, ...]) -> float:

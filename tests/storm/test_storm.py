@@ -7,10 +7,11 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from plexus.protocol.messages import Ping
+from plexus.protocol.messages import VIEW, Ping, ViewReply
 from plexus.protocol.roster import Roster
 from plexus.rng import stream
 from plexus.storm import kinds
+from plexus.storm.checkers.traffic import AccountsBalance
 from plexus.storm.network import Codec
 from plexus.storm.plan import Plan, draw
 from plexus.storm.storm import Storm, run_storm
@@ -43,6 +44,16 @@ def test_seeds_draw_all_sizes_protocols_and_faults() -> None:
     assert set(drawn) == set(kinds.Fault.__subclasses__())
     parted = {f.kind for p in plans for f in p.faults if isinstance(f, kinds.Partition)}
     assert parted == {"full", "one-way", "partial"}
+
+
+def test_some_storms_are_nothing_but_a_cut_and_late_models_count_in_half() -> None:
+    plans = [plan for plan in map(draw, range(1, 601)) if plan.protocol == "plexus"]
+    cuts = [plan for plan in plans if plan.cut is not None]
+    assert len(cuts) >= 15
+    assert all(1 <= len(plan.cut.side) <= 0.4 * plan.nodes for plan in cuts if plan.cut)
+    late = [plan.parameters.late_rounds for plan in plans]  # type: ignore[union-attr]
+    assert 0.4 < sum(map(bool, late)) / len(late) < 0.6
+    assert {min(late), max(late)} == {0, 20}
 
 
 def weather(*faults: kinds.Fault) -> Weather:
@@ -102,6 +113,22 @@ def test_a_collapse_slows_transfers_down_and_ends() -> None:
     assert link.capacity_bytes_per_s == usual
 
 
+@pytest.mark.parametrize("faults", [(), (kinds.Duplication(share=1.0, **ALWAYS),)], ids=["quiet", "stormy"])
+def test_a_view_alone_is_a_transfer_and_the_books_balance(faults: tuple[kinds.Fault, ...]) -> None:
+    storm = Storm(quiet(*faults), 0)
+    storm.script.begin()
+    storm.runtime.run(2.0)
+    network, accounts = storm.runtime.network, storm.runtime.accounts
+    view = storm.scene.plexus(0).membership.view.snapshot()
+    (count, sent), received = accounts.messages[VIEW], accounts.received_bytes[1]
+    network.send(0, (1,), ViewReply(view))
+    assert [type(flow.tag.body) for flow in network.sharing.sent_by(0)] == [ViewReply]
+    assert accounts.messages[VIEW] == [count + 1, sent], "nothing of it has left yet"
+    storm.runtime.run(4.0)
+    assert accounts.messages[VIEW][1] > sent and accounts.received_bytes[1] > received
+    AccountsBalance(storm.scene).tick()
+
+
 def test_a_liar_is_believed_and_gets_no_faster() -> None:
     plan = quiet()
     liar = kinds.Liar(nodes=frozenset({0}), factor=100.0, until_s=plan.storm_s)
@@ -123,8 +150,9 @@ def test_clocks_differ_and_drift() -> None:
 
 def test_a_power_cut_stops_a_node_between_two_effects() -> None:
     storm = Storm(quiet(), None)
-    storm.runtime.doomed[0] = 1
+    storm.runtime.doomed[0] = 2  # the watchdog is set, the counter saved
     storm.runtime.run(0.0)
     assert not storm.runtime.online[0]
     assert storm.runtime.disks[0].newest is not None, "its counter was saved"
-    assert not any(line.nodes[0] == 0 and "joined" in str(line) for line in storm.conversation.lines)
+    told = [str(line) for line in storm.conversation.lines if line.nodes[0] == 0]
+    assert not any("joined" in line or "ping" in line for line in told)

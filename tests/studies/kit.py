@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from plexus.spec import toml
-from plexus.studies.study import STUDIES
+from plexus.studies.study import REALITY, STUDIES
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
@@ -69,6 +69,32 @@ def cut_down(folder: Path) -> Path:
         }
         _write(folder, name, tables)
     return folder
+
+
+def cut_down_reality(folder: Path) -> Path:
+    """The same of the studies that ask what reality does: every part that has a size tiny."""
+    folder.mkdir()
+    for name in REALITY:
+        tables = _read(f"study-{name}")
+        for part in tables["parts"].values():
+            tiny = {"seeds": [1], "nodes": 12, "hours": 0.5, "protocol": {"sample_size": 5}}
+            tiny["evaluation"] = {"every_rounds": 3}
+            own = part.get("sizes", {}).get("tiny", {})
+            if "faults" in own:
+                tiny["faults"] = _sooner(own["faults"])
+            for arm in part.get("arms", {}).values():
+                if arm.get("faults"):
+                    arm["faults"] = _sooner(arm["faults"])
+            part["sizes"] = {"tiny": tiny}
+        _write(folder, f"study-{name}", tables)
+    for name in ("digits", "traffic", "cuts"):
+        tables = _read(name)
+        _write(folder, name, {**tables, "sizes": {"tiny": {"nodes": 12}}})
+    return folder
+
+
+def _sooner(faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**fault, "from_h": 0.1, "to_h": 0.3} for fault in faults]
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def planned(folder: Path, out: Path, size: str = "tiny") -> list[Planned]:
-    return make_plan([load_study(str(folder / "study.toml"), size, folder)], out).all_runs
+    return make_plan(load_study(str(folder / "study.toml"), size, folder), out).all_runs
 
 
 def once(folder: Path, out: Path, jobs: int = 1, **options: Any) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from tests.studies.kit import BASE, EXPERIMENTS, STUDY, folder_with
 
 def test_a_size_takes_the_place_of_tasks_and_seeds_and_changes_specs(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, study=STUDY, base=BASE + "[sizes.small]\nhours = 0.1\n")
-    paper = make_plan([load_study(str(folder / "study.toml"), "paper", folder)], tmp_path / "out")
-    small = make_plan([load_study(str(folder / "study.toml"), "small", folder)], tmp_path / "out")
+    paper = make_plan(load_study(str(folder / "study.toml"), "paper", folder), tmp_path / "out")
+    small = make_plan(load_study(str(folder / "study.toml"), "small", folder), tmp_path / "out")
     assert [run.spec.seed for run in paper.runs["study", "base", "gossip"]] == [1, 2]
     (run,) = small.runs["study", "base", "gossip"]
     assert (run.spec.nodes, run.spec.hours, run.spec.protocol.name) == (9, 0.1, "gossip")
@@ -28,18 +29,19 @@ def test_a_size_takes_the_place_of_tasks_and_seeds_and_changes_specs(tmp_path: P
 
 def test_a_size_may_be_said_by_the_study_alone_but_must_be_said(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, study=STUDY, base=BASE.partition("[sizes")[0])
-    small = make_plan([load_study(str(folder / "study.toml"), "small", folder)], tmp_path / "out")
+    small = make_plan(load_study(str(folder / "study.toml"), "small", folder), tmp_path / "out")
     (run,) = small.runs["study", "base", "gossip"]
     assert (run.spec.nodes, run.spec.hours) == (9, 0.5)
     tiny = load_study(str(folder / "study.toml"), "tiny", folder)
     with pytest.raises(PlexusError, match=r"base\.toml: has no size 'tiny', only 'paper'"):
-        make_plan([tiny], tmp_path / "out")
+        make_plan(tiny, tmp_path / "out")
 
 
 def test_runs_are_named_by_what_they_are_and_shared(tmp_path: Path) -> None:
     other = STUDY.replace("arms.plexus", "arms.ours").replace("[1, 2]", "[2, 3]")
     folder = folder_with(tmp_path, study=STUDY, other=other, base=BASE)
-    both = [load_study(str(folder / f"{name}.toml"), "paper", folder) for name in ("study", "other")]
+    names = [str(folder / f"{name}.toml") for name in ("study", "other")]
+    both = [part for name in names for part in load_study(name, "paper", folder)]
     plan = make_plan(both, tmp_path / "out")
     assert len(plan.all_runs) == 6, "seeds 1, 2, 3 of two arms"
     first, second = plan.runs["study", "base", "plexus"], plan.runs["other", "base", "ours"]
@@ -112,7 +114,7 @@ def test_a_wrong_key_in_an_arm_names_study_and_arm(tmp_path: Path) -> None:
     wrong = STUDY.replace('{ name = "gossip" }', '{ name = "gossip", perod_s = 3 }')
     folder = folder_with(tmp_path, study=wrong, base=BASE)
     with pytest.raises(PlexusError) as error:
-        make_plan([load_study(str(folder / "study.toml"), "paper", folder)], tmp_path)
+        make_plan(load_study(str(folder / "study.toml"), "paper", folder), tmp_path)
     assert "study.toml: arms.gossip of base.toml: protocol.perod_s: unknown key" in str(error.value)
 
 
@@ -124,3 +126,60 @@ def test_unknown_studies_sizes_and_tasks_are_named(tmp_path: Path) -> None:
     studies = load_studies(["fig1"], "tiny", EXPERIMENTS)
     with pytest.raises(PlexusError, match="--task cifar: at size tiny there are digits"):
         make_plan(studies, tmp_path, ["cifar"])
+
+
+PARTS = """\
+title = "Two parts"
+tasks = ["base"]
+seeds = [1, 2]
+[arms.plexus]
+label = "Plexus"
+[[draw]]
+kind = "curves"
+title = "over time"
+[parts.short]
+title = "A short one"
+spec = { hours = 0.2, nodes = 10 }
+[parts.short.sizes.small]
+nodes = 11
+[parts.long]
+title = "A long one"
+only = ["paper"]
+seeds = [3]
+"""
+
+
+def test_parts_have_what_stands_above_them_and_may_be_left_out(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, study=PARTS, base=BASE.partition("[sizes")[0])
+    file = str(folder / "study.toml")
+    short, long = load_study(file, "paper", folder)
+    assert [(each.name, each.title, each.study.title) for each in (short, long)] == [
+        ("study-short", "Two parts", "A short one"),
+        ("study-long", "Two parts", "A long one"),
+    ]
+    assert (short.seeds, long.seeds) == ((1, 2), (3,))
+    plan = make_plan([short, long], tmp_path / "out")
+    assert [run.spec.hours for run in plan.all_runs] == [0.2, 0.2, 0.5]
+    (small,) = load_study(file, "small", folder)
+    (first, _) = make_plan([small], tmp_path / "out").all_runs
+    assert (first.spec.nodes, first.spec.hours) == (11, 0.2), "a size is written over what all sizes have"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('title = "A long one"', "titel = 3", "s.toml: parts.long: titel: unknown key"),
+        ('["paper"]', '["papr"]', "s.toml: parts.long: sizes.papr: is not a size"),
+        ('title = "Two parts"', "", "s.toml: a study with parts has a title and tables [parts.NAME]"),
+    ],
+)
+def test_what_is_wrong_in_a_part_is_named(before: str, after: str, words: str) -> None:
+    assert before in PARTS
+    with pytest.raises(PlexusError, match=re.escape(words)):
+        parse_study(PARTS.replace(before, after), "s.toml")
+
+
+def test_a_study_that_has_nothing_of_a_size_says_so(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, study='only = ["paper"]\n' + STUDY, base=BASE)
+    with pytest.raises(PlexusError, match="only: has nothing of size tiny"):
+        load_study(str(folder / "study.toml"), "tiny", folder)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from plexus import ModelUpdated
+from plexus.protocol.api import Aggregate, Change
 from plexus.testing import Conversation, Exchange, TalkingExchange, placed
 
 SCRIPT = """# Both train, each as fast as it can, and tell the other.
@@ -71,6 +72,12 @@ def test_what_a_script_loses_does_not_arrive(whisper: Any) -> None:
     lost = "nodes 2\nonline 0 1\nlose whisper 0 -> 1\nrun until lost\n----\n"
     printed = Conversation(start).rewritten(lost)
     assert "0 → 1: whisper m0@0>0 — lost" in printed
+
+
+def test_an_aggregate_of_models_and_changes_is_told() -> None:
+    effect = Aggregate(3, ("m2>0", "m2>1"), (10, 10), (Change("m1>4", "m1"),), (10,))
+    made = TalkingExchange(1, lambda me, durable: None)._sentence(effect)
+    assert made == "aggregates round 3 of m2>0 + m2>1 + (m1>4 - m1)"
 
 
 def test_a_session_that_stands_still_fails() -> None:

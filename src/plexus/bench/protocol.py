@@ -48,12 +48,14 @@ def bench_protocol(
     durations = [training_time_s(device, LOCAL_STEPS, BATCH) for device in world.devices]
     rounds = 0
 
-    def observe(_now: float, node: int, fact: Any) -> None:
+    def observe(now_s: float, node: int, fact: Any) -> None:
         nonlocal rounds
-        if type(fact) in (AggregationCompleted, ModelUpdated):
+        if type(fact) is AggregationCompleted:
+            rounds = max(rounds, fact.ordinal)
+        elif type(fact) is ModelUpdated:
             rounds = max(rounds, fact.round)
         if traced is not None:
-            traced.on_fact(node, fact)
+            traced.on_fact(now_s, node, fact)
 
     parameters = _parameters(protocol, overrides)
     entry, models = PROTOCOLS[protocol], SymbolicModels(MODEL_BYTES)

@@ -206,7 +206,7 @@ class Near(Echo):
 
     async def send(self, model: LiveModel, samples: int = 1) -> float:
         """Send a model as if to an aggregator; the seconds until the other side has checked it."""
-        body = AggregateRequest(2, MODELS, samples, View.of(1).snapshot(), None)
+        body = AggregateRequest(2, 2, MODELS, samples, View.of(1).snapshot(), None)
         frame = wire.encode(body, self.roster, len(model.data))
         began = time.perf_counter()
         self.hub.send_model(self.far_key, frame[wire.LENGTH_BYTES :], model, "model")

@@ -9,8 +9,8 @@ import click
 from plexus.cli.groups import PATH
 from plexus.errors import PlexusError
 from plexus.files import write_bytes
-from plexus.live.state import STATE_FILE, newest_model, taken_home
-from plexus.runs.models import BEST_MODEL, FINAL_MODEL, MODEL_SUFFIX, metadata_of
+from plexus.live.state import STATE_FILE, newest_of, taken_home
+from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, MODEL_SUFFIX, metadata_of
 
 
 @click.command()
@@ -38,9 +38,8 @@ def model_of(source: Path, best: bool) -> bytes:
     homes = sorted(each.parent for each in source.glob(f"*/{STATE_FILE}"))
     if best and homes:
         raise PlexusError(f"{source}: the best is known when the fleet has ended; a peer's is in {homes[0]}")
-    held = [(*found, home) for home in homes or [source] if (found := newest_model(home)) is not None]
-    if best or not held:
+    held = newest_of(homes or [source])
+    if best or held is None:
         none = "no model was measured yet" if best else "this node holds no model but the initial one yet"
         raise PlexusError(f"{source}: {none}")
-    number, model, home = max(held, key=lambda each: each[0])
-    return taken_home(home, model, {"round": str(number)})
+    return taken_home(held.home, held.data, {"round": str(held.ordinal)})

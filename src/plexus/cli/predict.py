@@ -12,7 +12,7 @@ import msgspec
 from plexus.cli.groups import PATH
 from plexus.errors import PlexusError
 from plexus.files import named
-from plexus.runs.models import metadata_of
+from plexus.runs.model_files import metadata_of
 
 
 @click.command()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plexus import quantities
-from plexus.runs.result import Metric, ProtocolBench, Result, RoundTuning, Traffic, Used
+from plexus.runs.result import Cut, Metric, ProtocolBench, Result, RoundTuning, Traffic, Used
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,6 +51,7 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
             f" {quantities.whole(trainings.asked)} trainings, {quantities.whole(spared)} never needed",
         ),
         *_used(result.used),
+        *_cuts(result.cuts),
         ("sent", f"{quantities.size(result.sent_bytes)} by all nodes"),
         ("computed in", f"{result.wall_s:.1f} s ({result.cpu_s:.1f} s of processor time)"),
     ]
@@ -79,7 +80,17 @@ def _used(used: Used | None) -> list[tuple[str, str]]:
         return []
     slowest = quantities.share(used.slowest_tenth_share)
     never = f"unused nodes: {quantities.whole(used.never_used_nodes)}"
-    return [("used", f"{quantities.share(used.share)} of trainings (slowest tenth: {slowest}); {never}")]
+    line = ("used", f"{quantities.share(used.share)} of trainings (slowest tenth: {slowest}); {never}")
+    late = ("late", f"{quantities.whole(used.late)} of these trainings, used in a later round")
+    return [line, late] if used.late else [line]
+
+
+def _cuts(cuts: Iterable[Cut]) -> Iterable[tuple[str, str]]:
+    """Of what both sides aggregated while they were apart, what is behind the final model."""
+    for cut in cuts:
+        theirs = f"{cut.cut_survived:,} of {cut.cut_aggregates:,} aggregates of theirs"
+        others = f"{cut.others_survived:,} of {cut.others_aggregates:,} of the others'"
+        yield "survived", f"{cut.from_h:g}–{cut.to_h:g} h, {cut.cut_nodes:,} cut off: {theirs}, {others}"
 
 
 def _where(result: Result) -> list[tuple[str, str]]:

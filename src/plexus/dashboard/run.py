@@ -29,7 +29,7 @@ SPARK_POINTS = 60
 NOT_METRICS = {"simulated_s", "round", "loss", "sent_bytes", "training_s", "nodes"}
 LISTED = ("phase", "round", "training", "waiting_for", "peers", "counts")
 """What the list of nodes shows of a peer's status."""
-KINDS = {"TrainRequest": "train", "AggregateRequest": "aggregate"}
+KINDS = {"TrainRequest": "train", "AggregateRequest": "aggregate", "LateModel": "late"}
 
 
 class ShownRun:

@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-from plexus.learn.graph import Expression, LazyModels
+from plexus.learn.expressions import Expression
+from plexus.learn.graph import LazyModels
 from plexus.learn.task import Metrics, Task
 from plexus.protocol.facts import AggregationCompleted, Fact, ModelUpdated
 from plexus.rng import stream
-from plexus.runs.models import BEST_MODEL, FINAL_MODEL
+from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
 from plexus.runs.recorder import Recorder
 from plexus.runs.result import Metric
 from plexus.sim.runtime import Runtime
@@ -36,7 +37,7 @@ class Evaluation:
 
     def __init__(self) -> None:
         self.round = 0
-        """The newest round that a model is of."""
+        """How many rounds led to the newest model."""
 
     @property
     def next_s(self) -> float:
@@ -45,7 +46,9 @@ class Evaluation:
 
     def on_fact(self, node: int, fact: Fact) -> None:
         """A node reported something."""
-        if isinstance(fact, AggregationCompleted | ModelUpdated):
+        if isinstance(fact, AggregationCompleted):
+            self.round = max(self.round, fact.ordinal)
+        elif isinstance(fact, ModelUpdated):
             self.round = max(self.round, fact.round)
 
     def look(self) -> None:
@@ -140,14 +143,15 @@ class GlobalModelEvaluation(ModelEvaluation):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._model = self._measured = self._models.initial()
-        self._measured_round = 0
+        self._number = self._measured_round = 0
 
     def on_fact(self, node: int, fact: Fact) -> None:
         # Where views differ a round can have two aggregators; the first result stands for the round.
-        if isinstance(fact, AggregationCompleted) and fact.round > self.round:
-            self.round, self._model = fact.round, fact.model
+        if isinstance(fact, AggregationCompleted) and fact.round > self._number:
+            self._number, self.round, self._model = fact.round, fact.ordinal, fact.model
             every = self._spec.every_rounds
-            if fact.round // every > self._measured_round // every:
+            # After a fork the newest model may be behind fewer rounds than one that is forgotten.
+            if fact.ordinal // every != self._measured_round // every:
                 self.look()
 
     def look(self) -> None:

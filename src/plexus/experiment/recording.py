@@ -19,11 +19,20 @@ import numpy as np
 
 from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, Fact, RoundRestarted
 from plexus.protocol.membership import Membership
-from plexus.protocol.messages import AggregateRequest, ClientModel, GlobalModel, TrainRequest
+from plexus.protocol.messages import (
+    AggregateRequest,
+    ClientModel,
+    GlobalModel,
+    LateModel,
+    TrainRequest,
+    ordinal_of,
+)
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import view_bytes
 from plexus.runs.critical_path import CriticalPaths
 from plexus.runs.recorder import Recorder
+from plexus.runs.result import Believed
+from plexus.sim.lineage import WhoseWork
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import Nodes
 from plexus.sim.sharing import Flow
@@ -34,11 +43,13 @@ MOST_ROWS = {"transfers": 200_000, "trainings": 100_000}
 MOST_STATES = 50_000
 MOST_LOOKS = 50
 MOST_EVENTS = 500_000
+SETTLED_AFTER_S = 3600.0
 KINDS: dict[type, str] = {
     TrainRequest: "train",
     GlobalModel: "train",
     AggregateRequest: "aggregate",
     ClientModel: "aggregate",
+    LateModel: "late",
 }
 
 
@@ -60,6 +71,10 @@ class Recording:
         self._worked_on: dict[int, int] = {}
         self._next_states_s = 0.0
         self._servers = 0
+        self._looks: list[tuple[float, int, float]] = []
+        """When it was looked at views, how many nodes were online, and how many in the mean of the views."""
+        self._aggregators: list[tuple[float, int, float]] = []
+        """The same of the view of whoever completed a round."""
 
     def begin(self, nodes: Nodes, training_s: Any) -> None:
         """Say who takes part."""
@@ -82,11 +97,11 @@ class Recording:
                 training_s=round(training_s(node), 3) if is_device else None,
             )
 
-    def used(self, trainings: Sequence[int], used: Sequence[int]) -> None:
+    def used(self, trainings: Sequence[int], whose: WhoseWork) -> None:
         """Say, at the end, how much of what each device trained is behind the final model."""
-        for node, (finished, behind) in enumerate(zip(trainings, used, strict=True)):
-            columns = {"trainings": finished, "trainings_used": behind, "late_used": 0}
-            self._recorder.record("used", node=node, **columns)
+        columns = zip(trainings, whose.trainings_used, whose.late_used, strict=True)
+        for node, (finished, used, late) in enumerate(columns):
+            self._recorder.record("used", node=node, trainings=finished, trainings_used=used, late_used=late)
 
     def look(self, now_s: float, runtime: Runtime) -> None:
         """A moment to note who is online and who the nodes believe to be, and to take accounts.
@@ -98,6 +113,7 @@ class Recording:
         if views := _believed_online(runtime):
             extent = {"mean_view": fmean(views), "min_view": min(views), "max_view": max(views)}
             self._recorder.record("views", simulated_s=now_s, online=online, **extent)
+            self._looks.append((now_s, online, extent["mean_view"]))
         counts: dict[str, int] = {}
         for name, (count, sent) in runtime.accounts.messages.items():
             counts |= {f"{name}_count": count, f"{name}_bytes": sent}
@@ -124,28 +140,35 @@ class Recording:
                 training_s=round(accounts.training_s[node], 3),
             )
 
-    def on_fact(self, now_s: float, node: int, fact: Fact) -> None:
+    def believed(self) -> Believed | None:
+        """How many nodes those online held to be online, and how many were."""
+        views, aggregators = _settled(self._looks), _settled(self._aggregators)
+        return Believed(*views, aggregators[2] if aggregators else None) if views else None
+
+    def on_fact(self, now_s: float, node: int, fact: Fact, runtime: Runtime) -> None:
         """A node reported something."""
         if isinstance(fact, AggregatorChosen) and fact.aggregator == node:
             # A node sends nothing to itself: its own model is there at once.
-            self._paths.arrived("aggregate", fact.round, node, node, now_s, now_s)
+            self._paths.arrived("aggregate", fact.ordinal, node, node, now_s, now_s)
         elif isinstance(fact, AggregationCompleted):
             self._recorder.record(
                 "rounds",
                 simulated_s=now_s,
-                round=fact.round,
+                round=fact.ordinal,
                 aggregator=node,
                 models=fact.models,
                 participants=fact.participants,
                 timed_out=fact.timed_out,
                 waited_s=fact.waited_s,
             )
-            self._worked_on[node] = max(fact.round, self._worked_on.get(node, 0))
-            phases = self._paths.phases(now_s, node, fact.round)
+            self._worked_on[node] = max(fact.ordinal, self._worked_on.get(node, 0))
+            if (view := _held_online(runtime.nodes[node])) is not None:
+                self._aggregators.append((now_s, runtime.online_count - self._servers, view))
+            phases = self._paths.phases(now_s, node, fact.ordinal)
             if phases is not None:
                 self._keep("phases", now_s, **phases)
         if isinstance(fact, AggregationCompleted | RoundRestarted):
-            self._paths.completed(node, fact.round, now_s)
+            self._paths.completed(node, fact.ordinal, now_s)
 
     def presence(self, now: float, node: int, online: bool) -> None:
         self._keep("presence", now, node=node, online=online)
@@ -171,8 +194,7 @@ class Recording:
     def transfer_ended(self, now: float, flow: Flow, arrival_s: float | None) -> None:
         began_s, body = self._transfers.pop(flow), flow.tag.body
         kind = KINDS.get(type(body), "exchange")
-        # A message of a protocol of the user's own may have neither.
-        number = getattr(body, "round", getattr(body, "age", 0))
+        number = ordinal_of(body)
         if arrival_s is not None:
             self._paths.arrived(kind, number, flow.src, flow.dst, began_s, arrival_s)
         self._keep(
@@ -199,8 +221,22 @@ class Recording:
 
 def _believed_online(runtime: Runtime) -> list[int]:
     """By each node online that has a view: how many nodes are online according to it."""
-    memberships = (getattr(node, "membership", None) for node in compress(runtime.nodes, runtime.online))
-    return [known.view.online_count() for known in memberships if isinstance(known, Membership)]
+    views = map(_held_online, compress(runtime.nodes, runtime.online))
+    return [view for view in views if view is not None]
+
+
+def _held_online(node: Any) -> int | None:
+    """How many nodes are online according to its view, if it has one."""
+    membership = getattr(node, "membership", None)
+    return membership.view.online_count() if isinstance(membership, Membership) else None
+
+
+def _settled(looks: Sequence[tuple[float, int, float]]) -> tuple[float, float, float] | None:
+    """How many were held to be online, how many were, and their ratio; the hour in which views fill is left
+    out, unless there is no other."""
+    kept = [look for look in looks if look[0] > SETTLED_AFTER_S] or looks
+    believed, online = (sum(look[at] for look in kept) for at in (2, 1))
+    return (believed / len(kept), online / len(kept), believed / online) if online else None
 
 
 def whole_view_bytes(nodes: int) -> int:

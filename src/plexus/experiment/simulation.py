@@ -14,8 +14,8 @@ from plexus.experiment.recording import Recording
 from plexus.protocol.facts import Fact
 from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Listener
-from plexus.runs.result import Evaluations, Result, Traffic, Trainings
-from plexus.sim.faults import PlannedFault, drawn_nodes
+from plexus.runs.result import Cut, Evaluations, Result, Traffic, Trainings
+from plexus.sim.faults import FaultyRuntime, PlannedFault, drawn_nodes
 from plexus.sim.lineage import TracedModels, WhoseWork
 from plexus.sim.own import find
 from plexus.sim.protocols import JudgedBy
@@ -153,10 +153,10 @@ class Simulation:
             self._resumed = None
 
     def _on_fact(self, now_s: float, node: int, fact: Fact) -> None:
-        self._recording.on_fact(now_s, node, fact)
+        self._recording.on_fact(now_s, node, fact, self._runtime)
         self._evaluation.on_fact(node, fact)
         if self._traced is not None:
-            self._traced.on_fact(node, fact)
+            self._traced.on_fact(now_s, node, fact)
 
     def _whose(self) -> WhoseWork | None:
         """Whose work is behind the final model, if there is one; the devices have a table of it."""
@@ -164,8 +164,16 @@ class Simulation:
             return None
         trainings = self._runtime.accounts.trainings[: len(self._durations_s)]
         found = self._traced.whose(trainings, self._durations_s)
-        self._recording.used(trainings, found.trainings_used)
+        self._recording.used(trainings, found)
         return found
+
+    def _cuts(self) -> tuple[Cut, ...]:
+        """Whose work survived each cut that began."""
+        if self._traced is None or not isinstance(self._runtime, FaultyRuntime):
+            return ()
+        struck = self._runtime.struck.items()
+        cuts = [(fault, nodes) for fault, nodes in struck if fault.kind == "partition"]
+        return tuple(self._traced.survivors(fault.from_s, fault.until_s, nodes) for fault, nodes in cuts)
 
     def _result(self, interrupted: bool, wall_s: float, cpu_s: float) -> Result:
         accounts, costs, whose = self._runtime.accounts, self._models.costs, self._whose()
@@ -183,6 +191,8 @@ class Simulation:
             evaluations=Evaluations(len(self._models.evaluated), costs.evaluation_s),
             used=whose.used if whose else None,
             lineage=whose.lineage if whose else None,
+            cuts=self._cuts(),
+            membership=self._recording.believed(),
             tuning=self._nodes.tuning,
             interrupted=interrupted,
             engine=self.engine,

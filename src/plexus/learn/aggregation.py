@@ -36,6 +36,20 @@ def weighted_mean(vectors: Sequence[Tensor], weights: Sequence[float]) -> Tensor
     return total.div_(sum(weights))
 
 
+def with_changes(
+    rule: Aggregation, samples: Sequence[int], change_samples: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """What each model and each change counts in one `weighted_mean`, by a rule and the examples behind them.
+
+    The rule's mean of the models and Σ sⱼ·changeⱼ / (Σ sᵢ + Σ sⱼ), brought to one denominator: all weights
+    are whole, and those of the models sum to it.
+    """
+    if rule is mean:
+        samples, change_samples = [1] * len(samples), [1] * len(change_samples)
+    models, both = sum(samples), sum(samples) + sum(change_samples)
+    return [each * both for each in samples], [each * models for each in change_samples]
+
+
 AGGREGATIONS: dict[str, Aggregation] = {"mean": mean, "sample-weighted-mean": weighted_mean}
 
 

@@ -28,7 +28,8 @@ from torch import Tensor
 from plexus.errors import PlexusError
 from plexus.learn import aggregation, layout
 from plexus.learn.engines import Engine, LocalTraining
-from plexus.learn.spill import DEFAULT_BUDGET_BYTES, Kept, VectorStore
+from plexus.learn.expressions import Expression, MeanModel, OwnPart, TrainedModel, waves
+from plexus.learn.spill import DEFAULT_BUDGET_BYTES, VectorStore
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import one_thread, spread_over_nodes
 from plexus.rng import array_stream
@@ -38,114 +39,6 @@ UNCHECKED = 1000
 """Trainings whose results are looked at together: looking makes a GPU wait."""
 FILE_BYTES = 256 << 20
 """Models that are saved in one file: so much is in memory at once, beside the budget."""
-
-
-class Expression:
-    """A model that may or may not have been computed yet."""
-
-    __slots__ = ("__weakref__", "metrics", "number", "parents", "value")
-
-    number: int
-    """Its place in the order in which the models of a run were asked for."""
-
-    def __init__(self, parents: tuple[Expression, ...]) -> None:
-        self.parents = parents
-        self.value: Kept | None = None
-        self.metrics: Metrics | None = None
-
-    def settle(self, value: Kept) -> None:
-        """Take the computed weights and let go of what they were made from."""
-        self.value = value
-        self.parents = ()
-
-    def vector(self) -> Tensor:
-        """The weights, which must have been computed."""
-        assert self.value is not None, "forced before it is read"
-        return self.value.get()
-
-
-class TrainedModel(Expression):
-    """The base model after one local training; `before` is what the node itself has kept of earlier ones."""
-
-    __slots__ = ("kept", "node", "round")
-
-    def __init__(self, base: Expression, node: int, round: int, before: OwnPart | None = None) -> None:
-        super().__init__((base,) if before is None else (base, before))
-        self.node = node
-        self.round = round
-        self.kept: weakref.ref[OwnPart] | None = None
-        """What the node keeps of it, if anybody still wants to know."""
-
-
-class OwnPart(Expression):
-    """The tensors that stay with a node, after one of its trainings."""
-
-    __slots__ = ("before",)
-
-    def __init__(self, trained: TrainedModel, before: OwnPart | None) -> None:
-        super().__init__((trained,))
-        trained.kept = weakref.ref(self)
-        self.before = before
-        """Of the training before: of no use once this training is finished."""
-
-
-class MeanModel(Expression):
-    """Models combined: by the aggregation rule, told the examples behind each, or merged by weights."""
-
-    __slots__ = ("merged", "weights")
-
-    def __init__(self, parts: tuple[Expression, ...], weights: tuple[Any, ...], merged: bool = False) -> None:
-        if len(parts) != len(weights) or not parts:
-            raise ValueError(f"{len(parts)} models and {len(weights)} weights to merge")
-        super().__init__(parts)
-        self.weights = weights
-        self.merged = merged
-
-
-@dataclass
-class Wave:
-    """Trainings that can run at once, and the means that can be taken right after them."""
-
-    trainings: list[TrainedModel]
-    means: list[MeanModel]
-
-
-def in_order(wanted: Sequence[Expression]) -> list[Expression]:
-    """All that `wanted` is made from and that has no value yet, parents before children."""
-    done: dict[Expression, None] = {}
-    # A stack of our own: chains grow by two expressions a round, beyond Python's recursion limit.
-    stack = list(reversed(wanted))
-    while stack:
-        expression = stack[-1]
-        if expression.value is not None or expression in done:
-            stack.pop()
-            continue
-        missing = [p for p in expression.parents if p.value is None and p not in done]
-        if missing:
-            stack.extend(reversed(missing))
-        else:
-            done[stack.pop()] = None
-    return list(done)
-
-
-def waves(wanted: Sequence[Expression]) -> list[Wave]:
-    """All that must be computed for `wanted`, each wave needing only the ones before it."""
-    level: dict[Expression, int] = {}
-    found: list[Wave] = []
-    for expression in in_order(wanted):
-        after = max((level[p] for p in expression.parents if p in level), default=-1)
-        level[expression] = after + 1 if isinstance(expression, TrainedModel) else max(after, 0)
-        if len(found) <= level[expression]:
-            found.append(Wave([], []))
-        wave = found[level[expression]]
-        if isinstance(expression, MeanModel):
-            wave.means.append(expression)
-        elif isinstance(expression, OwnPart):
-            pass  # comes with its training
-        else:
-            assert isinstance(expression, TrainedModel), f"{expression} is computed by nobody"
-            wave.trainings.append(expression)
-    return found
 
 
 @dataclass
@@ -197,6 +90,7 @@ class LazyModels:
         if not torch.isfinite(engine.initial).all():
             raise PlexusError(f"task {task.name}: the initial model has weights that are not finite")
         frozen = layout.weights_hash(engine.frozen) if engine.frozen else ""
+        self.wire = wire
         self._packing = layout.Packing(engine.layout, wire, frozen)
         start = self._packing.rounded(self._shared, self._rounding(self._initial))
         self._initial.settle(self.store.keep(start))
@@ -228,9 +122,23 @@ class LazyModels:
         if last is not None and last.before is not None:
             self._own[node] = last.before
 
-    def mean(self, models: Sequence[Expression], samples: Sequence[int]) -> Expression:
-        """The aggregate of `models`, `samples[i]` examples being behind `models[i]`."""
-        return self._new(MeanModel(tuple(models), tuple(samples)))
+    def mean(
+        self,
+        models: Sequence[Expression],
+        samples: Sequence[int],
+        changes: Sequence[Any] = (),
+        change_samples: Sequence[int] = (),
+    ) -> Expression:
+        """The aggregate of `models`, `samples[i]` examples being behind `models[i]`. `changes` are added to
+        it: of each that has `trained` a `base`, the difference."""
+        if not (changes and models):
+            return self._new(MeanModel(tuple(models), tuple(samples)))
+        weights, late = aggregation.with_changes(self._aggregate, samples, change_samples)
+        parts = list(models)
+        for change, weight in zip(changes, late, strict=True):
+            parts += change.trained, change.base
+            weights += weight, -weight
+        return self._new(MeanModel(tuple(parts), tuple(weights), merged=True, changes=2 * len(late)))
 
     def merge(self, models: Sequence[Expression], weights: Sequence[float]) -> Expression:
         """The mean in which `models[i]` counts `weights[i]`, whatever the aggregation rule."""
@@ -346,18 +254,28 @@ class LazyModels:
                 self._train_wave(wave.trainings)
                 for mean in wave.means:
                     rule = aggregation.weighted_mean if mean.merged else self._aggregate
-                    vector = rule([part.vector() for part in mean.parents], mean.weights)
+                    vector = rule(self._parts(mean), mean.weights)
                     mean.settle(self.store.keep(self._packing.rounded(vector, self._rounding(mean))))
             self._check_finite()
         self.costs.training_s += time.perf_counter() - started
         self.costs.workers_cpu_s = self.engine.workers_cpu_s
+
+    def _parts(self, mean: MeanModel) -> list[Tensor]:
+        """The vectors that a mean is taken of. Of a change its difference was sent, and rounded for that."""
+        vectors = [part.vector() for part in mean.parents]
+        if self.wire != "float32":
+            for at in range(len(vectors) - mean.changes, len(vectors), 2):
+                trained, base = vectors[at : at + 2]
+                rng = array_stream(self.task.seed, "wire", "change", mean.parents[at].number)
+                vectors[at] = base + self._packing.rounded(trained - base, rng)
+        return vectors
 
     def _train_wave(self, trainings: list[TrainedModel]) -> None:
         # A wave may be wider than memory: at most half the budget for what goes in and what comes out.
         at_once = max(1, self.store.budget_bytes // (4 * self._initial.vector().nbytes))
         for start in range(0, len(trainings), at_once):
             some = trainings[start : start + at_once]
-            jobs = [LocalTraining(self._whole(*t.parents), t.node, t.round, t.round) for t in some]
+            jobs = [LocalTraining(self._whole(*t.parents), t.node, t.round) for t in some]
             for trained, vector in zip(some, self.engine.train(jobs), strict=True):
                 self._unchecked.append((trained.node, trained.round, vector.sum()))
                 self._settle(trained, vector)

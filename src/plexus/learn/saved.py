@@ -24,7 +24,7 @@ from plexus.files import write_bytes
 from plexus.learn.layout import encode, named_tensors, weights_hash
 from plexus.learn.task import Task
 from plexus.loading import load_own
-from plexus.runs.models import joined
+from plexus.runs.model_files import joined
 
 Metadata = Mapping[str, str]
 

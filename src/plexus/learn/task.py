@@ -275,11 +275,11 @@ class Task:
         drawn = None if self.augment is None else self.augment.draw(rng, needed)
         return Draw(examples, drawn, int(rng.integers(2**63)))
 
-    def context(self, node: int, round: int, ordinal: int) -> Context:
-        """What the task's own loop is told when `node` trains; `ordinal` is what it takes as the round."""
+    def context(self, node: int, round: int) -> Context:
+        """What the task's own loop is told when `node` trains in `round`."""
         rng = array_stream(self.seed, "learn", "train", node, round)
         generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-        return Context(node, ordinal, self.loss, self.batch, generator, rng, self.prepare, self.collate)
+        return Context(node, round, self.loss, self.batch, generator, rng, self.prepare, self.collate)
 
     def own_examples(self, node: int) -> Examples:
         """The training examples of `node`."""

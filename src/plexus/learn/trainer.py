@@ -133,33 +133,30 @@ class Trainer:
         if task.optimiser is not None:
             self._descent = Descent(task.optimiser, task.proximal, trainable)
 
-    def train(self, base: Tensor, node: int, round: int, ordinal: int = 1) -> Tensor:
-        """The weights after `node` trained `base` on its own data in `round`.
-
-        What is drawn depends on `round`, the schedule of the learning rate on `ordinal`.
-        """
+    def train(self, base: Tensor, node: int, round: int) -> Tensor:
+        """The weights after `node` trained `base` on its own data in `round`."""
         with blaming(f"task {self._task.name}: training node {node} in round {round}"):
             self._load(base)
             self.module.train()
             if self._descent is None:
-                self._loop(node, round, ordinal)
+                self._loop(node, round)
             else:
-                self._descend(self._descent, node, round, ordinal)
+                self._descend(self._descent, node, round)
             return self.layout.flatten(self._tensors)
 
-    def _loop(self, node: int, round: int, ordinal: int) -> None:
+    def _loop(self, node: int, round: int) -> None:
         task = self._task
         assert task.loop is not None, "checked by the task"
-        context = task.context(node, round, ordinal)
+        context = task.context(node, round)
         torch.default_generator.manual_seed(context.generator.initial_seed())
         with torch.enable_grad():
             task.loop(self.module, task.own_examples(node).to(self.initial.device), context)
         self.module.zero_grad(set_to_none=True)
 
-    def _descend(self, descent: Descent, node: int, round: int, ordinal: int) -> None:
+    def _descend(self, descent: Descent, node: int, round: int) -> None:
         task, parameters = self._task, self._parameters
         assert task.optimiser is not None
-        draw, scale = task.draw(node, round), task.optimiser.scale(ordinal)
+        draw, scale = task.draw(node, round), task.optimiser.scale(round)
         # Drawing by name, not by who computes: any worker gives this training the same numbers.
         torch.default_generator.manual_seed(draw.torch_seed)
         memory, anchors = task.optimiser.begin(parameters), descent.anchors(parameters)
@@ -208,7 +205,7 @@ class Trainer:
     def try_out(self, node: int) -> None:
         """One step on the node's first batch, and one batch evaluated: what is wrong shows now."""
         trial = Trainer(replace(self._task, local_steps=1, local_epochs=None), self.initial.device)
-        trained = trial.train(trial.initial, node, round=1, ordinal=1)
+        trained = trial.train(trial.initial, node, round=1)
         metrics_of(self._task, [trial.evaluate_batch(trained, 0).tolist()])
 
 
@@ -225,7 +222,7 @@ class InlineEngine:
 
     def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         with one_thread():
-            return [self._trainer.train(job.base, job.node, job.round, job.ordinal) for job in jobs]
+            return [self._trainer.train(job.base, job.node, job.round) for job in jobs]
 
     def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
         with one_thread():

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
+from plexus.protocol.api import Change
 from plexus.rng import array_stream
 from plexus.runs.encoding import QUANTISED, SCALES, WHOLE, quantised, restored
 
@@ -78,13 +80,49 @@ class ModelLayout:
             name: np.frombuffer(data[start:stop], dtype) for name, (dtype, start, stop) in self._spans.items()
         }
 
-    def sum(self, name: str) -> RunningSum | QuantisedSum:
-        """A sum to add models to."""
-        return QuantisedSum(self, name) if self.is_quantised else RunningSum(self)
+    def sum(self, round: int, is_change: bool = False) -> RunningSum:
+        """A sum to add the models of `round` to, or what trainings changed."""
+        return QuantisedSum(self, round) if self.is_quantised else RunningSum(self, is_change)
+
+    def restored(self, data: memoryview) -> list[NDArray[np.float32]]:
+        """The numbers of a model that travels as bytes with scales; then those that are not rounded."""
+        parts = self.named(data)
+        return [restored(parts[QUANTISED], parts[SCALES]), *([parts[WHOLE]] if WHOLE in parts else [])]
+
+    def quantised(self, values: Sequence[NDArray[np.float32]], *drawn_by: int | str) -> memoryview:
+        """A model of these numbers, as `restored` gives them."""
+        data = self._blank()
+        into = self.named(data)
+        into[QUANTISED][:], into[SCALES][:] = quantised(values[0], array_stream(0, "wire", *drawn_by))
+        if WHOLE in into:
+            into[WHOLE][:] = np.rint(values[1])
+        return data
 
     def numbers(self, data: memoryview) -> list[NDArray[Any]]:
         """The runs of `data`, as arrays over its memory."""
         return [np.frombuffer(data[start:stop], dtype) for dtype, start, stop in self.runs]
+
+    def changes(self, data: memoryview) -> list[NDArray[Any]]:
+        """The runs of a change: what is never negative in a model may be so here."""
+        return [run.view(np.int8) if run.dtype.kind == "u" else run for run in self.numbers(data)]
+
+    def difference(self, trained: memoryview, base: memoryview) -> memoryview:
+        """What a training changed, in memory of its own and no more than that."""
+        if self.is_quantised:
+            parts = zip(self.restored(trained), self.restored(base), strict=True)
+            return self.quantised([after - before for after, before in parts], "change", zlib.crc32(trained))
+        data = self._blank()
+        runs = zip(self.numbers(trained), self.numbers(base), self.numbers(data), strict=True)
+        for after, before, change in runs:
+            with np.errstate(all="ignore"):  # whoever receives what is not finite refuses it
+                np.subtract(after, before, out=change)
+        return data
+
+    def _blank(self) -> memoryview:
+        # Not a bytearray: that would be filled with zeros first.
+        data = np.empty(self.size_bytes, np.uint8).data
+        data[: len(self.header)] = self.header
+        return data
 
     def flaw(self, data: memoryview) -> str | None:
         """What is wrong with a model from outside, if anything."""
@@ -98,50 +136,14 @@ class ModelLayout:
         return None
 
 
-class QuantisedSum:
-    """As `RunningSum`, of models that travel as bytes with scales: summed as numbers, and rounded again."""
-
-    def __init__(self, layout: ModelLayout, name: str) -> None:
-        """`name` is what the rounding is drawn by."""
-        self._layout = layout
-        self._name = name
-        self._sums: list[NDArray[np.float32]] = []
-        self._weight = 0.0
-
-    def add(self, data: memoryview, weight: float, owned: bool) -> bool:
-        self._weight += weight
-        parts = self._layout.named(data)
-        values = [restored(parts[QUANTISED], parts[SCALES]), *([parts[WHOLE]] if WHOLE in parts else [])]
-        if weight != 1 or not self._sums:
-            values = [each * np.float32(weight) for each in values]
-        if self._sums:
-            for total, each in zip(self._sums, values, strict=True):
-                total += each
-        else:
-            self._sums = values
-        return False
-
-    def mean(self) -> memoryview:
-        found = [total / np.float32(self._weight) for total in self._sums]
-        bytes_, scales = quantised(found[0], array_stream(0, "wire", self._name))
-        result = memoryview(
-            bytearray(self._layout.header) + bytearray(self._layout.size_bytes - len(self._layout.header))
-        )
-        into = self._layout.named(result)
-        into[QUANTISED][:], into[SCALES][:] = bytes_, scales
-        if len(found) > 1:
-            into[WHOLE][:] = np.rint(found[1])
-        return result
-
-
 class RunningSum:
     """The mean of models that arrive one by one, in the memory of one: the first is added to in place.
 
     The same rules and arithmetic as `learn.aggregation`: one addition after the other, then one division.
     """
 
-    def __init__(self, layout: ModelLayout) -> None:
-        self._layout = layout
+    def __init__(self, layout: ModelLayout, is_change: bool = False) -> None:
+        self._numbers = layout.changes if is_change else layout.numbers
         self._data: memoryview | None = None
         self._sums: list[NDArray[Any]] = []
         self._weight = 0.0
@@ -152,27 +154,60 @@ class RunningSum:
         if self._data is None:
             self._data = data = data if owned else memoryview(bytearray(data))
             # Whole numbers are summed apart, as floating point, and rounded at the end.
-            self._sums = [_summable(numbers) for numbers in self._layout.numbers(data)]
+            self._sums = [_summable(numbers) for numbers in self._numbers(data)]
             if weight != 1:
                 for total in self._sums:
                     total *= total.dtype.type(weight)
             return owned
-        for total, numbers in zip(self._sums, self._layout.numbers(data), strict=True):
+        for total, numbers in zip(self._sums, self._numbers(data), strict=True):
             if weight == 1:
                 total += numbers
             else:
                 total += numbers * total.dtype.type(weight)
         return False
 
-    def mean(self) -> memoryview:
-        """The mean, in the memory of the first model; the sum cannot be used afterwards."""
+    def mean(self, changes: RunningSum | None = None) -> memoryview:
+        """The mean, in the memory of the first model, moved by `changes` (see `protocol.api.Aggregate`).
+        Neither sum can be used afterwards."""
         assert self._data is not None, "a mean of nothing"
-        for total, numbers in zip(self._sums, self._layout.numbers(self._data), strict=True):
-            total /= total.dtype.type(self._weight)
+        self._divide(changes)
+        for total, numbers in zip(self._sums, self._numbers(self._data), strict=True):
             if total is not numbers and total.dtype != numbers.dtype:
                 numbers[:] = np.rint(total) if numbers.dtype.kind in "iu" else total
         data, self._data, self._sums = self._data, None, []
         return data
+
+    def _divide(self, changes: RunningSum | None) -> None:
+        for at, total in enumerate(self._sums):
+            total /= total.dtype.type(self._weight)
+            if changes is not None:
+                change = changes._sums[at]
+                change /= change.dtype.type(self._weight + changes._weight)
+                total += change
+
+
+class QuantisedSum(RunningSum):
+    """Of models that travel as bytes with scales: summed as numbers, and rounded again."""
+
+    def __init__(self, layout: ModelLayout, round: int) -> None:
+        super().__init__(layout)
+        self._layout = layout
+        self._round = round
+        """What the rounding is drawn by."""
+
+    def add(self, data: memoryview, weight: float, owned: bool) -> bool:
+        values = [each * np.float32(weight) for each in self._layout.restored(data)]
+        self._weight += weight
+        if self._sums:
+            for total, each in zip(self._sums, values, strict=True):
+                total += each
+        else:
+            self._sums = values
+        return False
+
+    def mean(self, changes: RunningSum | None = None) -> memoryview:
+        self._divide(changes)
+        return self._layout.quantised(self._sums, self._round)
 
 
 def _summable(numbers: NDArray[Any]) -> NDArray[Any]:
@@ -191,8 +226,17 @@ WEIGHTS: dict[str, Callable[[int], int]] = {
 """By aggregation rule, what a model counts that so many examples are behind."""
 
 
+@dataclass(slots=True, eq=False)
+class RoundSum:
+    """The sum of what is collected for a round, and how many models are in it or about to be."""
+
+    round: int
+    sum: RunningSum
+    count: int = 0
+
+
 class Aggregator:
-    """The running sum of the round that a node collects models for, off the event loop.
+    """The running sums of the round that a node collects models and changes for, off the event loop.
 
     Large models are handled on one thread of their own, in order, so the mean is taken after all additions.
     """
@@ -208,8 +252,8 @@ class Aggregator:
         self._buffers = buffers
         self._weight_of = WEIGHTS[rule]
         self._done = done
-        self._collected: tuple[int, RunningSum | QuantisedSum, int] | None = None
-        """Round, sum, and how many models are in it or about to be."""
+        self._collected: dict[bool, RoundSum] = {}
+        """By whether they are changes."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sums")
 
     def check(self, model: LiveModel, then: Callable[[str | None], None]) -> None:
@@ -221,12 +265,24 @@ class Aggregator:
 
         self._do(flaw, then)
 
-    def collect(self, round: int, model: LiveModel, samples: int) -> None:
+    def difference(self, change: Change, then: Callable[[LiveModel], None]) -> None:
+        """Make of a change what can be sent."""
+        trained, base = change.trained.data, change.base.data
+
+        def made() -> LiveModel:
+            data = self._layout.difference(trained, base)
+            return LiveModel(data, seal(data))
+
+        self._do(made, then)
+
+    def collect(self, round: int, model: LiveModel, samples: int, is_change: bool = False) -> None:
         """Add a model to the sum of `round`; that of another round is forgotten, nobody asks for it again."""
-        if self._collected is None or self._collected[0] != round:
-            self._collected = round, self._layout.sum(f"{round}"), 0
-        _, total, count = self._collected
-        self._collected = round, total, count + 1
+        collected = self._collected.get(is_change)
+        if collected is None or collected.round != round:
+            collected = RoundSum(round, self._layout.sum(round, is_change))
+            self._collected[is_change] = collected
+        collected.count += 1
+        total = collected.sum
         data, ticket, weight = model.data, model.ticket, self._weight_of(samples)
         if ticket is not None:
             model.spend()
@@ -237,26 +293,46 @@ class Aggregator:
 
         self._do(lambda: total.add(data, weight, ticket is not None), added)
 
-    def aggregate(self, round: int, models: Sequence[LiveModel], samples: Sequence[int]) -> None:
+    def aggregate(
+        self,
+        round: int,
+        models: Sequence[LiveModel],
+        samples: Sequence[int],
+        changes: Sequence[LiveModel] = (),
+        change_samples: Sequence[int] = (),
+    ) -> None:
         """Take the mean: of what was collected, or of models that the node kept by itself."""
-        collected, self._collected = self._collected, None
-        if collected is None or collected[0] != round:
-            self.merge(round, models, [self._weight_of(each) for each in samples])
-            return
-        assert collected[2] == len(models), "what was collected is what the node aggregates"
-        self._finish(round, collected[1].mean)
+        total = self._total(round, models, samples)
+        changed = self._total(round, changes, change_samples, is_change=True)
+        self._finish(round, lambda: total().mean(changed() if changes else None))
 
     def merge(self, round: int, models: Sequence[LiveModel], weights: Sequence[float]) -> None:
         """Take the mean in which `models[i]` counts `weights[i]`."""
+        total = self._summed(round, models, weights)
+        self._finish(round, lambda: total().mean())
+
+    def _total(
+        self, round: int, models: Sequence[LiveModel], samples: Sequence[int], is_change: bool = False
+    ) -> Callable[[], RunningSum]:
+        collected = self._collected.get(is_change)
+        if collected is None or collected.round != round:
+            return self._summed(round, models, [self._weight_of(each) for each in samples], is_change)
+        del self._collected[is_change]
+        assert collected.count == len(models), "what was collected is what the node aggregates"
+        return lambda: collected.sum
+
+    def _summed(
+        self, round: int, models: Sequence[LiveModel], weights: Sequence[float], is_change: bool = False
+    ) -> Callable[[], RunningSum]:
         data = [model.data for model in models]
 
-        def merged() -> memoryview:
-            total = self._layout.sum(f"{round}")
+        def summed() -> RunningSum:
+            total = self._layout.sum(round, is_change)
             for each, weight in zip(data, weights, strict=True):
                 total.add(each, weight, owned=False)
-            return total.mean()
+            return total
 
-        self._finish(round, merged)
+        return summed
 
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)

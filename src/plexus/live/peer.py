@@ -111,7 +111,7 @@ class Peer:
         loop.set_exception_handler(self._on_loop_error)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        self._observer = FactObserver(self._roster, self._log, self._store.state.round)
+        self._observer = FactObserver(self._roster, self._log, self._store.state.ordinal)
         folder, is_alone = str(self._config.folder), self._config.fork_server is None
         # A fleet has tried the task before it started any peer.
         home = str(self._config.home.resolve())
@@ -211,7 +211,8 @@ class Peer:
     def _go_online(self, initial: LiveModel) -> None:
         held, self._held = self._held, None
         state = self._store.state
-        durable = Durable(state.counter, state.round if held else 0, held or initial)
+        number, ordinal = (state.round, state.ordinal) if held else (0, 0)
+        durable = Durable(state.counter, number, held or initial, ordinal=ordinal)
         self._node = PlexusNode(
             me=0,
             parameters=self._config.parameters,
@@ -225,7 +226,7 @@ class Peer:
         )
         self._announced_at = time.monotonic()
         network = {"bandwidth_bytes_per_s": self._bandwidth(), "known": len(self._roster) - 1}
-        self._log.info("online", counter=state.counter + 1, round=durable.round, **network)
+        self._log.info("online", counter=state.counter + 1, round=durable.ordinal, **network)
         self._tables.online(True)
         self._runtime.start(self._node)
         loop = asyncio.get_running_loop()
@@ -248,13 +249,13 @@ class Peer:
         self._observer.fact(fact)
         self._tables.fact(fact)
         every = self._config.evaluate_every
-        if isinstance(fact, AggregationCompleted) and fact.round % every == 0:
-            self._trainer.evaluate(fact.round, fact.model)
+        if isinstance(fact, AggregationCompleted) and fact.ordinal % every == 0:
+            self._trainer.evaluate(fact.ordinal, fact.model)
         elif isinstance(fact, TrainingStarted) and self._node is not None:
             # Who never aggregates wants to see now and then where the session stands.
-            behind = fact.round - self._observer.evaluated_round
+            behind = fact.ordinal - self._observer.evaluated_round
             if behind >= SELDOM * every:
-                self._trainer.evaluate(self._node.held_round, self._node.held_model)
+                self._trainer.evaluate(self._node.held_ordinal, self._node.held_model)
 
     def _on_trained(self, round: int, model: LiveModel) -> None:
         self._tables.training_ended(completed=True)

@@ -83,16 +83,18 @@ class LiveRuntime:
         self._tell = tell
         self._layout = layout
         self._queue: deque[api.Effect] = deque()
+        self._stops = 0
+        """How often the node ended what it was sending: what is yet to be made of a change is not sent."""
         self._aggregator = Aggregator(layout, buffers, rule, self._on_aggregated)
         self._loop = asyncio.get_running_loop()
         self._perform_one: dict[type[api.Effect], Callable[[Any], None]] = {
             api.Send: self._send,
-            api.StopSending: lambda _: self._withdraw(lambda _: True, STOPPED),
+            api.StopSending: self._stop_sending,
             api.SetTimer: self._set_timer,
             api.CancelTimer: lambda effect: self._disarm(effect.key),
             api.Train: self._train,
-            api.Collect: lambda it: self._aggregator.collect(it.round, it.model, it.samples),
-            api.Aggregate: lambda it: self._aggregator.aggregate(it.round, it.models, it.samples),
+            api.Collect: lambda it: self._aggregator.collect(it.round, it.model, it.samples, it.is_change),
+            api.Aggregate: self._aggregate,
             api.Merge: lambda it: self._aggregator.merge(it.round, it.models, it.weights),
             api.Save: self._save,
             api.Report: lambda effect: tell.fact(effect.fact),
@@ -114,6 +116,7 @@ class LiveRuntime:
     def stop(self) -> None:
         """The node is offline: nothing of what it had under way arrives."""
         self.node = None
+        self._stops += 1
         self._queue.clear()
         for handle, _ in self.timers.values():
             handle.cancel()
@@ -162,8 +165,9 @@ class LiveRuntime:
 
     def _receive(self, src: NodeId, body: Message, size_bytes: int, ticket: Ticket | None = None) -> None:
         effects = self._handle(api.Received(src, body, size_bytes))
-        if ticket is not None and not any(isinstance(effect, api.Collect) for effect in effects):
+        if ticket is not None and not any(_collects(effect, body) for effect in effects):
             self.buffers.let_go(ticket)  # the node may keep the model for long, or not at all
+            body.model.ticket = None  # type: ignore[attr-defined]
         self.perform(effects)
         if self.node is not None:
             self._withdraw(self.node.is_obsolete, OBSOLETE)
@@ -177,6 +181,9 @@ class LiveRuntime:
 
     def _send(self, effect: api.Send) -> None:
         body = effect.body
+        if isinstance(getattr(body, "model", None), api.Change):
+            self._send_difference(effect)
+            return
         others = [self.roster.keys[node] for node in effect.to if node != 0]
         if len(others) < len(effect.to):
             self._loop.call_soon(self._receive, 0, body, 0)
@@ -187,6 +194,23 @@ class LiveRuntime:
                 self.hub.send(key, frame, body)
             else:
                 self.hub.send_model(key, frame[wire.LENGTH_BYTES :], model, body)
+
+    def _send_difference(self, effect: api.Send) -> None:
+        stops = self._stops
+
+        def send(model: LiveModel) -> None:
+            if stops == self._stops:
+                self.perform([api.Send(effect.to, msgspec.structs.replace(effect.body, model=model))])
+
+        self._aggregator.difference(effect.body.model, send)
+
+    def _stop_sending(self, _: api.StopSending) -> None:
+        self._stops += 1
+        self._withdraw(lambda _: True, STOPPED)
+
+    def _aggregate(self, effect: api.Aggregate) -> None:
+        models, changes = (effect.models, effect.samples), (effect.changes, effect.change_samples)
+        self._aggregator.aggregate(effect.round, *models, *changes)
 
     def _set_timer(self, effect: api.SetTimer) -> None:
         self._disarm(effect.key)
@@ -225,9 +249,10 @@ class LiveRuntime:
             self.writing_since = self._loop.time()
             self.writing.add_done_callback(self._on_written)
         if state.round > on_disk.round:
-            self.store.save_model(state.round, state.model, state.view)
+            self.store.save_model(state)
             if self.log.is_detailed:
-                self.log.debug("holds", round=state.round, crc=zlib.crc32(state.model.data))
+                held = {"round": state.ordinal, "number": state.round}
+                self.log.debug("holds", **held, crc=zlib.crc32(state.model.data))
 
     def _on_written(self, written: asyncio.Future[None]) -> None:
         self.writing = None
@@ -300,3 +325,8 @@ class LiveRuntime:
 
     def link_down(self, key: bytes, reason: str) -> None:
         self._loop.call_soon(self.step, api.PeerLost(self.roster.number(key)))
+
+
+def _collects(effect: api.Effect, body: Any) -> bool:
+    """Whether the node collects the model of this message at once."""
+    return isinstance(effect, api.Collect) and effect.model is body.model

@@ -13,10 +13,10 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,19 +28,20 @@ from plexus.files import named, write_bytes
 from plexus.live.identity.admission import KEY_FILE
 from plexus.live.models import LiveModel, ModelLayout, fits
 from plexus.protocol import wire
+from plexus.protocol.api import Durable
 from plexus.protocol.messages import ViewReply
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import WireError
 from plexus.runs.encoding import NAMES, WHOLE, unpacked
-from plexus.runs.models import BEST_MODEL, MODEL_SUFFIX, is_better, joined, metadata_of
+from plexus.runs.model_files import BEST_MODEL, MODEL_SUFFIX, is_better, joined, metadata_of
 
 STATE_FILE = "state.bin"
 REST_FILE = "task.safetensors"
 """What a model that is taken home has besides the tensors that travel, and what it says of itself."""
 LOCAL_FILE = "local.safetensors"
 """The tensors that stay with the node, after its last training; only where the task has some."""
-HEAD = b"plexus state 2\n"
+HEAD = b"plexus state 3\n"
 DIGEST_BYTES = 16
 REMEDY = (
     f"move {STATE_FILE} away and start again: the node joins anew and gets counter and model from the others"
@@ -53,6 +54,7 @@ class State(Struct, frozen=True, kw_only=True):
     session: bytes
     counter: int = 0
     round: int = 0
+    ordinal: int = 0
     model_file: str = ""
     """Beside the state file; empty if the node holds none but the initial model."""
     model_seal: bytes = b""
@@ -74,7 +76,7 @@ class Store:
         """Writes that failed."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._lock = threading.Lock()
-        self._pending: tuple[int, LiveModel, bytes] | None = None
+        self._pending: tuple[Durable, bytes] | None = None
         """The newest model that is not being written yet; changed under the lock."""
 
     def model(self) -> LiveModel | None:
@@ -99,12 +101,12 @@ class Store:
         changes = {"counter": counter, "view": frame, "bandwidth_bytes_per_s": bandwidth_bytes_per_s}
         return self._thread.submit(self._update, changes)
 
-    def save_model(self, round: int, model: LiveModel, view: Snapshot) -> None:
-        """On the disk soon, unless a newer one overtakes it."""
-        frame = wire.encode(ViewReply(view), self._roster)
+    def save_model(self, state: Durable) -> None:
+        """Its model is on the disk soon, unless a newer one overtakes it."""
+        frame = wire.encode(ViewReply(state.view), self._roster)
         with self._lock:
             is_asked_for = self._pending is not None
-            self._pending = round, model, frame
+            self._pending = state, frame
         if not is_asked_for:
             self._thread.submit(self._write_newest)
 
@@ -122,19 +124,19 @@ class Store:
         with self._lock:
             newest, self._pending = self._pending, None
         assert newest is not None
-        if newest[0] <= self.state.round:
+        if newest[0].round <= self.state.round:
             return
         try:
             self._write_model(*newest)
         except PlexusError as error:
             self._on_error(error)
 
-    def _write_model(self, round: int, model: LiveModel, view: bytes) -> None:
-        name = f"model-{round}{MODEL_SUFFIX}"
+    def _write_model(self, state: Durable, view: bytes) -> None:
+        name = f"model-{state.round}{MODEL_SUFFIX}"
         old = self.state.model_file
-        self._write(name, model.data)
-        changes = {"round": round, "model_file": name, "model_seal": model.seal, "view": view}
-        self._update(changes)
+        self._write(name, state.model.data)
+        held = {"round": state.round, "ordinal": state.ordinal, "model_file": name}
+        self._update(held | {"model_seal": state.model.seal, "view": view})
         if old and old != name:
             with named(self._home / old):
                 (self._home / old).unlink(missing_ok=True)
@@ -169,17 +171,34 @@ class Store:
         return state
 
 
-def newest_model(home: Path) -> tuple[int, memoryview] | None:
-    """Round and contents of the newest model on the disk of the node in `home`, if it has one."""
+class HeldModel(NamedTuple):
+    """The newest model on a node's disk."""
+
+    round: int
+    ordinal: int
+    data: memoryview
+    home: Path
+
+
+def newest_of(homes: Iterable[Path]) -> HeldModel | None:
+    """The newest model on the disks of several nodes."""
+    found = [held for home in homes if (held := newest_model(home)) is not None]
+    return max(found, key=lambda held: held.round, default=None)
+
+
+def newest_model(home: Path) -> HeldModel | None:
+    """The newest model on the disk of the node in `home`, if it has one."""
     path = home / STATE_FILE
     if not path.exists() and not (home / KEY_FILE).exists():
         raise PlexusError(f"{home}: neither a run with a model, nor a peer's home, nor a fleet")
     state = read_state(path) if path.exists() else State(session=b"")
-    return (state.round, _read_model(home, state).data) if state.model_file else None
+    if not state.model_file:
+        return None
+    return HeldModel(state.round, state.ordinal, _read_model(home, state).data, home)
 
 
 def taken_home(home: Path, model: memoryview, about: Mapping[str, str]) -> bytes:
-    """A model as its owner takes it home: whole, and saying what it is."""
+    """A model as its owner takes it home: whole, and saying what it is; `home` is that of the node."""
     files = [path for path in (home / REST_FILE, home / LOCAL_FILE) if path.exists()]
     with named(home / REST_FILE):
         parts = [path.read_bytes() for path in files]

@@ -5,10 +5,14 @@ from __future__ import annotations
 from plexus.protocol.api import Aggregate, Aggregated, Collect
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.machine import Machine
-from plexus.protocol.messages import Ack, AggregateRequest, Model, NodeId
+from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Model, NodeId
 from plexus.protocol.parameters import PlexusParameters
 
 AGGREGATION = ("aggregation", 0)
+MOST_LATE = 32
+"""Changes that wait here for a round: each is as large as a model."""
+REMEMBERED = 16
+"""Rounds of which an aggregator knows whose models it used."""
 
 
 class AggregationTask:
@@ -21,9 +25,20 @@ class AggregationTask:
         self.collecting = False
         self._combining = False
         self._models: dict[NodeId, tuple[Model, int]] = {}
+        self.ordinal = 0
         self._participants = 0
+        self._added = 0
+        """Changes in the aggregate that is being made."""
         self._first_at = 0.0
         self._timed_out = False
+        self._small = False
+        self._late: dict[NodeId, LateModel] = {}
+        """By sender, changes that wait for the next round that is aggregated here."""
+        self._used: dict[int, frozenset[NodeId]] = {}
+        """Whose models are in the newest aggregates, by round: a sender may ask twice."""
+        self._answered: dict[tuple[NodeId, int, int], int] = {}
+        """By sender, round it was trained in and round it was meant for: what was said of a change. One that
+        comes twice must not be used after a no."""
 
     def reset(self, k_held: int) -> None:
         """The node was offline: the models collected are gone. `k_held` is the newest round it has.
@@ -34,19 +49,44 @@ class AggregationTask:
         self.k_agg = k_held
         self.collecting = self._combining = False
         self._models.clear()
+        self._late.clear()
 
-    def on_request(self, src: NodeId, request: AggregateRequest) -> bool:
-        """Sort the message into fresh, ongoing or stale. Says whether it began a new round."""
+    def on_request(self, src: NodeId, request: AggregateRequest, is_small: bool = False) -> bool:
+        """Sort the message into fresh, ongoing or stale. Says whether it began a new round. In a sample that
+        `is_small` everybody is waited for."""
         k = request.round
         fresh = k > self.k_agg
         if fresh:
-            self._begin(k)
+            self._begin(k, request.ordinal, is_small)
         if k == self.k_agg and self.collecting:
             self._collect(src, request)
         else:
             # Acknowledge even a stale model: otherwise its sender keeps looking for an aggregator.
-            self._node.send((src,), Ack(k))
+            self._node.send((src,), Ack(k, int(src in self._used.get(k, ()))))
         return fresh
+
+    def on_late(self, src: NodeId, late: LateModel, k_seen: int) -> None:
+        """Keep the change for the next round that is aggregated here, unless that is not to be expected."""
+        said = self._answered.get((src, late.trained_in, late.round))
+        if said is not None:
+            self._answer(src, late, said)
+        elif src in self._late:
+            if late.trained_in != self._late[src].trained_in:
+                self._decline(src, late)
+        elif len(self._late) >= MOST_LATE or self._is_too_old(late):
+            self._decline(src, late)
+        else:
+            self._late[src] = late
+            if self.collecting:
+                self._node.outbox.append(Collect(self.k_agg, late.model, late.samples, is_change=True))
+            self.release(k_seen)
+
+    def release(self, k_seen: int) -> None:
+        """Decline the changes for rounds that others have aggregated."""
+        if not self.collecting:
+            for src, late in [item for item in self._late.items() if item[1].round < k_seen]:
+                del self._late[src]
+                self._decline(src, late)
 
     def on_timeout(self, _: int) -> None:
         if self.collecting:
@@ -61,8 +101,10 @@ class AggregationTask:
         self._node.report(
             AggregationCompleted(
                 round=event.round,
+                ordinal=self.ordinal,
                 model=event.model,
                 models=len(self._models),
+                late=self._added,
                 participants=self._participants,
                 timed_out=self._timed_out,
                 waited_s=self._node.now - self._first_at,
@@ -76,10 +118,17 @@ class AggregationTask:
         self._abandon()
         self.k_agg = max(self.k_agg, k)
 
-    def _begin(self, k: int) -> None:
+    def _begin(self, k: int, ordinal: int, is_small: bool) -> None:
         self._abandon()
         self.k_agg = k
+        self.ordinal = ordinal
         self.collecting = True
+        self._small = is_small
+        for src, late in list(self._late.items()):
+            if self._is_too_old(late):
+                self._decline(src, self._late.pop(src))
+            else:
+                self._node.outbox.append(Collect(k, late.model, late.samples, is_change=True))
         self._participants = 0
         self._timed_out = False
         self._first_at = self._node.now
@@ -90,16 +139,23 @@ class AggregationTask:
         if src not in self._models:
             self._models[src] = (request.model, request.samples)
             self._node.outbox.append(Collect(self.k_agg, request.model, request.samples))
+        # Two rounds may come to the same number by different ways.
+        self.ordinal = max(self.ordinal, request.ordinal)
         self._participants = max(self._participants, request.participants)
-        if len(self._models) >= models_needed(self._parameters.success_fraction, self._participants):
+        share = 1.0 if self._small else self._parameters.success_fraction
+        if len(self._models) >= models_needed(share, self._participants):
             self._node.cancel_timer(AGGREGATION)
             self._complete()
 
     def _complete(self) -> None:
         self.collecting, self._combining = False, True
-        self._acknowledge()
+        self._acknowledge(used=1)
         models, samples = zip(*self._models.values(), strict=True)
-        self._node.outbox.append(Aggregate(self.k_agg, models, samples))
+        changes = tuple(late.model for late in self._late.values())
+        change_samples = tuple(late.samples for late in self._late.values())
+        self._added = len(changes)
+        self._late.clear()
+        self._node.outbox.append(Aggregate(self.k_agg, models, samples, changes, change_samples))
 
     def _abandon(self) -> None:
         """The network has gone ahead: release those who wait for this round."""
@@ -107,11 +163,32 @@ class AggregationTask:
         if self.collecting:
             self.collecting = False
             self._node.cancel_timer(AGGREGATION)
-            self._acknowledge()
+            self._acknowledge(used=0)
+            self._late.clear()
         self._models.clear()
 
-    def _acknowledge(self) -> None:
-        self._node.send(tuple(self._models), Ack(self.k_agg))
+    def _acknowledge(self, used: int) -> None:
+        self._node.send(tuple(self._models), Ack(self.k_agg, used))
+        if used:
+            if len(self._used) >= REMEMBERED:
+                del self._used[next(iter(self._used))]
+            self._used[self.k_agg] = frozenset(self._models)
+        for src, late in self._late.items():
+            self._answer(src, late, used)
+
+    def _is_too_old(self, late: LateModel) -> bool:
+        """For the round that is collected, or the last one."""
+        most = self._parameters.late_rounds
+        return not most or self.ordinal - 1 - late.ordinal > most
+
+    def _decline(self, src: NodeId, late: LateModel) -> None:
+        self._answer(src, late, used=0)
+
+    def _answer(self, src: NodeId, late: LateModel, used: int) -> None:
+        if len(self._answered) >= REMEMBERED * MOST_LATE:
+            del self._answered[next(iter(self._answered))]
+        self._answered[src, late.trained_in, late.round] = used
+        self._node.send((src,), Ack(late.trained_in, used, late.round))
 
 
 def models_needed(success_fraction: float, participants: int) -> int:

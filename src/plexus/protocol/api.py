@@ -21,6 +21,14 @@ TimerKey: TypeAlias = tuple[str, int]
 """What is waited for, and a number that tells waits of the same kind apart."""
 
 
+class Change(Struct, frozen=True, gc=False):
+    """What a training changed. Whoever sends it sends the difference, which is as large as a model."""
+
+    trained: Model
+    base: Model
+    """What the training began with."""
+
+
 class Event(Struct, frozen=True, gc=False):
     """Something that happened to a node."""
 
@@ -127,6 +135,7 @@ class Train(Effect, frozen=True):
     """Train `model` on the node's own data, then `Trained`. Interrupts a training under way."""
 
     round: int
+    """Its ordinal: what is drawn at random for a training depends on it."""
     model: Model
 
 
@@ -137,14 +146,21 @@ class Collect(Effect, frozen=True):
     round: int
     model: Model
     samples: int
+    is_change: bool = False
+    """`model` is one of the `changes` of that `Aggregate`."""
 
 
 class Aggregate(Effect, frozen=True):
-    """Combine `models` into one, then `Aggregated`. `samples[i]` examples are behind `models[i]`."""
+    """Combine `models` into one, then `Aggregated`. `samples[i]` examples are behind `models[i]`.
+
+    Each of `changes` (a `Change`, or what has come of one) moves the result by as much as one model more
+    would: the mean of n models and m changes is Σ models / n + Σ changes / (n + m)."""
 
     round: int
     models: tuple[Model, ...]
     samples: tuple[int, ...]
+    changes: tuple[Model, ...] = ()
+    change_samples: tuple[int, ...] = ()
 
 
 class Merge(Effect, frozen=True):
@@ -182,6 +198,8 @@ class Durable(Struct, frozen=True):
     model: Model
     view: Any = None
     """A snapshot of whom the node knows, if it keeps a view."""
+    ordinal: int = 0
+    """How many rounds led to that model."""
 
 
 class Node(Protocol):

@@ -8,13 +8,15 @@ from plexus.protocol.messages import Model, NodeId
 
 
 class Fact(Struct, frozen=True, gc=False):
-    """Base of all facts."""
+    """Base of all facts. Of a round there is the number by which rounds are compared, `round`, and its
+    `ordinal`, by which people count them."""
 
 
 class SampleDerived(Fact, frozen=True):
     """The node derived the sample of `round`; `silent` candidates before it did not answer."""
 
     round: int
+    ordinal: int
     purpose: str
     sample: tuple[NodeId, ...]
     silent: int
@@ -32,18 +34,21 @@ class TrainingStarted(Fact, frozen=True):
     """The node is a participant of `round`."""
 
     round: int
+    ordinal: int
 
 
 class TrainingInterrupted(Fact, frozen=True):
     """A newer round arrived while the node still worked for `round`."""
 
     round: int
+    ordinal: int
 
 
 class AggregatorChosen(Fact, frozen=True):
     """The node sends its model for `round` to `aggregator`, at the `attempt`-th try."""
 
     round: int
+    ordinal: int
     aggregator: NodeId
     attempt: int
 
@@ -52,11 +57,14 @@ class AggregationCompleted(Fact, frozen=True):
     """The node, aggregator of `round`, made `model` of `models` models after `waited_s`."""
 
     round: int
+    ordinal: int
     model: Model
     models: int
     participants: int
     timed_out: bool
     waited_s: float
+    late: int = 0
+    """Changes of late models that were added."""
 
 
 class ModelUpdated(Fact, frozen=True):
@@ -72,6 +80,7 @@ class RoundRestarted(Fact, frozen=True):
     """Nobody answered knows of progress: the node starts `round` from the model of round `held`."""
 
     round: int
+    ordinal: int
     held: int
 
 
@@ -79,3 +88,27 @@ class Readvertised(Fact, frozen=True):
     """Nobody contacted the node since it joined; it advertised itself again."""
 
     attempt: int
+
+
+class QuorumMissing(Fact, frozen=True):
+    """The node could go on with `round`, but only `found` of the `needed` nodes answered: it waits for the
+    others, because it may be the one that is cut off."""
+
+    round: int
+    ordinal: int
+    found: int
+    needed: int
+
+
+class Suspected(Fact, frozen=True):
+    """`node` did not answer: it is taken as gone until it shows that it is not."""
+
+    node: NodeId
+
+
+class LateModelSent(Fact, frozen=True):
+    """The node came too late with its training of `round`, and sends `aggregator` what it changed."""
+
+    round: int
+    ordinal: int
+    aggregator: NodeId

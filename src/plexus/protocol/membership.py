@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 from typing import Protocol
@@ -10,9 +11,22 @@ from plexus.protocol.api import Expelled
 from plexus.protocol.facts import Readvertised
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping
-from plexus.protocol.view import EXPELLED, JOINED, LEFT, MAX_COUNTER, Snapshot, View, counter_of, event_number
+from plexus.protocol.view import (
+    EXPELLED,
+    JOINED,
+    LAST,
+    LEFT,
+    MAX_COUNTER,
+    SUSPECTED,
+    Snapshot,
+    View,
+    counter_of,
+    event_number,
+)
 
 READVERTISE = ("readvertise", 0)
+CALM = 1 / 10
+"""As a share of `readvertise_s`: a node that refutes again sooner than that tells a few others, not P."""
 HEARD_ME = 0
 """The exchange number of pings that belong to no search: was a re-advertisement heard?"""
 
@@ -54,25 +68,38 @@ class Membership:
         self.view = view
         self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self.counter = counter
+        self.event = event_number(counter, JOINED)
+        """That the node is online, as others should know it."""
         self.contacted = False
         """Somebody contacted this node since it joined, or said that it heard of that."""
+        self._advertised_at = -math.inf
+        self._suspected: dict[NodeId, tuple[int, float]] = {}
+        """Node → the event by which it is suspected, and when this node learnt of that."""
 
-    def join(self) -> None:
-        """Tell a random set P that the node is online; again later if nobody shows that it heard."""
+    def come(self) -> None:
+        """The node is online: from now on it says so to whoever does not know."""
         self._raise_counter(online=True)
         self.contacted = False
         self._attempts = 0
-        self._node.send(self._random_set(self._advertise_to), self._joined())
         self._node.set_timer(READVERTISE, self._readvertise_s)
+
+    def advertise(self) -> None:
+        """Tell a random set P that the node is online; again later if nobody shows that it heard."""
+        self._advertised_at = self._node.now
+        self._node.send(self.random_set(self._advertise_to), self._joined())
+
+    def join(self) -> None:
+        self.come()
+        self.advertise()
 
     def advertise_again(self) -> None:
         """Tell a few that the node is online, without a sign that nobody heard."""
-        self._node.send(self._random_set(self._readvertise_to), self._joined())
+        self._node.send(self.random_set(self._readvertise_to), self._joined())
 
     def leave(self) -> None:
         """Tell a random set P that the node goes offline."""
         self._raise_counter(online=False)
-        self._node.send(self._random_set(self._advertise_to), Left(self.counter))
+        self._node.send(self.random_set(self._advertise_to), Left(self.counter))
 
     def on_joined(self, src: NodeId, joined: Joined) -> None:
         self.view.learn(src, event_number(joined.counter, JOINED), joined.bandwidth_bytes_per_s)
@@ -85,34 +112,58 @@ class Membership:
 
     def merge(self, snapshot: Snapshot) -> None:
         """Adopt what a sender knew."""
-        self.view.merge(snapshot)
+        news = self.view.merge(snapshot)
+        for node in news[snapshot.events[news] & 3 == SUSPECTED].tolist():
+            self._suspected[node] = self.view.event_of(node), self._node.now
         self.refute_if_misrepresented()
 
-    def refute_if_misrepresented(self) -> None:
-        if self.is_misrepresented:
-            self.join()
+    def suspect(self, node: NodeId) -> bool:
+        """`node` is silent: it is taken as gone until it shows that it is not. Says whether that is new."""
+        is_new = self.view.suspect(node)
+        if is_new:
+            self._suspected[node] = self.view.event_of(node), self._node.now
+        return is_new
+
+    def suspected_for_less_than(self, seconds: float) -> int:
+        """How many nodes are suspected since so little time that they may just be cut off."""
+        since = self._node.now - seconds
+        event_of = self.view.event_of
+        young = {n: (event, at) for n, (event, at) in self._suspected.items() if at > since}
+        self._suspected = {n: (event, at) for n, (event, at) in young.items() if event_of(n) == event}
+        return len(self._suspected)
+
+    def refute_if_misrepresented(self, src: NodeId | None = None) -> None:
+        """Say that the node is there, if others hold otherwise: first of all to `src`, which said so."""
+        if not self.is_misrepresented:
+            return
+        self.come()
+        is_calm = self._node.now - self._advertised_at >= CALM * self._readvertise_s
+        to = self.random_set(self._advertise_to if is_calm else self._readvertise_to)
+        if is_calm:
+            self._advertised_at = self._node.now
+        if src is not None and src not in to:
+            to = (*to, src)
+        self._node.send(to, self._joined())
 
     @property
     def is_misrepresented(self) -> bool:
-        """Others hold an event of this node that it does not remember: it lost its disk."""
-        return event_number(self.counter, JOINED) < self.view.event_of(self._node.me) < EXPELLED
+        """Others suspect this node to be gone, or hold an event of it that it does not remember: it lost its
+        disk."""
+        return self.event < self.view.event_of(self._node.me) < EXPELLED
 
-    def counter_of(self, node: NodeId) -> int:
-        """The number of the newest event known of `node`."""
-        return counter_of(self.view.event_of(node))
-
-    def on_counter_known(self, src: NodeId, counter: int) -> None:
+    def on_event_known(self, src: NodeId, event: int) -> None:
         """`src` shows which event of this node it knows; if that is an old one, it is told the newest.
 
         Without that, a node whose join was heard only by nodes that never get to send a model would be
         left out for ever.
         """
-        if counter == self.counter:
+        if event == self.event:
             self.contacted = True
-        elif counter > self.counter:
-            self.view.learn(self._node.me, event_number(counter, JOINED), self.bandwidth_bytes_per_s)
-        else:
+        elif event < self.event:
             self._node.send((src,), self._joined())
+        elif event <= LAST:
+            self.view.learn(self._node.me, event, self.bandwidth_bytes_per_s)
+            self.refute_if_misrepresented(src)
 
     def on_readvertise(self, _: int) -> None:
         """Nobody showed that it heard: tell a few others, and ask them to answer.
@@ -122,7 +173,7 @@ class Membership:
         if self.contacted:
             return
         self._attempts += 1
-        to = self._random_set(self._readvertise_to, anybody=self._attempts % 2 == 0)
+        to = self.random_set(self._readvertise_to, anybody=self._attempts % 2 == 0)
         self._node.send(to, self._joined())
         self._node.send(to, Ping(HEARD_ME, 0))
         self._node.set_timer(READVERTISE, self._readvertise_s)
@@ -133,6 +184,7 @@ class Membership:
         newest = max(self.counter, counter_of(self.view.event_of(self._node.me)))
         # Never reached by going on- and offline; but somebody may claim it.
         self.counter = min(newest + 1, MAX_COUNTER)
+        self.event = event_number(self.counter, JOINED)
         bandwidth_bytes_per_s = self.bandwidth_bytes_per_s if online else 0
         self.view.learn(
             self._node.me, event_number(self.counter, JOINED if online else LEFT), bandwidth_bytes_per_s
@@ -142,7 +194,7 @@ class Membership:
     def _joined(self) -> Joined:
         return Joined(self.counter, self.bandwidth_bytes_per_s, self._address)
 
-    def _random_set(self, size: int, anybody: bool = False) -> tuple[NodeId, ...]:
+    def random_set(self, size: int, anybody: bool = False) -> tuple[NodeId, ...]:
         """P: random nodes believed online; if there are too few, random others, which may be back."""
         online = self.view.online()
         if anybody:

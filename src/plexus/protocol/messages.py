@@ -33,13 +33,16 @@ class Ping(Message, frozen=True, tag=1):
 
 class Pong(Message, frozen=True, tag=2):
     """Yes. `round` is the newest round the answering node knew of before the ping, `held` the round of
-    the newest aggregated model it holds, `counter` the number of the newest event it knows of the asking
-    node: so a node learns whether its last joined was heard, and what it was called before it forgot."""
+    the newest aggregated model it holds, `event` the newest event it knows of the asking node: so a node
+    learns whether its last joined was heard, what it was called before it forgot, and that it is suspected
+    to be gone. Also sent unasked, to tell a node just that."""
 
     exchange: int
     round: int
     held: int
-    counter: int
+    event: int
+    busy: int = 0
+    """1: it trains, and will finish that before it begins anything else."""
 
 
 class Joined(Message, frozen=True, tag=3):
@@ -60,12 +63,20 @@ class Ack(Message, frozen=True, tag=5):
     """Round `round` has been aggregated: no need to look for another aggregator."""
 
     round: int
+    used: int = 1
+    """1: the model is or will be in the aggregate; 0: it is not."""
+    late: int = 0
+    """If about a late model, the round for which that was meant; `round` is the one it was trained in."""
 
 
 class TrainRequest(Message, frozen=True, tag=6):
     """From the aggregator of `round` to each participant: train this model."""
 
     round: int
+    step: int
+    """The next round is `round + step`: the more nodes stand behind a round, the further (see `quorum`)."""
+    ordinal: int
+    """How many rounds led here: what people count."""
     participants: int
     """How many nodes were asked to train in this round: the aggregator's success fraction is of these."""
     view: Snapshot
@@ -73,9 +84,10 @@ class TrainRequest(Message, frozen=True, tag=6):
 
 
 class AggregateRequest(Message, frozen=True, tag=7):
-    """From a participant of `round - 1` to the aggregator of `round`: here is my trained model."""
+    """From a participant of the round before to the aggregator of `round`: here is my trained model."""
 
     round: int
+    ordinal: int
     participants: int
     samples: int
     """Training examples behind this model, for sample-weighted means."""
@@ -132,6 +144,19 @@ class ViewReply(Message, frozen=True, tag=14):
     view: Snapshot
 
 
+class LateModel(Message, frozen=True, tag=15):
+    """To the aggregator of `round`, from a node whose model came too late for its own: what it changed."""
+
+    round: int
+    trained_in: int
+    """The round it was trained in."""
+    ordinal: int
+    """Of that round: how old the change is."""
+    samples: int
+    model: Model
+    """A change (see `api.Change`)."""
+
+
 KINDS: tuple[type[Message], ...] = tuple(Message.__subclasses__())
 """All of the above: what can be sent to another process. Messages of a user's own protocol come later."""
 MODEL_KINDS = tuple(kind for kind in KINDS if "model" in kind.__struct_fields__)
@@ -142,8 +167,21 @@ NAMES: dict[type[Message], str] = {
     Joined: "membership",
     Left: "membership",
     Ack: "ack",
+    ViewRequest: "membership",
+    ViewReply: "membership",
     **dict.fromkeys(MODEL_KINDS, "model"),
 }
 """The paper's names of what is sent, by which bytes are accounted."""
+
+
+def ordinal_of(body: Message) -> int:
+    """How many rounds led to the one that a model message is about, as people count; 0 if it does not say,
+    as one of a user's own protocol may not."""
+    for field in ("ordinal", "round", "age"):
+        if hasattr(body, field):
+            return int(getattr(body, field))
+    return 0
+
+
 VIEW = "view"
 """What rides on a model message, and is accounted apart from the `model`."""

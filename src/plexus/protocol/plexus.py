@@ -1,8 +1,9 @@
 """The Plexus node: the paper's protocol as one state machine.
 
 The parts keep their own state: `Membership` (counter and local view), `Sampler` (pings), `TrainingTask`
-(k_train), `AggregationTask` (k_agg), `Watchdog` (k_seen). This file connects them: every arrow of the
-picture in docs/journey-of-a-round.md is a line here.
+(k_train), `AggregationTask` (k_agg), `Watchdog` (k_seen). Three layers connect them: `Member` (who
+is there), `Participant` (training) and, here, the node that begins, aggregates and starts again. Every arrow
+of the picture in docs/journey-of-a-round.md is a line in one of them.
 """
 
 from __future__ import annotations
@@ -10,52 +11,36 @@ from __future__ import annotations
 from random import Random
 
 from plexus.protocol.aggregation import AggregationTask
-from plexus.protocol.api import (
-    Aggregated,
-    BandwidthMeasured,
-    Durable,
-    Expelled,
-    Offered,
-    PeerLost,
-    Save,
-    Trained,
-    Undelivered,
-    WentOffline,
-    WentOnline,
-)
+from plexus.protocol.api import Aggregated, Durable, WentOffline, WentOnline
 from plexus.protocol.facts import RoundRestarted, SampleDerived
-from plexus.protocol.machine import Machine
-from plexus.protocol.membership import HEARD_ME, Membership
+from plexus.protocol.joining import COMING
+from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import (
     NO_ADDRESS,
-    Ack,
     AggregateRequest,
-    Joined,
-    Left,
+    LateModel,
     Message,
     Model,
     NodeId,
     Ping,
     Pong,
     TrainRequest,
-    ViewReply,
-    ViewRequest,
 )
 from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.participant import AGGREGATOR, LATE, Participant
+from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, PURPOSES, RESTART, step
 from plexus.protocol.roster import Roster
-from plexus.protocol.sampling import Sampler, SampleSearch, Search
-from plexus.protocol.training import TrainingTask
-from plexus.protocol.view import JOINED, Snapshot, View, counter_of, event_number
-from plexus.protocol.watchdog import Watchdog
+from plexus.protocol.sampling import SampleSearch, Search
+from plexus.protocol.view import View
 
 START = ("start", 0)
-FIRST_ROUND = 1
+FIRST_ROUND, FIRST_STEP = 1, 1
 
-# What a search is for.
-FIRST_SAMPLE, PARTICIPANTS, AGGREGATOR, RESTART = ("first sample", "participants", "aggregator", "restart")
+SMALL = 3
+"""Of so few nodes nobody is left behind, where late models count."""
 
 
-class PlexusNode(Machine):
+class PlexusNode(Participant):
     """One node. Give it its world at construction; it starts with `WentOnline`."""
 
     def __init__(
@@ -70,50 +55,24 @@ class PlexusNode(Machine):
         durable: Durable | None = None,
         address: bytes = NO_ADDRESS,
     ) -> None:
-        super().__init__(me)
         durable = durable or Durable(counter=0, round=0, model=initial_model)
-        self.parameters = parameters
-        self.roster = roster
-        self.held_round = durable.round
-        self.held_model = durable.model
-        self._has_worked = False
-        """Since it came online: trained, or collected models."""
+        super().__init__(me, parameters, roster, view, bandwidth_bytes_per_s, rng, durable, address)
         self._is_starting = False
         """It knows of no round and waits for others to show up before it begins the first."""
-        self.membership = Membership(
-            self, parameters, view, bandwidth_bytes_per_s, rng, self._save, durable.counter, address
-        )
-        self.sampler = Sampler(self, parameters.ping_timeout_s, self._on_sample)
-        self.training = TrainingTask(self, parameters, self.membership, durable.round)
         self.aggregation = AggregationTask(self, parameters, durable.round)
-        self.watchdog = Watchdog(self, parameters, rng, durable.round)
         self._on_event |= {
             WentOnline: self._on_online,
             WentOffline: lambda _: self.membership.leave(),
-            BandwidthMeasured: self._on_bandwidth_measured,
-            Offered: self._on_offered,
-            Undelivered: self._on_undelivered,
-            PeerLost: self._on_peer_lost,
-            Expelled: self._on_expelled,
-            Trained: self._on_trained,
             Aggregated: self._on_aggregated,
         }
         self._on_message |= {
             Ping: self._on_ping,
             Pong: self._on_pong,
-            Joined: self._on_joined,
-            Left: self._on_left,
-            Ack: self._on_ack,
-            TrainRequest: self._on_train_request,
             AggregateRequest: self._on_aggregate_request,
-            ViewRequest: self._on_view_request,
-            ViewReply: self._on_view_reply,
+            LateModel: self._on_late_model,
         }
         self._on_timeout |= {
-            "ping": self.sampler.on_timeout,
-            "ack": self._on_ack_timeout,
             "aggregation": self.aggregation.on_timeout,
-            "readvertise": self.membership.on_readvertise,
             "start": self._on_start,
             "watchdog": self._on_watchdog,
         }
@@ -121,253 +80,198 @@ class PlexusNode(Machine):
     # Coming and going (III-E)
 
     def _on_online(self, _: WentOnline) -> None:
-        self.sampler.reset()
+        self.forget_searches()
+        self.late.reset()
         self.training.reset()
         self.aggregation.reset(self.held_round)
-        self._has_worked = False
-        self.membership.join()
+        self.has_worked = self._is_starting = False
         self.watchdog.start(self.held_round)
+        self.joining.begin(self.held_round)
+
+    def on_advertised(self) -> None:
         self._is_starting = self.watchdog.k_seen == 0
         if self._is_starting:
             self.set_timer(START, self.parameters.start_delay_s)
-
-    def _on_joined(self, src: NodeId, joined: Joined) -> None:
-        self.membership.on_joined(src, joined)
-        self.roster.learn_address(src, event_number(joined.counter, JOINED), joined.address)
-
-    def _on_left(self, src: NodeId, left: Left) -> None:
-        self.membership.on_left(src, left)
-        self._retry_if_aggregator_left()
-
-    def _on_expelled(self, expelled: Expelled) -> None:
-        self.membership.on_expelled(expelled)
-        self._retry_if_aggregator_left()
-
-    def _on_view_request(self, src: NodeId, _: ViewRequest) -> None:
-        self.send((src,), ViewReply(self.membership.view.snapshot()))
-
-    def _on_view_reply(self, src: NodeId, reply: ViewReply) -> None:
-        # It heard the question, which does not mean that it heard of the join.
-        self._merge(src, reply.view)
-        self._retry_if_aggregator_left()
-
-    def _on_offered(self, offered: Offered) -> None:
-        # What the sender knows is of use even if its model is not.
-        self._merge(offered.src, offered.body.view)
-        self._retry_if_aggregator_left()
-
-    def _merge(self, src: NodeId, view: Snapshot) -> None:
-        known = counter_of(view.event_of(self.me))
-        if known and src != self.me:
-            self.membership.on_counter_known(src, known)
-        self.membership.merge(view)
-
-    def _on_contact(self, src: NodeId, view: Snapshot) -> None:
-        if src != self.me:
-            self.membership.contacted = True
-        self._merge(src, view)
-
-    def _on_bandwidth_measured(self, measured: BandwidthMeasured) -> None:
-        # A bandwidth belongs to an event, so a new one needs a new event.
-        self.membership.bandwidth_bytes_per_s = measured.bandwidth_bytes_per_s
-        self.membership.join()
 
     # The first round: everybody derives the first sample, its members begin by themselves
 
     def _on_start(self, _: int) -> None:
         self._is_starting = False
-        first = self.roster.candidates(self.membership.view, FIRST_ROUND)
+        first = self.roster.candidates(self.view, FIRST_ROUND)
         # Nodes further back would be members only if earlier ones are silent: the watchdog's case.
         if self.watchdog.k_seen <= FIRST_ROUND and self.me in first[: self.parameters.sample_size]:
-            self._search(FIRST_SAMPLE, FIRST_ROUND)
+            self.search(FIRST_SAMPLE, FIRST_ROUND, FIRST_ROUND)
 
     # Sampling (III-D)
 
-    def _search(self, purpose: str, k: int, model: Model = None) -> None:
-        candidates = self.roster.candidates(self.membership.view, k)
+    def search(
+        self, purpose: str, k: int, ordinal: int, model: Model = None, among_suspects: bool = False
+    ) -> None:
+        # Not among those who joined since: other participants may not know of them, and choose another.
+        known = self.training.view if purpose == AGGREGATOR else None
+        candidates = self.roster.candidates(self.view, k, known)
+        if among_suspects:
+            candidates += self.roster.suspects(self.view, k)
         asking = purpose == RESTART
         sample = SampleSearch(self.me, candidates, self.parameters.sample_size, one_by_one=asking)
-        # Who only asks whether a restart is needed is no sign of progress.
-        announced = k - 1 if asking else k
-        self.sampler.begin(Search(purpose, k, sample, announced, model))
+        # Who only asks whether a restart is needed, or has something for later, is no sign of progress.
+        announced = self.watchdog.k_seen if purpose in (RESTART, LATE) else k
+        self.sampler.begin(
+            Search(purpose, k, sample, announced, ordinal, model, among_suspects=among_suspects)
+        )
+
+    def search_again(self, search: Search) -> None:
+        if self.watchdog.k_seen > search.round:  # somebody else has gone on meanwhile
+            self.give_up(search.purpose)
+        else:
+            self.search(search.purpose, search.round, search.ordinal, search.model, among_suspects=True)
 
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
         self.membership.contacted = True
-        if self._is_starting and ping.round == FIRST_ROUND:
-            # Nodes do not come at the same instant, but the first one that begins tells the others: who kept
-            # waiting would miss the round.
+        if ping.round == FIRST_ROUND:
+            self._on_first_ping()
+        # Answer with what was known before: nobody must take the echo of its own ping for progress.
+        self.send((src,), self.pong(ping.exchange, src))
+        self.notice(ping.round)
+
+    def pong(self, exchange: int, to: NodeId) -> Pong:
+        busy = int(self.is_busy)
+        return Pong(exchange, self.watchdog.k_seen, self.held_round, self.view.event_of(to), busy)
+
+    def _on_first_ping(self) -> None:
+        """Nodes do not come at the same instant, but the first one that begins tells the others: who kept
+        waiting would miss the round."""
+        if self.watchdog.k_seen == 0:
+            self.joining.end()
+        if self._is_starting:
             self.cancel_timer(START)
             self._on_start(0)
-        # Answer with what was known before: nobody must take the echo of its own ping for progress.
-        counter = self.membership.counter_of(src)
-        self.send((src,), Pong(ping.exchange, self.watchdog.k_seen, self.held_round, counter))
-        self.watchdog.notice(ping.round)
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
-        self.membership.on_counter_known(src, pong.counter)
-        if pong.counter > self.membership.counter:
-            self.membership.refute_if_misrepresented()
+        self.membership.on_event_known(src, pong.event)
+        if pong.exchange != HEARD_ME:
+            self.tell_if_suspected(src)
         search = self.sampler.exchanges.get(pong.exchange)
-        if search is not None and self._is_overtaken(search, pong):
-            self.sampler.give_up(search.purpose)
-            if pong.round >= search.round:
-                self.watchdog.others_are_ahead()
-                self._tell_if_left_out(search)
-            else:
-                self.watchdog.defer(self.held_round)
-        self.watchdog.notice(pong.round)
+        if search is not None:
+            self._on_answer(src, pong, search)
+        self.notice(pong.round)
         self.sampler.on_answer(src, pong.exchange)
 
+    def _on_answer(self, src: NodeId, pong: Pong, search: Search) -> None:
+        if search.purpose == COMING:
+            self.joining.on_answer(src, pong.round)
+        if pong.busy:
+            search.sample.busy.add(src)
+        if self._is_overtaken(search, pong):
+            self.give_up(search.purpose)
+            if search.purpose != PARTICIPANTS:
+                self._wait_for_those_ahead(search, pong)
+
+    def _wait_for_those_ahead(self, search: Search, pong: Pong) -> None:
+        if pong.round >= search.round:
+            self.watchdog.others_are_ahead()
+            self._tell_if_left_out(search)
+        else:
+            self.watchdog.defer(self.held_round)
+
     def _is_overtaken(self, search: Search, pong: Pong) -> bool:
-        """Somebody else is already where a first sample or a restart wants to go."""
-        if search.purpose == FIRST_SAMPLE:
-            return pong.round > FIRST_ROUND
+        """Somebody else is already where a restart wants to go, or beyond what is to be trained."""
+        if search.purpose in (FIRST_SAMPLE, PARTICIPANTS):
+            return pong.round > search.round
         return search.purpose == RESTART and (
             pong.round >= search.round or (pong.held > self.held_round and not self.watchdog.has_deferred)
         )
 
     def _tell_if_left_out(self, search: Search) -> None:
         """Others go on, and had no work for this node yet: those who know of it may never get to say so."""
-        if search.purpose == RESTART and not self._has_worked:
+        if search.purpose == RESTART and not self.has_worked:
             self.membership.advertise_again()
 
-    def _on_sample(self, search: Search) -> None:
+    def on_sample(self, search: Search) -> None:
         sample, k = search.sample.found, search.round
-        self.report(SampleDerived(k, search.purpose, sample, search.sample.silent))
+        if search.purpose == COMING:
+            self.joining.on_sample()
+            return
+        if search.purpose == LATE:
+            self.late.on_sample(k, self.present(sample))
+            return
+        if search.purpose in PURPOSES and self.quorum.is_missing(search):
+            return
         if search.purpose == PARTICIPANTS:
-            self._push(k, search.model, sample)
+            if self.watchdog.k_seen > k:  # others are beyond what is to be trained
+                return
+            # Who trains finishes that first: it is left out and nobody takes its place.
+            busy = search.sample.busy | {self.me} if self.is_busy else search.sample.busy
+            sample = tuple(node for node in sample if node not in busy) or sample
+        self.report(SampleDerived(k, search.ordinal, search.purpose, sample, search.sample.silent))
+        if search.purpose == PARTICIPANTS:
+            self._push(k, search.ordinal, search.model, sample)
         elif search.purpose == AGGREGATOR:
-            self._choose_aggregator(k, sample)
+            self.choose_aggregator(sample)
         elif search.purpose == RESTART:
-            self._restart(k, sample)
+            self._restart(k, search.ordinal, sample)
         elif self.me in sample and self.held_round < FIRST_ROUND:
-            self._train(k, self.held_model, len(sample))
-
-    # Training (III-C)
-
-    def _on_train_request(self, src: NodeId, request: TrainRequest) -> None:
-        self._on_contact(src, request.view)
-        self._train(request.round, request.model, request.participants)
-        self._retry_if_aggregator_left()
-
-    def _train(self, k: int, model: Model, participants: int) -> None:
-        if self.training.begin(k, model, participants):
-            self.sampler.give_up(AGGREGATOR)
-            self._notice_own_work(k)
-            self._hold(k, model)
-
-    def _on_trained(self, trained: Trained) -> None:
-        if self.training.on_trained(trained):
-            self._search(AGGREGATOR, trained.round + 1)
-
-    def _choose_aggregator(self, k: int, sample: tuple[NodeId, ...]) -> None:
-        # Who answered and then said goodbye, while others were still pinged, would be waited for in vain.
-        present = tuple(filter(self.membership.view.is_online, sample))
-        if present:
-            self.training.send_to_best(present)
-        else:
-            self._search(AGGREGATOR, k)
-
-    def _on_ack(self, _: NodeId, ack: Ack) -> None:
-        self.watchdog.notice(ack.round)
-        if self.training.on_ack(ack.round):
-            self.sampler.give_up(AGGREGATOR)
-
-    def _on_ack_timeout(self, _: int) -> None:
-        if self.training.awaited is not None:
-            self.training.stop_waiting()
-            self._search(AGGREGATOR, self.training.k_train + 1)
-
-    def _retry_if_aggregator_left(self) -> None:
-        """The awaited aggregator is known to have left: no need to wait for the timeout."""
-        awaited = self.training.awaited
-        if awaited is not None and not self.membership.view.is_online(awaited):
-            self._on_ack_timeout(0)
-
-    def _on_undelivered(self, lost: Undelivered) -> None:
-        body = lost.body
-        if lost.to == self.me:
-            if isinstance(body, AggregateRequest) and body.round > self.aggregation.k_agg:
-                # The round was completed elsewhere, by somebody who does not know of this node.
-                self.membership.advertise_again()
-        elif not isinstance(body, Ping | AggregateRequest):
-            return
-        elif lost.declined or self.is_obsolete(body):
-            # The round is complete: this is what its aggregator would have answered to a stale model.
-            self._on_ack(lost.to, Ack(body.round))
-            return
-        elif isinstance(body, AggregateRequest) and body.round != self.training.k_train + 1:
-            return
-        # To its search a ping is silence, and takes as long: a node that reaches nobody must not race on.
-        if lost.to == self.training.awaited != self.me:
-            # It has not got the model, or cannot be reached any more: no need to wait for the timeout.
-            self._on_ack_timeout(0)
-
-    def _on_peer_lost(self, lost: PeerLost) -> None:
-        if lost.node == self.training.awaited:
-            # Is it gone, or just the connection? If this does not get there, another is looked for.
-            self.send((lost.node,), Ping(HEARD_ME, self.training.k_train))
-
-    def is_obsolete(self, body: Message) -> bool:
-        """A model for the aggregator of a complete round would be ignored when it arrives. One to train is
-        carried to its end, however late: a node with a slow link might otherwise never get any."""
-        complete = max(self.watchdog.k_seen - 1, self.held_round)
-        return isinstance(body, AggregateRequest) and body.round <= complete
+            view = self.view.snapshot()
+            self.train(TrainRequest(k, FIRST_STEP, k, len(sample), view, self.held_model))
 
     # Aggregation (III-C)
 
     def _on_aggregate_request(self, src: NodeId, request: AggregateRequest) -> None:
-        self._on_contact(src, request.view)
+        self.on_contact(src, request.view)
         if self.aggregation.collecting and request.round > self.aggregation.k_agg:
             # Whoever completed the older round does not know of this node, or its models had come here too.
             self.membership.advertise_again()
-        if self.aggregation.on_request(src, request):
-            self.sampler.give_up(PARTICIPANTS)
-            self._notice_own_work(request.round)
-        self._retry_if_aggregator_left()
+        if self.aggregation.on_request(src, request, self._sample_is_small):
+            self.give_up(PARTICIPANTS)
+            self.notice_own_work(request.round)
+        self.on_news()
+
+    @property
+    def _sample_is_small(self) -> bool:
+        if not self.parameters.late_rounds:
+            return False
+        return min(self.parameters.sample_size, self.view.online_count()) <= SMALL
+
+    def on_not_coming(self, body: Message) -> None:
+        if isinstance(body, AggregateRequest) and body.round > self.aggregation.k_agg:
+            # The round was completed elsewhere, by somebody who does not know of this node.
+            self.membership.advertise_again()
+
+    def notice(self, k: int) -> None:
+        if k > self.watchdog.k_seen:
+            super().notice(k)
+            self.aggregation.release(k)
+
+    def _on_late_model(self, src: NodeId, late: LateModel) -> None:
+        self.membership.contacted = True
+        self.aggregation.on_late(src, late, self.watchdog.k_seen)
 
     def _on_aggregated(self, aggregated: Aggregated) -> None:
         if self.aggregation.on_aggregated(aggregated):
-            self._hold(aggregated.round, aggregated.model)
+            k, ordinal = aggregated.round, self.aggregation.ordinal
+            self.hold(k, ordinal, aggregated.model)
             # Not the held model: by the time the sample is found, that may be of a newer round.
-            self._search(PARTICIPANTS, aggregated.round, aggregated.model)
+            self.search(PARTICIPANTS, k, ordinal, aggregated.model)
 
-    def _push(self, k: int, model: Model, sample: tuple[NodeId, ...]) -> None:
-        view = self.membership.view.snapshot()
-        self.send(sample, TrainRequest(k, len(sample), view, model))
+    def _push(self, k: int, ordinal: int, model: Model, sample: tuple[NodeId, ...]) -> None:
+        ahead = step(self.view.online_count())
+        self.send(sample, TrainRequest(k, ahead, ordinal, len(sample), self.view.snapshot(), model))
+        self.probe_a_suspect()
 
     # The watchdog: not in the paper, see watchdog.py
 
     def _on_watchdog(self, _: int) -> None:
         # Asking many silent nodes one by one may take longer than the watchdog waits: let it finish.
-        if self.watchdog.is_due(self.held_round) and not self.sampler.is_searching(RESTART):
-            self._search(RESTART, self.watchdog.k_seen + 1)
+        if self.watchdog.is_due(self.held_round) and not self.is_searching(RESTART):
+            self.search(RESTART, self.watchdog.k_seen + self.watchdog.step, self.held_ordinal + 1)
 
-    def _notice_own_work(self, k: int) -> None:
-        """A node that has work need not ask whether to start some."""
-        self._has_worked = True
-        self.watchdog.notice_own_work(k)
-        self.sampler.give_up(RESTART)
-
-    def _restart(self, k: int, sample: tuple[NodeId, ...]) -> None:
+    def _restart(self, k: int, ordinal: int, sample: tuple[NodeId, ...]) -> None:
         if k <= self.watchdog.k_seen:  # progress came while asking
             return
-        self.report(RoundRestarted(k, self.held_round))
+        self.report(RoundRestarted(k, ordinal, self.held_round))
         self.aggregation.skip_to(k)
-        self.sampler.give_up(PARTICIPANTS)
-        self.watchdog.notice_own_work(k)
+        self.give_up(PARTICIPANTS)
+        self.watchdog.restart(k)
+        self.aggregation.release(k)
         self.send(tuple(node for node in sample if node != self.me), Ping(HEARD_ME, k))
-        self._push(k, self.held_model, sample)
-
-    # State that outlives a crash
-
-    def _hold(self, k: int, model: Model) -> None:
-        """Keep the newest aggregated model: the watchdog starts again from it."""
-        if k > self.held_round:
-            self.held_round, self.held_model = k, model
-            self._save()
-
-    def _save(self) -> None:
-        view = self.membership.view.snapshot()
-        state = Durable(self.membership.counter, self.held_round, self.held_model, view)
-        self.outbox.append(Save(state))
+        self._push(k, ordinal, self.held_model, sample)

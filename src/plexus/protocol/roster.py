@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plexus.protocol.messages import NO_ADDRESS, NodeId
-from plexus.protocol.view import View
+from plexus.protocol.view import JOINED, Snapshot, View
 
 KEY_BYTES = 16
 _ORDERS_KEPT = 16
@@ -71,12 +71,26 @@ class Roster:
         """All nodes in the hash order of `round`: the same sequence of keys for everyone."""
         return np.argsort(self._hashes(round), kind="stable")
 
-    def candidates(self, view: View, round: int) -> list[NodeId]:
-        """The nodes that `view` believes online, in the order in which `round` contacts them."""
+    def candidates(self, view: View, round: int, known: Snapshot | None = None) -> list[NodeId]:
+        """The nodes that `view` believes online, in the order in which `round` contacts them: of those that
+        `known` has online too, if there are any."""
         if len(view) < len(self.keys):
             view.grow(len(self.keys))
+        online = view.online()
+        if known is not None:
+            both = online[: len(known.events)] & (known.events & 3 == JOINED)
+            online = (
+                np.concatenate([both, np.zeros(len(online) - len(both), np.bool_)]) if both.any() else online
+            )
+        return self._in_order(round, online)
+
+    def suspects(self, view: View, round: int) -> list[NodeId]:
+        """Those that `view` suspects to be gone, in the same order."""
+        return self._in_order(round, view.suspected())
+
+    def _in_order(self, round: int, mask: NDArray[np.bool_]) -> list[NodeId]:
         order = self.order(round)
-        chosen: list[NodeId] = order[view.online()[order]].tolist()
+        chosen: list[NodeId] = order[mask[order]].tolist()
         return chosen
 
     def _hashes(self, round: int) -> NDArray[np.uint64]:

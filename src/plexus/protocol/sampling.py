@@ -6,7 +6,7 @@ whom to ping next. `Sampler` turns its answers into pings, pongs and timeouts on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from plexus.protocol.facts import AnsweredLate
@@ -24,7 +24,17 @@ class SampleSearch:
     answers itself, without a message.
     """
 
-    __slots__ = ("_answered", "_candidates", "_me", "_next", "_one_by_one", "_size", "_waiting", "silent")
+    __slots__ = (
+        "_answered",
+        "_candidates",
+        "_me",
+        "_next",
+        "_one_by_one",
+        "_size",
+        "_waiting",
+        "busy",
+        "silent",
+    )
 
     def __init__(self, me: NodeId, candidates: list[NodeId], size: int, one_by_one: bool = False) -> None:
         self._me = me
@@ -34,6 +44,8 @@ class SampleSearch:
         self._next = 0
         self._waiting: set[NodeId] = set()
         self._answered: set[NodeId] = set()
+        self.busy: set[NodeId] = set()
+        """Those who answered that they are."""
         self.silent = 0
 
     @property
@@ -42,6 +54,11 @@ class SampleSearch:
         return len(self._answered) >= self._size or (
             not self._waiting and self._next >= len(self._candidates)
         )
+
+    @property
+    def waiting(self) -> tuple[NodeId, ...]:
+        """Those whose answers are awaited, in hash order."""
+        return tuple(c for c in self._candidates[: self._next] if c in self._waiting)
 
     @property
     def found(self) -> tuple[NodeId, ...]:
@@ -76,6 +93,9 @@ class SampleSearch:
         return silent
 
 
+PROBE = "probe"
+
+
 class Search(NamedTuple):
     """A search on the way: for what, the sample of which round, and the round its pings speak of."""
 
@@ -83,20 +103,38 @@ class Search(NamedTuple):
     round: int
     sample: SampleSearch
     announced: int
+    ordinal: int = 0
     model: Model = None
     """What the sample is to be sent, if that is settled already."""
+    tries: int = 0
+    """Of a probe: how often its silent ones are probed again before they are gone; below 0 never."""
+    among_suspects: bool = False
+    """Whether those suspected to be gone were candidates too, after the others."""
 
 
 class Sampler:
-    """The node's searches: at most one per purpose, each with its own ping-pong exchanges."""
+    """The node's searches: at most one per purpose, each with its own ping-pong exchanges.
 
-    def __init__(self, node: Machine, ping_timeout_s: float, found: Callable[[Search], None]) -> None:
+    With `gone`, silence is looked into. Who has not answered after half of the timeout is pinged again;
+    who stays silent in a search is probed: pinged once more on its own, with as much time. Then it is gone.
+    """
+
+    def __init__(
+        self,
+        node: Machine,
+        ping_timeout_s: float,
+        found: Callable[[Search], None],
+        gone: Callable[[NodeId], None] | None = None,
+    ) -> None:
         self._node = node
         self._ping_timeout_s = ping_timeout_s
         self._found = found
+        self._gone = gone
         self._last_exchange = 0
         self.exchanges: dict[int, Search] = {}
         """Under way. A batch of pings shares one number; with the answering node it names one exchange."""
+        self._reminded: set[int] = set()
+        """Exchanges in which those who were silent have been pinged again."""
         self._timed_out: dict[int, tuple[float, set[NodeId]]] = {}
         """Some exchanges in which not all answered in time: when they began, and who stayed silent."""
 
@@ -104,6 +142,15 @@ class Sampler:
         """Start a search; one with the same purpose is given up."""
         self.give_up(search.purpose)
         self._go_on(search)
+
+    def probe(self, nodes: Iterable[NodeId], announced: int, tries: int = 1) -> None:
+        """Are they there? Those that are being asked already are not asked again."""
+        under_way = [s.sample.waiting for s in self.exchanges.values() if s.purpose == PROBE]
+        asked = {node for waiting in under_way for node in waiting}
+        fresh = [node for node in nodes if node not in asked]
+        if fresh:
+            sample = SampleSearch(self._node.me, fresh, len(fresh))
+            self._go_on(Search(PROBE, announced, sample, announced, tries=tries))
 
     def give_up(self, purpose: str) -> None:
         for exchange, search in list(self.exchanges.items()):
@@ -113,6 +160,7 @@ class Sampler:
     def reset(self) -> None:
         """Forget all searches (their timers are gone with the node's last session)."""
         self.exchanges.clear()
+        self._reminded.clear()
         self._timed_out.clear()
 
     def is_searching(self, purpose: str) -> bool:
@@ -131,24 +179,51 @@ class Sampler:
             self._go_on(search)
 
     def on_timeout(self, exchange: int) -> None:
-        search = self.exchanges.pop(exchange, None)
-        if search is not None:
-            if len(self._timed_out) >= REMEMBERED:
-                del self._timed_out[next(iter(self._timed_out))]
-            silent = search.sample.timed_out()
-            self._timed_out[exchange] = self._node.now - self._ping_timeout_s, silent
+        search = self.exchanges.get(exchange)
+        if search is None:
+            return
+        if self._gone is not None and exchange not in self._reminded:
+            self._reminded.add(exchange)
+            self._ask(exchange, search.sample.waiting, search.announced)
+            return
+        self._forget(exchange)
+        waiting, silent = search.sample.waiting, search.sample.timed_out()
+        if len(self._timed_out) >= REMEMBERED:
+            del self._timed_out[next(iter(self._timed_out))]
+        self._timed_out[exchange] = self._node.now - self._ping_timeout_s, silent
+        if self._gone is not None:
+            self._on_silence(search, waiting)
+        if search.purpose != PROBE:
             self._go_on(search)
+
+    def _on_silence(self, search: Search, silent: tuple[NodeId, ...]) -> None:
+        assert self._gone is not None
+        if search.purpose != PROBE:
+            self.probe(silent, search.announced, tries=0)
+        elif search.tries > 0:
+            self.probe(silent, search.announced, search.tries - 1)
+        elif search.tries == 0:
+            for node in silent:
+                self._gone(node)
 
     def _go_on(self, search: Search) -> None:
         contact = search.sample.to_ping()
-        if not contact:
+        if contact:
+            self._last_exchange += 1
+            self.exchanges[self._last_exchange] = search
+            self._ask(self._last_exchange, contact, search.announced)
+        elif search.purpose != PROBE:
             self._found(search)
-            return
-        self._last_exchange += 1
-        self.exchanges[self._last_exchange] = search
-        self._node.send(contact, Ping(self._last_exchange, search.announced))
-        self._node.set_timer(("ping", self._last_exchange), self._ping_timeout_s)
+
+    def _ask(self, exchange: int, nodes: tuple[NodeId, ...], announced: int) -> None:
+        wait_s = self._ping_timeout_s if self._gone is None else self._ping_timeout_s / 2
+        self._node.send(nodes, Ping(exchange, announced))
+        self._node.set_timer(("ping", exchange), wait_s)
 
     def _close(self, exchange: int) -> None:
-        del self.exchanges[exchange]
+        self._forget(exchange)
         self._node.cancel_timer(("ping", exchange))
+
+    def _forget(self, exchange: int) -> None:
+        del self.exchanges[exchange]
+        self._reminded.discard(exchange)

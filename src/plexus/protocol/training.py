@@ -1,15 +1,21 @@
-"""The training task: train for round k, then find the aggregator of round k + 1 (section III-C)."""
+"""The training task: train for a round, then find the aggregator of the next (section III-C)."""
 
 from __future__ import annotations
 
-from plexus.protocol.api import Train, Trained
+from plexus.protocol.api import Change, Train, Trained
 from plexus.protocol.facts import AggregatorChosen, TrainingInterrupted, TrainingStarted
+from plexus.protocol.late import Late
 from plexus.protocol.machine import Machine
 from plexus.protocol.membership import Membership
-from plexus.protocol.messages import AggregateRequest, Model, NodeId
+from plexus.protocol.messages import AggregateRequest, Model, NodeId, TrainRequest
 from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.quorum import MAX_STEP
+from plexus.protocol.view import Snapshot
 
 ACK = ("ack", 0)
+LOOK = ("look", 0)
+LOOKS_AFTER = 1 / 15
+"""As a share of `ack_timeout_s`: how often a participant pings the aggregator that it waits for."""
 
 
 class TrainingTask:
@@ -27,6 +33,17 @@ class TrainingTask:
         self.trained: Trained | None = None
         self.awaited: NodeId | None = None
         """The aggregator whose acknowledgement is awaited."""
+        self.had_by: NodeId | None = None
+        """The aggregator that was sent the model last, whether or not it is still awaited."""
+        self.queued: TrainRequest | None = None
+        """What to train next, where a training that is begun is finished."""
+        self._base: Model = None
+        self.next_round = k_train + 1
+        """The round that an aggregator makes of what is trained."""
+        self.view: Snapshot | None = None
+        """Whom the aggregator of the round knew, which all participants were told alike."""
+        self.ordinal = 0
+        """How many rounds led to the one that is trained."""
         self._participants = 0
         self._tried: set[NodeId] = set()
         self._attempts = 0
@@ -36,33 +53,52 @@ class TrainingTask:
         self.busy = False
         self.trained = None
         self.awaited = None
+        self.had_by = None
+        self.queued = None
+        self._base = None
         self._tried.clear()
         self._attempts = 0
 
-    def begin(self, k: int, model: Model, participants: int) -> bool:
-        """Train `model` for round k, unless the node already did or is beyond. Says whether it began."""
+    @property
+    def is_training(self) -> bool:
+        return self.busy and self.trained is None
+
+    def as_late(self) -> Late | None:
+        """What is trained and not settled, if it may still count: not if two aggregators have had it."""
+        if self.trained is None or self._attempts > 1 or not self._parameters.late_rounds:
+            return None
+        change = Change(self.trained.model, self._base)
+        return Late(self.k_train, self.ordinal, self.trained.samples, change)
+
+    def begin(self, request: TrainRequest) -> bool:
+        """Train its model for its round, unless the node already did or is beyond. Says whether it began."""
+        k = request.round
         if k <= self.k_train:
             return False
         if self.busy:
-            self._node.report(TrainingInterrupted(self.k_train))
+            self._node.report(TrainingInterrupted(self.k_train, self.ordinal))
             self.stop_waiting()
         self.reset()
         self.busy = True
         self.k_train = k
-        self._participants = participants
-        self._node.outbox.append(Train(k, model))
-        self._node.report(TrainingStarted(k))
+        self.next_round = k + min(max(1, request.step), MAX_STEP)
+        self.view = request.view
+        self.ordinal = request.ordinal
+        self._base = request.model
+        self._participants = request.participants
+        self._node.outbox.append(Train(self.ordinal, request.model))
+        self._node.report(TrainingStarted(k, self.ordinal))
         return True
 
     def on_trained(self, trained: Trained) -> bool:
         """Says whether it is the training the task is at, rather than one it left behind."""
-        if not self.busy or self.trained is not None or trained.round != self.k_train:
+        if not self.busy or self.trained is not None or trained.round != self.ordinal:
             return False
         self.trained = trained
         return True
 
     def send_to_best(self, sample: tuple[NodeId, ...]) -> None:
-        """Choose the aggregator of round k + 1 in its sample and send it the trained model."""
+        """Choose the aggregator of the next round in its sample and send it the trained model."""
         assert self.trained is not None
         fresh = [node for node in sample if node not in self._tried]
         if not fresh:  # all have failed once: start over with everybody
@@ -72,9 +108,10 @@ class TrainingTask:
         aggregator = max(fresh, key=self._membership.view.bandwidth_of)
         self._tried.add(aggregator)
         self._attempts += 1
-        self.awaited = aggregator
+        self.awaited = self.had_by = aggregator
         request = AggregateRequest(
-            round=self.k_train + 1,
+            round=self.next_round,
+            ordinal=self.ordinal + 1,
             participants=self._participants,
             samples=self.trained.samples,
             view=self._membership.view.snapshot(),
@@ -82,18 +119,29 @@ class TrainingTask:
         )
         self._node.send((aggregator,), request)
         self._node.set_timer(ACK, self._parameters.ack_timeout_s)
-        self._node.report(AggregatorChosen(self.k_train + 1, aggregator, self._attempts))
+        self.look_after_awaited()
+        chosen = AggregatorChosen(self.next_round, self.ordinal + 1, aggregator, self._attempts)
+        self._node.report(chosen)
+
+    def look_after_awaited(self) -> None:
+        """In a while see whether the awaited aggregator is still there."""
+        self._node.set_timer(LOOK, LOOKS_AFTER * self._parameters.ack_timeout_s)
 
     def on_ack(self, k: int) -> bool:
         """Round k is aggregated. Says whether that was what the task waited for."""
-        if not self.busy or k != self.k_train + 1:
+        if not self.busy or k != self.next_round:
             return False
+        self.finish()
+        return True
+
+    def finish(self) -> None:
+        """What was trained is settled, or somebody else's business."""
         self.stop_waiting()
         self.reset()
-        return True
 
     def stop_waiting(self) -> None:
         """For an acknowledgement: it came, will not come, or is no longer needed."""
         if self.awaited is not None:
             self.awaited = None
             self._node.cancel_timer(ACK)
+            self._node.cancel_timer(LOOK)

@@ -26,6 +26,7 @@ good."""
 EXPELLED = 2**32 - 1
 """Beyond the events of all counters, so no event replaces it."""
 MAX_BANDWIDTH_BYTES_PER_S = 2**32 - 1
+NOBODY = np.empty(0, np.intp)
 
 
 def event_number(counter: int, state: int) -> int:
@@ -105,20 +106,20 @@ class View:
         self._bandwidth_of[node] = bandwidth_bytes_per_s
         return True
 
-    def merge(self, other: Snapshot) -> bool:
-        """Adopt every newer event of `other`; say whether there was one."""
+    def merge(self, other: Snapshot) -> NDArray[np.intp]:
+        """Adopt every newer event of `other`; these are the nodes of which there was one."""
         if other is self._snapshot:
-            return False
+            return NOBODY
         if len(other.events) > len(self._events):
             self.grow(len(other.events))
         size = len(other.events)
         newer = other.events > self._events[:size]
         if not np.count_nonzero(newer):  # twice as fast as any()
-            return False
+            return NOBODY
         self._write()
         np.copyto(self._events[:size], other.events, where=newer)
         np.copyto(self._bandwidths[:size], other.bandwidths, where=newer)
-        return True
+        return np.flatnonzero(newer)
 
     def suspect(self, node: int) -> bool:
         """Take `node` as gone, until it shows that it is not; say whether it was taken as online."""
@@ -140,6 +141,10 @@ class View:
         """A mask over all nodes: who is taken as gone without having said so."""
         return np.asarray((self._events & 3) == SUSPECTED, np.bool_)
 
+    @property
+    def has_suspects(self) -> bool:
+        return bool(np.count_nonzero(self.suspected()))
+
     def expelled(self) -> NDArray[np.bool_]:
         """A mask over all nodes: who will not come back."""
         return np.equal(self._events, EXPELLED)
@@ -156,6 +161,9 @@ class View:
 
     def is_online(self, node: int) -> bool:
         return node < len(self._events) and self._event_of[node] & 3 == JOINED
+
+    def is_suspected(self, node: int) -> bool:
+        return node < len(self._events) and self._event_of[node] & 3 == SUSPECTED
 
     def event_of(self, node: int) -> int:
         return self._event_of[node] if node < len(self._events) else 0

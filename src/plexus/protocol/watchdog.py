@@ -43,9 +43,13 @@ class Watchdog:
         self._rng = rng
         self._progress_at = 0.0
         self._patience = 1
+        self.step = 1
+        """What the number of a round grew by when the node last took part in one."""
         self.k_seen = k_seen
         """The newest round the node knows of, from whatever message."""
         self._deferred_at = -1
+        self._restarted = 0
+        """The newest round that the node itself started again."""
 
     def notice(self, k: int) -> None:
         """Somebody works on round k."""
@@ -57,7 +61,15 @@ class Watchdog:
         """The node itself works on round k."""
         self.notice(k)
         self._progress_at = self._node.now
-        self._patience = 1
+        if k > self._restarted:
+            self._patience = 1
+
+    def restart(self, k: int) -> None:
+        """The node starts round k. If that leads to nothing, it waits longer the next time: its link may be
+        too slow to reach the sample within `watchdog_s`, and each try makes it slower."""
+        self._restarted = k
+        self.notice_own_work(k)
+        self.others_are_ahead()
 
     def start(self, held: int) -> None:
         """The node came online."""
@@ -77,7 +89,7 @@ class Watchdog:
 
     def defer(self, held: int) -> None:
         """Somebody holds a newer model, but has not begun a round: it gets some time to do so."""
-        if self.k_seen - held > A_LITTLE:
+        if self._behind(held) > A_LITTLE:
             self.others_are_ahead()
             return
         self._deferred_at = self.k_seen
@@ -89,6 +101,10 @@ class Watchdog:
         return self._deferred_at == self.k_seen
 
     def _wait_s(self, held: int) -> float:
-        behind = min(self.k_seen - held, MAX_ROUNDS_BEHIND)
+        behind = min(self._behind(held), MAX_ROUNDS_BEHIND)
         stagger = WAIT_PER_ROUND_BEHIND * (behind + self._rng.random())
         return self._watchdog_s * (self._patience + stagger)
+
+    def _behind(self, held: int) -> int:
+        """About how many rounds `held` is behind."""
+        return (self.k_seen - held) // self.step

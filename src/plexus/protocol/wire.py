@@ -9,15 +9,14 @@ byte.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from plexus.protocol.messages import ADDRESS_BYTES, KINDS, Message, NodeId
 from plexus.protocol.roster import KEY_BYTES, Roster
-from plexus.protocol.view import LAST, MAX_COUNTER, Events, Snapshot
+from plexus.protocol.view import EXPELLED, LAST, MAX_COUNTER, Events, Snapshot
 
 LENGTH_BYTES = 4
 MAX_INT = 2**63 - 1
@@ -33,14 +32,25 @@ MESSAGE_TYPES: dict[object, type[Message]] = {kind.__struct_config__.tag: kind f
 _TAGS = {kind: tag for tag, kind in MESSAGE_TYPES.items()}
 
 
-@cache
-def _layout(kind: type[Message]) -> tuple[int, tuple[str, ...], bool, bool]:
+class _Layout(NamedTuple):
+    fixed_bytes: int
+    integers: tuple[str, ...]
+    has_view: bool
+    has_model: bool
+
+
+def _layout(kind: type[Message]) -> _Layout:
     """The bytes that all frames of this kind have, its integers, and whether it has a view and a model.
     Also of a kind that no frame is ever made of (a protocol of the user's own, in the simulator)."""
     fields = kind.__struct_fields__
     fixed = LENGTH_BYTES + 2 + _binary_bytes(ADDRESS_BYTES) * ("address" in fields)
     integers = tuple(field for field in fields if field not in ("view", "model", "address"))
-    return fixed, integers, "view" in fields, "model" in fields
+    return _Layout(fixed, integers, "view" in fields, "model" in fields)
+
+
+_LAYOUTS: dict[type[Message], _Layout] = {}
+_INTEGER_BYTES = [1] * 8 + [2] + [3] * 8 + [5] * 16 + [9] * 32
+"""Of an integer, by the number of its bits."""
 
 
 def view_bytes(view: Snapshot) -> int:
@@ -52,13 +62,16 @@ def view_bytes(view: Snapshot) -> int:
 
 def frame_bytes(body: Message, model_bytes: int = 0) -> int:
     """The length of the frame that `encode` makes of `body`, computed without making it."""
-    size, integers, has_view, has_model = _layout(type(body))
+    layout = _LAYOUTS.get(type(body))
+    if layout is None:
+        layout = _LAYOUTS[type(body)] = _layout(type(body))
+    size, integers, has_view, has_model = layout
     for field in integers:
-        size += _int_bytes(getattr(body, field))
+        size += _INTEGER_BYTES[getattr(body, field).bit_length()]
     if has_view:
         size += view_bytes(body.view)  # type: ignore[attr-defined]
     if has_model:
-        size += _int_bytes(model_bytes)
+        size += _INTEGER_BYTES[model_bytes.bit_length()]
     return size
 
 
@@ -118,8 +131,9 @@ def _decode_array(payload: bytes) -> list[Any]:
 
 
 def _checked_int(kind: type[Message], field: str, value: object) -> int:
-    # Counters and bandwidths live in 32-bit columns of the view.
-    limit = {"counter": MAX_COUNTER, "bandwidth_bytes_per_s": 2**32 - 1}.get(field, MAX_INT)
+    # Events and bandwidths live in 32-bit columns of the view.
+    limits = {"counter": MAX_COUNTER, "event": EXPELLED, "bandwidth_bytes_per_s": 2**32 - 1, "used": 1}
+    limit = limits.get(field, MAX_INT)
     if type(value) is not int or not 0 <= value <= limit:
         raise WireError(f"{field} of {kind.__name__} must be an integer from 0 to {limit}")
     return value
@@ -169,16 +183,6 @@ def _scatter(column: bytes, numbers: list[NodeId], size: int) -> Events:
     values = np.zeros(size, np.uint32)
     values[numbers] = np.frombuffer(column, ">u4")
     return values
-
-
-def _int_bytes(value: int) -> int:
-    if value < 128:
-        return 1
-    if value < 2**8:
-        return 2
-    if value < 2**16:
-        return 3
-    return 5 if value < 2**32 else 9
 
 
 def _binary_bytes(length: int) -> int:

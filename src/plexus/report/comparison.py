@@ -180,7 +180,7 @@ def _note(comparison: Comparison) -> str:
     if any(len(outcome.seeds) > 1 for outcome in comparison.arms):
         parts.append("Mean over seeds ± their standard deviation.")
     if any(outcome.used for outcome in comparison.arms):
-        parts.append("Used: the share of finished trainings that are behind the final model.")
+        parts.append("Used: the share of finished trainings that are behind the final model, late ones too.")
     return " ".join([*parts, *filter(None, map(_coarse, comparison.arms))])
 
 
@@ -223,7 +223,7 @@ def _target(
 def _outcome(
     arm: Arm, found: Sequence[np.ndarray], best: tuple[float, ...], higher: bool, target: float | None
 ) -> ArmOutcome:
-    costs = tuple(_cost(run, values, higher, target) for run, values in zip(arm.runs, found, strict=True))
+    costs = tuple(cost_of(run, values, higher, target) for run, values in zip(arm.runs, found, strict=True))
     return ArmOutcome(
         arm.label,
         arm.is_ours,
@@ -241,7 +241,8 @@ def _used_share(run: Run) -> float | None:
     return run.result.used.share if run.result and run.result.used else None
 
 
-def _cost(run: Run, values: np.ndarray, higher: bool, target: float | None) -> Cost | None:
+def cost_of(run: Run, values: np.ndarray, higher: bool, target: float | None) -> Cost | None:
+    """What it took to come to the target for the first time, if it did."""
     if target is None:
         return None
     there = np.flatnonzero(values >= target if higher else values <= target)

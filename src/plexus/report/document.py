@@ -19,20 +19,39 @@ class Quantity:
     text: str
     value: float | None
     spread: float | None = None
-    """The standard deviation over seeds, where there are several."""
+    """The standard deviation over seeds or what else the table says, where there are several."""
 
+
+STUDENT_95 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+)
+"""Quantiles of Student's t for two-sided intervals of 95 %, by degrees of freedom from 1."""
+
+SPREAD = "std over seeds"
 
 Cell = str | int | float | Quantity | None
 
 
-def over_seeds(values: Sequence[float], write: Callable[[float], str]) -> Quantity:
-    """The mean over seeds and, if there are several, how far they lie apart."""
+def half_width_95(values: Sequence[float]) -> float:
+    """Of the interval around a mean that holds the true one in 95 of 100 cases, by Student's t."""
+    freedom = len(values) - 1
+    t = STUDENT_95[freedom - 1] if freedom <= len(STUDENT_95) else 1.96
+    return t * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def over_seeds(
+    values: Sequence[float],
+    write: Callable[[float], str],
+    spread_of: Callable[[Sequence[float]], float] = statistics.stdev,
+) -> Quantity:
+    """The mean over seeds and, if there are several, how far they lie apart or the mean may be off."""
     if not values:
         return Quantity("–", None)
     mean = statistics.fmean(values)
     if len(values) == 1 or not math.isfinite(mean):
         return Quantity(write(mean), mean)
-    spread = statistics.stdev(values)
+    spread = spread_of(values)
     bare, _, unit = write(mean).partition(" ")
     decimals = len(bare.partition(".")[2])
     # The text may be in another unit than the value (percent, kB), by a power of ten: the spread follows.
@@ -56,6 +75,8 @@ class Table:
     """What the reader has to know to read it."""
     folded: bool = False
     """Whether the page shows it only on demand."""
+    spread: str = SPREAD
+    """What the spread of its quantities is."""
 
     def __post_init__(self) -> None:
         for row in self.rows:

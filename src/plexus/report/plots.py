@@ -22,6 +22,7 @@ from plexus.report.strokes import (
     shade_faults,
     strokes,
 )
+from plexus.runs.run import Run
 from plexus.runs.tables import Columns
 from plexus.style import CARD, ON_COLOUR, SOFT, percent_ticks, styled
 
@@ -209,15 +210,43 @@ def round_durations(arms: Sequence[Arm]) -> Figure:
 
 def durations_s(arm: Arm) -> np.ndarray:
     """The times between completions of rounds, of all seeds, in seconds and sorted."""
-    found = [np.array([])]
-    for run in arm.runs:
-        rounds = run.tables["rounds"]
-        if rounds:
-            # Where two nodes aggregated one round, the first to finish completed it.
-            _, first = np.unique(rounds["round"], return_index=True)
-            found.append(np.diff(np.sort(rounds["simulated_s"][first])))
-    every = np.sort(np.concatenate(found))
+    every = np.sort(np.concatenate([np.array([]), *(np.diff(completions_s(run)) for run in arm.runs)]))
     return every[every > 0]
+
+
+def completions_s(run: Run) -> Values:
+    """When each round was completed, in seconds and sorted."""
+    rounds = run.tables["rounds"]
+    if not rounds:
+        return np.array([])
+    # Where two nodes aggregated one round, the first to finish completed it.
+    _, first = np.unique(rounds["round"], return_index=True)
+    return np.sort(rounds["simulated_s"][first]).astype(float)
+
+
+def rounds_by_hour(run: Run) -> Values:
+    """How many rounds were completed in each whole simulated hour; of less than one, in all of it."""
+    edges = np.arange(1 + max(1, int(reached_h(run)))) * 3600.0
+    return np.histogram(completions_s(run), edges)[0].astype(float)
+
+
+def hourly_rounds(arms: Sequence[Arm]) -> Figure:
+    """Rounds completed in each hour: the mean over seeds in a band from lowest to highest."""
+    with styled():
+        figure, axes = panel()
+        for arm in arms:
+            stroke, rows = strokes(arms)[arm.label], np.array([rounds_by_hour(run) for run in arm.runs])
+            hours = np.arange(1, rows.shape[1] + 1)
+            style = {"color": stroke.colour, "linestyle": stroke.line, "marker": stroke.marker}
+            axes.plot(hours, rows.mean(axis=0), linewidth=1.8, markersize=4, label=arm.label, **style)
+            low, high = rows.min(axis=0), rows.max(axis=0)
+            axes.fill_between(hours, low, high, color=stroke.colour, alpha=0.18, linewidth=0)
+        axes.set_xlabel("simulated hour")
+        axes.set_ylabel("rounds completed in it")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_ylim(bottom=0)
+        legend(axes)
+    return figure
 
 
 def used_by_speed(arms: Sequence[Arm]) -> Figure:

@@ -11,7 +11,7 @@ from plexus import quantities
 from plexus.report import naming, plots
 from plexus.report.arms import Arm, group
 from plexus.report.comparison import Comparison, compare, table_of
-from plexus.report.document import Picture, Section, number
+from plexus.report.document import Cell, Picture, Section, Table, number, over_seeds
 from plexus.runs.run import Run
 
 _OF_TRAINING = frozenset({
@@ -81,9 +81,25 @@ def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str)
         best = compare(arms, target, judge="best")
         again = "The same, judged by the best node"
         tables.append(table_of(best, f"summary-best-node{suffix}", again))
+    if cut := [arm for arm in arms if any(run.result and run.result.cuts for run in arm.runs)]:
+        tables.append(_cuts_table(cut, f"cuts{suffix}"))
     pictures = [replace(each, id=f"{each.id}{suffix}") for each in _pictures(arms, mean)]
     name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     return Section(f"setting-{name}{suffix}", title, _findings(mean), pictures, tables)
+
+
+def _cuts_table(arms: Sequence[Arm], id: str) -> Table:
+    """For each cut, of what both sides aggregated while it lasted, how much the final model is made from."""
+    rows: list[tuple[Cell, ...]] = []
+    for arm in arms:
+        of_runs = [run.result.cuts for run in arm.runs if run.result and run.result.cuts]
+        for cuts in zip(*of_runs, strict=True):
+            counts = ("cut_nodes", "cut_aggregates", "cut_survived", "others_aggregates", "others_survived")
+            means = [over_seeds([getattr(cut, name) for cut in cuts], number) for name in counts]
+            rows.append((arm.label, f"{cuts[0].from_h:g}–{cuts[0].to_h:g}", *means))
+    sides = ("Cut off", "Their rounds", "Survived", "Others' rounds", "Others' survived")
+    note = "Rounds aggregated while the cut lasted, on either side, and those of them behind the final model."
+    return Table(id, "Whose work survived", ("Method", "Cut [h]", *sides), tuple(rows), note)
 
 
 def _findings(comparison: Comparison) -> str:

@@ -65,7 +65,8 @@ def _colour(arm: Arm) -> str:
 def _kind(arm: Arm) -> str:
     """What decides the colour: everything but who is online when."""
     spec = sorted((key, value) for key, value in arm.spec.items() if key != "traces")
-    return repr([arm.runs[0].is_live, spec])
+    goodbyes = arm.spec.get("traces", {}).get("graceful_share", 1.0)
+    return repr([arm.runs[0].is_live, goodbyes, spec])
 
 
 def message_colours(names: Sequence[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from typing import Any
 from plexus import __version__
 from plexus.errors import PlexusError
 from plexus.files import lock_directory, named, write_json, write_text
-from plexus.runs.models import BEST_MODEL, FINAL_MODEL
+from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
 from plexus.runs.recorder import Recorder
 from plexus.runs.result import Result
 from plexus.runs.run import LIVE, RESULT, SPEC, VERSIONS, spec_digest_of

@@ -45,6 +45,8 @@ class Used(Struct, frozen=True):
     slowest_tenth_share: float | None
     """The same among the tenth of the devices on which a training takes longest."""
     fastest_half_share: float | None
+    late: int = 0
+    """Trainings that came too late for their round and are behind the final model by what they changed."""
 
 
 class Lineage(Struct, frozen=True):
@@ -57,6 +59,32 @@ class Lineage(Struct, frozen=True):
     longest_fork_rounds: int
     duplicate_aggregators: int
     """Rounds that two or more nodes aggregated."""
+
+
+class Cut(Struct, frozen=True):
+    """Whose work survived a `partition`: aggregates completed while it lasted, and those of them that are
+    behind the final model."""
+
+    from_h: float
+    to_h: float
+    cut_nodes: int
+    """How many nodes were cut off from the others."""
+    cut_aggregates: int
+    cut_survived: int
+    others_aggregates: int
+    others_survived: int
+
+
+class Believed(Struct, frozen=True):
+    """How many nodes those online hold to be online, and how many are: means over moments after the first
+    hour, or over all of a session that has no more."""
+
+    believed_online: float
+    """Also a mean over the views of nodes online."""
+    really_online: float
+    ratio: float
+    aggregators_ratio: float | None = None
+    """The same of the views of aggregators alone, whenever one completed a round."""
 
 
 class Evaluations(Struct, frozen=True):
@@ -117,6 +145,10 @@ class Result(Struct, frozen=True, kw_only=True):
     """Nobody knows it of live peers, and where there is no global model there is nothing to know."""
     lineage: Lineage | None = None
     """Known where `used` is."""
+    cuts: tuple[Cut, ...] = ()
+    """One for each `partition` of the spec that began, where `lineage` is known."""
+    membership: Believed | None = None
+    """Of simulated runs whose nodes have views."""
     tuning: RoundTuning | None = None
     """How the duration of rounds was found, if the protocol needs one and the spec does not give it."""
     interrupted: bool

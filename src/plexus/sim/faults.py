@@ -12,7 +12,7 @@ from plexus.protocol.api import Aggregate, Collect, Report
 from plexus.protocol.facts import AggregationCompleted, AggregatorChosen
 from plexus.protocol.messages import Message, NodeId
 from plexus.rng import stream
-from plexus.sim.network import Network
+from plexus.sim.network import Network, is_transfer
 from plexus.sim.runtime import Runtime
 
 
@@ -23,7 +23,7 @@ class Reach(Protocol):
         """Whether a message gets from one to the other."""
 
     def connected(self, src: NodeId, dst: NodeId) -> bool:
-        """Whether a model can be transferred."""
+        """Whether something can be transferred."""
 
 
 class PartedNetwork(Network):
@@ -43,7 +43,7 @@ class PartedNetwork(Network):
         self._account_cut(self._transfers.cut_flows(parted, self._kernel.now))
 
     def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> list[NodeId]:
-        reaches = self.weather.connected if hasattr(body, "model") else self.weather.passes
+        reaches = self.weather.connected if is_transfer(body) else self.weather.passes
         return [dst for dst in super()._reached(src, to, body) if reaches(src, dst)]
 
 
@@ -81,6 +81,8 @@ class FaultyRuntime(Runtime):
         self._servers = range(len(self.nodes) - servers, len(self.nodes))
         self._hit: dict[PlannedFault, set[NodeId]] = {}
         """Of the faults that last, whom they concern by now."""
+        self.struck: dict[PlannedFault, set[NodeId]] = {}
+        """The same of all that have begun, over or not."""
         self._aggregates: dict[NodeId, int] = {}
         """Who aggregates or will soon, and for which round."""
         for fault in faults:
@@ -107,7 +109,7 @@ class FaultyRuntime(Runtime):
     # Faults come and go
 
     def _begin(self, fault: PlannedFault) -> None:
-        self._hit[fault] = set()
+        self._hit[fault] = self.struck[fault] = set()
         chosen = [*self._aggregates, *self._servers] if fault.nodes is None else sorted(fault.nodes)
         self._strike(fault, chosen)
 

@@ -7,13 +7,15 @@ and who trained it, some 20 bytes: the lineage of a session of days is exact and
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from itertools import compress, count
 from typing import Any, NamedTuple
 
+from plexus.protocol.api import Change
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.messages import NodeId
-from plexus.runs.result import Lineage, Used
+from plexus.runs.result import Cut, Lineage, Used
 from plexus.sim.runtime import Models
 
 COMBINED = -1
@@ -25,7 +27,9 @@ class Completed(NamedTuple):
 
     number: int
     round: int
+    ordinal: int
     aggregator: NodeId
+    at_s: float
 
 
 class WhoseWork(NamedTuple):
@@ -33,6 +37,8 @@ class WhoseWork(NamedTuple):
 
     trainings_used: list[int]
     """By device."""
+    late_used: list[int]
+    """Those of them of which only the change is behind it."""
     used: Used
     lineage: Lineage
 
@@ -51,14 +57,26 @@ class TracedModels:
         self._parents = array("i")
         self._parents_end = array("q", [0])
         """Those of model i end here, at i + 1, and begin where those of the model before it end."""
+        self._changes = array("i")
+        """In pairs: an aggregate, and a training that is in it by its change alone. What that began with is
+        no parent: it may be of a fork."""
         self._completed: list[Completed] = []
-        self._final = Completed(-1, 0, -1)
+        self._final = Completed(-1, 0, 0, -1, 0.0)
 
     def train(self, model: Any, node: NodeId, round: int) -> Any:
         return self._note(self._models.train(model, node, round), node, (model,))
 
-    def mean(self, models: Sequence[Any], samples: Sequence[int]) -> Any:
-        return self._note(self._models.mean(models, samples), COMBINED, models)
+    def mean(
+        self,
+        models: Sequence[Any],
+        samples: Sequence[int],
+        changes: Sequence[Change] = (),
+        change_samples: Sequence[int] = (),
+    ) -> Any:
+        made = self._note(self._models.mean(models, samples, changes, change_samples), COMBINED, models)
+        for change in changes:
+            self._changes.extend((made.number, change.trained.number))
+        return made
 
     def merge(self, models: Sequence[Any], weights: Sequence[float]) -> Any:
         return self._note(self._models.merge(models, weights), COMBINED, models)
@@ -71,10 +89,10 @@ class TracedModels:
             self._parents_end.append(len(self._parents))
         return made
 
-    def on_fact(self, node: NodeId, fact: Any) -> None:
+    def on_fact(self, now_s: float, node: NodeId, fact: Any) -> None:
         """A node reported something."""
         if isinstance(fact, AggregationCompleted):
-            aggregate = Completed(fact.model.number, fact.round, node)
+            aggregate = Completed(fact.model.number, fact.round, fact.ordinal, node, now_s)
             self._completed.append(aggregate)
             # As for evaluations: of two aggregates of a round the first stands for it.
             if aggregate.round > self._final.round:
@@ -85,17 +103,36 @@ class TracedModels:
 
         Given by device: how many trainings it finished, and how long one takes.
         """
-        behind, used = self._behind(), [0] * len(trainings)
-        for number in compress(count(), behind):
-            if self._trained_by[number] != COMBINED:
-                used[self._trained_by[number]] += 1
+        behind = self._behind()
+        changes = zip(self._changes[::2], self._changes[1::2], strict=True)
+        late = {trained for made, trained in changes if behind[made] and not behind[trained]}
+        late_used = self._by_device(late, len(trainings))
+        in_time = self._by_device(compress(count(), behind), len(trainings))
+        used = [one + other for one, other in zip(in_time, late_used, strict=True)]
         forks, longest_rounds = self._forks(behind)
         aggregators: dict[int, set[NodeId]] = {}
         for aggregate in self._completed:
-            aggregators.setdefault(aggregate.round, set()).add(aggregate.aggregator)
+            aggregators.setdefault(aggregate.ordinal, set()).add(aggregate.aggregator)
         duplicates = sum(len(nodes) > 1 for nodes in aggregators.values())
         lineage = Lineage(sum(used), forks, longest_rounds, duplicates)
-        return WhoseWork(used, _summed_up(trainings, used, training_s), lineage)
+        return WhoseWork(used, late_used, _summed_up(trainings, used, len(late), training_s), lineage)
+
+    def _by_device(self, models: Iterable[int], devices: int) -> list[int]:
+        """How many of these models each device trained."""
+        found = Counter(self._trained_by[number] for number in models)
+        return [found[device] for device in range(devices)]
+
+    def survivors(self, from_s: float, until_s: float, cut_off: Collection[NodeId]) -> Cut:
+        """Of what both sides of a cut aggregated while it lasted, how much is behind the newest aggregate."""
+        behind = self._behind()
+        made, survived = [0, 0], [0, 0]
+        for aggregate in self._completed:
+            if from_s <= aggregate.at_s <= until_s:
+                side = aggregate.aggregator not in cut_off
+                made[side] += 1
+                survived[side] += behind[aggregate.number]
+        sides = (made[False], survived[False], made[True], survived[True])
+        return Cut(from_s / 3600, until_s / 3600, len(cut_off), *sides)
 
     def _forks(self, behind: bytearray) -> tuple[int, int]:
         """How many there are, and the most aggregates in succession.
@@ -129,7 +166,7 @@ class TracedModels:
         return behind
 
 
-def _summed_up(trainings: Sequence[int], used: Sequence[int], training_s: Sequence[float]) -> Used:
+def _summed_up(trainings: Sequence[int], used: Sequence[int], late: int, training_s: Sequence[float]) -> Used:
     by_speed = sorted(range(len(trainings)), key=training_s.__getitem__)
 
     def share(devices: Sequence[int]) -> float | None:
@@ -141,4 +178,5 @@ def _summed_up(trainings: Sequence[int], used: Sequence[int], training_s: Sequen
         never_used_nodes=sum(n > 0 and not u for n, u in zip(trainings, used, strict=True)),
         slowest_tenth_share=share(by_speed[-((len(by_speed) + 9) // 10) :]),
         fastest_half_share=share(by_speed[: (len(by_speed) + 1) // 2]),
+        late=late,
     )

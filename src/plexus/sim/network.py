@@ -1,6 +1,6 @@
 """The simulated network: the transfers under way, and the accounts of what is carried.
 
-Control messages take the latency, models a share of both ends' bandwidth.
+Control messages take the latency, models and views a share of both ends' bandwidth.
 """
 
 from __future__ import annotations
@@ -20,6 +20,18 @@ from plexus.traces.world import Latency
 
 INTERNAL = -1
 """The kernel target of the simulator's own events, which are callables."""
+
+
+_TRANSFERS: dict[type[Message], bool] = {}
+
+
+def is_transfer(body: Message) -> bool:
+    """Whether it takes a share of the bandwidth, and not the latency alone: models do, and views."""
+    kind = type(body)
+    known = _TRANSFERS.get(kind)
+    if known is None:
+        known = _TRANSFERS[kind] = hasattr(body, "model") or hasattr(body, "view")
+    return known
 
 
 class Observer(Protocol):
@@ -204,12 +216,14 @@ class Network:
             self._kernel.at(self._kernel.now, src, Received(src, body))
             to = tuple(node for node in to if node != src)
         there = self._reached(src, to, body)
-        if hasattr(body, "model"):
+        kind = type(body)
+        if is_transfer(body):
             self._transfer(src, there, len(to), body)
         else:
             size_bytes = frame_bytes(body)
-            self._accounts.send_control(src, type(body), len(to), size_bytes)
-            self._accounts.lose(len(to) - len(there), size_bytes)
+            self._accounts.send_control(src, kind, len(to), size_bytes)
+            if len(there) < len(to):
+                self._accounts.lose(len(to) - len(there), size_bytes)
             self._kernel.spread(there, self.delays_s(src), Received(src, body, size_bytes))
 
     def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> list[NodeId]:
@@ -239,12 +253,13 @@ class Network:
         return row
 
     def _transfer(self, src: NodeId, to: list[NodeId], asked: int, body: Message) -> None:
-        total = frame_bytes(body, self._model_bytes) + self._model_bytes
+        model_bytes = self._model_bytes if hasattr(body, "model") else 0
+        total = frame_bytes(body, model_bytes) + model_bytes
         received = Received(src, body, total)
         self._accounts.begin_transfers(type(body), asked, hasattr(body, "view"))
         self._accounts.lose(asked - len(to), 0)  # no connection, so nothing was sent
         flows = [Flow(src, dst, total, received) for dst in to]
-        if self._observer is not None:
+        if self._observer is not None and hasattr(body, "model"):
             for flow in flows:
                 self._observer.transfer_began(self._kernel.now, flow)
         self._transfers.begin(flows, self._kernel.now)
@@ -256,7 +271,7 @@ class Network:
         for complete in self._transfers.completed(flow, self._kernel.now):
             received: Received = complete.tag
             self._account(complete, received.size_bytes)
-            if self._observer is not None:
+            if self._observer is not None and hasattr(received.body, "model"):
                 arrival_s = self._arrival_s(complete.dst, received)
                 self._observer.transfer_ended(self._kernel.now, complete, arrival_s)
             self._arrive(complete.dst, received)
@@ -273,7 +288,7 @@ class Network:
             sent = round(flow.sent_bytes)
             self._account(flow, sent)
             self._accounts.cut_bytes += sent
-            if self._observer is not None:
+            if self._observer is not None and hasattr(flow.tag.body, "model"):
                 self._observer.transfer_ended(self._kernel.now, flow, None)
 
     def _account(self, flow: Flow, sent: int) -> None:

@@ -11,6 +11,7 @@ from plexus.protocol.api import (
     Aggregate,
     Aggregated,
     CancelTimer,
+    Change,
     Collect,
     Effect,
     Merge,
@@ -41,7 +42,13 @@ class Models(Protocol):
     model_bytes: int
 
     def train(self, model: Model, node: NodeId, round: int) -> Model: ...
-    def mean(self, models: Sequence[Model], samples: Sequence[int]) -> Model: ...
+    def mean(
+        self,
+        models: Sequence[Model],
+        samples: Sequence[int],
+        changes: Sequence[Change] = (),
+        change_samples: Sequence[int] = (),
+    ) -> Model: ...
     def merge(self, models: Sequence[Model], weights: Sequence[float]) -> Model: ...
     def samples(self, node: NodeId) -> int: ...
 
@@ -230,7 +237,7 @@ class Runtime:
         """Nothing to do: what is to be aggregated comes with `Aggregate`."""
 
     def _aggregate(self, node: NodeId, effect: Aggregate) -> None:
-        model = self._models.mean(effect.models, effect.samples)
+        model = self._models.mean(effect.models, effect.samples, effect.changes, effect.change_samples)
         self.kernel.at(self.kernel.now, node, Aggregated(effect.round, model))
 
     def _merge(self, node: NodeId, effect: Merge) -> None:

@@ -94,7 +94,13 @@ class SymbolicModels:
     def train(self, model: Any, node: int, round: int) -> Symbol:
         return Symbol(next(self._numbers))
 
-    def mean(self, models: Sequence[Any], samples: Sequence[int]) -> Symbol:
+    def mean(
+        self,
+        models: Sequence[Any],
+        samples: Sequence[int],
+        changes: Sequence[Any] = (),
+        change_samples: Sequence[int] = (),
+    ) -> Symbol:
         return Symbol(next(self._numbers))
 
     def merge(self, models: Sequence[Any], weights: Sequence[float]) -> Symbol:

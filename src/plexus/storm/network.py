@@ -13,6 +13,7 @@ from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.roster import Roster
 from plexus.protocol.wire import LENGTH_BYTES, WireError, decode, encode, frame_bytes
 from plexus.sim.faults import PartedNetwork
+from plexus.sim.network import is_transfer
 from plexus.sim.sharing import Flow, Sharing
 from plexus.storm.weather import Weather
 
@@ -96,7 +97,7 @@ class FaultyNetwork(PartedNetwork):
         self.on_send(src, to, body)
         if self.through_codec:
             body = self.codec.carry(body)
-        if not self.weather.active or hasattr(body, "model"):
+        if not self.weather.active or is_transfer(body):
             for dst in to:
                 if not (self._online[dst] and self.weather.connected(src, dst)):
                     self.on_undelivered(src, Undelivered(dst, body))
@@ -134,7 +135,8 @@ class FaultyNetwork(PartedNetwork):
 
     def _transfer(self, src: NodeId, to: list[NodeId], asked: int, body: Message) -> None:
         super()._transfer(src, to, asked, body)
-        self.on_offered(src, to, body)
+        if hasattr(body, "model"):
+            self.on_offered(src, to, body)
 
     def _arrive(self, dst: NodeId, received: Received) -> None:
         if self.weather.active:

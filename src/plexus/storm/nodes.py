@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from plexus.protocol.api import Durable
+from plexus.protocol.api import Change, Durable
 from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
 from plexus.protocol.messages import Model, NodeId
@@ -51,7 +51,13 @@ class Labels:
     def train(self, model: Any, node: int, round: int) -> Label:
         return self._new("trained", node, round)
 
-    def mean(self, models: Sequence[Label], samples: Sequence[int]) -> Label:
+    def mean(
+        self,
+        models: Sequence[Label],
+        samples: Sequence[int],
+        changes: Sequence[Change] = (),
+        change_samples: Sequence[int] = (),
+    ) -> Label:
         return self._new("mean", -1, max(model.round for model in models) + 1)
 
     def merge(self, models: Sequence[Label], weights: Sequence[float]) -> Label:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
 from plexus.protocol.baselines.gossip import GossipParameters
@@ -30,6 +31,10 @@ SIZES = (
 QUIET_SHARE = 0.05
 FAULT_SHARE = 0.35
 MOST_GONE = 0.3
+CUT_SHARE = 0.05
+"""Storms of Plexus with nothing but one cut through the network: which side goes on is promised for these."""
+MOST_CUT_OFF, SHORTEST_CUT_S = 0.4, 200.0
+LATE_SHARE, MOST_LATE_ROUNDS = 0.5, 20
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -52,9 +57,48 @@ class Plan(Struct, frozen=True, kw_only=True):
     storm_s: float
     faults: tuple[kinds.Fault, ...]
 
+    @property
+    def cut(self) -> kinds.Partition | None:
+        """The one fault of a storm that is nothing but a cut between few nodes and many."""
+        match self.faults:
+            case (kinds.Partition(kind="full") as cut,) if self.at_start == self.nodes and not self.gone:
+                is_long = cut.until_s - cut.from_s >= SHORTEST_CUT_S
+                return cut if is_long and len(cut.side) <= MOST_CUT_OFF * self.nodes else None
+        return None
+
 
 def draw(seed: int) -> Plan:
     """The storm of this seed."""
+    cut = stream(seed, "storm", "cut")
+    plan = _cut(seed, cut) if cut.random() < CUT_SHARE else _any(seed)
+    late = stream(seed, "storm", "late")
+    if isinstance(plan.parameters, PlexusParameters) and late.random() < LATE_SHARE:
+        parameters = replace(plan.parameters, late_rounds=late.randint(1, MOST_LATE_ROUNDS))
+        return replace(plan, parameters=parameters)
+    return plan
+
+
+def _cut(seed: int, rng: Random) -> Plan:
+    """A few nodes are cut off for most of the storm, which is long enough for many rounds."""
+    nodes = rng.randint(5, 40)
+    storm_s = rng.uniform(300, 900)
+    side = rng.sample(range(nodes), rng.randint(1, int(MOST_CUT_OFF * nodes)))
+    cut = kinds.Partition(
+        kind="full", side=frozenset(side), from_s=0.1 * storm_s, until_s=rng.uniform(0.8, 0.95) * storm_s
+    )
+    return replace(
+        _any(seed),
+        protocol="plexus",
+        parameters=_plexus(rng, nodes),
+        nodes=nodes,
+        at_start=nodes,
+        gone=0,
+        storm_s=storm_s,
+        faults=(cut,),
+    )
+
+
+def _any(seed: int) -> Plan:
     rng = stream(seed, "storm")
     first, last, _, longest_s = rng.choices(SIZES, weights=[size[2] for size in SIZES])[0]
     nodes = rng.randint(first, last)

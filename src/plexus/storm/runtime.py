@@ -35,7 +35,7 @@ class Disk:
         if self.newest is None:
             return None
         model = self.before if lagging and self.before is not None else self.newest
-        return Durable(self.newest.counter, model.round, model.model, self.newest.view)
+        return Durable(self.newest.counter, model.round, model.model, self.newest.view, model.ordinal)
 
 
 class ObservedNode:
@@ -84,6 +84,9 @@ class NodeObserver:
 
     def tick(self) -> None:
         """Some time has passed."""
+
+    def ended(self) -> None:
+        """The storm is long over, and all is well again."""
 
 
 HOOKS = [name for name in vars(NodeObserver) if not name.startswith("_")]

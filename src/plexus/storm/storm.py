@@ -16,7 +16,7 @@ from plexus.sim.session import Setting
 from plexus.sim.sharing import RULES
 from plexus.storm.checkers import SAFETY
 from plexus.storm.checkers.api import Scene, Violation
-from plexus.storm.checkers.liveness import RoundsComplete, ViewsAgree
+from plexus.storm.checkers.liveness import NobodyIsStarved, RoundsComplete, ViewsAgree
 from plexus.storm.conversation import StormTrace
 from plexus.storm.network import Codec
 from plexus.storm.nodes import INITIAL, MODEL_BYTES, Labels, Learning, maker_of, world_of
@@ -129,11 +129,13 @@ class Storm(NodeObserver):
         self.script.heal()
         rounds = RoundsComplete(self.scene)
         views = ViewsAgree(self.scene, rounds)
-        self.observers.add(rounds, views)
+        fed = NobodyIsStarved(self.scene, rounds, views)
+        self.observers.add(rounds, views, fed)
         self._completed = rounds.completed
-        while not (rounds.is_satisfied and views.is_satisfied):
+        while not (rounds.is_satisfied and views.is_satisfied and fed.is_satisfied):
             self.runtime.run(self.runtime.kernel.now + QUIET_TICK_S)
             self.observers.tell("tick")
+        self.observers.tell("ended")
 
     def before(self, node: NodeId, event: Event) -> None:
         self._handling = node

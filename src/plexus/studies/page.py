@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,11 +15,16 @@ from plexus.experiment.recording import whole_view_bytes
 from plexus.report import naming, plots
 from plexus.report.arms import Arm, common_metric
 from plexus.report.comparison import summary_table
-from plexus.report.document import Cell, Picture, Quantity, Section, Table, over_seeds
+from plexus.report.document import Cell, Picture, Quantity, Section, Table, heading, over_seeds
 from plexus.runs.result import Result, Traffic
 from plexus.runs.run import Run, load_run
+from plexus.studies import reality
 from plexus.studies.plan import Planned, RunPlan
+from plexus.studies.reality import ONE, SENT, Column, Told, result, tabulated
 from plexus.studies.study import Drawing, Sized
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Album:
@@ -26,6 +33,8 @@ class Album:
     def __init__(self, plan: RunPlan) -> None:
         self._plan = plan
         self.runs: dict[Path, Run] = {run.out: load_run(run.out) for run in plan.all_runs}
+        self.seen: list[tuple[str, str]] = []
+        """By title of its section, what is seen in each table drawn so far, in words."""
 
     def arms(self) -> list[Arm]:
         """Every run of the plan once, in the arm that asked for it first."""
@@ -41,7 +50,7 @@ class Album:
 
     def section(self, study: Sized) -> Section:
         """A study's figures and tables, task by task."""
-        tasks = self._plan.tasks_of(study)
+        tasks, told = self._plan.tasks_of(study), len(self.seen)
         drawn = [
             self._draw(study, task, drawing, number, several=len(tasks) > 1)
             for task in tasks
@@ -52,12 +61,18 @@ class Album:
         if (paper := study.study.paper_table) is not None:
             tables.append(Table(f"{study.name}-paper", paper.title, paper.columns, paper.rows, paper.note))
         of_paper = f" ({study.study.paper} of the paper)" if study.study.paper else ""
-        return Section(study.name, study.study.title + of_paper, self._text(study), pictures, tables)
+        return Section(
+            study.name,
+            study.study.title + of_paper,
+            self._text(study, (text for _, text in self.seen[told:])),
+            pictures,
+            tables,
+        )
 
-    def _text(self, study: Sized) -> str:
+    def _text(self, study: Sized, seen: Iterable[str]) -> str:
         skipped = [(task, why) for task, why in self._plan.skipped.items() if task in study.tasks]
         notes = [f"Not shown here: {naming.task(task)}. {why}." for task, why in skipped]
-        return "\n\n".join([study.study.about.strip(), *notes])
+        return "\n\n".join([study.study.about.strip(), *seen, *notes])
 
     def _draw(self, study: Sized, task: str, drawing: Drawing, number: int, several: bool) -> Picture | Table:
         arms = [
@@ -69,67 +84,70 @@ class Album:
         if drawing.kind == "summary":
             return summary_table(arms, judge="best", id=id, title=title)
         if drawing.kind in TABLES:
-            columns, rows = TABLES[drawing.kind](arms)
-            return Table(id, title, columns, tuple(rows), drawing.caption)
+            told = TABLES[drawing.kind](arms)
+            if told.seen:
+                self.seen.append((study.study.title, f"{heading(title)}. {told.seen}"))
+            return Table(id, title, told.columns, tuple(told.rows), drawing.caption, spread=told.spread)
         if drawing.kind == "curves":
             figure = plots.curves(arms, drawing.x, log=drawing.x != "simulated_h")
         elif drawing.kind == "messages":
             figure = plots.bars_of_messages(arms, drawing.of)
-        elif drawing.kind == "round-durations":
-            figure = plots.round_durations(arms)
         else:
-            figure = plots.online_and_views(arms)
+            figure = FIGURES[drawing.kind](arms)
         return Picture(id, title, drawing.caption, figure, drawing.paper)
 
     def _arm(self, label: str, runs: Iterable[Planned]) -> Arm:
         return Arm(label, tuple(self.runs[run.out] for run in runs))
 
 
-Columns = tuple[str, ...]
-Rows = Iterable[tuple[Cell, ...]]
+FIGURES: dict[str, Callable[[Sequence[Arm]], Figure]] = {
+    "round-durations": plots.round_durations,
+    "views": plots.online_and_views,
+    "hourly-rounds": plots.hourly_rounds,
+    "used": plots.used_by_speed,
+}
 
 
-def totals(arms: Sequence[Arm]) -> tuple[Columns, Rows]:
+def totals(arms: Sequence[Arm]) -> Told:
     """What a whole session came to and cost."""
     metric, _ = common_metric(arms)
-    best = f"Best {quantities.metric_name(metric)}"
-    columns = ("Setting", best, "Rounds", "Mean round [s]", "Timed out", "Sent [GB]", "Training [h]")
-    return columns, (_totals_of(arm, metric) for arm in arms)
+    write = partial(quantities.metric, metric)
 
+    def mean_round_s(run: Run) -> float | None:
+        durations_s = plots.durations_s(Arm("", (run,)))
+        return float(durations_s.mean()) if len(durations_s) else None
 
-def _totals_of(arm: Arm, metric: str) -> tuple[Cell, ...]:
-    results = _results(arm)
-    rounds = [run.tables["rounds"] for run in arm.runs]
-    durations_s = [plots.durations_s(Arm(arm.label, (run,))) for run in arm.runs]
-    best = [result.metric.best for result in results if result.metric.best is not None]
-    return (
-        arm.label,
-        over_seeds(best, lambda value: quantities.metric(metric, value)),
-        over_seeds([float(result.rounds) for result in results], "{:,.0f}".format),
-        over_seeds([float(found.mean()) for found in durations_s if len(found)], "{:.1f}".format),
-        over_seeds([100 * fmean(each["timed_out"]) for each in rounds if each], "{:.1f} %".format),
-        over_seeds([result.sent_bytes / 1e9 for result in results], "{:.3g}".format),
-        over_seeds([result.training_s / 3600 for result in results], "{:.3g}".format),
+    def timed_out(run: Run) -> float | None:
+        return fmean(run.tables["rounds"]["timed_out"]) if run.tables["rounds"] else None
+
+    columns = (
+        Column(f"Best {quantities.metric_name(metric)}", lambda run: result(run).metric.best, write),
+        Column("Rounds", lambda run: float(result(run).rounds)),
+        Column("Mean round [s]", mean_round_s, ONE),
+        Column("Timed out", timed_out, quantities.share),
+        SENT,
+        Column("Training [h]", lambda run: result(run).training_s / 3600, "{:.3g}".format),
     )
+    return tabulated(arms, columns)
 
 
-def overhead(arms: Sequence[Arm]) -> tuple[Columns, Rows]:
+def overhead(arms: Sequence[Arm]) -> Told:
     """What share of all that is sent is the models themselves, and what the rest is."""
     shares = ("Models, of bytes", "Views, of bytes", "Membership, of messages")
     columns = ("Setting", "Sent [GB]", *shares, "A view, on average", "A view of all nodes")
-    return columns, map(_overhead_of, arms)
+    return Told(columns, map(_overhead_of, arms))
 
 
 def _overhead_of(arm: Arm) -> tuple[Cell, ...]:
-    results = _results(arm)
+    results = [result(run) for run in arm.runs]
     whole = whole_view_bytes(int(arm.runs[0].spec["nodes"]))
     views = [result.messages.get("view", Traffic(0, 0)) for result in results]
     return (
         arm.label,
         over_seeds([result.sent_bytes / 1e9 for result in results], "{:.3g}".format),
-        over_seeds([_share(result, "model", "bytes") for result in results], _percent),
-        over_seeds([_share(result, "view", "bytes") for result in results], _percent),
-        over_seeds([_share(result, "membership", "count") for result in results], _percent),
+        over_seeds([_share(result, "model", "bytes") for result in results], quantities.share),
+        over_seeds([_share(result, "view", "bytes") for result in results], quantities.share),
+        over_seeds([_share(result, "membership", "count") for result in results], quantities.share),
         over_seeds([view.bytes / view.count for view in views if view.count], quantities.size),
         Quantity(quantities.size(whole), float(whole)),
     )
@@ -141,35 +159,23 @@ def _share(result: Result, kind: str, of: str) -> float:
     return float(parts.get(kind, 0) / total) if total else 0.0
 
 
-def views(arms: Sequence[Arm]) -> tuple[Columns, Rows]:
+def views(arms: Sequence[Arm]) -> Told:
     """How far the views of nodes are from the truth."""
-    columns = ("Setting", "Online, mean", "In a view, mean", "Mean difference", "Largest difference")
-    return columns, map(_views_of, arms)
 
+    def off(run: Run) -> Any:
+        return np.abs(run.tables["views"]["mean_view"] / run.tables["views"]["online"] - 1)
 
-def _views_of(arm: Arm) -> tuple[Cell, ...]:
-    found = [run.tables["views"] for run in arm.runs]
-    differences = [np.abs(each["mean_view"] - each["online"]) / each["online"] for each in found]
-    return (
-        arm.label,
-        over_seeds([float(each["online"].mean()) for each in found], "{:.1f}".format),
-        over_seeds([float(each["mean_view"].mean()) for each in found], "{:.1f}".format),
-        over_seeds([float(each.mean()) for each in differences], _percent),
-        over_seeds([float(each.max()) for each in differences], _percent),
+    columns = (
+        Column("Online, mean", lambda run: float(run.tables["views"]["online"].mean()), ONE),
+        Column("In a view, mean", lambda run: float(run.tables["views"]["mean_view"].mean()), ONE),
+        Column("Mean difference", lambda run: float(off(run).mean()), quantities.share),
+        Column("Largest difference", lambda run: float(off(run).max()), quantities.share),
     )
+    return tabulated(arms, columns)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _results(arm: Arm) -> list[Result]:
-    results = [run.result for run in arm.runs if run.result is not None]
-    assert len(results) == len(arm.runs), "only finished runs are drawn"
-    return results
-
-
-TABLES: dict[str, Callable[[Sequence[Arm]], tuple[Columns, Rows]]] = {
+TABLES: dict[str, Callable[[Sequence[Arm]], Told]] = {
+    **reality.TABLES,
     "totals": totals,
     "overhead": overhead,
     "view-table": views,

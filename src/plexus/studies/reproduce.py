@@ -14,7 +14,7 @@ from plexus.spec.experiment import EXPERIMENTS
 from plexus.studies.page import Album
 from plexus.studies.plan import RunPlan, make_plan
 from plexus.studies.pool import Standing, carry_out
-from plexus.studies.study import SIZES, STUDIES, Sized, load_study
+from plexus.studies.study import REALITY, SIZES, STUDIES, Sized, load_study
 
 PAGE = "report.html"
 
@@ -43,7 +43,7 @@ def reproduce(
     if not plan.runs:
         raise PlexusError("nothing left to run: the data of every task is missing")
     _run(plan, device, jobs or usable_cores(), progress)
-    return _write_page(plan, out, studies, tasks)
+    return _write_page(plan, out, studies, tasks, say)
 
 
 def default_out(size: str) -> Path:
@@ -52,7 +52,7 @@ def default_out(size: str) -> Path:
 
 
 def load_studies(names: Sequence[str], size: str, experiments: Path | str | None = None) -> list[Sized]:
-    """The studies with these names; `all` stands for those of the paper.
+    """The studies with these names, part by part; `all` stands for those of the paper.
 
     They are in the folder `experiments` of the working directory, or those that come with Plexus.
     """
@@ -61,13 +61,15 @@ def load_studies(names: Sequence[str], size: str, experiments: Path | str | None
     here = Path("experiments" if experiments is None else experiments)
     is_there = experiments is not None or (here / f"{STUDIES[0]}.toml").is_file()
     wanted = [each for name in names for each in (STUDIES if name == "all" else (name,))]
+    named = (*STUDIES, *REALITY)
     for name in wanted:
-        if name not in STUDIES and not name.endswith(".toml"):
-            known = ", ".join((*STUDIES, "all"))
+        if name not in named and not name.endswith(".toml"):
+            known = ", ".join((*STUDIES, "all", *REALITY))
             raise PlexusError(
-                f"{name}: is not one of {known}, nor a file that ends in .toml{suggest(name, STUDIES)}"
+                f"{name}: is not one of {known}, nor a file that ends in .toml{suggest(name, named)}"
             )
-    return [load_study(name, size, here if is_there else EXPERIMENTS) for name in dict.fromkeys(wanted)]
+    folder = here if is_there else EXPERIMENTS
+    return [part for name in dict.fromkeys(wanted) for part in load_study(name, size, folder)]
 
 
 def _run(plan: RunPlan, device: str | None, jobs: int, progress: Callable[[Standing], None]) -> None:
@@ -87,14 +89,18 @@ def _run(plan: RunPlan, device: str | None, jobs: int, progress: Callable[[Stand
         raise PlexusError(f"{len(standing.failures)} of {len(todo)} runs failed; the first, {path}: {why}")
 
 
-def _write_page(plan: RunPlan, out: Path, studies: Sequence[str], tasks: Sequence[str]) -> Path:
-    """Draw everything and put it on one page."""
+def _write_page(
+    plan: RunPlan, out: Path, studies: Sequence[str], tasks: Sequence[str], say: Callable[[str], None]
+) -> Path:
+    """Draw everything, put it on one page, and say what is seen there."""
     album, size, page = Album(plan), plan.studies[0].size, out / PAGE
     sections = [album.section(study) for study in plan.studies if plan.tasks_of(study)]
     options = [f"--task={task}" for task in tasks]
     command = shlex.join(["plexus", "reproduce", *studies, "--size", size, *options])
     title = "The paper's results"
-    if any(name.endswith(".toml") for name in studies):  # somebody's own
-        title = "; ".join(study.study.title for study in plan.studies)
+    if not {"all", *STUDIES}.issuperset(studies):
+        title = "; ".join(dict.fromkeys(study.title for study in plan.studies))
     write_report(page, f"{title}, size {size}", sections, list(album.runs.values()), command, album.arms())
+    for of, seen in album.seen:
+        say(f"{of}: {seen}")
     return page

@@ -19,11 +19,14 @@ from plexus.spec.experiment import FULL_SIZE, overlay, read_text, read_toml
 
 STUDIES = ("fig1", "fig3", "table2", "overhead", "sample-size", "success-fraction", "views")
 """The paper's, in the order in which it shows them."""
+REALITY = ("crashes", "cuts", "late", "fairness")
+"""What the paper does not ask, in `study-crashes.toml` and so on: `cuts.toml` is a spec."""
 SIZES = ("tiny", "small", FULL_SIZE)
 
-Kind = Literal[
-    "curves", "summary", "totals", "messages", "overhead", "round-durations", "views", "view-table"
-]
+Figures = Literal["curves", "messages", "round-durations", "views", "hourly-rounds", "used"]
+Paper = Literal["summary", "totals", "overhead", "view-table"]
+Real = Literal["crashes", "hours", "recovery", "survival", "late", "fairness"]
+Kind = Literal[Figures, Paper, Real]
 
 Seeds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 
@@ -70,6 +73,10 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Each run once for each of them."""
     arms: dict[str, dict[str, Any]]
     """By name: its `label`, and keys of a spec."""
+    spec: dict[str, Any] = {}
+    """Keys of a spec, for all arms and sizes."""
+    only: tuple[str, ...] = ()
+    """The sizes at which it is made; at all if none are named."""
     sizes: dict[str, dict[str, Any]] = {}
     """By name: `tasks` and `seeds` that take the place of the study's, `seeds_for` single tasks, and keys
     of a spec."""
@@ -93,6 +100,8 @@ class Sized(_Chosen, frozen=True, kw_only=True):
 
     name: str
     file: Path
+    title: str
+    """Of the file that it is from, for the page."""
     study: Study
     size: str
     changes: dict[str, Any]
@@ -101,24 +110,53 @@ class Sized(_Chosen, frozen=True, kw_only=True):
     def tables(self, task_tables: dict[str, Any], arm: str) -> dict[str, Any]:
         """The tables of a spec for one arm, from those of a task."""
         keys = {key: value for key, value in self.study.arms[arm].items() if key != "label"}
-        return overlay(overlay(task_tables, self.changes), keys)
+        return overlay(overlay(overlay(task_tables, self.study.spec), self.changes), keys)
 
 
-def load_study(name: str, size: str, folder: Path) -> Sized:
-    """The study called `name` (or in the file of that path), at one of its sizes."""
-    file = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
-    study = parse_study(read_text(file), str(file))
+def load_study(name: str, size: str, folder: Path) -> list[Sized]:
+    """The study called `name` (or in the file of that path) at one of its sizes: the parts it has there."""
+    stem = f"study-{name}" if name in REALITY else name
+    file = Path(name) if name.endswith(".toml") else folder / f"{stem}.toml"
+    title, parts = parse_study(read_text(file), str(file))
+    short = file.stem.removeprefix("study-")
+    made = {part: study for part, study in parts.items() if not study.only or size in study.only}
+    if not made:
+        raise PlexusError(f"{file}: only: has nothing of size {size}")
+    return [
+        _sized(study, size, file, title, f"{short}-{part}" if part else short) for part, study in made.items()
+    ]
+
+
+def _sized(study: Study, size: str, file: Path, title: str, name: str) -> Sized:
     own = dict(study.sizes.get(size, {}))
     usual = {"tasks": study.tasks, "seeds": study.seeds, "seeds_for": {}}
     values = {key: own.pop(key, value) for key, value in usual.items()}
     found = convert(values, _Chosen, ("sizes", size), Source(str(file)))
-    return Sized(name=file.stem, file=file, study=study, size=size, changes=own, **asdict(found))
+    return Sized(name=name, file=file, title=title, study=study, size=size, changes=own, **asdict(found))
 
 
-def parse_study(text: str, file: str) -> Study:
-    """A study from the text of its file; errors name `file` and the key at fault."""
-    study = convert(read_toml(text, file), Study, (), Source(file))
-    for name in study.sizes:
+def parse_study(text: str, file: str) -> tuple[str, dict[str, Study]]:
+    """Its title and its parts by name, from the text of its file; one without parts is a part without a name.
+
+    What a part does not say it has from the keys above all parts. Errors name `file` and the key at fault.
+    """
+    tables = read_toml(text, file)
+    parts = tables.pop("parts", None)
+    if parts is None:
+        study = _checked(tables, file)
+        return study.title, {"": study}
+    title = tables.pop("title", None)
+    if not isinstance(title, str) or not isinstance(parts, dict):
+        raise PlexusError(f"{file}: a study with parts has a title and tables [parts.NAME]")
+    return title, {
+        name: _checked({**tables, **part} if isinstance(part, dict) else part, f"{file}: parts.{name}")
+        for name, part in parts.items()
+    }
+
+
+def _checked(tables: Any, file: str) -> Study:
+    study = convert(tables, Study, (), Source(file))
+    for name in (*study.sizes, *study.only):
         _known(name, SIZES, f"{file}: sizes.{name}: is not a size")
     for name, arm in study.arms.items():
         if not isinstance(arm.get("label", ""), str):

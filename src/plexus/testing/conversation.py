@@ -14,7 +14,7 @@ commands ends with a line of four dashes, and what follows it is what these comm
     deliver KIND A -> B  deliver the first such message under way now, whenever it was due
     timeout NAME NODE    this timer of the node runs out now
     state NODE …         what the node says of itself
-    show|hide KIND …     print these messages or not
+    show|hide KIND …     print these messages, or timeouts of this name, or not
 
 Derive from `Conversation` for more commands, from `TalkingExchange` for better words.
 """
@@ -89,8 +89,9 @@ class TalkingExchange(Exchange):
         match effect:
             case Train(k, model):
                 return f"trains {model} in round {k}"
-            case Aggregate(k, models, _):
-                return f"aggregates round {k} of {' + '.join(models)}"
+            case Aggregate(k, models, _, changes):
+                parts = [*models, *(f"({each.trained} - {each.base})" for each in changes)]
+                return f"aggregates round {k} of {' + '.join(parts)}"
             case Merge(k, models, _):
                 return f"merges {' + '.join(models)} in round {k}"
             case Report(fact):
@@ -125,7 +126,7 @@ class TalkingExchange(Exchange):
         match event:
             case Received(src, body) if self.kind(body) not in self.hidden:
                 self._say_together(f"{src} → ", node, f": {self.message(body)}")
-            case TimerFired(key):
+            case TimerFired(key) if key[0] not in self.hidden:
                 if any(not isinstance(each, SetTimer | CancelTimer | Save) for each in effects):
                     self.say_now(f"{node} timeout: {key[0]}")
             case WentOnline() | WentOffline():

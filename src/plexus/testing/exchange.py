@@ -189,8 +189,9 @@ class Exchange:
             case Train(k, model):
                 trained = Trained(k, f"{model}>{node}", samples=10)
                 self.training[node] = self._at(self._training_s(node), node, trained)
-            case Aggregate(k, models, samples):
+            case Aggregate(k, models, samples, changes, change_samples):
                 assert len(models) == len(samples) > 0
+                assert len(changes) == len(change_samples)
                 self._at(0.0, node, Aggregated(k, f"m{k}"))
             case Merge(k, models, weights):
                 assert len(models) == len(weights) > 0

@@ -39,9 +39,7 @@ class LocalTraining:
     base: Tensor
     node: int
     round: int
-    """Names what is drawn."""
-    ordinal: int = 1
-    """How many rounds there were, with this one: where a schedule stands."""
+    """How many rounds there were, with this one: what is drawn depends on it, and where a schedule stands."""
 
 
 class Engine(Protocol):

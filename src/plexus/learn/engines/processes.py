@@ -106,9 +106,7 @@ class PoolEngine(ABC):
         """Wait for one of these."""
 
     def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
-        requests = [
-            Request(at, "train", job.base, (job.node, job.round, job.ordinal)) for at, job in enumerate(jobs)
-        ]
+        requests = [Request(at, "train", job.base, (job.node, job.round)) for at, job in enumerate(jobs)]
         # By base, so that a worker rarely needs new weights.
         requests.sort(key=lambda request: id(request.vector))
         return [torch.tensor(weights) for weights in self._answers(requests)]
@@ -165,7 +163,7 @@ class PoolEngine(ABC):
         request.losses += 1
         if request.losses >= MOST_LOSSES:
             training = "training node {} in round {}".format
-            what = training(*request.arguments[:2]) if request.method == "train" else "evaluating"
+            what = training(*request.arguments) if request.method == "train" else "evaluating"
             raise TaskError(
                 f"task {self._task.name}: {MOST_LOSSES} worker processes died on the same work,"
                 f" {what} ({loss}): is there enough memory?"

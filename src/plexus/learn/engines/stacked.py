@@ -111,7 +111,7 @@ class StackedEngine(InlineEngine):
         inputs, targets = self._trainer.data.stacked(draws + draws[:1] * idle)
         bases = torch.stack([job.base for job in jobs] + [jobs[0].base] * idle)
         assert self._task.optimiser is not None, "a loop of one's own is not stacked"
-        factors = [self._task.optimiser.scale(job.ordinal) for job in jobs]
+        factors = [self._task.optimiser.scale(job.round) for job in jobs]
         scale = torch.tensor(factors + factors[:1] * idle, dtype=torch.float64, device=self.device)
         rows = self._stack(clients, len(targets)).train(bases, inputs, targets, scale)
         # Each its own memory: one model that is kept must not keep its whole stack.
@@ -155,7 +155,7 @@ def cannot_stack(task: Task) -> str | None:
         return "its batches are collated from examples of different lengths"
     task = replace(task, local_steps=min(2, task.local_steps), local_epochs=None)
     inline, stacked = InlineEngine(task), StackedEngine(task)
-    jobs = [LocalTraining(inline.initial, 0, 1, 1), LocalTraining(2 * inline.initial, task.nodes - 1, 1, 1)]
+    jobs = [LocalTraining(inline.initial, 0, 1), LocalTraining(2 * inline.initial, task.nodes - 1, 1)]
     wanted = inline.train(jobs)
     try:
         found = stacked.train(jobs)

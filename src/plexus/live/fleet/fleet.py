@@ -29,14 +29,14 @@ from plexus.live.fleet.shaping import Neighbourhood
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.identity.authority import SESSION_FILE, Authority, Session, found_session
 from plexus.live.identity.keys import create_key, make_home, raw_public, short
-from plexus.live.state import newest_model, taken_home
+from plexus.live.state import newest_of, taken_home
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.worker.client import Evaluated, Ready, SetUp
 from plexus.live.worker.forkserver import ForkServer
 from plexus.protocol.roster import key_of
 from plexus.runs.directory import RunDirectory, live
-from plexus.runs.models import BEST_MODEL, FINAL_MODEL, is_better, metadata_of
+from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, is_better, metadata_of
 from plexus.runs.result import Evaluations, Metric, Result, Traffic, Trainings
 from plexus.runs.run import started_s
 from plexus.runs.tables import read, rows
@@ -157,14 +157,15 @@ class Fleet:
 
         The newest and the best are left in the fleet's directory.
         """
-        held = [(*(newest_model(member.home) or (0, None)), member.home) for member in self.members]
-        round, model, home = max(held, key=lambda each: each[0], default=(0, None, self.out))
+        held = newest_of(member.home for member in self.members)
+        model = held.data if held else None
         found = await self._fork_server.evaluate(_setup(self.spec, self.base_dir), model)
-        if model is not None:
-            about = {"round": str(round), "value": repr(found.value), "spec_digest": self.spec.digest()}
-            write_bytes(self.out / FINAL_MODEL, taken_home(home, model, about))
-            self._keep_best()
-        return round, found
+        if held is None:
+            return 0, found
+        about = {"round": str(held.ordinal), "value": repr(found.value), "spec_digest": self.spec.digest()}
+        write_bytes(self.out / FINAL_MODEL, taken_home(held.home, held.data, about))
+        self._keep_best()
+        return held.ordinal, found
 
     def _keep_best(self) -> None:
         best = self.out / BEST_MODEL

@@ -22,7 +22,7 @@ from plexus.live.operator.log import Log
 from plexus.live.transport.limits import ByteCounts
 from plexus.live.worker.client import Evaluated, Ready
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingInterrupted, TrainingStarted
-from plexus.protocol.messages import AggregateRequest, Message, TrainRequest
+from plexus.protocol.messages import AggregateRequest, LateModel, Message, TrainRequest
 from plexus.protocol.plexus import PlexusNode
 from plexus.runs.directory import go_on, live
 from plexus.runs.run import started_s
@@ -36,7 +36,7 @@ MOST_ROWS = 10_000
 """That wait for the disk."""
 LOOK_S, LOOKS = 2.0, 1000
 """Between two looks lies at least this, and at least this part of the time since the first start."""
-KINDS: dict[type, str] = {TrainRequest: "train", AggregateRequest: "aggregate"}
+KINDS: dict[type, str] = {TrainRequest: "train", AggregateRequest: "aggregate", LateModel: "late"}
 
 
 class PeerTables:
@@ -74,15 +74,15 @@ class PeerTables:
     def fact(self, fact: Fact) -> None:
         if isinstance(fact, TrainingStarted):
             self.training_ended(completed=False)
-            self._training = self._now_s, fact.round
-            self._round = max(self._round, fact.round)
+            self._training = self._now_s, fact.ordinal
+            self._round = max(self._round, fact.ordinal)
         elif isinstance(fact, TrainingInterrupted):
             self.training_ended(completed=False)
         elif isinstance(fact, AggregationCompleted):
-            self._round = max(self._round, fact.round)
+            self._round = max(self._round, fact.ordinal)
             row = {name: getattr(fact, name) for name in ("models", "participants", "timed_out")}
             row["waited_s"] = round(fact.waited_s, 3)
-            self._record("rounds", simulated_s=self._now_s, round=fact.round, aggregator=0, **row)
+            self._record("rounds", simulated_s=self._now_s, round=fact.ordinal, aggregator=0, **row)
 
     def evaluated(self, measure: Ready, round: int, found: Evaluated) -> None:
         metric = {measure.metric: found.value, "loss": found.loss, **found.others}

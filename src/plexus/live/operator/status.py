@@ -17,14 +17,23 @@ from plexus.live.runtime import LiveRuntime
 from plexus.live.transport import addresses
 from plexus.live.transport.limits import LiveRoster
 from plexus.live.worker.client import Ready, TrainingWorker
-from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, AnsweredLate, Fact, SampleDerived
+from plexus.protocol.facts import (
+    AggregationCompleted,
+    AggregatorChosen,
+    AnsweredLate,
+    Fact,
+    SampleDerived,
+    Suspected,
+)
 from plexus.protocol.messages import NodeId
 
 AWAITED = {
     "ping": "answers to pings",
     "ack": "the aggregator's acknowledgement",
     "aggregation": "more models to aggregate",
+    "quorum": "enough others to go on with",
     "start": "others to show up before the first round",
+    "view": "another node to tell whom it knows",
 }
 """What a node cannot go on without, by the timer that ends the wait."""
 ALARMS = {"readvertise": "a sign that somebody knows this node", "watchdog": "progress of the session"}
@@ -47,14 +56,21 @@ class FactObserver:
 
     def fact(self, fact: Fact) -> None:
         fields = {name: getattr(fact, name) for name in fact.__struct_fields__ if name != "model"}
+        # What people count as rounds are the ordinals; a fact may say nothing but the number.
+        if "round" in fields:
+            fields["number"] = fields.pop("round")
+        if "ordinal" in fields:
+            fields["round"] = fields.pop("ordinal")
         if isinstance(fact, SampleDerived):
-            self.sample = fact.round, self._names(fact.sample)
+            self.sample = fact.ordinal, self._names(fact.sample)
             fields["sample"] = self.sample[1]
         elif isinstance(fact, AggregatorChosen):
-            self.aggregator = fact.round, self._names((fact.aggregator,))[0]
+            self.aggregator = fact.ordinal, self._names((fact.aggregator,))[0]
             fields["aggregator"] = self.aggregator[1]
         elif isinstance(fact, AggregationCompleted):
             self.aggregated += 1
+        elif isinstance(fact, Suspected):
+            fields = {"peer": self._roster.keys[fact.node]}
         elif isinstance(fact, AnsweredLate):
             self.answered_late += 1
             self._log.warning("answered_late", peer=self._roster.keys[fact.node], after_s=fact.after_s)

@@ -28,6 +28,7 @@ from plexus.live.transport.frames import (
 )
 from plexus.live.transport.limits import MESSAGE, MODEL, PROBE, PROBES_BYTES, Transfer
 from plexus.live.transport.receiving import Buffers, Receiving, Ticket
+from plexus.protocol.messages import ordinal_of
 
 if TYPE_CHECKING:
     from plexus.live.transport.hub import Hub
@@ -378,6 +379,6 @@ class Sending:
 
     def _end(self, outgoing: Outgoing, cut: bool) -> None:
         del self.under_way[outgoing.number]
-        what = None if outgoing.tag is None else (type(outgoing.tag), getattr(outgoing.tag, "round", 0))
+        what = None if outgoing.tag is None else (type(outgoing.tag), ordinal_of(outgoing.tag))
         transfer = Transfer(self._key, what, outgoing.offered_at, self._now(), cut)
         self._traffic.ended(transfer, outgoing.message_bytes, outgoing.moved_bytes)

@@ -70,9 +70,6 @@ class TrainJob(Struct, frozen=True, tag=True):
 
     job: int
     round: int
-    """Names what is drawn."""
-    ordinal: int = 1
-    """Where a schedule stands."""
 
 
 class EvaluateJob(Struct, frozen=True, tag=True):
@@ -231,7 +228,7 @@ class TrainingWorker:
         """Train for `round`; what was under way is interrupted and its result never seen."""
         self._last_job += 1
         self._losses = 0
-        self._training = TrainJob(self._last_job, round, ordinal=round), model
+        self._training = TrainJob(self._last_job, round), model
         self.since_s = asyncio.get_running_loop().time()
         self._outbox.put_nowait((self._training[0], model.data))
 

@@ -35,7 +35,7 @@ from plexus.live.state import LOCAL_FILE, REST_FILE
 from plexus.live.worker import client as channel
 from plexus.live.worker.client import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
 from plexus.rng import array_stream
-from plexus.runs.models import joined
+from plexus.runs.model_files import joined
 from plexus.spec.experiment import ExperimentSpec, parse_spec
 
 
@@ -142,7 +142,7 @@ class Worker:
 
     def _train(self, job: TrainJob, model: memoryview) -> None:
         base = self._decode(model, self._local)
-        trained = self._trainer.train(base, self._node, job.round, job.ordinal)
+        trained = self._trainer.train(base, self._node, job.round)
         if not torch.isfinite(trained.sum()):
             raise TaskError(f"task {self._name}: the trained weights are not finite")
         self._keep_local(trained)

@@ -140,6 +140,7 @@ class FedavgServer(Machine):
         self.report(
             AggregationCompleted(
                 round=event.round,
+                ordinal=event.round,
                 model=event.model,
                 models=len(self._models),
                 participants=len(self._sample),
@@ -187,7 +188,7 @@ class FedavgClient(Machine):
         if body.round >= self._k:
             self._k = body.round
             self.outbox.append(Train(body.round, body.model))
-            self.report(TrainingStarted(body.round))
+            self.report(TrainingStarted(body.round, body.round))
 
     def _on_trained(self, event: Trained) -> None:
         self.send((self._server,), ClientModel(event.round, event.samples, event.model))

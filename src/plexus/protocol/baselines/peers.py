@@ -129,9 +129,8 @@ class PeerNode(Machine, ABC):
 
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
         self.membership.contacted = True
-        self.send((src,), Pong(ping.exchange, ping.round, 0, self.membership.counter_of(src)))
+        self.send((src,), Pong(ping.exchange, ping.round, 0, self.membership.view.event_of(src)))
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
-        self.membership.on_counter_known(src, pong.counter)
-        self.membership.refute_if_misrepresented()
+        self.membership.on_event_known(src, pong.event)
         self.sampler.on_answer(src, pong.exchange)

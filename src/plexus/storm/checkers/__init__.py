@@ -5,6 +5,8 @@ Each invariant is a class, named after what it promises. docs/guarantees.md says
 
 from plexus.storm.checkers.aggregations import AggregationsEndInTime, AllCollectedCounts, EnoughModels
 from plexus.storm.checkers.api import Checker
+from plexus.storm.checkers.late import AnswersAreTrue, ChangesCountOnce
+from plexus.storm.checkers.liveness import HeavierSideSurvives
 from plexus.storm.checkers.membership import (
     BandwidthsAgree,
     ComingAndGoingIsTold,
@@ -28,6 +30,12 @@ from plexus.storm.checkers.rounds import (
     NoModelIsIgnored,
     OneTrainingAtATime,
     RoundsNeverGoBack,
+)
+from plexus.storm.checkers.suspicion import (
+    QuorumIsKept,
+    RoundsGrowByTheirStep,
+    SuspicionFollowsSilence,
+    SuspicionIsRefuted,
 )
 from plexus.storm.checkers.traffic import AccountsBalance, LinksHold, NothingStalls
 
@@ -56,4 +64,11 @@ SAFETY: tuple[type[Checker], ...] = (
     NothingStalls,
     AccountsBalance,
     LinksHold,
+    ChangesCountOnce,
+    AnswersAreTrue,
+    SuspicionFollowsSilence,
+    SuspicionIsRefuted,
+    QuorumIsKept,
+    RoundsGrowByTheirStep,
+    HeavierSideSurvives,
 )

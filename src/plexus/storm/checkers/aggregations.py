@@ -10,10 +10,12 @@ from msgspec import Struct
 
 from plexus.protocol.api import Aggregate, Effect, Event, Received, Send, TimerFired, Trained
 from plexus.protocol.facts import AggregationCompleted, Fact
-from plexus.protocol.messages import Ack, AggregateRequest, Model, NodeId
+from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Model, NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.storm.checkers.api import Checker, Scene
 
+SMALL = 3
+"""Where late models count, samples of so many nodes wait for everybody."""
 CLOCK_S = 1e-6
 """What a difference of two moments loses by rounding, on clocks that are days apart."""
 
@@ -28,6 +30,10 @@ class Collected(Struct):
     """By sender, the first that came of each: with the number of samples behind it."""
     participants: int = 0
     """The most that a sender spoke of."""
+    is_small: bool = False
+    """Whether everybody is needed."""
+    ordinal: int = 0
+    """According to the first that came."""
 
 
 class AggregationChecker(Checker):
@@ -71,25 +77,38 @@ class AggregationChecker(Checker):
     def waits(self, node: NodeId, collected: Collected) -> None:
         """Something has happened, and the aggregator waits for more."""
 
+    @property
+    def parameters(self) -> PlexusParameters:
+        parameters = self.scene.plan.parameters
+        assert isinstance(parameters, PlexusParameters)
+        return parameters
+
     def clock_s(self, node: NodeId) -> float:
         return self.scene.runtime.nodes[node].clock_s(self.scene.now)
 
     def _collect(self, node: NodeId, src: NodeId, request: AggregateRequest) -> None:
         collected = self._collected.get(node)
         if collected is None or collected.round < request.round:
-            collected = self._collected[node] = Collected(request.round, self.clock_s(node))
+            collected = self._collected[node] = Collected(
+                request.round, self.clock_s(node), is_small=self._is_small(node), ordinal=request.ordinal
+            )
         if collected.round == request.round:
             collected.models.setdefault(src, (request.model, request.samples))
             collected.participants = max(collected.participants, request.participants)
 
+    def _is_small(self, node: NodeId) -> bool:
+        online = len(self.scene.plexus(node).membership.view.actives())
+        return self.parameters.late_rounds > 0 and min(self.parameters.sample_size, online) <= SMALL
+
 
 class EnoughModels(AggregationChecker):
     """An aggregation takes as many models as the success fraction asks of the participants announced, no
-    more and, unless its time is up, no fewer; and it reports what it took."""
+    more and, unless its time is up, no fewer; and it reports what it took. Where late models count, small
+    samples need everybody, and no aggregation waits for a change."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._report: dict[NodeId, tuple[int, int, int, bool]] = {}
+        self._report: dict[NodeId, tuple[int, int, int, int, bool]] = {}
 
     def aggregated(self, node: NodeId, collected: Collected, aggregate: Aggregate, timed_out: bool) -> None:
         models, needed = len(aggregate.models), self._needed(collected)
@@ -99,7 +118,8 @@ class EnoughModels(AggregationChecker):
                 f"aggregated {models} models of {collected.participants} participants in round "
                 f"{aggregate.round}, {needed} are needed",
             )
-        self._report[node] = (aggregate.round, models, collected.participants, timed_out)
+        late = len(aggregate.changes)
+        self._report[node] = (aggregate.round, models, late, collected.participants, timed_out)
 
     def waits(self, node: NodeId, collected: Collected) -> None:
         if len(collected.models) >= self._needed(collected):
@@ -107,37 +127,67 @@ class EnoughModels(AggregationChecker):
 
     def reported(self, node: NodeId, fact: Fact) -> None:
         if isinstance(fact, AggregationCompleted):
-            said = (fact.round, fact.models, fact.participants, fact.timed_out)
+            said = (fact.round, fact.models, fact.late, fact.participants, fact.timed_out)
             if said != self._report.get(node):
                 self.fail(node, f"reports an aggregation {said} that was {self._report.get(node)}")
 
     def _needed(self, collected: Collected) -> int:
-        parameters = self.scene.plan.parameters
-        assert isinstance(parameters, PlexusParameters)
-        return max(1, floor(Fraction(str(parameters.success_fraction)) * collected.participants))
+        share = Fraction(1 if collected.is_small else str(self.parameters.success_fraction))
+        return max(1, floor(share * collected.participants))
 
 
 class AllCollectedCounts(AggregationChecker):
     """An aggregate holds all that was collected for it, once, and every model weighs as many samples as it
-    was trained on."""
+    was trained on. So does every change that waited for it, unless that is older than is allowed."""
 
     reads_labels = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._samples: dict[Model, int] = {}
+        self._late: dict[NodeId, dict[NodeId, LateModel]] = {}
+        """Aggregator → sender → the change that it has neither used nor declined."""
 
     def before(self, node: NodeId, event: Event) -> None:
         if isinstance(event, Trained):
             self._samples[event.model] = event.samples
 
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        late = self._late.setdefault(node, {})
+        if isinstance(event, Received) and isinstance(event.body, LateModel):
+            late.setdefault(event.src, event.body)
+        answers = [(e.to, e.body) for e in effects if isinstance(e, Send) and isinstance(e.body, Ack)]
+        for to, ack in answers:
+            if not ack.used:
+                self._settle(late, to, ack)
+        super().after(node, event, effects)
+        for to, ack in answers:
+            self._settle(late, to, ack)
+
+    def gone(self, node: NodeId) -> None:
+        super().gone(node)
+        self._late.pop(node, None)
+
     def aggregated(self, node: NodeId, collected: Collected, aggregate: Aggregate, timed_out: bool) -> None:
         there = Counter(aggregate.models)
         if there != Counter(model for model, _ in collected.models.values()):
             self.fail(node, f"{len(collected.models)} models came for round {aggregate.round}, not these")
-        for model, samples in zip(aggregate.models, aggregate.samples, strict=True):
+        late = self._late[node].values()
+        if Counter(aggregate.changes) != Counter(each.model for each in late):
+            self.fail(node, f"{len(late)} changes wait for round {aggregate.round}, not {aggregate.changes}")
+        trained = (*aggregate.models, *(change.trained for change in aggregate.changes))
+        for model, samples in zip(trained, aggregate.samples + aggregate.change_samples, strict=True):
             if samples != self._samples.get(model):
                 self.fail(node, f"{model} of {self._samples.get(model)} samples counts as {samples}")
+        for each in late:
+            age = collected.ordinal - 1 - each.ordinal
+            if age > self.parameters.late_rounds:
+                self.fail(node, f"uses a change of node {each.model.trained.node} that is {age} rounds old")
+
+    def _settle(self, late: dict[NodeId, LateModel], to: tuple[NodeId, ...], ack: Ack) -> None:
+        for src in to:
+            if src in late and (late[src].trained_in, late[src].round) == (ack.round, ack.late):
+                del late[src]
 
 
 class AggregationsEndInTime(AggregationChecker):
@@ -156,6 +206,4 @@ class AggregationsEndInTime(AggregationChecker):
             self.fail(node, f"waits for models of round {collected.round} {-left_s:g} s too long")
 
     def _left_s(self, node: NodeId, collected: Collected) -> float:
-        parameters = self.scene.plan.parameters
-        assert isinstance(parameters, PlexusParameters)
-        return collected.since_s + parameters.aggregation_timeout_s - self.clock_s(node)
+        return collected.since_s + self.parameters.aggregation_timeout_s - self.clock_s(node)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from plexus.protocol.api import Aggregate, Aggregated, Effect, Event, Train, Trained
 from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.baselines.gossip import GossipParameters
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
@@ -16,10 +17,14 @@ from plexus.protocol.view import JOINED
 from plexus.protocol.watchdog import MAX_PATIENCE
 from plexus.storm.checkers.api import Checker, Scene
 from plexus.storm.checkers.rounds import rounds_of
+from plexus.storm.nodes import Label
 
 READVERTISEMENTS = 8
 CERTAINTY = 12
 """How many times the mean one waits for a random thing: the chance to miss it is e^-12."""
+ENOUGH_LATE_ROUNDS = 10
+"""With fewer, the slowest of a storm's devices may always be too late: it takes as long as several rounds."""
+TRIES = 3
 WORK_S = 120.0
 """A training and the transfers before and after it, on the slowest of a storm's devices."""
 
@@ -53,6 +58,14 @@ def rounds_until_agreement(scene: Scene) -> int:
         # Every node is in a sample, and before that somebody who knows the news.
         return math.ceil(2 * online / scene.plan.parameters.sample_size * certainly) + 10
     return math.ceil(2 * certainly) + 10
+
+
+def rounds_until_all_count(scene: Scene) -> int:
+    """Within how many rounds a training of everybody's own is in an aggregate, if late models count."""
+    parameters = scene.plan.parameters
+    assert isinstance(parameters, PlexusParameters)
+    trainings = len(scene.online()) / parameters.sample_size * (math.log(scene.plan.nodes) + CERTAINTY)
+    return TRIES * math.ceil(trainings + parameters.late_rounds)
 
 
 class RoundsComplete(Checker):
@@ -141,3 +154,82 @@ class ViewsAgree(Checker):
                     of = int((ours != theirs).argmax())
                     return f"node {node} knows event {ours[of]} of node {of}, node {other} {theirs[of]}"
         return "an online node is believed offline by all"
+
+
+class NobodyIsStarved(Checker):
+    """Where late models count, a training of everybody's own is in an aggregate after the storm, within so
+    many rounds after nobody is unheard of."""
+
+    def __init__(self, scene: Scene, rounds: RoundsComplete, views: ViewsAgree) -> None:
+        super().__init__(scene)
+        self._rounds = rounds
+        self._views = views
+        parameters = scene.plan.parameters
+        counts = isinstance(parameters, PlexusParameters) and parameters.late_rounds >= ENOUGH_LATE_ROUNDS
+        self._hungry = set(scene.online()) if counts else set()
+        self._allowed = rounds_until_all_count(scene) if counts else 0
+        self._before: int | None = None
+
+    @property
+    def is_satisfied(self) -> bool:
+        return not self._hungry
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        for effect in effects if self._hungry else ():
+            if isinstance(effect, Aggregate):
+                self._hungry.difference_update(model.node for model in effect.models)
+                self._hungry.difference_update(change.trained.node for change in effect.changes)
+
+    def tick(self) -> None:
+        if self._hungry and self._views.is_satisfied:
+            passed = len(self._rounds.completed)
+            self._before = passed if self._before is None else self._before
+            if passed - self._before > self._allowed:
+                self.fail(min(self._hungry), f"no training of {self._hungry} counted in {passed} rounds")
+
+
+class HeavierSideSurvives(Checker):
+    """After a cut that parted few nodes from many, and nothing else, the session goes on with what the many
+    made: their newest aggregate when the cut healed is behind the newest one of all."""
+
+    reads_labels = True
+    plexus_only = True
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._cut = scene.plan.cut
+        self._behind: dict[Label, set[Label]] = {}
+        """A model → the aggregates that led to it."""
+        self._begun: dict[NodeId, Label] = {}
+        self._making: dict[NodeId, Aggregate] = {}
+        self._newest: tuple[int, Label] | None = None
+        self._heavier: tuple[int, set[Label]] = (0, set())
+        """The newest round of the many when the cut healed, and its aggregates."""
+
+    def before(self, node: NodeId, event: Event) -> None:
+        if self._cut is None:
+            return
+        if isinstance(event, Trained):
+            self._behind[event.model] = self._behind.get(self._begun[node], set())
+        elif isinstance(event, Aggregated):
+            made = self._making.pop(node)
+            self._behind[event.model] = {event.model}.union(*map(self._behind.__getitem__, made.models))
+            if self._newest is None or made.round >= self._newest[0]:
+                self._newest = made.round, event.model
+            if self.scene.now <= self._cut.until_s and node not in self._cut.side:
+                k, models = self._heavier
+                self._heavier = max(k, made.round), models if made.round < k else {event.model}
+                if made.round == k:
+                    self._heavier[1].update(models)
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        for effect in effects if self._cut is not None else ():
+            if isinstance(effect, Train):
+                self._begun[node] = effect.model
+            elif isinstance(effect, Aggregate):
+                self._making[node] = effect
+
+    def ended(self) -> None:
+        if self._newest is not None and self._heavier[1].isdisjoint(self._behind[self._newest[1]]):
+            k, model = self._newest
+            self.fail(None, f"{model} of round {k} has nothing behind it of round {self._heavier[0]}")

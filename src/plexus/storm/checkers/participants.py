@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from plexus.protocol.api import Aggregated, Effect, Event, Received, Report, Send, Train, Trained, Undelivered
 from plexus.protocol.facts import AggregationCompleted, Fact, RoundRestarted, SampleDerived
-from plexus.protocol.messages import Ack, AggregateRequest, Message, Model, NodeId, TrainRequest
-from plexus.protocol.plexus import AGGREGATOR, FIRST_SAMPLE, PARTICIPANTS, RESTART, PlexusNode
+from plexus.protocol.membership import HEARD_ME
+from plexus.protocol.messages import Ack, AggregateRequest, Message, Model, NodeId, Ping, Pong, TrainRequest
+from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.participant import AGGREGATOR
+from plexus.protocol.plexus import FIRST_STEP, PlexusNode
+from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, RESTART
+from plexus.protocol.sampling import SampleSearch
 from plexus.storm.checkers.api import Checker, Scene
 
 Made = tuple[int, Model]
@@ -18,11 +25,54 @@ def same(one: Made, other: Made) -> bool:
     return one[0] == other[0] and one[1] is other[1]
 
 
-class AllOfTheSampleAreAsked(Checker):
-    """Everybody in the sample that was found is asked to train, and told how many they are; each passes on
-    to its aggregator how many it was told of."""
+class Answers(Struct):
+    """Who answered a search, in time."""
+
+    round: int = 0
+    search: SampleSearch | None = None
+    free: set[NodeId] = set()
+    busy: set[NodeId] = set()
+
+
+class SampleChecker(Checker):
+    """Knows who answered the searches of each node."""
 
     plexus_only = True
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._answers: dict[tuple[NodeId, str], Answers] = {}
+
+    def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+        if isinstance(body, Ping):
+            search = self.scene.plexus(src).sampler.exchanges.get(body.exchange)
+            if search is not None:
+                answers = self._answers.get((src, search.purpose))
+                if answers is None or answers.search is not search.sample:
+                    self._answers[src, search.purpose] = Answers(search.round, search.sample)
+
+    def before(self, node: NodeId, event: Event) -> None:
+        if isinstance(event, Received) and isinstance(event.body, Pong):
+            search = self.scene.plexus(node).sampler.exchanges.get(event.body.exchange)
+            if search is None:
+                return
+            answers = self._answers[node, search.purpose]
+            if event.body.busy:  # since it was asked, or since it has answered
+                answers.busy.add(event.src)
+                answers.free.discard(event.src)
+            elif event.src in search.sample.waiting and event.src not in answers.busy:
+                answers.free.add(event.src)
+
+    def answers(self, node: NodeId, derived: SampleDerived) -> Answers:
+        """Who answered when this sample was looked for."""
+        answers = self._answers.get((node, derived.purpose), Answers())
+        return answers if answers.round == derived.round else Answers()
+
+
+class AllOfTheSampleAreAsked(SampleChecker):
+    """Everybody in the sample that was found is asked to train, and told how many they are; each passes on
+    to its aggregator how many it was told of. Where late models count, who trains says so, and those are left
+    out, unless all of the sample do."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -30,27 +80,44 @@ class AllOfTheSampleAreAsked(Checker):
         self._due: dict[NodeId, SampleDerived] = {}
         """Samples that are to be asked now."""
         self._told: dict[tuple[NodeId, int], set[int]] = {}
-        """(participant, round) → how many are in it, according to each who asked."""
+        """(participant, next round) → how many are in this one, according to each who asked."""
 
     def reported(self, node: NodeId, fact: Fact) -> None:
         if isinstance(fact, SampleDerived):
             self._found[node, fact.purpose] = fact
             if fact.purpose == PARTICIPANTS and fact.sample:
                 self._due[node] = fact
+                self._leave_out_the_busy(node, fact)
             elif fact.purpose == FIRST_SAMPLE:
-                self._tell(node, fact.round, len(fact.sample))
+                self._tell(node, fact.round + FIRST_STEP, len(fact.sample))
         elif isinstance(fact, RoundRestarted):
             self._due[node] = self._found[node, RESTART]
 
+    def _leave_out_the_busy(self, node: NodeId, derived: SampleDerived) -> None:
+        answers, sample = self.answers(node, derived), set(derived.sample)
+        busy = answers.busy | ({node} if self._is_busy(node) else set())
+        if not answers.free <= sample:
+            self.fail(node, f"leaves {answers.free - sample} out, who are free")
+        if sample & busy and not sample <= busy:
+            self.fail(node, f"asks {sample & busy} to train, who do already")
+
+    def _is_busy(self, node: NodeId) -> bool:
+        parameters = self.scene.plan.parameters
+        assert isinstance(parameters, PlexusParameters)
+        return parameters.late_rounds > 0 and self.scene.runtime.is_training(node)
+
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+        super().sent(src, to, body)
         if isinstance(body, TrainRequest):
             self._check(src, to, body, self._due.pop(src, None))
             for participant in to:
-                self._tell(participant, body.round, body.participants)
+                self._tell(participant, body.round + body.step, body.participants)
         elif isinstance(body, AggregateRequest):
-            told = self._told.get((src, body.round - 1), set())
+            told = self._told.get((src, body.round), set())
             if body.participants not in told:
                 self.fail(src, f"was told of {told} participants, and speaks of {body.participants}")
+        elif isinstance(body, Pong) and body.exchange != HEARD_ME and body.busy != self._is_busy(src):
+            self.fail(src, f"says that it is {'busy' if body.busy else 'free'}, and is not")
 
     def settled(self, node: NodeId) -> None:
         if node in self._due:
@@ -88,18 +155,21 @@ class ModelsKeepTheirLineage(Checker):
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         if isinstance(event, Trained):
             self._trained[node] = (event.round, event.model)
+        elif isinstance(event, Received) and isinstance(event.body, TrainRequest):
+            self._hold(node, (event.body.round, event.body.model))
         elif isinstance(event, Aggregated):
             self._aggregated[node] = (event.round, event.model)
         restarts = False
         for effect in effects:
             if isinstance(effect, Train):
-                self._train(node, event, (effect.round, effect.model))
+                k = self.scene.plexus(node).training.k_train
+                self._train(node, event, (k, effect.model))
             elif isinstance(effect, Report):
                 restarts = restarts or isinstance(effect.fact, RoundRestarted)
                 if isinstance(effect.fact, AggregationCompleted):
                     self._hold(node, (effect.fact.round, effect.fact.model))
             elif isinstance(effect, Send) and isinstance(effect.body, AggregateRequest):
-                if not same((effect.body.round - 1, effect.body.model), self._trained.get(node, NOTHING)):
+                if not same((effect.body.ordinal - 1, effect.body.model), self._trained.get(node, NOTHING)):
                     self.fail(node, f"sends {effect.body.model}, which it has not trained just now")
             elif isinstance(effect, Send) and isinstance(effect.body, TrainRequest):
                 self._push(node, (effect.body.round, effect.body.model), restarts)
@@ -163,26 +233,28 @@ class BestConnectedIsChosen(Checker):
 
 class ParticipantsStopForTheirAck(Checker):
     """A participant is done when it hears that the round after its own is aggregated, and not before: no
-    other acknowledgement ends its work, nor does anything else but a newer round."""
+    other acknowledgement ends its work, nor does anything else but a newer round; or, where late models
+    count, that it has trained too late for its own."""
 
     plexus_only = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._busy: dict[NodeId, int] = {}
-        """Participant → the round that it works for."""
+        """Participant → the round that is to be aggregated of its work."""
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         machine = self.scene.plexus(node)
         task, k = machine.training, self._busy.pop(node, None)
         if task.busy:
-            self._busy[node] = task.k_train
+            self._busy[node] = task.next_round
         if k is None:
             return
-        is_told = self._done(machine, event) == k + 1
+        is_told = self._done(machine, event) == k
         if is_told and task.busy:
-            self.fail(node, f"was told that round {k + 1} is aggregated, and goes on")
-        if not is_told and not task.busy:
+            self.fail(node, f"was told that round {k} is aggregated, and goes on")
+        is_late = isinstance(event, Trained) and machine.watchdog.k_seen > k
+        if not is_told and not task.busy and not (is_late and machine.parameters.late_rounds):
             self.fail(node, f"stops working for round {k} by {event}")
 
     def gone(self, node: NodeId) -> None:

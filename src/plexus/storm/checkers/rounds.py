@@ -5,7 +5,7 @@ from __future__ import annotations
 from plexus.protocol.api import Aggregate, Effect, Event, Merge, Received, Report, Send, Train, Trained
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.facts import RoundRestarted
-from plexus.protocol.messages import Ack, AggregateRequest, NodeId, TrainRequest
+from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Message, NodeId, TrainRequest
 from plexus.protocol.plexus import PlexusNode
 from plexus.storm.checkers.api import Checker, Scene
 from plexus.storm.nodes import INITIAL, AnyNode, Label
@@ -50,13 +50,27 @@ class RoundsNeverGoBack(Checker):
 
 
 class NewestRoundWins(Checker):
-    """A node that is asked to train for a newer round does, whatever it was at."""
+    """A node that is asked to train for a newer round does, whatever it was at; or it has queued that, if
+    late models count, and begins as soon as it has finished."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._asked: dict[NodeId, int] = {}
+        """Node → the newest round it was asked to train for."""
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        machine = self.scene.node(node)
+        if not isinstance(machine, PlexusNode):
+            return
         if isinstance(event, Received) and isinstance(event.body, TrainRequest):
-            machine, k = self.scene.node(node), event.body.round
-            if isinstance(machine, PlexusNode) and machine.training.k_train < k:
-                self.fail(node, f"was asked to train round {k}, but is at {machine.training.k_train}")
+            self._asked[node] = max(self._asked.get(node, 0), event.body.round)
+        task, k = machine.training, self._asked.get(node, 0)
+        queued = task.queued.round if task.queued and task.is_training else 0
+        if max(task.k_train, queued) < k:
+            self.fail(node, f"was asked to train round {k}, but is at {task.k_train}")
+
+    def gone(self, node: NodeId) -> None:
+        self._asked.pop(node, None)
 
 
 class OneTrainingAtATime(Checker):
@@ -90,7 +104,7 @@ class OneTrainingAtATime(Checker):
 
 
 class ModelsEnterOnce(Checker):
-    """No aggregate holds a model twice, nor two models of one node."""
+    """No aggregate holds a model twice, nor two models or two changes of one node."""
 
     reads_labels = True
 
@@ -98,24 +112,61 @@ class ModelsEnterOnce(Checker):
         for effect in effects:
             if not isinstance(effect, Aggregate | Merge):
                 continue
-            numbers = [model.number for model in effect.models if model != INITIAL]
+            changes = [change.trained for change in getattr(effect, "changes", ())]
+            numbers = [model.number for model in (*effect.models, *changes) if model != INITIAL]
             if len(set(numbers)) < len(numbers):
                 self.fail(node, f"a model entered the aggregate of round {effect.round} twice")
-            trainers = [model.node for model in effect.models if model.kind == "trained"]
-            if len(set(trainers)) < len(trainers) and not isinstance(self.scene.node(node), GossipNode):
-                self.fail(node, f"two models of one node entered the aggregate of round {effect.round}")
+            if isinstance(self.scene.node(node), GossipNode):
+                continue
+            for models in (effect.models, changes):
+                trainers = [model.node for model in models if model.kind == "trained"]
+                if len(set(trainers)) < len(trainers):
+                    self.fail(node, f"two models of one node entered the aggregate of round {effect.round}")
 
 
 class AggregatesHoldTheirRound(Checker):
-    """An aggregate holds only models that were trained for it: in Plexus, in the round before; in
-    D-PSGD, in this round, besides the node's own."""
+    """An aggregate holds only models that were trained for it: in Plexus, in a round that leads to it; in
+    D-PSGD, in this round, besides the node's own. Changes are what their senders trained, and of what."""
 
     reads_labels = True
 
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._sent: dict[Label, int] = {}
+        """A trained model → the number of the round for which it was sent to an aggregator."""
+        self._base: dict[Label, Label] = {}
+        """A trained model → what the training began with."""
+        self._begun: dict[NodeId, Label] = {}
+        self._late: dict[Label, tuple[Label, int]] = {}
+        """A trained model → the base and the samples with which it was sent as a change."""
+
+    def before(self, node: NodeId, event: Event) -> None:
+        if isinstance(event, Trained):
+            self._base[event.model] = self._begun[node]
+
+    def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+        if isinstance(body, AggregateRequest):
+            self._check(src, body.ordinal, body.ordinal - 1, (body.model,))
+            if self._sent.setdefault(body.model, body.round) != body.round:
+                self.fail(src, f"sends {body.model} for round {body.round} and {self._sent[body.model]}")
+        elif isinstance(body, LateModel):
+            trained, base = body.model.trained, body.model.base
+            self._check(src, body.round, body.ordinal, (trained,))
+            if trained.node != src or self._base.get(trained) != base:
+                self.fail(src, f"offers the change from {base} to {trained}, which it has not trained")
+            self._late[trained] = base, body.samples
+
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Aggregate):
-                self._check(node, effect.round, effect.round - 1, effect.models)
+            if isinstance(effect, Train):
+                self._begun[node] = effect.model
+            elif isinstance(effect, Aggregate):
+                for model in effect.models:
+                    if self._sent.get(model) != effect.round:
+                        self.fail(node, f"the aggregate of round {effect.round} holds {model}")
+                for change, samples in zip(effect.changes, effect.change_samples, strict=True):
+                    if self._late.get(change.trained) != (change.base, samples):
+                        self.fail(node, f"the aggregate of round {effect.round} holds the change {change}")
             elif isinstance(effect, Merge) and not isinstance(self.scene.node(node), GossipNode):
                 others = tuple(model for model in effect.models if model.node not in (node, -1))
                 if len(others) < len(effect.models) - 1:
@@ -129,16 +180,21 @@ class AggregatesHoldTheirRound(Checker):
 
 
 class AcknowledgedIsAggregated(Checker):
-    """Who is told to stop looking for an aggregator can rely on it: the round is done or overtaken."""
+    """Who is told to stop looking for an aggregator can rely on it: the round is done or overtaken. An answer
+    about a late model names the round in which that was trained, and the one for which it was sent."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._done: set[tuple[NodeId, int]] = set()
+        self._late: set[tuple[NodeId, NodeId, int, int]] = set()
+        """(aggregator, sender, round in which it was trained, round for which it was sent)"""
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         machine = self.scene.node(node)
         if not isinstance(machine, PlexusNode):
             return
+        if isinstance(event, Received) and isinstance(event.body, LateModel):
+            self._late.add((node, event.src, event.body.trained_in, event.body.round))
         for effect in effects:
             if isinstance(effect, Aggregate):
                 self._done.add((node, effect.round))
@@ -146,37 +202,48 @@ class AcknowledgedIsAggregated(Checker):
                 self._done.add((node, effect.fact.round))
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.body, Ack):
-                k = effect.body.round
+                k, late = effect.body.round, effect.body.late
                 overtaken = k < machine.aggregation.k_agg or k <= machine.held_round
-                if not overtaken and (node, k) not in self._done:
+                if late and not all((node, to, k, late) in self._late for to in effect.to):
+                    self.fail(node, f"answers {effect.to} about a late model of round {k} that did not come")
+                if not late and not overtaken and (node, k) not in self._done:
                     self.fail(node, f"acknowledged round {k}, which it has not aggregated")
 
 
 class NoModelIsIgnored(Checker):
     """Whoever sends a model is answered: at once if it comes too late, else when the aggregator completes
-    the round or leaves it behind."""
+    the round or leaves it behind. A late model may wait until the round for which it is meant is over."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._kept: dict[NodeId, dict[NodeId, int]] = {}
         """Aggregator → sender → round."""
+        self._late: dict[NodeId, dict[tuple[NodeId, int], int]] = {}
+        """Aggregator → (sender, trained in) → the round for which it is meant."""
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         machine = self.scene.node(node)
         if not isinstance(machine, PlexusNode):
             return
-        kept = self._kept.setdefault(node, {})
+        kept, late = self._kept.setdefault(node, {}), self._late.setdefault(node, {})
         if isinstance(event, Received) and isinstance(event.body, AggregateRequest):
             kept[event.src] = event.body.round
+        elif isinstance(event, Received) and isinstance(event.body, LateModel):
+            late.setdefault((event.src, event.body.trained_in), event.body.round)
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.body, Ack):
                 for to in effect.to:
-                    if kept.get(to, 0) <= effect.body.round:
+                    if effect.body.late:
+                        late.pop((to, effect.body.round), None)
+                    elif kept.get(to, 0) <= effect.body.round:
                         kept.pop(to, None)
         collecting = machine.aggregation.k_agg if machine.aggregation.collecting else None
         for src, k in kept.items():
             if k != collecting:
                 self.fail(node, f"never answers node {src}, which sent it a model for round {k}")
+        if late and collecting is None and min(late.values()) < machine.watchdog.k_seen:
+            self.fail(node, f"keeps late models for rounds {sorted(late.values())}, which are over")
 
     def gone(self, node: NodeId) -> None:
         self._kept.pop(node, None)
+        self._late.pop(node, None)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from plexus.protocol.api import Received
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.baselines.rounds import ROUND
+from plexus.protocol.joining import COMING
 from plexus.protocol.messages import Message, NodeId
-from plexus.protocol.plexus import AGGREGATOR, PlexusNode
+from plexus.protocol.participant import AGGREGATOR, LATE
+from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.quorum import PURPOSES
+from plexus.sim.network import is_transfer
 from plexus.storm.checkers.api import Checker, Scene
 
 ROUNDING = 1e-9
@@ -40,7 +44,7 @@ class LinksHold(Checker):
         self._touched: set[NodeId] = set()
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
-        if hasattr(body, "model"):
+        if is_transfer(body):
             self._touched.update((src, *to))
 
     def settled(self, node: NodeId) -> None:
@@ -76,14 +80,24 @@ class NothingStalls(Checker):
         task = machine.training
         if task.awaited is not None:
             self._armed(node, ("ack", 0), f"waits for an ack of {task.awaited} for ever")
+            self._armed(node, ("look", 0), f"does not see whether {task.awaited} is still there")
         elif task.trained is not None:
             if not machine.sampler.is_searching(AGGREGATOR):
                 self.fail(node, "has trained, and looks for no aggregator")
         elif task.busy and not self.scene.runtime.is_training(node):
             self.fail(node, "is busy, but neither trains nor sends")
+        if machine.late.awaited is not None:
+            self._armed(node, ("late ack", 0), f"waits for an answer of {machine.late.awaited} for ever")
+        elif machine.late.current is not None and not machine.sampler.is_searching(LATE):
+            self.fail(node, "has a late model, and looks for nobody who takes it")
         if machine.aggregation.collecting:
             self._armed(node, ("aggregation", 0), "waits for models for ever")
         self._armed(node, ("watchdog", 0), "has no watchdog")
+        if machine.joining.is_under_way and not machine.sampler.is_searching(COMING):
+            self._armed(node, ("view", 0), "waits for a view for ever")
+        for number, purpose in enumerate(PURPOSES):
+            if machine.quorum.is_waiting(purpose) and not machine.sampler.is_searching(purpose):
+                self._armed(node, ("quorum", number), "waits for a quorum for ever")
         self._heard(node, machine)
         for exchange in machine.sampler.exchanges:
             self._armed(node, ("ping", exchange), "waits for pongs for ever")

@@ -137,7 +137,7 @@ export class WorldMap {
 
   drawTransfer(draw, each) {
     if (!this.where[each.source] || !this.where[each.destination]) return;
-    const c = this.palette, ink = each.cut && each.age > 0 ? c.bad : each.kind === "aggregate" ? c.aggregation : c.transfer;
+    const c = this.palette, ink = each.cut && each.age > 0 ? c.bad : ["aggregate", "late"].includes(each.kind) ? c.aggregation : c.transfer;
     const fade = each.age > 0 ? 0.75 * (1 - each.age) : 1;
     draw.strokeStyle = ink; draw.lineWidth = 1.9; draw.globalAlpha = 0.25 * fade;
     this.arc(draw, each.source, each.destination, 1); draw.stroke();

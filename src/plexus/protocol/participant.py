@@ -1,0 +1,225 @@
+"""A participant: trains for a round and sees to it that an aggregator has the result (section III-C)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from random import Random
+
+from plexus.protocol.api import Durable, PeerLost, Save, Trained, Undelivered
+from plexus.protocol.late import LateTask
+from plexus.protocol.member import Member
+from plexus.protocol.membership import HEARD_ME
+from plexus.protocol.messages import (
+    Ack,
+    AggregateRequest,
+    LateModel,
+    Message,
+    Model,
+    NodeId,
+    Ping,
+    TrainRequest,
+)
+from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.quorum import RESTART
+from plexus.protocol.roster import Roster
+from plexus.protocol.training import TrainingTask
+from plexus.protocol.view import View
+from plexus.protocol.watchdog import Watchdog
+
+AGGREGATOR, LATE = "aggregator", "late"
+"""What a search is for that needs no quorum; for the others see `quorum`."""
+
+
+class Participant(Member):
+    """Trains, and holds the newest model it was sent. The node of Plexus builds on it."""
+
+    def __init__(
+        self,
+        me: NodeId,
+        parameters: PlexusParameters,
+        roster: Roster,
+        view: View,
+        bandwidth_bytes_per_s: int,
+        rng: Random,
+        durable: Durable,
+        address: bytes,
+    ) -> None:
+        super().__init__(me, parameters, roster, view, bandwidth_bytes_per_s, rng, durable.counter, address)
+        self.parameters = parameters
+        self.held_round = durable.round
+        self.held_model = durable.model
+        self.held_ordinal = durable.ordinal
+        self.has_worked = False
+        """Since it came online: trained, or collected models."""
+        self.training = TrainingTask(self, parameters, self.membership, durable.round)
+        self.watchdog = Watchdog(self, parameters, rng, durable.round)
+        self.late = LateTask(
+            self,
+            parameters,
+            self.membership,
+            rounds=lambda: (self.watchdog.k_seen, self.watchdog.step),
+            search=lambda k: self.search(LATE, k, 0),
+        )
+        self._on_event |= {
+            Undelivered: self._on_undelivered,
+            PeerLost: self._on_peer_lost,
+            Trained: self._on_trained,
+        }
+        self._on_message |= {Ack: self._on_ack, TrainRequest: self._on_train_request}
+        self._on_timeout |= {
+            "ack": self._on_ack_timeout,
+            "late ack": self.late.on_timeout,
+            "look": self._on_look,
+        }
+
+    @property
+    def newest_round(self) -> int:
+        return self.watchdog.k_seen
+
+    @property
+    def is_busy(self) -> bool:
+        """It trains, and will finish that first."""
+        return self.training.is_training and self.parameters.late_rounds > 0
+
+    @abstractmethod
+    def search(
+        self, purpose: str, k: int, ordinal: int, model: Model = None, among_suspects: bool = False
+    ) -> None:
+        """Derive the sample of round k."""
+
+    @abstractmethod
+    def on_not_coming(self, body: Message) -> None:
+        """What was on its way here is not any more."""
+
+    def _on_train_request(self, src: NodeId, request: TrainRequest) -> None:
+        self.on_contact(src, request.view)
+        self.train(request)
+        self.on_news()
+
+    def train(self, request: TrainRequest) -> None:
+        task = self.training
+        if self.is_busy and request.round > task.k_train:
+            # What is begun is finished: it is not too late for another round.
+            if task.queued is None or request.round > task.queued.round:
+                task.queued = request
+                self.notice_own_work(request.round)
+                self.hold(request.round, request.ordinal, request.model)
+            return
+        late, had_by, k = task.as_late(), task.had_by, task.next_round
+        if task.begin(request):
+            if late is not None and had_by is not None:
+                self.late.offer_unless_used(k, had_by, late)
+            elif late is not None:
+                self.late.offer(late)
+            self.watchdog.step = task.next_round - request.round
+            self.sampler.give_up(AGGREGATOR)
+            self.notice_own_work(request.round)
+            self.hold(request.round, request.ordinal, request.model)
+            self.probe_some()
+
+    def _on_trained(self, trained: Trained) -> None:
+        task = self.training
+        if not task.on_trained(trained):
+            return
+        late, queued = task.as_late(), task.queued
+        if late is not None and (queued is not None or self.watchdog.k_seen > task.next_round):
+            task.finish()
+            self.late.offer(late)
+            if queued is not None:
+                self.train(queued)
+        else:
+            self._find_aggregator()
+
+    def _find_aggregator(self) -> None:
+        self.search(AGGREGATOR, self.training.next_round, self.training.ordinal + 1)
+
+    def choose_aggregator(self, sample: tuple[NodeId, ...]) -> None:
+        present = self.present(sample)
+        if present:
+            self.training.send_to_best(present)
+        else:
+            self._find_aggregator()
+
+    def _on_ack(self, src: NodeId, ack: Ack) -> None:
+        self.notice(ack.round)
+        if self.late.on_ack(src, ack):
+            return
+        late = None if ack.used or src != self.training.had_by else self.training.as_late()
+        if self.training.on_ack(ack.round):
+            self.sampler.give_up(AGGREGATOR)
+            if late is not None:
+                self.late.offer(late)
+
+    def _on_ack_timeout(self, _: int) -> None:
+        if self.training.awaited is not None:
+            self.training.stop_waiting()
+            self._find_aggregator()
+
+    def _on_look(self, _: int) -> None:
+        """Is the awaited aggregator still there? If it is silent, another is looked for."""
+        awaited = self.training.awaited
+        if awaited is not None:
+            if awaited != self.me:
+                self.sampler.probe((awaited,), self.training.k_train)
+            self.training.look_after_awaited()
+
+    def on_news(self) -> None:
+        """The awaited aggregator is known to have left: no need to wait for the timeout."""
+        awaited = self.training.awaited
+        if awaited is not None and not self.view.is_online(awaited):
+            self._on_ack_timeout(0)
+
+    def _on_undelivered(self, lost: Undelivered) -> None:
+        body = lost.body
+        if lost.to == self.me:
+            self.on_not_coming(body)
+        elif isinstance(body, LateModel):
+            self.late.on_undelivered(lost.to, body)
+        elif not isinstance(body, Ping | AggregateRequest):
+            pass
+        elif lost.declined or self.is_obsolete(body):
+            # The round is complete: this is what its aggregator would have answered to a stale model.
+            self._on_ack(lost.to, Ack(body.round, used=0))
+        elif isinstance(body, AggregateRequest) and body.round != self.training.next_round:
+            self.late.on_ack(lost.to, Ack(body.round, used=0))
+        # To its search a ping is silence, and takes as long: a node that reaches nobody must not race on.
+        elif lost.to == self.training.awaited != self.me:
+            # It has not got the model, or cannot be reached any more: no need to wait for the timeout.
+            self._on_ack_timeout(0)
+
+    def _on_peer_lost(self, lost: PeerLost) -> None:
+        if lost.node == self.training.awaited:
+            # Is it gone, or just the connection? If this does not get there, another is looked for.
+            self.send((lost.node,), Ping(HEARD_ME, self.training.k_train))
+
+    def is_obsolete(self, body: Message) -> bool:
+        """A model for the aggregator of a complete round would be ignored when it arrives. One to train is
+        carried to its end, however late: a node with a slow link might otherwise never get any."""
+        return isinstance(body, AggregateRequest) and (
+            body.round < self.watchdog.k_seen or body.round <= self.held_round
+        )
+
+    def notice(self, k: int) -> None:
+        """Somebody works on round k."""
+        self.watchdog.notice(k)
+
+    def notice_own_work(self, k: int) -> None:
+        """A node that has work need not ask whether to start some."""
+        self.has_worked = True
+        self.notice(k)
+        self.watchdog.notice_own_work(k)
+        self.give_up(RESTART)
+
+    # State that outlives a crash
+
+    def hold(self, k: int, ordinal: int, model: Model) -> None:
+        """Keep the newest aggregated model: the watchdog starts again from it."""
+        if k > self.held_round:
+            self.held_round, self.held_ordinal, self.held_model = k, ordinal, model
+            self.save()
+
+    def save(self) -> None:
+        view = self.view.snapshot()
+        counter = self.membership.counter
+        state = Durable(counter, self.held_round, self.held_model, view, self.held_ordinal)
+        self.outbox.append(Save(state))

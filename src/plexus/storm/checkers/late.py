@@ -1,0 +1,84 @@
+"""Late models: each counts once, and whoever is told whether its model was used is told the truth."""
+
+from __future__ import annotations
+
+from plexus.protocol.api import Aggregate, Aggregated, Effect, Event, Received, Send
+from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Model, NodeId
+from plexus.storm.checkers.api import Checker, Scene
+from plexus.storm.nodes import Label
+
+
+class ChangesCountOnce(Checker):
+    """What entered an aggregate as a change enters no other, neither as a change nor as a model.
+
+    Except what an aggregator used whose process was lost since: it does not remember, and cannot but say no
+    when it is sent the same once more."""
+
+    reads_labels = True
+    plexus_only = True
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._making: dict[NodeId, Aggregate] = {}
+        self._used: dict[Label, dict[tuple[NodeId, int], str]] = {}
+        """What was trained → (aggregator, round) → whether as a model or a change."""
+
+    def before(self, node: NodeId, event: Event) -> None:
+        if isinstance(event, Aggregated):
+            made = self._making.pop(node)
+            for model in made.models:
+                self._enter(node, made.round, model, "model")
+            for change in made.changes:
+                self._enter(node, made.round, change.trained, "change")
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Aggregate):
+                self._making[node] = effect
+
+    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
+        for used in self._used.values():
+            for aggregate in [each for each in used if each[0] == node]:
+                del used[aggregate]
+
+    def _enter(self, node: NodeId, k: int, model: Label, what: str) -> None:
+        used = self._used.setdefault(model, {})
+        if used and "change" in (what, *used.values()):
+            self.fail(node, f"round {k} has {model} as a {what}, which is in {used}")
+        used[node, k] = what
+
+
+class AnswersAreTrue(Checker):
+    """An answer says that a model is used if it is in an aggregate of whoever says so, and that it is not
+    only if it is not. A process that was lost since has forgotten."""
+
+    reads_labels = True
+    plexus_only = True
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._sent: dict[tuple[NodeId, NodeId, int, int], set[Model]] = {}
+        """(aggregator, sender, what an answer names) → what it is about: one model, unless its sender lost
+        its process."""
+        self._used: dict[NodeId, set[Model]] = {}
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        if isinstance(event, Received) and isinstance(event.body, AggregateRequest):
+            self._sent.setdefault((node, event.src, event.body.round, 0), set()).add(event.body.model)
+        elif isinstance(event, Received) and isinstance(event.body, LateModel):
+            about = (node, event.src, event.body.trained_in, event.body.round)
+            self._sent.setdefault(about, set()).add(event.body.model)
+        used = self._used.setdefault(node, set())
+        for effect in effects:
+            if isinstance(effect, Aggregate):
+                used.update(effect.models, effect.changes)
+        for effect in effects:
+            if isinstance(effect, Send) and isinstance(effect.body, Ack):
+                ack = effect.body
+                for to in effect.to:
+                    models = self._sent.get((node, to, ack.round, ack.late), set())
+                    if not (models & used if ack.used else models - used):
+                        self.fail(node, f"answers {ack} to node {to}, which sent {models}")
+
+    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
+        self._used.pop(node, None)
