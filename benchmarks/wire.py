@@ -12,46 +12,64 @@ import time
 from random import Random
 
 import numpy as np
+import torch
+from torch import nn
 
 from plexus.learn.engines import create_engine
 from plexus.learn.graph import LazyModels
+from plexus.learn.layout import Layout, Packing
 from plexus.learn.tasks import create_task
+from plexus.learn.trainer import one_thread
 from plexus.rng import array_stream
-from plexus.runs.encoding import Wire, quantised, restored
+from plexus.runs.encoding import Wire
 
 NODES = {"digits": 120, "digits-by-writer": 355, "movielens": 610, "movielens-biased": 610, "cifar10": 100}
 WIRES: tuple[Wire, ...] = ("float32", "float16", "int8")
 
 
 def speed(numbers: int = 4_000_000, repeats: int = 10) -> None:
-    values = array_stream(1, "values").standard_normal(numbers).astype(np.float32)
-    taken_s = []
-    for _ in range(repeats):
-        began_s = time.process_time()
-        restored(*quantised(values, array_stream(1, "wire")))
-        taken_s.append(time.process_time() - began_s)
-    print(f"int8: encode and decode {values.nbytes / min(taken_s) / 1e9:.2f} GB/s on one core")
+    """Both ends of a transfer, to the bytes that are sent and back, in GB/s of float32."""
+    layout = Layout.of(nn.Linear(numbers, 1, bias=False))
+    vector = torch.from_numpy(array_stream(1, "values").standard_normal(numbers).astype(np.float32))
+    for wire in WIRES[1:]:
+        packing, taken_s = Packing(layout, wire), []
+        with one_thread():
+            for _ in range(repeats):
+                began_s = time.process_time()
+                packing.decode(packing.encode(vector, array_stream(1, "wire")))
+                taken_s.append(time.process_time() - began_s)
+        print(f"{wire}: encode and decode {4 * numbers / min(taken_s) / 1e9:.2f} GB/s on one core")
+
+
+def learned(name: str, rounds: int, seed: int, wire: Wire, **keys: float) -> tuple[float, int]:
+    """How good the model becomes, and its bytes."""
+    task = create_task(name, NODES[name], seed, **keys)
+    engine, _ = create_engine("auto", task)
+    models, rng = LazyModels(task, engine, wire=wire), Random(seed)
+    model = models.initial()
+    for round in range(1, rounds + 1):
+        chosen = rng.sample(range(task.nodes), 10)
+        trained = [models.train(model, node, round) for node in chosen]
+        model = models.mean(trained, [1] * len(trained))
+        if round % 50 == 0:
+            models.weights_hash(model)  # now and then, or a long chain is kept in memory
+    value = models.evaluate(model).value
+    models.close()
+    return value, models.model_bytes
 
 
 def accuracy(name: str, rounds: int, seeds: list[int], **keys: float) -> None:
+    means, sizes = {}, {}
     for wire in WIRES:
-        found = []
-        for seed in seeds:
-            task = create_task(name, NODES[name], seed, **keys)
-            engine, _ = create_engine("auto", task)
-            models, rng = LazyModels(task, engine, wire=wire), Random(seed)
-            model = models.initial()
-            for round in range(1, rounds + 1):
-                chosen = rng.sample(range(task.nodes), 10)
-                trained = [models.train(model, node, round) for node in chosen]
-                model = models.mean(trained, [1] * len(trained))
-                if round % 50 == 0:
-                    models.weights_hash(model)  # now and then, or a long chain is kept in memory
-            found.append(models.evaluate(model).value)
-            size = models.model_bytes
-            models.close()
-        values = " ".join(f"{value:.4f}" for value in found)
-        print(f"{name} {wire}: {size} bytes a model, {np.mean(found):.4f} ({values})", flush=True)
+        found = [learned(name, rounds, seed, wire, **keys) for seed in seeds]
+        means[wire], sizes[wire] = float(np.mean([value for value, _ in found])), found[0][1]
+        values = " ".join(f"{value:.4f}" for value, _ in found)
+        fewer, points = sizes["float32"] / sizes[wire], 100 * (means[wire] - means["float32"])
+        print(
+            f"{name} {wire}: {sizes[wire]} bytes a model ({fewer:.3f} times fewer),"
+            f" {means[wire]:.4f} ({values}), {points:+.2f} points",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     assert peers.processes[1].wait(timeout=10) == 0
     stopped = peers.state(1)
     said = plexus("export", "n1", "-o", "model.safetensors", cwd=place).stdout
-    assert said == f"the model of round {stopped.round} is in model.safetensors\n"
+    assert said == f"the model of round {stopped.ordinal} is in model.safetensors\n"
     model = create_task("digits", nodes=2, seed=1, hidden=8).build_model()
     model.load_state_dict(load_file(place / "model.safetensors"))
     plexus("export", "n0", "-o", "best.safetensors", "--best", cwd=place)

@@ -52,7 +52,7 @@ def test_state_survives(tmp_path: Path) -> None:
     state = again.state
     assert (bytes(held.data), state.round, state.ordinal, state.counter) == (b"nine", 9, 3, 3)
     assert (again.view(), state.bandwidth_bytes_per_s) == (SOMEBODY, 1000)
-    assert newest_model(tmp_path) == (9, 3, b"nine")
+    assert newest_model(tmp_path) == (9, 3, b"nine", tmp_path)
 
 
 def test_only_the_newest_model_is_kept(tmp_path: Path) -> None:

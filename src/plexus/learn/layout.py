@@ -28,8 +28,8 @@ from plexus.runs.encoding import (
     Floats,
     Wire,
     quantised,
+    restored,
     rounded,
-    unpacked,
 )
 
 
@@ -158,8 +158,11 @@ def encode(tensors: Mapping[str, Tensor], frozen: str = "") -> bytes:
     one of its own that is meant for other weights than its own.
     """
     # safetensors refuses tensors that share memory, and ours are slices of one vector.
-    own = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-    return bytes(save(own, {"frozen": frozen} if frozen else None))
+    return _saved({name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}, frozen)
+
+
+def _saved(tensors: dict[str, Tensor], frozen: str) -> bytes:
+    return bytes(save(tensors, {"frozen": frozen} if frozen else None))
 
 
 def names_of(layout: Layout, wire: Wire) -> dict[str, str]:
@@ -206,11 +209,11 @@ class Packing:
             parts = {QUANTISED: torch.from_numpy(found), SCALES: torch.from_numpy(scales)}
         if len(self._whole):
             parts[WHOLE] = torch.from_numpy(whole)
-        return encode(parts, self._frozen)
+        return _saved(parts, self._frozen)
 
     def _apart(self, vector: Tensor) -> tuple[Floats, Floats]:
         """The numbers that may be rounded, with zeros in the places of the others, and those."""
-        values = vector.cpu().numpy().astype(np.float32)
+        values: Floats = vector.cpu().numpy().astype(np.float32, copy=len(self._whole) > 0)
         whole = values[self._whole]
         values[self._whole] = 0  # or they would make the steps of their neighbours large
         return values, whole
@@ -221,10 +224,13 @@ class Packing:
         if self._wire == "float32":
             parts = [tensors[name].reshape(-1).to(self._layout.dtype) for name in self._layout.shared]
             return torch.cat(parts)
-        values = unpacked({name: tensor.numpy() for name, tensor in tensors.items()})
+        if HALVES in tensors:
+            values = tensors[HALVES].float()  # four times as fast as numpy
+        else:
+            values = torch.from_numpy(restored(tensors[QUANTISED].numpy(), tensors[SCALES].numpy()))
         if len(self._whole):
-            values[self._whole] = tensors[WHOLE].numpy()
-        return torch.from_numpy(values).to(self._layout.dtype)
+            values[self._whole] = tensors[WHOLE]
+        return values.to(self._layout.dtype)
 
 
 def weights_hash(tensors: Mapping[str, Tensor]) -> str:
