@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from msgspec import Struct
 
+from plexus.bench.rounds import bare_training
 from plexus.errors import PlexusError
 from plexus.learn.engines import Engine, LocalTraining, create_engine
 from plexus.learn.engines.stacked import StackedEngine
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task
 from plexus.learn.tasks.cifar10 import RECORD_BYTES, TEST_FILE, TRAIN_FILES
-from plexus.learn.trainer import DeviceData, one_thread
+from plexus.learn.trainer import one_thread
 
 
 class TrainingBench(Struct, frozen=True):
@@ -94,23 +95,15 @@ def _synchronise(device: torch.device) -> None:
 
 
 def bare_loop(task: Task, device: torch.device) -> Callable[[list[LocalTraining]], None]:
-    """What one would write without Plexus: client after client, each with an optimiser object."""
-    data, sgd = DeviceData(task, device), task.optimiser
-    assert sgd is not None, "a task that comes with Plexus"
+    """All of them from the initial model."""
     module = task.initial_model().to(device)
     initial = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    train_one = bare_training(task, module, device)
 
     @one_thread()
     def train(jobs: list[LocalTraining]) -> None:
         for job in jobs:
-            module.load_state_dict(initial)
-            optimiser = torch.optim.SGD(
-                module.parameters(), sgd.learning_rate, sgd.momentum, weight_decay=sgd.weight_decay
-            )
-            for inputs, targets in data.batches(task.draw(job.node, job.round)):
-                optimiser.zero_grad()
-                task.loss(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
+            train_one(initial, job.node, job.round)
 
     return train
 

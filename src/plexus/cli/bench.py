@@ -65,6 +65,29 @@ def training(task: str, engine: str, clients: int, as_json: bool, **options: Any
 
 
 @bench.command()
+@click.option("--task", type=click.Choice(sorted(TASKS.keys() - {"untrained"})), default="digits")
+@click.option("--engine", type=click.Choice(ENGINES), default="auto")
+@click.option("--clients", type=COUNT, default=10)
+@click.option("--rounds", type=COUNT, default=50)
+@click.option("--repeats", type=COUNT, default=3)
+@click.option("--seed", type=int, default=1)
+@JSON
+def rounds(as_json: bool, **options: Any) -> None:
+    """CPU time of whole rounds, what is set up included, beside a bare PyTorch loop."""
+    from plexus.bench.rounds import bench_rounds
+
+    found = bench_rounds(**options)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(f"engine     {found.engine}: {found.reason}")
+    click.echo(f"rounds     {found.rounds} of {found.clients} clients of {found.task}")
+    click.echo(f"CPU time   {found.cpu_s:.2f} s")
+    click.echo(f"bare loop  {found.bare_loop_cpu_s:.2f} s")
+    click.echo(f"ratio      {found.ratio_to_bare_loop:.3f}")
+
+
+@bench.command()
 @click.option("--megabytes", type=COUNT, default=100)
 @JSON
 def transport(megabytes: int, as_json: bool) -> None:
