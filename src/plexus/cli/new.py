@@ -122,7 +122,7 @@ def write_project(
             shutil.copyfile(source.csv, folder / "data" / source.csv.name)
     words, schema, notes = plan or look_at(source)
     is_loop = template == "own-loop"
-    words |= {"names": "", "loop": is_loop, "rate": 0.003 if is_loop else 0.1}
+    words |= {"names": "", "loop": is_loop, "rate": 0.003 if is_loop else 0.1, "hours": 2.0}
     _write_files(folder, name, "task", words)
     schema.save(folder / name / "schema.json")
     return notes
@@ -142,7 +142,7 @@ def _write_other(folder: Path, template: str, own: Path | None) -> list[str]:
         else:
             shutil.copytree(own, data, ignore=shutil.ignore_patterns(".*"))
     words = look(data)
-    _write_files(folder, folder.name, template, {"schema": "", "names": "", "loop": False, **words})
+    _write_files(folder, folder.name, template, {"schema": "", "loop": False, **words})
     return [f"made up: {words['note']}; put your own into {data}" if own is None else words["note"]]
 
 
@@ -248,7 +248,8 @@ def _look_at_pictures(folder: Path) -> dict[str, Any]:
     if not count:
         raise PlexusError(f"{folder}: no pictures in folders OWNER/CLASS")
     note = f"{count} pictures of {len(owners)} owners, one a node; {len(classes)} classes"
-    return {"nodes": len(owners), "names": json.dumps(classes, ensure_ascii=False), "rate": 0.1, "note": note}
+    names = json.dumps(classes, ensure_ascii=False)
+    return {"nodes": len(owners), "names": names, "rate": 0.1, "hours": 0.3, "note": note}
 
 
 def _write_texts(folder: Path) -> None:
@@ -274,7 +275,8 @@ def _look_at_texts(folder: Path) -> dict[str, Any]:
     if not files:
         raise PlexusError(f"{folder}: no texts OWNER.txt")
     letters = sum(file.stat().st_size for file in files)
-    return {"nodes": len(files), "rate": 0.003, "note": f"{letters} bytes of {len(files)} owners, one a node"}
+    note = f"{letters} bytes of {len(files)} owners, one a node"
+    return {"nodes": len(files), "names": "", "rate": 0.003, "hours": 2.0, "note": note}
 
 
 def _seen(folder: Path, pattern: str) -> list[Path]:
