@@ -143,7 +143,7 @@ def _write_other(folder: Path, template: str, own: Path | None) -> list[str]:
             shutil.copytree(own, data, ignore=shutil.ignore_patterns(".*"))
     words = look(data)
     _write_files(folder, folder.name, template, {"schema": "", "loop": False, **words})
-    return [f"made up: {words['note']}; put your own into {data}" if own is None else words["note"]]
+    return [f"made up: {words['note']} (your own: --data FOLDER)" if own is None else words["note"]]
 
 
 def _write_files(folder: Path, name: str, task: str, words: dict[str, Any]) -> None:
