@@ -19,16 +19,17 @@ from plexus.learn.tasks.specs import OwnTaskSpec
 from plexus.spec.experiment import load_spec
 
 
-def make(name: str, into: Path) -> Path:
-    result = CliRunner().invoke(new, [name, "--into", str(into)], catch_exceptions=False)
+def make(name: str, into: Path, *words: str) -> Path:
+    result = CliRunner().invoke(new, [name, "--into", str(into), *words], catch_exceptions=False)
     assert result.exit_code == 0
     assert f"plexus run {into / name / 'session.toml'}" in result.output
     return into / name
 
 
 @pytest.mark.slow
-def test_a_new_project_passes_its_own_tests(tmp_path: Path) -> None:
-    folder = make("turbines", tmp_path)
+@pytest.mark.parametrize("template", ["csv", "text", "own-loop"])
+def test_a_new_project_passes_its_own_tests(template: str, tmp_path: Path) -> None:
+    folder = make("turbines", tmp_path, "--template", template)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
         capture_output=True, text=True, check=False, cwd=tmp_path,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.docs.blocks import ROOT
 
@@ -17,6 +18,18 @@ WINE = "alcohol,acid,colour,cultivar,estate\n" + "".join(
     f"{13 + n % 3},{(n * 7) % 5},{n % 4},{('barolo', 'barbera', 'grignolino')[n % 3]},e{n % 12}\n"
     for n in range(144)
 )
+
+
+def write_owners(folder: Path) -> None:
+    """Pictures and letters of three owners."""
+    (folder / "letters").mkdir()
+    for number, owner in enumerate(("ann", "ben", "cleo")):
+        (folder / "letters" / f"{owner}.txt").write_text(f"Dear {owner}, all is well here. " * 50)
+        for shade, kind in ((60, "cat"), (200, "dog")):
+            (folder / "photos" / owner / kind).mkdir(parents=True)
+            for each in range(8):
+                picture = Image.new("L", (40, 30), shade + 9 * number + each)
+                picture.save(folder / "photos" / owner / kind / f"{each}.png")
 
 
 @pytest.fixture
@@ -33,6 +46,7 @@ def clone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "sessions.csv").write_text(
         "device,start_s,end_s,period_s\n" + "".join(f"{n},0,7200,86400\n" for n in range(6))
     )
+    write_owners(tmp_path)
     (tmp_path / "bin").mkdir()
     plexus = tmp_path / "bin" / "plexus"
     plexus.write_text(f'#!/bin/sh\nexec {sys.executable} -m plexus "$@"\n')

@@ -10,6 +10,7 @@ TINY = [
         r"plexus run (experiments/quickstart|examples/[\w-]+|wine/session|mytask/session)\.toml",
         r"plexus run \1.toml --set hours=0.1 --set nodes=12",
     ),
+    (r"plexus run (pets|examples/\w+)/session\.toml", r"plexus run \1/session.toml --set hours=0.05"),
     (r"for seed in 1 2( 3)?;", "for seed in 1;"),
     (r"--set nodes=500", "--set nodes=20"),
     (r"plexus bench protocol --nodes \d+ --hours 1", "plexus bench protocol --nodes 40 --hours 0.1"),
@@ -19,6 +20,7 @@ TINY = [
     (r"plexus bench transport --megabytes \d+", "plexus bench transport --megabytes 1"),
     (r"(plexus fleet run \S+) --nodes \d+( --rounds \d+| --seconds \d+)?$", r"\1 --nodes 3 --rounds 2"),
     # Not a time, but what one waits for.
+    (r"^sleep 30$", "until plexus export ann -o first.safetensors 2> waiting.log; do sleep 0.5; done"),
     (r"^sleep \d+$", "until plexus export peer0 -o first.safetensors 2> waiting.log; do sleep 0.5; done"),
 ]
 

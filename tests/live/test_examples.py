@@ -1,16 +1,22 @@
-"""Every command of `plexus` that the pages and examples about live peers show is one that exists."""
+"""Every command that pages and examples about live peers show exists; those of pictures and texts are run."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import click
 import pytest
 
 from plexus.cli import cli
+from plexus.learn.saved import load_model
 from plexus.spec.experiment import load_spec
+from tests.live.test_commands import plexus
 
 ROOT = Path(__file__).parents[2]
 SHOWN = {
@@ -19,6 +25,10 @@ SHOWN = {
     "examples/plexus-node.service": 2,
     "examples/Containerfile": 1,
     "examples/digits-session.toml": 2,
+    "examples/images/session.toml": 2,
+    "examples/lora/session.toml": 2,
+    "examples/own_loop/session.toml": 2,
+    "examples/text/session.toml": 2,
 }
 """File -> how many commands it shows at least."""
 _COMMAND = re.compile(r"\bplexus ((?:node|session|fleet|export|run|bench) [^#`)\n]+)")
@@ -69,3 +79,20 @@ def test_the_example_can_be_run_live() -> None:
     spec = load_spec(ROOT / "examples/digits-session.toml")
     assert spec.protocol.name == "plexus"
     assert spec.nodes == 12
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("name", "script", "least"), [("images", "draw.py", 0.4), ("text", "collect.py", 0.2)]
+)
+def test_pictures_and_texts_of_several_owners(name: str, script: str, least: float, tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("data", "__pycache__")
+    shutil.copytree(ROOT / "examples" / name, tmp_path / name, ignore=ignored)
+    subprocess.run([sys.executable, tmp_path / name / script], check=True, capture_output=True)
+    session = tmp_path / name / "session.toml"
+    plexus("fleet", "run", session, "--nodes", 3, "--rounds", 30, "--out", "fleet", cwd=tmp_path)
+    result = json.loads((tmp_path / "fleet" / "result.json").read_text())
+    assert not result["interrupted"] and result["metric"]["best"] > least
+    plexus("export", "fleet", "-o", "model.safetensors", "--best", cwd=tmp_path)
+    module = load_model(tmp_path / "model.safetensors", tmp_path / name)
+    assert sum(each.numel() for each in module.parameters()) > 10_000

@@ -46,8 +46,20 @@ TEMPLATES = Path(__file__).with_name("templates")
     default="csv",
     help="A table, pictures in folders per owner, texts per owner, or a table and a training loop.",
 )
+@click.option(
+    "--data",
+    type=PATH,
+    metavar="FOLDER",
+    help="Your own pictures, OWNER/CLASS/*.png, or texts, OWNER.txt; without it, data is made up.",
+)
 def new(
-    name: str, into: Path, csv: Path | None, target: str | None, owner: str | None, template: str
+    name: str,
+    into: Path,
+    csv: Path | None,
+    target: str | None,
+    owner: str | None,
+    template: str,
+    data: Path | None,
 ) -> None:
     """Write the beginnings of a task of your own: a small project that works as it is.
 
@@ -57,7 +69,9 @@ def new(
         raise click.UsageError("--target and --owner are columns of a table: give it with --csv")
     if csv is not None and template in OTHERS:
         raise click.UsageError(f"--csv is a table; the template {template} has data of another kind")
-    notes = write_project(name, into, None if csv is None else OwnTable(csv, target, owner), template)
+    if data is not None and template not in OTHERS:
+        raise click.UsageError(f"--data is a folder of pictures or texts: add --template {'|'.join(OTHERS)}")
+    notes = write_project(name, into, None if csv is None else OwnTable(csv, target, owner), template, data)
     folder = into / name
     session = folder / "session.toml"
     click.echo(f"Wrote {folder}.")
@@ -80,10 +94,12 @@ class OwnTable(NamedTuple):
     """None: rows are dealt to nodes by chance."""
 
 
-def write_project(name: str, into: Path, source: OwnTable | None = None, template: str = "csv") -> list[str]:
+def write_project(
+    name: str, into: Path, source: OwnTable | None = None, template: str = "csv", data: Path | None = None
+) -> list[str]:
     """Make the folder `name` in `into`, with a task, data, a session file and a test.
 
-    The data is the user's table, or made up. Returns what somebody should know about it.
+    The data is the user's table or folder, or made up. Returns what somebody should know about it.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise PlexusError(
@@ -94,13 +110,11 @@ def write_project(name: str, into: Path, source: OwnTable | None = None, templat
     if folder.exists():
         raise PlexusError(f"{folder} is already there: choose another name or remove it")
     plan = None if source is None else look_at(source)  # before anything is written
+    if template in OTHERS:
+        return _write_other(folder, template, data)
     with named(folder):
         (folder / name).mkdir(parents=True)
         (folder / "data").mkdir()
-        if template in OTHERS:
-            words = OTHERS[template](folder / "data")
-            _write_files(folder, name, template, {"schema": "", "names": "", "loop": False, **words})
-            return [str(words["note"])]
         if source is None:
             source = OwnTable(folder / "data" / "readings.csv", "kind")
             _write_readings(source.csv)
@@ -108,10 +122,28 @@ def write_project(name: str, into: Path, source: OwnTable | None = None, templat
             shutil.copyfile(source.csv, folder / "data" / source.csv.name)
     words, schema, notes = plan or look_at(source)
     is_loop = template == "own-loop"
-    words |= {"names": "", "loop": is_loop, "rate": 0.003 if is_loop else 0.1}
+    words |= {"names": "", "loop": is_loop, "rate": 0.003 if is_loop else 0.1, "hours": 2.0}
     _write_files(folder, name, "task", words)
     schema.save(folder / name / "schema.json")
     return notes
+
+
+def _write_other(folder: Path, template: str, own: Path | None) -> list[str]:
+    """A project whose data is no table."""
+    make_up, look = OTHERS[template]
+    if own is not None:
+        look(own)  # before anything is written
+    data = folder / "data"
+    with named(folder):
+        (folder / folder.name).mkdir(parents=True)
+        if own is None:
+            data.mkdir()
+            make_up(data)
+        else:
+            shutil.copytree(own, data, ignore=shutil.ignore_patterns(".*"))
+    words = look(data)
+    _write_files(folder, folder.name, template, {"schema": "", "loop": False, **words})
+    return [f"made up: {words['note']} (your own: --data FOLDER)" if own is None else words["note"]]
 
 
 def _write_files(folder: Path, name: str, task: str, words: dict[str, Any]) -> None:
@@ -185,7 +217,7 @@ def _write_readings(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def _write_pictures(folder: Path) -> dict[str, Any]:
+def _write_pictures(folder: Path) -> None:
     """Made-up pictures of three owners: circles, crosses and stripes, each in its owner's colour."""
     import numpy as np
 
@@ -207,11 +239,20 @@ def _write_pictures(folder: Path) -> dict[str, Any]:
                 picture = rng.integers(0, 90, (32, 32, 3))
                 picture[shape(*rng.integers(-5, 6, 2)), colour] = 250
                 Image.fromarray(picture.astype(np.uint8)).save(folder / owner / name / f"{number:02}.png")
-    note = "made-up pictures in data/OWNER/CLASS: put your own there, and their classes into session.toml"
-    return {"nodes": 3, "names": json.dumps(list(shapes)), "rate": 0.1, "note": note}
 
 
-def _write_texts(folder: Path) -> dict[str, Any]:
+def _look_at_pictures(folder: Path) -> dict[str, Any]:
+    owners = _seen(folder, "*/")
+    classes = sorted({each.name for owner in owners for each in _seen(owner, "*/")})
+    count = sum(len(_seen(owner, "*/*.*")) for owner in owners)
+    if not count:
+        raise PlexusError(f"{folder}: no pictures in folders OWNER/CLASS")
+    note = f"{count} pictures of {len(owners)} owners, one a node; {len(classes)} classes"
+    names = json.dumps(classes, ensure_ascii=False)
+    return {"nodes": len(owners), "names": names, "rate": 0.1, "hours": 0.3, "note": note}
+
+
+def _write_texts(folder: Path) -> None:
     """Made-up texts of three owners."""
     import numpy as np
 
@@ -227,8 +268,20 @@ def _write_texts(folder: Path) -> dict[str, Any]:
             for _ in range(120)
         ]
         (folder / f"{owner}.txt").write_text("\n".join(lines) + "\n")
-    return {"nodes": 3, "rate": 0.003, "note": "made-up texts in data/OWNER.txt: put your own there"}
 
 
-OTHERS = {"images": _write_pictures, "text": _write_texts}
-"""Templates whose data is no table: what makes some up."""
+def _look_at_texts(folder: Path) -> dict[str, Any]:
+    files = _seen(folder, "*.txt")
+    if not files:
+        raise PlexusError(f"{folder}: no texts OWNER.txt")
+    letters = sum(file.stat().st_size for file in files)
+    note = f"{letters} bytes of {len(files)} owners, one a node"
+    return {"nodes": len(files), "names": "", "rate": 0.003, "hours": 2.0, "note": note}
+
+
+def _seen(folder: Path, pattern: str) -> list[Path]:
+    return sorted(each for each in folder.glob(pattern) if not each.name.startswith("."))
+
+
+OTHERS = {"images": (_write_pictures, _look_at_pictures), "text": (_write_texts, _look_at_texts)}
+"""Templates whose data is no table: what makes some up, and what says of it what the templates need."""

@@ -1,0 +1,1 @@
+../../../src/plexus/cli/templates/images.txt
