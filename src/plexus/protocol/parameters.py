@@ -51,6 +51,10 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How many rounds late a model may be and still count: its trainer sends what the training changed to a
     coming aggregator, which adds it and never waits for it. 0 is the paper: late models are lost."""
 
+    signed_views: bool = False
+    """Whether views carry their nodes' signatures, 64 bytes for each entry, so that nobody can speak for
+    others. Live they always do; in the simulator this adds the bytes, and finds forged entries."""
+
     def __post_init__(self) -> None:
         """Refuse values that no session could work with."""
         require(self.sample_size >= 1, "sample_size", self.sample_size, "at least 1")
