@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from plexus.live.fleet.fleet import Fleet
-from plexus.live.identity.admission import Admission, Revocations
+from plexus.live.identity.admission import Admission, NewerLists
 from plexus.spec.experiment import parse_spec
 from tests.live.ends import End
 from tests.live.party import Party
@@ -29,9 +29,9 @@ class Member(End):
     def __init__(self, admission: Admission) -> None:
         super().__init__(admission)
         self.expelled: list[bytes] = []
-        self.revoking = Revocations(self.hub, self.expelled.append)
+        self.revoking = NewerLists(self.hub, self.expelled.append)
 
-    def revocations(self, src: bytes, list_der: bytes) -> None:
+    def list_offered(self, src: bytes, list_der: bytes) -> None:
         self.revoking.offered(src, list_der)
 
 
@@ -82,7 +82,7 @@ def test_who_passes_on_something_else_loses_its_link(tmp_path: Path) -> None:
         async with members(party, "ab") as (a, b):
             a.revoking.offered(b.key, b"rubbish")
             await b.until(lambda: not b.is_linked(a))
-            assert "not a list of revocations by this authority" in b.downs[0]
+            assert "not a list by this authority" in b.downs[0]
             assert a.expelled == []
 
     asyncio.run(story())
@@ -93,7 +93,10 @@ def test_a_disk_that_does_not_take_the_list_does_not_keep_it_from_taking_effect(
         party = Party(tmp_path)
         async with members(party, "abx") as (a, b, x):
             party.authority.revoke(x.key)
-            (tmp_path / "a" / "revoked.crl").mkdir()
+            kept = tmp_path / "a" / "revoked.crl"
+            await a.until(kept.exists)  # when x came with a newer list
+            kept.unlink()
+            kept.mkdir()
             (tmp_path / "a" / "trust.pem").unlink()
             (tmp_path / "a" / "trust.pem").mkdir()
             a.revoking.offered(b.key, party.revocations())
