@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import ssl
-from datetime import timedelta
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from plexus.errors import PlexusError
+from plexus.files import lock_directory
 from plexus.live.identity.admission import CERTIFICATE_FILE, REVOKED_FILE, Admission, RefusedError
+from plexus.live.identity.authority import pem
 from plexus.live.identity.keys import create_key, load_key, raw_public
 from plexus.live.transport.connection import Tls
 from tests.live.disks import damaged
@@ -160,6 +165,54 @@ def test_a_revoked_key_is_out_for_good_whatever_other_certificate_it_has(party: 
         b.admit(server.peer_certificate())
     with pytest.raises(PlexusError, match="has been revoked: its owner has to"):
         party.authority.invite(public, party.session.digest, timedelta(days=1))
+
+
+def test_a_list_names_all_who_were_ever_admitted_and_until_when(party: Party) -> None:
+    soon, late = party.home("soon", valid=timedelta(seconds=-1)), party.home("late", valid=timedelta(days=9))
+    publics = [raw_public(load_key(home / "node.key").public_key()) for home in (soon, late)]
+    party.authority.invite(publics[1], party.session.digest, timedelta(days=1))
+    nodes = list(party.admission("a").list.nodes.values())
+    assert [node.public for node in nodes[:2]] == publics
+    ends = [node.until_s - time.time() for node in nodes]
+    assert ends[0] < 0 < 8 * 86400 < ends[1]
+
+
+def test_several_nodes_are_invited_at_once_with_one_list(party: Party) -> None:
+    publics = [bytes([n]) * 32 for n in range(5)]
+    before = party.admission("a").list.number
+    texts = party.authority.invite_all(publics, party.session.digest, timedelta(days=1))
+    lists = {text[text.index("-----BEGIN X509 CRL") :] for text in texts}
+    assert len(lists) == 1
+    assert party.admission("b").list.number == before + 2
+
+
+def test_a_list_that_does_not_say_who_is_admitted_is_of_an_earlier_version(party: Party) -> None:
+    home = party.home("a")
+    text = (home / CERTIFICATE_FILE).read_text()
+    (home / CERTIFICATE_FILE).write_text(text[: text.index("-----BEGIN X509 CRL")] + _older_list(party))
+    with pytest.raises(PlexusError, match=r"earlier versions: invite again with `plexus session invite`"):
+        Admission(home, party.session)
+
+
+def _older_list(party: Party) -> str:
+    key = load_key(party.directory / "session" / "authority.key")
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(x509.Name([]))
+        .last_update(now - timedelta(hours=1))
+        .next_update(now + timedelta(hours=1))
+        .add_extension(x509.CRLNumber(1), critical=False)
+    )
+    return pem(builder.sign(key, None))
+
+
+def test_two_commands_do_not_make_lists_of_the_same_number(party: Party) -> None:
+    lock = lock_directory(party.directory / "session")
+    with pytest.raises(PlexusError, match="another command is using this session's authority"):
+        party.home("a")
+    os.close(lock)
+    assert Admission(party.home("b"), party.session).list.number == 2
 
 
 def test_tls_sessions_are_not_resumed(party: Party) -> None:

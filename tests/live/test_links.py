@@ -45,7 +45,7 @@ async def ends(
     party: Party, names: str = "ab", size: int = 1000, limits: Limits | None = None
 ) -> AsyncIterator[list[End]]:
     """Nodes that listen and know each other's addresses."""
-    made = [End(party.admission(name), size, limits) for name in names]
+    made = [End(admission, size, limits) for admission in party.admissions(names)]
     for each in made:
         await each.open()
     for each in made:

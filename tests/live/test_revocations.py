@@ -38,7 +38,7 @@ class Member(End):
 @asynccontextmanager
 async def members(party: Party, names: str) -> AsyncIterator[list[Member]]:
     """Nodes of which each is linked with the next, and all with the last."""
-    made = [Member(party.admission(name)) for name in names]
+    made = [Member(admission) for admission in party.admissions(names)]
     *chain, last = made
     for each in made:
         await each.open()
@@ -76,6 +76,26 @@ def test_a_list_reaches_everybody_over_links_that_are_up(tmp_path: Path) -> None
     asyncio.run(story())
 
 
+def test_whoever_is_invited_brings_the_list_that_says_so(tmp_path: Path) -> None:
+    """It links with one of those who are there; that one tells the others, and nobody loses a link."""
+
+    async def story() -> None:
+        party = Party(tmp_path)
+        async with members(party, "abcd") as there:
+            newcomer = Member(party.admission("new"))
+            newcomer.knows(there[0])
+            newcomer.send(there[0], b"hello")
+            for each in there:
+                await each.until(lambda each=each: newcomer.key in each.hub.admission.list.nodes)
+                assert (each.expelled, each.downs) == ([], [])
+            await there[2].until(lambda: (tmp_path / "c" / "revoked.crl").exists())
+            again = Admission(tmp_path / "c", party.session)
+            assert newcomer.key in again.list.nodes, "it is kept"
+            await newcomer.hub.close("the end")
+
+    asyncio.run(story())
+
+
 def test_who_passes_on_something_else_loses_its_link(tmp_path: Path) -> None:
     async def story() -> None:
         party = Party(tmp_path)
@@ -93,10 +113,7 @@ def test_a_disk_that_does_not_take_the_list_does_not_keep_it_from_taking_effect(
         party = Party(tmp_path)
         async with members(party, "abx") as (a, b, x):
             party.authority.revoke(x.key)
-            kept = tmp_path / "a" / "revoked.crl"
-            await a.until(kept.exists)  # when x came with a newer list
-            kept.unlink()
-            kept.mkdir()
+            (tmp_path / "a" / "revoked.crl").mkdir()
             (tmp_path / "a" / "trust.pem").unlink()
             (tmp_path / "a" / "trust.pem").mkdir()
             a.revoking.offered(b.key, party.revocations())

@@ -249,7 +249,7 @@ class NewerLists:
             self._expel(key)
         try:
             await asyncio.to_thread(self._admission.keep)
-        except PlexusError as error:
+        except (PlexusError, OSError) as error:
             self._log.warning("list_not_written", reason=str(error))
 
 
