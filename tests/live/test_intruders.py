@@ -202,7 +202,8 @@ def hear(context: ssl.SSLContext, sock: socket.socket, first: bytes = b"") -> st
 
 
 def greeting(fortress: Fortress, digest: bytes | None = None) -> bytes:
-    hello = Hello(digest or fortress.digest, bytes(8), NO_ADDRESS, 1, NO_ADDRESS)
+    # With a list as new as can be: it is not sent another.
+    hello = Hello(digest or fortress.digest, bytes(8), NO_ADDRESS, 2**40, NO_ADDRESS)
     return frame(Kind.HELLO, msgspec.msgpack.encode(hello))
 
 

@@ -51,8 +51,9 @@ class Roster:
 
     def __init__(self, session: bytes, keys: list[bytes] | None = None) -> None:
         self.session = session
-        self._made: dict[tuple[NodeId, int], int] | None = None
-        """Events that their owners made, and the bandwidth of each; None where nobody asks."""
+        self._made: dict[tuple[NodeId, int], set[int]] | None = None
+        """Events that their owners made, and with which bandwidths (who lost its disk may make one twice);
+        None where nobody asks."""
         self.keys: list[bytes] = []
         self._numbers: dict[bytes, NodeId] = {}
         self._addresses: dict[NodeId, tuple[int, bytes]] = {}
@@ -68,7 +69,7 @@ class Roster:
         roster = cls(session, [key_of(b"simulated node %d" % node) for node in range(size)])
         if present is not None and present.is_signed:
             made = enumerate(zip(present.events.tolist(), present.bandwidths.tolist(), strict=True))
-            roster._made = {(node, event): bandwidth for node, (event, bandwidth) in made}
+            roster._made = {(node, event): {bandwidth} for node, (event, bandwidth) in made}
         return roster
 
     def __len__(self) -> int:
@@ -107,7 +108,7 @@ class Roster:
         """The proof that `node`, which is this one, has made an event; empty where none is needed."""
         if self._made is None:
             return b""
-        self._made[node, event] = bandwidth_bytes_per_s
+        self._made.setdefault((node, event), set()).add(bandwidth_bytes_per_s)
         return bytes(PROOF_BYTES)
 
     def admits(self, key: bytes, entry: Entry) -> bool:
@@ -133,7 +134,7 @@ class Roster:
         known[: len(events)] = events
         for node in np.flatnonzero(told.events > known).tolist():
             said = Entry(int(told.events[node]), int(told.bandwidths[node])).own
-            if self._made.get((node, said.event)) != said.bandwidth_bytes_per_s:
+            if said.bandwidth_bytes_per_s not in self._made.get((node, said.event), ()):
                 return int(node)
         return None
 
