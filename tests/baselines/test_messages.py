@@ -24,7 +24,7 @@ from plexus.protocol.wire import LENGTH_BYTES, decode, encode, frame_bytes
 
 NODES = 40
 ROSTER = Roster.simulated(b"session", NODES)
-numbers = st.integers(0, 2**63 - 1)
+numbers = st.integers(0, 2**40 - 1)
 views = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, 2**32 - 1))).map(
     lambda joined: View.of(NODES, joined).snapshot()
 )

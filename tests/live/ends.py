@@ -120,8 +120,8 @@ class End:
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self.rates.append((sent, size_bytes / seconds))
 
-    def revocations(self, src: bytes, list_der: bytes) -> None:
-        self.hub.admission.adopt(list_der)
+    def list_offered(self, src: bytes, list_der: bytes) -> None:
+        self.hub.admission.adopt(self.hub.admission.read(list_der))
 
     def link_down(self, key: bytes, reason: str) -> None:
         self.downs.append(reason)

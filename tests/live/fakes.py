@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from plexus.live.identity.admission import Admission, Admitted
+from plexus.live.identity.admission import Admission, LinkedPeer
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
 from plexus.live.transport.addresses import Address, pack
@@ -22,7 +22,7 @@ from plexus.protocol import wire
 from plexus.protocol.messages import NO_ADDRESS
 from plexus.protocol.roster import Roster
 
-SOMEBODY = Admitted(b"somebody's key!!", 2.0**40, 1)
+SOMEBODY = LinkedPeer(b"somebody's key!!", 2.0**40, 1)
 
 
 class StubTls:
@@ -108,7 +108,7 @@ class Recorder:
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
     def link_down(self, key: bytes, reason: str) -> None: ...
 
-    def revocations(self, src: bytes, list_der: bytes) -> None: ...
+    def list_offered(self, src: bytes, list_der: bytes) -> None: ...
 
 
 class StubOwner:

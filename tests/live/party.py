@@ -49,6 +49,13 @@ class Party:
     def admission(self, name: str) -> Admission:
         return Admission(self.home(name), self.session)
 
+    def admissions(self, names: str) -> list[Admission]:
+        """Of nodes that all know of each other."""
+        made = [self.admission(name) for name in names]
+        for each in made:
+            each.adopt(each.read(self.revocations()))
+        return made
+
     def revocations(self) -> bytes:
         """The authority's newest list, as peers pass it on."""
         text = (self.directory / "session" / REVOKED_FILE).read_bytes()

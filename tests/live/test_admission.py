@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import ssl
-from datetime import timedelta
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from plexus.errors import PlexusError
+from plexus.files import lock_directory
 from plexus.live.identity.admission import CERTIFICATE_FILE, REVOKED_FILE, Admission, RefusedError
+from plexus.live.identity.authority import pem
 from plexus.live.identity.keys import create_key, load_key, raw_public
 from plexus.live.transport.connection import Tls
 from tests.live.disks import damaged
@@ -92,7 +97,7 @@ def test_an_intruder_is_refused_and_both_sides_say_why(
         revoked = party.admission("revoked")
         home = tmp_path / "revoked"
         party.authority.revoke(revoked.key)
-        assert server.adopt(party.revocations())
+        assert server.adopt(server.read(party.revocations()))
         server.keep()
     _, side, reasons = meet(lax_context(home), server)
     assert not side.ready
@@ -113,8 +118,8 @@ def test_a_revocation_takes_effect_on_those_already_linked(party: Party) -> None
     admitted = b.admit(server.peer_certificate())
     b.check_still(admitted)
     party.authority.revoke(a.key)
-    assert b.adopt(party.revocations())
-    assert b.revoked_nodes == {a.key}
+    assert b.adopt(b.read(party.revocations()))
+    assert b.list.revoked_nodes == {a.key}
     with pytest.raises(RefusedError, match="revoked"):
         b.check_still(admitted)
     b.keep()
@@ -125,14 +130,14 @@ def test_only_the_authority_revokes_and_only_newer_lists_count(party: Party, tmp
     a = party.admission("a")
     old = party.revocations()
     party.authority.revoke(party.admission("b").key)
-    assert a.adopt(party.revocations())
-    assert not a.adopt(old)
+    assert a.adopt(a.read(party.revocations()))
+    assert not a.adopt(a.read(old))
     foreign = Party(tmp_path / "foreign")
     foreign.authority.revoke(foreign.admission("x").key)
-    with pytest.raises(RefusedError, match="not a list of revocations by this authority"):
-        a.adopt(foreign.revocations())
-    with pytest.raises(RefusedError, match="not a list of revocations"):
-        a.adopt(b"rubbish")
+    with pytest.raises(RefusedError, match="not a list by this authority"):
+        a.adopt(a.read(foreign.revocations()))
+    with pytest.raises(RefusedError, match="not a list by"):
+        a.adopt(a.read(b"rubbish"))
 
 
 def test_revocations_survive_a_restart_and_can_be_put_beside_the_certificate(party: Party) -> None:
@@ -140,9 +145,9 @@ def test_revocations_survive_a_restart_and_can_be_put_beside_the_certificate(par
     party.authority.revoke(party.admission("b").key)
     running = Admission(home, party.session)
     (home / REVOKED_FILE).write_text((party.directory / "session" / "revoked.crl").read_text())
-    assert running.adopt_from_disk()
-    assert not running.adopt_from_disk()
-    assert Admission(home, party.session).revocations_number == running.revocations_number
+    assert running.adopt(running.read_from_disk())
+    assert not running.adopt(running.read_from_disk())
+    assert Admission(home, party.session).list.number == running.list.number
 
 
 def test_a_revoked_key_is_out_for_good_whatever_other_certificate_it_has(party: Party) -> None:
@@ -154,12 +159,60 @@ def test_a_revoked_key_is_out_for_good_whatever_other_certificate_it_has(party: 
     public = raw_public(load_key(party.directory / "a" / "node.key").public_key())
     party.authority.invite(public, party.session.digest, timedelta(days=1))
     party.authority.revoke(a.key)
-    assert b.adopt(party.revocations())
+    assert b.adopt(b.read(party.revocations()))
     _, server, _ = meet(a.client_context, b)
     with pytest.raises(RefusedError, match="revoked"):
         b.admit(server.peer_certificate())
     with pytest.raises(PlexusError, match="has been revoked: its owner has to"):
         party.authority.invite(public, party.session.digest, timedelta(days=1))
+
+
+def test_a_list_names_all_who_were_ever_admitted_and_until_when(party: Party) -> None:
+    soon, late = party.home("soon", valid=timedelta(seconds=-1)), party.home("late", valid=timedelta(days=9))
+    publics = [raw_public(load_key(home / "node.key").public_key()) for home in (soon, late)]
+    party.authority.invite(publics[1], party.session.digest, timedelta(days=1))
+    nodes = list(party.admission("a").list.nodes.values())
+    assert [node.public for node in nodes[:2]] == publics
+    ends = [node.until_s - time.time() for node in nodes]
+    assert ends[0] < 0 < 8 * 86400 < ends[1]
+
+
+def test_several_nodes_are_invited_at_once_with_one_list(party: Party) -> None:
+    publics = [bytes([n]) * 32 for n in range(5)]
+    before = party.admission("a").list.number
+    texts = party.authority.invite_all(publics, party.session.digest, timedelta(days=1))
+    lists = {text[text.index("-----BEGIN X509 CRL") :] for text in texts}
+    assert len(lists) == 1
+    assert party.admission("b").list.number == before + 2
+
+
+def test_a_list_that_does_not_say_who_is_admitted_is_of_an_earlier_version(party: Party) -> None:
+    home = party.home("a")
+    text = (home / CERTIFICATE_FILE).read_text()
+    (home / CERTIFICATE_FILE).write_text(text[: text.index("-----BEGIN X509 CRL")] + _older_list(party))
+    with pytest.raises(PlexusError, match=r"earlier versions: invite again with `plexus session invite`"):
+        Admission(home, party.session)
+
+
+def _older_list(party: Party) -> str:
+    key = load_key(party.directory / "session" / "authority.key")
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(x509.Name([]))
+        .last_update(now - timedelta(hours=1))
+        .next_update(now + timedelta(hours=1))
+        .add_extension(x509.CRLNumber(1), critical=False)
+    )
+    return pem(builder.sign(key, None))
+
+
+def test_two_commands_do_not_make_lists_of_the_same_number(party: Party) -> None:
+    lock = lock_directory(party.directory / "session")
+    with pytest.raises(PlexusError, match="another command is using this session's authority"):
+        party.home("a")
+    os.close(lock)
+    assert Admission(party.home("b"), party.session).list.number == 2
 
 
 def test_tls_sessions_are_not_resumed(party: Party) -> None:
@@ -212,7 +265,7 @@ def test_every_flipped_bit_and_every_cut_of_a_credential_is_one_line_or_changes_
 
     def meaning() -> tuple[object, ...]:
         here = Admission(home, party.session)
-        return here.key, here.expires_s, here.revocations_number, here.revoked_nodes
+        return here.key, here.expires_s, here.list.number, here.list.revoked_nodes
 
     right = meaning()
     for content in damaged(whole):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from plexus.live.fleet.fleet import Fleet
-from plexus.live.identity.admission import Admission, Revocations
+from plexus.live.identity.admission import Admission, NewerLists
 from plexus.spec.experiment import parse_spec
 from tests.live.ends import End
 from tests.live.party import Party
@@ -29,16 +29,16 @@ class Member(End):
     def __init__(self, admission: Admission) -> None:
         super().__init__(admission)
         self.expelled: list[bytes] = []
-        self.revoking = Revocations(self.hub, self.expelled.append)
+        self.revoking = NewerLists(self.hub, self.expelled.append)
 
-    def revocations(self, src: bytes, list_der: bytes) -> None:
+    def list_offered(self, src: bytes, list_der: bytes) -> None:
         self.revoking.offered(src, list_der)
 
 
 @asynccontextmanager
 async def members(party: Party, names: str) -> AsyncIterator[list[Member]]:
     """Nodes of which each is linked with the next, and all with the last."""
-    made = [Member(party.admission(name)) for name in names]
+    made = [Member(admission) for admission in party.admissions(names)]
     *chain, last = made
     for each in made:
         await each.open()
@@ -76,13 +76,33 @@ def test_a_list_reaches_everybody_over_links_that_are_up(tmp_path: Path) -> None
     asyncio.run(story())
 
 
+def test_whoever_is_invited_brings_the_list_that_says_so(tmp_path: Path) -> None:
+    """It links with one of those who are there; that one tells the others, and nobody loses a link."""
+
+    async def story() -> None:
+        party = Party(tmp_path)
+        async with members(party, "abcd") as there:
+            newcomer = Member(party.admission("new"))
+            newcomer.knows(there[0])
+            newcomer.send(there[0], b"hello")
+            for each in there:
+                await each.until(lambda each=each: newcomer.key in each.hub.admission.list.nodes)
+                assert (each.expelled, each.downs) == ([], [])
+            await there[2].until(lambda: (tmp_path / "c" / "revoked.crl").exists())
+            again = Admission(tmp_path / "c", party.session)
+            assert newcomer.key in again.list.nodes, "it is kept"
+            await newcomer.hub.close("the end")
+
+    asyncio.run(story())
+
+
 def test_who_passes_on_something_else_loses_its_link(tmp_path: Path) -> None:
     async def story() -> None:
         party = Party(tmp_path)
         async with members(party, "ab") as (a, b):
             a.revoking.offered(b.key, b"rubbish")
             await b.until(lambda: not b.is_linked(a))
-            assert "not a list of revocations by this authority" in b.downs[0]
+            assert "not a list by this authority" in b.downs[0]
             assert a.expelled == []
 
     asyncio.run(story())

@@ -16,9 +16,11 @@ from plexus.protocol.messages import (
     MODEL_KINDS,
     NAMES,
     NO_ADDRESS,
+    PROOF_BYTES,
     Ack,
     Joined,
     LateModel,
+    Left,
     Message,
     Ping,
     TrainRequest,
@@ -27,6 +29,7 @@ from plexus.protocol.roster import KEY_BYTES, Roster, key_of
 from plexus.protocol.view import EXPELLED, JOINED, MAX_COUNTER, Snapshot, View, event_number
 from plexus.protocol.wire import (
     LENGTH_BYTES,
+    LIMITS,
     MAX_INT,
     MESSAGE_TYPES,
     WireError,
@@ -41,24 +44,30 @@ N = 20
 # Numbers around every change of their encoded length.
 edges = [0, 1, 127, 128, 255, 256, 2**16 - 1, 2**16, 2**31 - 1, 2**32 - 1, 2**32, MAX_INT]
 numbers = st.sampled_from(edges) | st.integers(0, MAX_INT)
+
+
+def numbers_to(limit: int) -> st.SearchStrategy[int]:
+    return st.sampled_from([n for n in edges if n <= limit] + [limit]) | st.integers(0, limit)
+
+
 counters = st.integers(0, MAX_COUNTER) | st.sampled_from([n for n in edges if n <= MAX_COUNTER])
 words = st.integers(0, 2**32 - 1)
 events = st.integers(0, event_number(MAX_COUNTER, JOINED))
 
 
-def snapshot(entries: dict[int, tuple[int, int]]) -> Snapshot:
-    view = View.of(N)
+def snapshot(entries: dict[int, tuple[int, int]], is_signed: bool = False) -> Snapshot:
+    view = View.of(N, is_signed=is_signed)
     for node, (event, bandwidth) in entries.items():
         view.learn(node, event, bandwidth)
     return view.snapshot()
 
 
-views = st.dictionaries(st.integers(0, N - 1), st.tuples(events, words), max_size=N).map(snapshot)
+entries = st.dictionaries(st.integers(0, N - 1), st.tuples(events, words), max_size=N)
+views = st.builds(snapshot, entries, st.booleans())
 STRATEGIES = {
-    "event": words,
+    **{field: numbers_to(limit) for field, limit in LIMITS.items()},
     "counter": counters,
-    "bandwidth_bytes_per_s": words,
-    "used": st.integers(0, 1),
+    "proof": st.just(b"") | st.binary(min_size=PROOF_BYTES, max_size=PROOF_BYTES),
     "address": st.binary(min_size=ADDRESS_BYTES, max_size=ADDRESS_BYTES),
     "view": views,
     "model": st.none(),
@@ -66,7 +75,15 @@ STRATEGIES = {
 
 
 def bodies(kind: type[Message]) -> st.SearchStrategy[Message]:
-    return st.builds(kind, *(STRATEGIES.get(field, numbers) for field in kind.__struct_fields__))
+    return st.builds(kind, *(STRATEGIES.get(field, numbers) for field in kind.__struct_fields__)).map(
+        consistent
+    )
+
+
+def consistent(body: Message) -> Message:
+    """Where a goodbye comes from is said along with its proof."""
+    is_bare = isinstance(body, Left) and not body.proof
+    return msgspec.structs.replace(body, address=NO_ADDRESS) if is_bare else body
 
 
 messages = st.one_of(*map(bodies, MESSAGE_TYPES.values()))
@@ -88,7 +105,7 @@ def known(view: Snapshot, of: Roster) -> dict[bytes, tuple[int, int]]:
 def fields(body: Message, of: Roster) -> dict[str, Any]:
     values = {field: getattr(body, field) for field in body.__struct_fields__}
     if "view" in values:
-        values["view"] = known(values["view"], of)
+        values |= {"view": known(values["view"], of), "is_signed": body.view.is_signed}  # type: ignore[attr-defined]
     return {"type": type(body), **values}
 
 
@@ -237,8 +254,16 @@ NOWHERE = 2 * NO_ADDRESS
         (encoded(True, 1, 2), "no message has the tag True"),
         (encoded(5), "Ack takes 3 fields, not 0"),
         (encoded(1, 2, 3, 4), "Ping takes 2 fields, not 3"),
-        (encoded(5, -1, 1, 0), "round of Ack must be an integer from 0 to 9223372036854775807"),
-        (encoded(5, 2**63, 1, 0), "round of Ack must be"),
+        (encoded(5, -1, 1, 0), "round of Ack must be an integer from 0 to 9007199254740991"),
+        (encoded(5, 2**53, 1, 0), "round of Ack must be"),
+        (encoded(2, 1, 1, 2**53, 5, 0), "held of Pong must be"),
+        (encoded(6, 1, 2**40 + 1, 1, 2, b"", b"", b"", b"", 0), "step of TrainRequest must be"),
+        (encoded(6, 1, 1, 2**40, 2, b"", b"", b"", b"", 0), "ordinal of TrainRequest must be"),
+        (encoded(6, 1, 1, 1, 2**20 + 1, b"", b"", b"", b"", 0), "participants of TrainRequest must be"),
+        (encoded(7, 1, 1, 1, 2**40 + 1, b"", b"", b"", b"", 0), "samples of AggregateRequest must be"),
+        (encoded(3, 1, 1, NO_ADDRESS, bytes(63)), "proof of Joined must be 64 bytes"),
+        (encoded(4, 1, bytes(64)), "Left takes 1 or 3 fields, not 2"),
+        (encoded(6, 1, 1, 1, 2, KEYS, NOWHERE, bytes(8), bytes(8), bytes(127), 0), "columns of a view"),
         (encoded(5, True, 1, 0), "round of Ack must be"),
         (encoded(5, 1.0, 1, 0), "round of Ack must be"),
         (encoded(4, 2**31), "counter of Left must be an integer from 0 to 1073741822"),

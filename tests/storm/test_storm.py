@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
+from plexus.protocol.facts import Refused
 from plexus.protocol.messages import VIEW, Ping, ViewReply
 from plexus.protocol.roster import Roster
 from plexus.rng import stream
@@ -14,6 +15,7 @@ from plexus.storm import kinds
 from plexus.storm.checkers.traffic import AccountsBalance
 from plexus.storm.network import Codec
 from plexus.storm.plan import Plan, draw
+from plexus.storm.runtime import NodeObserver
 from plexus.storm.storm import Storm, run_storm
 from plexus.storm.weather import Weather
 
@@ -98,6 +100,32 @@ def quiet(*faults: kinds.Fault) -> Plan:
     """A small session of Plexus with these faults and no others."""
     plan = next(p for p in map(draw, range(1, 500)) if p.protocol == "plexus" and 6 <= p.nodes <= 15)
     return replace(plan, faults=faults, at_start=plan.nodes, gone=0)
+
+
+class Refusals(NodeObserver):
+    """Who was not believed."""
+
+    def __init__(self) -> None:
+        self.seen: list[Refused] = []
+
+    def reported(self, node: int, fact: object) -> None:
+        if isinstance(fact, Refused):
+            self.seen.append(fact)
+
+
+@pytest.mark.parametrize("through_codec", [False, True])
+def test_where_events_are_signed_nobody_honest_is_refused(through_codec: bool) -> None:
+    """Not even whoever lost its disk and begins to count anew, with another bandwidth."""
+    churn = kinds.Churn(
+        mean_s=30.0, leave_share=0.5, restart_share=0.8, disk_lost_share=0.5, from_s=5.0, until_s=200.0
+    )
+    plan = quiet(churn, kinds.Remeasured(mean_s=20.0, until_s=200.0), kinds.Loss(share=0.1, until_s=200.0))
+    signed = replace(plan.parameters, signed_views=True)  # type: ignore[type-var]
+    storm = Storm(replace(plan, parameters=signed, through_codec=through_codec), 0)  # type: ignore[arg-type]
+    storm.observers.add(refusals := Refusals())
+    storm.play()
+    assert refusals.seen == []
+    assert all(each.node.view.is_signed for each in storm.runtime.nodes)  # type: ignore[union-attr]
 
 
 def test_a_collapse_slows_transfers_down_and_ends() -> None:

@@ -176,7 +176,7 @@ class Echo:
     def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
     def link_down(self, key: bytes, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
-    def revocations(self, src: bytes, list_der: bytes) -> None: ...
+    def list_offered(self, src: bytes, list_der: bytes) -> None: ...
 
 
 def connect(admission: Admission, inbox: Inbox) -> Hub:
@@ -325,6 +325,8 @@ async def aggregate(home: Path, session: Session, size: int, near: Connection) -
             assert fact.models == MODELS
             done.set()
 
+    def ignore(*_: Any) -> None: ...
+
     runtime = LiveRuntime(
         roster,
         layout,
@@ -334,7 +336,7 @@ async def aggregate(home: Path, session: Session, size: int, near: Connection) -
         None,
         Log(level="warning"),
         partial(connect, admission),
-        Callbacks(observe, *[lambda *_: None] * 3),
+        Callbacks(observe, ignore, ignore, ignore),
     )
     runtime.node = PlexusNode(
         me=0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -100,3 +101,29 @@ def transport(megabytes: int, as_json: bool) -> None:
         return
     for name in result.__struct_fields__:
         click.echo(f"{name:32} {getattr(result, name):.6g}")
+
+
+@bench.command()
+@click.option("--nodes", type=COUNT, metavar="N", default=1000)
+@click.option(
+    "--fleet",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="And what part of its CPU time this fleet, which has ended, spent on them.",
+)
+@JSON
+def signatures(nodes: int, fleet: Path | None, as_json: bool) -> None:
+    """Signed events: the time to check a first view, the same view again, and the authority's list."""
+    from plexus.bench.signatures import bench_signatures
+
+    found = bench_signatures(nodes, fleet)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(
+        f"first view  {1000 * found.first_view_s:.1f} ms for {nodes} nodes, {found.view_bytes:,} bytes"
+    )
+    click.echo(f"the next    {1000 * found.next_view_s:.1f} ms, as nothing of it is news")
+    click.echo(f"list        {1000 * found.list_s:.1f} ms, {found.list_bytes:,} bytes")
+    if found.fleet_share is not None:
+        click.echo(f"fleet       {100 * found.fleet_share:.2f} % of its peers' CPU time")

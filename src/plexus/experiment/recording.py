@@ -239,6 +239,6 @@ def _settled(looks: Sequence[tuple[float, int, float]]) -> tuple[float, float, f
     return (believed / len(kept), online / len(kept), believed / online) if online else None
 
 
-def whole_view_bytes(nodes: int) -> int:
+def whole_view_bytes(nodes: int, is_signed: bool) -> int:
     """What a view that knows all nodes takes in a message."""
-    return view_bytes(Snapshot(np.ones(nodes, np.uint32), np.zeros(nodes, np.uint32)))
+    return view_bytes(Snapshot(np.ones(nodes, np.uint32), np.zeros(nodes, np.uint32), is_signed))

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.live.identity.admission import CERTIFICATE_FILE, Admission, Revocations
+from plexus.live.identity.admission import CERTIFICATE_FILE, Admission, NewerLists
 from plexus.live.identity.authority import Session
+from plexus.live.identity.events import SignedRoster
 from plexus.live.identity.keys import exposure
 from plexus.live.joining import Joining
 from plexus.live.models import LiveModel, ModelLayout, seal
@@ -29,7 +30,7 @@ from plexus.live.state import Store
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.transport.hub import Hub
-from plexus.live.transport.limits import Limits, LiveRoster
+from plexus.live.transport.limits import Limits
 from plexus.live.transport.receiving import Buffers
 from plexus.live.worker.client import Evaluated, Ready, SetUp, TrainingWorker
 from plexus.protocol.api import BandwidthMeasured, Durable, Expelled
@@ -90,7 +91,7 @@ class Peer:
             log.warning("home_exposed", reason=exposed)
         socket_path(config.home)  # too long a path is better found out now
         self._admission = Admission(config.home, config.session)
-        self._roster = LiveRoster(config.session.digest, self._admission.key, config.limits.max_nodes)
+        self._roster = SignedRoster(self._admission, config.limits.max_nodes)
         self._store = Store(config.home, self._roster, self._on_unwritten)
         self._rng = Random(int.from_bytes(os.urandom(8), "big"))
         self._view = self._saved_view()
@@ -158,7 +159,8 @@ class Peer:
             fact=self._on_fact,
             early=lambda body: self._joining.early(body),
             unsaved=lambda reason: self._end(f"{UNSAVED}: {reason}"),
-            revocations=lambda src, list_der: self._revocations.offered(src, list_der),
+            list_offered=lambda src, list_der: self._lists.offered(src, list_der),
+            trusts_list=lambda: not self._lists.is_judging,
         )
         self._runtime = LiveRuntime(
             self._roster,
@@ -173,7 +175,7 @@ class Peer:
         )
         self._hub = self._runtime.hub
         self._tables = PeerTables(config.home, config.spec, self._admission.key, self._log)
-        self._revocations = Revocations(self._hub, self._expel)
+        self._lists = NewerLists(self._hub, self._expel)
         listening = await self._hub.listen(config.listen)
         self._hub.advertise(config.advertise or listening)
         self._log.info("listening", address=addresses.show(listening), node=self._admission.key.hex())
@@ -200,7 +202,8 @@ class Peer:
                 metrics.close()
             self._runtime.close()
             self._tables.close(self._hub.traffic)
-            self._log.info("stopped", **counts(self._runtime, self._observer))
+            spent = {"cpu_s": time.process_time(), "signatures_s": self._roster.spent_s}
+            self._log.info("stopped", **counts(self._runtime, self._observer), **spent)
 
     async def _join(self) -> None:
         await self._joining.reach(self._config.at_least)
@@ -271,7 +274,7 @@ class Peer:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             try:
-                await self._revocations.look_on_disk()
+                await self._lists.look_on_disk()
                 self._look_after()
                 self._tables.look(self._hub.traffic, self._node)
             except Exception:
@@ -281,7 +284,7 @@ class Peer:
         self._watch_certificate()
         if self._node is None or self._runtime.node is None:
             return
-        self._announce_bandwidth(self._node)
+        self._announce(self._node)
         if self._config.dial_only:
             for node in self._node.membership.view.actives()[: self._config.limits.max_links]:
                 key = self._roster.keys[node]
@@ -314,9 +317,15 @@ class Peer:
         else:
             self._runtime.step(Expelled(number))
 
-    def _announce_bandwidth(self, node: PlexusNode) -> None:
-        """Advertise anew when the bandwidth turns out to be less than half or more than double."""
-        told, found = node.membership.bandwidth_bytes_per_s, self._bandwidth()
+    def _announce(self, node: PlexusNode) -> None:
+        """Advertise anew when the bandwidth turns out to be less than half or more than double, and when the
+        node learns where others can dial it."""
+        membership, found = node.membership, self._bandwidth()
+        told = membership.bandwidth_bytes_per_s
+        if membership.address != self._hub.advertised:
+            membership.address = self._hub.advertised
+            self._runtime.step(BandwidthMeasured(found))
+            return
         if found == told or told // 2 <= found <= 2 * told:
             return
         if time.monotonic() - self._announced_at >= ANNOUNCE_EVERY_S:
@@ -325,8 +334,8 @@ class Peer:
             self._runtime.step(BandwidthMeasured(found))
 
     def _saved_view(self) -> View:
-        view = View.of(1)
-        for key in self._admission.revoked_nodes:
+        view = View.of(1, is_signed=True)
+        for key in self._admission.list.revoked_nodes:
             view.learn(self._roster.number(key), EXPELLED)
         saved = self._store.view()
         if saved is not None:

@@ -24,6 +24,7 @@ from plexus.live.transport.link import DECLINED, Inbox
 from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.live.worker.client import TrainingWorker
 from plexus.protocol import api, wire
+from plexus.protocol.facts import Refused
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.wire import WireError
@@ -43,8 +44,10 @@ class Callbacks(NamedTuple):
     """A message came before the node is online."""
     unsaved: Callable[[str], None]
     """The node had to go offline, because its counter could not be saved."""
-    revocations: Callable[[bytes, bytes], None]
-    """A peer passes on a list."""
+    list_offered: Callable[[bytes, bytes], None]
+    """A peer passes on a list by the authority."""
+    trusts_list: Callable[[], bool] = lambda: True
+    """Whether a node that is not on the list is none of the session's: no newer list has just come."""
 
 
 class LiveRuntime:
@@ -68,7 +71,7 @@ class LiveRuntime:
         self.store = store
         self.log = log
         self.meter = Meter(store.state.bandwidth_bytes_per_s)
-        self.measured, self.revocations = self.meter.note, tell.revocations
+        self.measured, self.list_offered = self.meter.note, tell.list_offered
         """Of the inbox, as it is."""
         self.node: Machine | None = None
         """Set while the node is online."""
@@ -270,14 +273,24 @@ class LiveRuntime:
 
     # The inbox of the hub
 
-    def _decode(self, payload: bytes) -> tuple[Message, int]:
-        body, model_bytes = wire.decode(payload, self.roster)
+    def _decode(self, src: bytes, payload: bytes) -> tuple[Message, int]:
+        self.roster.strangers = 0
+        try:
+            body, model_bytes = wire.decode(payload, self.roster, src)
+        except WireError as error:
+            self._refuse(src, str(error))
+            raise
+        if self.roster.strangers and self._tell.trusts_list():
+            self._refuse(src, "nodes that the authority has not admitted")
         if self.node is not None and type(body) not in self.node.messages:
             raise WireError(f"a {type(body).__name__}, which this session's protocol does not have")
         return body, model_bytes
 
+    def _refuse(self, src: bytes, why: str) -> None:
+        self._tell.fact(Refused(self.roster.number(src), "message", why))
+
     def message(self, src: bytes, payload: bytes) -> None:
-        body, _ = self._decode(payload)
+        body, _ = self._decode(src, payload)
         if hasattr(body, "model"):
             raise WireError(f"a {type(body).__name__} without its model")
         if self.node is None:
@@ -286,7 +299,7 @@ class LiveRuntime:
             self._receive(self.roster.number(src), body, len(payload) + wire.LENGTH_BYTES)
 
     def offered(self, src: bytes, payload: bytes) -> Message | str | None:
-        body, model_bytes = self._decode(payload)
+        body, model_bytes = self._decode(src, payload)
         if not hasattr(body, "model"):
             raise WireError(f"a model with a {type(body).__name__}")
         if model_bytes != self._layout.size_bytes:

@@ -106,6 +106,14 @@ class Suspected(Fact, frozen=True):
     node: NodeId
 
 
+class Refused(Fact, frozen=True):
+    """`src` said something that is not believed: in `what`, because of `why`."""
+
+    src: NodeId
+    what: str
+    why: str
+
+
 class LateModelSent(Fact, frozen=True):
     """The node came too late with its training of `round`, and sends `aggregator` what it changed."""
 

@@ -47,7 +47,7 @@ class Member(Machine, ABC):
         self.view = view
         self._rng = rng
         self.membership = Membership(
-            self, parameters, view, bandwidth_bytes_per_s, rng, self.save, counter, address
+            self, parameters, view, bandwidth_bytes_per_s, rng, self.save, counter, address, roster
         )
         self.sampler = Sampler(self, parameters.ping_timeout_s, self.on_sample, self._on_gone)
         self.quorum = Quorum(self, parameters, self.membership, self.search_again)
@@ -142,7 +142,7 @@ class Member(Machine, ABC):
         known = view.event_of(self.me)
         if known and src != self.me:
             self.membership.on_event_known(src, known)
-        self.membership.merge(view)
+        self.membership.merge(src, view)
         self.tell_if_suspected(src)
 
     def _on_bandwidth_measured(self, measured: BandwidthMeasured) -> None:

@@ -8,9 +8,10 @@ from random import Random
 from typing import Protocol
 
 from plexus.protocol.api import Expelled
-from plexus.protocol.facts import Readvertised
+from plexus.protocol.facts import Readvertised, Refused
 from plexus.protocol.machine import Machine
-from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping
+from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping, ViewRequest
+from plexus.protocol.roster import Roster
 from plexus.protocol.view import (
     EXPELLED,
     JOINED,
@@ -55,11 +56,14 @@ class Membership:
         save: Callable[[], None],
         counter: int = 0,
         address: bytes = NO_ADDRESS,
+        roster: Roster | None = None,
     ) -> None:
-        """`save` puts the counter on disk, before anybody hears of it."""
+        """`save` puts the counter on disk, before anybody hears of it; `roster` proves events."""
         self._node = node
         self._save = save
-        self._address = address
+        self._roster = roster or Roster(b"")
+        self._proof = b""
+        self.address = address
         self._advertise_to = parameters.advertise_to
         self._readvertise_to = parameters.readvertise_to
         self._readvertise_s = parameters.readvertise_s
@@ -99,7 +103,7 @@ class Membership:
     def leave(self) -> None:
         """Tell a random set P that the node goes offline."""
         self._raise_counter(online=False)
-        self._node.send(self.random_set(self._advertise_to), Left(self.counter))
+        self._node.send(self.random_set(self._advertise_to), Left(self.counter, self._proof, self.address))
 
     def on_joined(self, src: NodeId, joined: Joined) -> None:
         self.view.learn(src, event_number(joined.counter, JOINED), joined.bandwidth_bytes_per_s)
@@ -110,8 +114,11 @@ class Membership:
     def on_expelled(self, expelled: Expelled) -> None:
         self.view.learn(expelled.node, EXPELLED)
 
-    def merge(self, snapshot: Snapshot) -> None:
-        """Adopt what a sender knew."""
+    def merge(self, src: NodeId, snapshot: Snapshot) -> None:
+        """Adopt what a sender knew, unless it says of others what they have not said."""
+        if self._roster.forged(self.view, snapshot) is not None:
+            self._node.report(Refused(src, "view", "an event that is not its node's own"))
+            return
         news = self.view.merge(snapshot)
         for node in news[snapshot.events[news] & 3 == SUSPECTED].tolist():
             self._suspected[node] = self.view.event_of(node), self._node.now
@@ -161,9 +168,16 @@ class Membership:
             self.contacted = True
         elif event < self.event:
             self._node.send((src,), self._joined())
-        elif event <= LAST:
+        elif event <= LAST and (self._is_doubt(event) or self._roster.is_own(self._node.me, event)):
             self.view.learn(self._node.me, event, self.bandwidth_bytes_per_s)
             self.refute_if_misrepresented(src)
+        elif event <= LAST:
+            # A number alone proves nothing; what the node has forgotten comes with its proof.
+            self._node.send((src,), ViewRequest())
+
+    def _is_doubt(self, event: int) -> bool:
+        """Whether this just says that the node is suspected to be gone."""
+        return event == self.event + SUSPECTED - JOINED
 
     def on_readvertise(self, _: int) -> None:
         """Nobody showed that it heard: tell a few others, and ask them to answer.
@@ -185,14 +199,14 @@ class Membership:
         # Never reached by going on- and offline; but somebody may claim it.
         self.counter = min(newest + 1, MAX_COUNTER)
         self.event = event_number(self.counter, JOINED)
+        me, event = self._node.me, event_number(self.counter, JOINED if online else LEFT)
         bandwidth_bytes_per_s = self.bandwidth_bytes_per_s if online else 0
-        self.view.learn(
-            self._node.me, event_number(self.counter, JOINED if online else LEFT), bandwidth_bytes_per_s
-        )
+        self.view.learn(me, event, bandwidth_bytes_per_s)
+        self._proof = self._roster.sign(me, event, bandwidth_bytes_per_s, self.address)
         self._save()
 
     def _joined(self) -> Joined:
-        return Joined(self.counter, self.bandwidth_bytes_per_s, self._address)
+        return Joined(self.counter, self.bandwidth_bytes_per_s, self.address, self._proof)
 
     def random_set(self, size: int, anybody: bool = False) -> tuple[NodeId, ...]:
         """P: random nodes believed online; if there are too few, random others, which may be back."""

@@ -18,6 +18,8 @@ ADDRESS_BYTES = 18
 """Where a node can be reached: an IPv6 (or mapped IPv4) address and a port, in network order."""
 NO_ADDRESS = bytes(ADDRESS_BYTES)
 """Of a node that cannot be reached, or need not be (in the simulator)."""
+PROOF_BYTES = 64
+"""What shows that an event is its node's own: a signature, where events are signed (see `roster`)."""
 
 
 class Message(Struct, frozen=True, gc=False, array_like=True, tag=True):
@@ -51,12 +53,16 @@ class Joined(Message, frozen=True, tag=3):
     counter: int
     bandwidth_bytes_per_s: int
     address: bytes = NO_ADDRESS
+    proof: bytes = b""
 
 
 class Left(Message, frozen=True, tag=4):
     """The sender goes offline: its event number `counter`."""
 
     counter: int
+    proof: bytes = b""
+    address: bytes = NO_ADDRESS
+    """Where it was: what it has signed must be known to whoever passes it on."""
 
 
 class Ack(Message, frozen=True, tag=5):

@@ -56,6 +56,10 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How the numbers of models travel: as they are; in half the bytes; or in a quarter, with a scale for
     each 256 of them and rounded up or down by chance, so that it is right on average."""
 
+    signed_views: bool = False
+    """Whether views carry their nodes' signatures, 64 bytes for each entry, so that nobody can speak for
+    others. Live they always do; in the simulator this adds the bytes, and finds forged entries."""
+
     def __post_init__(self) -> None:
         """Refuse values that no session could work with."""
         require(self.sample_size >= 1, "sample_size", self.sample_size, "at least 1")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from plexus.protocol.messages import NO_ADDRESS, NodeId
-from plexus.protocol.view import JOINED, Snapshot, View
+from plexus.protocol.messages import NO_ADDRESS, PROOF_BYTES, NodeId
+from plexus.protocol.view import JOINED, SUSPECTED, Snapshot, View
 
 KEY_BYTES = 16
 _ORDERS_KEPT = 16
@@ -25,11 +26,34 @@ def key_of(name: bytes) -> bytes:
     return hashlib.blake2b(name, digest_size=KEY_BYTES).digest()
 
 
+class Entry(NamedTuple):
+    """What a view says of a node, as it travels."""
+
+    event: int
+    bandwidth_bytes_per_s: int
+    address: bytes = NO_ADDRESS
+    proof: bytes = b""
+
+    @property
+    def own(self) -> Entry:
+        """What the node itself has said: that others suspect it to be gone is not its own word."""
+        doubted = self.event & 3 == SUSPECTED
+        return self._replace(event=self.event + JOINED - SUSPECTED) if doubted else self
+
+
 class Roster:
-    """Numbers for keys, and the hash order of each round."""
+    """Numbers for keys, the hash order of each round, and whether events are their nodes' own.
+
+    Where events are signed, nobody but its owner makes one: `sign` proves an event, the proof travels along,
+    and `admits` checks it before a message is believed. The simulator knows who made what, so there a proof
+    is nothing but its length, and `forged` finds what its owner did not make.
+    """
 
     def __init__(self, session: bytes, keys: list[bytes] | None = None) -> None:
         self.session = session
+        self._made: dict[tuple[NodeId, int], set[int]] | None = None
+        """Events that their owners made, and with which bandwidths (who lost its disk may make one twice);
+        None where nobody asks."""
         self.keys: list[bytes] = []
         self._numbers: dict[bytes, NodeId] = {}
         self._addresses: dict[NodeId, tuple[int, bytes]] = {}
@@ -39,9 +63,14 @@ class Roster:
             self.number(key)
 
     @classmethod
-    def simulated(cls, session: bytes, size: int) -> Roster:
-        """A roster of `size` nodes that have no real keys."""
-        return cls(session, [key_of(b"simulated node %d" % node) for node in range(size)])
+    def simulated(cls, session: bytes, size: int, present: Snapshot | None = None) -> Roster:
+        """A roster of `size` nodes that have no real keys; those `present` at first are there by an event of
+        their own."""
+        roster = cls(session, [key_of(b"simulated node %d" % node) for node in range(size)])
+        if present is not None and present.is_signed:
+            made = enumerate(zip(present.events.tolist(), present.bandwidths.tolist(), strict=True))
+            roster._made = {(node, event): {bandwidth} for node, (event, bandwidth) in made}
+        return roster
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -66,6 +95,48 @@ class Roster:
         """`node` was at `address` as of its event `event`: the newest one counts."""
         if address != NO_ADDRESS and event > self._addresses.get(node, (0, NO_ADDRESS))[0]:
             self._addresses[node] = (event, address)
+
+    def learn(self, key: bytes, entry: Entry) -> NodeId:
+        """The node with this key has made this event: it can be passed on, with its proof."""
+        node = self.number(key)
+        self.learn_address(node, entry.event, entry.address)
+        return node
+
+    # Whose an event is
+
+    def sign(self, node: NodeId, event: int, bandwidth_bytes_per_s: int, address: bytes) -> bytes:
+        """The proof that `node`, which is this one, has made an event; empty where none is needed."""
+        if self._made is None:
+            return b""
+        self._made.setdefault((node, event), set()).add(bandwidth_bytes_per_s)
+        return bytes(PROOF_BYTES)
+
+    def admits(self, key: bytes, entry: Entry) -> bool:
+        """Whether to believe that the node with this key has made this event; False if it is nobody's
+        business, `WireError` if it is a lie."""
+        return True
+
+    def entry(self, node: NodeId, event: int, bandwidth_bytes_per_s: int) -> Entry | None:
+        """How to tell others of an event, if it can be proved."""
+        return Entry(event, bandwidth_bytes_per_s, self.address_of(node), bytes(PROOF_BYTES))
+
+    def is_own(self, node: NodeId, event: int) -> bool:
+        """Whether `node`, which is this one, has made this event and forgotten it (its disk is gone)."""
+        return self._made is None or (node, Entry(event, 0).own.event) in self._made
+
+    def forged(self, view: View, told: Snapshot) -> NodeId | None:
+        """Somebody of whom `told` has an event newer than `view` that it did not make. Where proofs are
+        checked nothing of that kind gets here."""
+        if self._made is None:
+            return None
+        known = np.zeros(len(told.events), np.uint32)
+        events = view.snapshot().events[: len(known)]
+        known[: len(events)] = events
+        for node in np.flatnonzero(told.events > known).tolist():
+            said = Entry(int(told.events[node]), int(told.bandwidths[node])).own
+            if said.bandwidth_bytes_per_s not in self._made.get((node, said.event), ()):
+                return int(node)
+        return None
 
     def _order(self, round: int) -> NDArray[np.intp]:
         """All nodes in the hash order of `round`: the same sequence of keys for everyone."""

@@ -42,11 +42,13 @@ def counter_of(event: int) -> int:
 class Snapshot:
     """A view at one moment; immutable, so it can be shared by all who receive it."""
 
-    __slots__ = ("_known", "bandwidths", "events")
+    __slots__ = ("_known", "bandwidths", "events", "is_signed")
 
-    def __init__(self, events: Events, bandwidths: Bandwidths) -> None:
+    def __init__(self, events: Events, bandwidths: Bandwidths, is_signed: bool = False) -> None:
         self.events = events
         self.bandwidths = bandwidths
+        self.is_signed = is_signed
+        """Whether each event travels with its proof."""
         self._known: int | None = None
 
     @property
@@ -74,17 +76,18 @@ class Snapshot:
 class View:
     """One node's knowledge; grows when it hears of more nodes."""
 
-    __slots__ = ("_actives", "_bandwidth_of", "_bandwidths", "_event_of", "_events", "_snapshot")
+    __slots__ = ("_actives", "_bandwidth_of", "_bandwidths", "_event_of", "_events", "_snapshot", "is_signed")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._adopt(snapshot.events, snapshot.bandwidths)
+        self.is_signed = snapshot.is_signed
         self._snapshot: Snapshot | None = snapshot
         self._actives: list[int] | None = None
 
     @classmethod
-    def of(cls, size: int, joined: Iterable[tuple[int, int]] = ()) -> View:
+    def of(cls, size: int, joined: Iterable[tuple[int, int]] = (), is_signed: bool = False) -> View:
         """A view of `size` nodes in which `joined` (node, bandwidth) are online by their first event."""
-        view = cls(Snapshot(np.zeros(size, np.uint32), np.zeros(size, np.uint32)))
+        view = cls(Snapshot(np.zeros(size, np.uint32), np.zeros(size, np.uint32), is_signed))
         for node, bandwidth_bytes_per_s in joined:
             view.learn(node, event_number(1, JOINED), bandwidth_bytes_per_s)
         return view
@@ -130,7 +133,7 @@ class View:
     def snapshot(self) -> Snapshot:
         """The view as it is now. Costs nothing until the view changes again (copy on write)."""
         if self._snapshot is None:
-            self._snapshot = Snapshot(self._events, self._bandwidths)
+            self._snapshot = Snapshot(self._events, self._bandwidths, self.is_signed)
         return self._snapshot
 
     def online(self) -> NDArray[np.bool_]:

@@ -34,8 +34,9 @@ BYTES_PER_S_PER_MBPS = 1e6 / 8
 
 def plexus(setting: Setting, parameters: PlexusParameters) -> Nodes:
     require_time_to_answer(setting.world, parameters.ping_timeout_s)
-    roster = Roster.simulated(session_key(setting.seed), len(setting.world))
-    nodes = [PlexusNode(parameters=parameters, roster=roster, **place) for place in places(setting)]
+    initial = initial_view(setting.world, parameters.signed_views)
+    roster = Roster.simulated(session_key(setting.seed), len(setting.world), initial)
+    nodes = [PlexusNode(parameters=parameters, roster=roster, **place) for place in places(setting, initial)]
     return Nodes(nodes, setting.world)
 
 
@@ -115,11 +116,11 @@ def require_time_to_answer(world: World, ping_timeout_s: float) -> None:
         )
 
 
-def places(setting: Setting) -> Iterator[dict[str, Any]]:
+def places(setting: Setting, initial: Snapshot | None = None) -> Iterator[dict[str, Any]]:
     """What each node is given, whatever the protocol. All start with the same view: those who are there at
     time 0. That list is exchanged before training starts, like the model and the parameters (section III-A).
     """
-    initial = initial_view(setting.world)
+    initial = initial or initial_view(setting.world)
     for node, device in enumerate(setting.world.devices):
         yield {
             "me": node,
@@ -135,11 +136,11 @@ def session_key(seed: int) -> bytes:
     return hashlib.blake2b(b"simulated session %d" % seed, digest_size=16).digest()
 
 
-def initial_view(world: World) -> Snapshot:
+def initial_view(world: World, is_signed: bool = False) -> Snapshot:
     """Who is there at time 0."""
     present = world.availability.online_at(0.0).nonzero()[0].tolist()
     bandwidths = [advertised_bandwidth(device) for device in world.devices]
-    return View.of(len(world), [(node, bandwidths[node]) for node in present]).snapshot()
+    return View.of(len(world), [(node, bandwidths[node]) for node in present], is_signed).snapshot()
 
 
 def advertised_bandwidth(device: Device) -> int:

@@ -14,9 +14,9 @@ from plexus.protocol.messages import Model, NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
-from plexus.protocol.view import View
+from plexus.protocol.view import Snapshot, View
 from plexus.rng import array_stream, stream
-from plexus.sim.protocols import advertised_bandwidth, initial_view
+from plexus.sim.protocols import advertised_bandwidth
 from plexus.sim.runtime import Models
 from plexus.sim.session import Setting
 from plexus.sim.topologies import build_topology
@@ -97,10 +97,9 @@ def world_of(plan: Plan) -> World:
     )
 
 
-def maker_of(plan: Plan, setting: Setting, roster: Roster) -> Make:
-    """How the nodes of this storm are made, the first time and again."""
+def maker_of(plan: Plan, setting: Setting, roster: Roster, initial: Snapshot) -> Make:
+    """How the nodes of this storm are made, the first time and again; `initial` is whom all know at first."""
     world, parameters = setting.world, plan.parameters
-    initial = initial_view(world)
     bandwidths = _advertised(plan, world)
 
     def common(node: NodeId, life: int, durable: Durable | None) -> dict[str, Any]:

@@ -66,8 +66,9 @@ class Storm(NodeObserver):
         self.weather = Weather(stream(plan.seed, "storm", "weather"))
         models, initial = learning or (Labels(MODEL_BYTES), INITIAL)
         setting = Setting(world_of(plan), models, initial, self._training_s, plan.seed, plan.sharing)
-        roster = Roster.simulated(session_key(plan.seed), plan.nodes)
-        make = maker_of(plan, setting, roster)
+        initial_known = initial_view(setting.world, getattr(plan.parameters, "signed_views", False))
+        roster = Roster.simulated(session_key(plan.seed), plan.nodes, initial_known)
+        make = maker_of(plan, setting, roster, initial_known)
         devices = self._devices = setting.world.devices
         self.observers = NodeObservers()
         tell = self.observers.tell
@@ -85,7 +86,7 @@ class Storm(NodeObserver):
             leave_rng=stream(plan.seed, "leaves"),
         )
         self.conversation = StormTrace(lambda: self.runtime.kernel.now, kept_lines)
-        self.scene = Scene(plan, self.runtime, initial_view(setting.world))
+        self.scene = Scene(plan, self.runtime, initial_known)
         safety = (
             checker
             for checker in SAFETY

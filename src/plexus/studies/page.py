@@ -140,7 +140,8 @@ def overhead(arms: Sequence[Arm]) -> Told:
 
 def _overhead_of(arm: Arm) -> tuple[Cell, ...]:
     results = [result(run) for run in arm.runs]
-    whole = whole_view_bytes(int(arm.runs[0].spec["nodes"]))
+    spec = arm.runs[0].spec
+    whole = whole_view_bytes(int(spec["nodes"]), spec.get("protocol", {}).get("signed_views", False))
     views = [result.messages.get("view", Traffic(0, 0)) for result in results]
     return (
         arm.label,

@@ -112,12 +112,13 @@ class Fleet:
         fronts = [(LOOPBACK, port) for port in ports]
         if self.neighbourhood is not None:
             fronts = await self.neighbourhood.open(fronts)
-        for number in range(self.nodes):
-            home = self.out / home_name(number)
+        homes = [self.out / home_name(number) for number in range(self.nodes)]
+        for home in homes:
             make_home(home)
-            public = raw_public(create_key(home / KEY_FILE).public_key())
-            certificate = authority.invite(public, session.digest, timedelta(days=7))
-            (home / CERTIFICATE_FILE).write_text(certificate)
+        publics = [raw_public(create_key(home / KEY_FILE).public_key()) for home in homes]
+        certificates = authority.invite_all(publics, session.digest, timedelta(days=7))
+        for number, (home, public) in enumerate(zip(homes, publics, strict=True)):
+            (home / CERTIFICATE_FILE).write_text(certificates[number])
             command = self._command(number, home, ports[number], fronts)
             self.members.append(Member(number, home, short(key_of(public)), command))
         return session

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from msgspec import Struct
 
 from plexus.errors import PlexusError
 from plexus.files import named, write_text
 from plexus.live.identity import authority
-from plexus.live.identity.authority import ANEW, Session, pem
+from plexus.live.identity.authority import ANEW, Admitted, AuthorityList, Session, pem
 from plexus.live.identity.keys import load_key, raw_public
 from plexus.protocol.roster import key_of
 
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
     from plexus.live.transport.hub import Hub
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, TRUST_FILE = ("node.key", "node.crt", "revoked.crl", "trust.pem")
-MAX_REVOCATIONS_BYTES = 2**20
+MAX_LIST_BYTES = 2**21
 
 
 class RefusedError(Exception):
     """A peer is not let in, or does not let us in; the text says why."""
 
 
-class Admitted(Struct, frozen=True):
+class LinkedPeer(Struct, frozen=True):
     """A peer whose certificate was accepted."""
 
     key: bytes
@@ -55,27 +54,36 @@ class Admission:
         self._home = home
         self.session = session
         self._authority = Ed25519PublicKey.from_public_bytes(session.authority)
-        public = raw_public(load_key(home / KEY_FILE).public_key())
+        private = load_key(home / KEY_FILE)
+        self.sign = private.sign
+        public = raw_public(private.public_key())
         chain = authority.load_certificates(home / CERTIFICATE_FILE)
         self._check_own(chain, public)
         self._own, self._anchor = chain
         self.key = key_of(public)
         self.expires_s = self._own.not_valid_after_utc.timestamp()
+        self._certified: dict[bytes, Admitted] = {}
+        """Nodes that have shown their certificates: a list may be older."""
         self._lock = threading.Lock()
-        """Lists are adopted and kept in threads: parsing them and writing to disks takes its time."""
+        """Lists are kept in threads: writing to disks takes its time."""
         self._seen = self._stamps()
-        self._put_in_force(self._newest_on_disk())
+        self.list = self._newest_on_disk()
+        """The one in force."""
         self._renew_contexts()
-        if self._own.serial_number in self._revoked or self.key in self.revoked_nodes:
+        if self._own.serial_number in self.list.revoked or self.key in self.list.revoked_nodes:
             raise PlexusError(f"{home / CERTIFICATE_FILE}: this certificate has been revoked")
 
-    def admit(self, certificate_der: bytes | None) -> Admitted:
+    def admitted(self, key: bytes) -> Admitted | None:
+        """The node with this key, if the authority has ever admitted it."""
+        return self.list.nodes.get(key) or self._certified.get(key)
+
+    def admit(self, certificate_der: bytes | None) -> LinkedPeer:
         """The peer behind a finished handshake, or `RefusedError`."""
         if certificate_der is None:
             raise RefusedError("no certificate was presented")
         try:
             certificate = x509.load_der_x509_certificate(certificate_der)
-            key = authority.certificate_node(certificate)
+            public = authority.certificate_public(certificate)
             digest = authority.certificate_session(certificate)
         except ValueError as error:
             raise RefusedError(f"the certificate is not one of Plexus: {error}") from None
@@ -83,47 +91,48 @@ class Admission:
             raise RefusedError(
                 f"the certificate is for session {digest.hex()}, this is {self.session.digest.hex()}"
             )
-        admitted = Admitted(key, certificate.not_valid_after_utc.timestamp(), certificate.serial_number)
-        self.check_still(admitted)
+        key, expires_s = key_of(public), certificate.not_valid_after_utc.timestamp()
+        peer = LinkedPeer(key, expires_s, certificate.serial_number)
+        self.check_still(peer)
         if key == self.key:
             raise RefusedError("the certificate is this node's own")
-        return admitted
+        self._certified[key] = Admitted(public, expires_s)
+        return peer
 
-    def check_still(self, peer: Admitted) -> None:
+    def check_still(self, peer: LinkedPeer) -> None:
         """Refuse a peer whose certificate has since expired or been revoked."""
-        if peer.serial in self._revoked or peer.key in self.revoked_nodes:
+        if peer.serial in self.list.revoked or peer.key in self.list.revoked_nodes:
             raise RefusedError("the certificate has been revoked")
         if peer.expires_s <= datetime.now(UTC).timestamp():
             raise RefusedError("the certificate has expired")
 
-    def adopt(self, revocations_der: bytes) -> bool:
-        """Put a list of revocations in force if it is the authority's and newer; say whether it was."""
+    def read(self, list_der: bytes) -> AuthorityList:
+        """A list that was passed on, if it is the authority's."""
         try:
-            offered = authority.signed_revocations(x509.load_der_x509_crl(revocations_der), self._authority)
-            return self._adopt(offered)
-        except (ValueError, x509.ExtensionNotFound, x509.InvalidVersion) as error:
-            raise RefusedError(f"not a list of revocations by this authority: {error}") from None
+            return AuthorityList(x509.load_der_x509_crl(list_der), self._authority)
+        except (ValueError, x509.InvalidVersion) as error:
+            raise RefusedError(f"not a list by this authority: {error}") from None
 
-    def adopt_from_disk(self) -> bool:
+    def read_from_disk(self) -> AuthorityList:
         """The operator may have put a newer list beside the certificate."""
         stamps = self._stamps()
         if stamps == self._seen:
-            return False
+            return self.list
         self._seen = stamps
-        return self._adopt(self._newest_on_disk())
+        return self._newest_on_disk()
+
+    def adopt(self, offered: AuthorityList) -> bool:
+        """Put a list in force if it is newer; say whether it was."""
+        if offered.number <= self.list.number:
+            return False
+        self.list = offered
+        return True
 
     def keep(self) -> None:
         """Have the list in force on the disk too, and in the handshakes to come."""
         with self._lock:
             self._renew_contexts()
-            write_text(self._home / REVOKED_FILE, pem(self._revocations))
-
-    def _adopt(self, offered: x509.CertificateRevocationList) -> bool:
-        with self._lock:
-            if authority.revocations_number(offered) <= self.revocations_number:
-                return False
-            self._put_in_force(offered)
-            return True
+            write_text(self._home / REVOKED_FILE, pem(self.list.signed))
 
     def _check_own(self, chain: list[x509.Certificate], public: bytes) -> None:
         path = self._home / CERTIFICATE_FILE
@@ -145,7 +154,7 @@ class Admission:
             raise PlexusError(f"{path}: expired on {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
 
     def _files(self) -> list[Path]:
-        """Where lists of revocations may be."""
+        """Where lists may be."""
         paths = (self._home / CERTIFICATE_FILE, self._home / REVOKED_FILE)
         return [path for path in paths if path.exists()]
 
@@ -153,22 +162,14 @@ class Admission:
         """What changes when one of the files does."""
         return [(path.stat().st_mtime_ns, path.stat().st_size) for path in self._files()]
 
-    def _newest_on_disk(self) -> x509.CertificateRevocationList:
-        found = [authority.load_revocations(path, self._authority) for path in self._files()]
-        return max(found, key=authority.revocations_number)
-
-    def _put_in_force(self, revocations: x509.CertificateRevocationList) -> None:
-        self._revocations = revocations
-        self._revoked = {entry.serial_number for entry in revocations}
-        self.revoked_nodes = authority.revoked_nodes(revocations)
-        self.revocations_number = authority.revocations_number(revocations)
-        self.revocations = revocations.public_bytes(serialization.Encoding.DER)
-        """The list, to pass on to others."""
+    def _newest_on_disk(self) -> AuthorityList:
+        found = [authority.load_list(path, self._authority) for path in self._files()]
+        return max(found, key=lambda each: each.number)
 
     def _renew_contexts(self) -> None:
         # ssl takes revocations from a file only. It is made anew at every start: no need to sync it.
         with named(self._home / TRUST_FILE):
-            (self._home / TRUST_FILE).write_text(pem(self._anchor) + pem(self._revocations))
+            (self._home / TRUST_FILE).write_text(pem(self._anchor) + pem(self.list.signed))
         self.server_context = self._context(ssl.PROTOCOL_TLS_SERVER)
         self.client_context = self._context(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -191,11 +192,12 @@ class Admission:
         return context
 
 
-class Revocations:
-    """Revocations while a peer runs: a newer list takes effect at once, and travels on at once.
+class NewerLists:
+    """The authority's list while a peer runs: a newer one takes effect at once, and travels on at once.
 
     Lists come from the operator, as a file in the node's home, and from other peers. They are parsed, checked
-    and written in threads: the event loop has links to keep.
+    and written in threads: the event loop has links to keep. In force they are on the loop alone, so that on
+    every link a list goes before whatever is believed because of it.
     """
 
     def __init__(self, hub: Hub, expel: Callable[[bytes], None]) -> None:
@@ -205,43 +207,50 @@ class Revocations:
         """The last list that each peer has sent, if nobody has looked at it yet."""
         self._judging: asyncio.Task[None] | None = None
 
+    @property
+    def is_judging(self) -> bool:
+        """Whether there is a list that has come and is not in force."""
+        return self._judging is not None and not self._judging.done()
+
     def offered(self, src: bytes, list_der: bytes) -> None:
         """A peer passes on a list."""
-        if list_der == self._admission.revocations:
+        if list_der == self._admission.list.der:
             return  # most often: everybody tells everybody
         self._offers[src] = list_der
-        if self._judging is None or self._judging.done():
+        if not self.is_judging:
             self._judging = asyncio.get_running_loop().create_task(self._judge())
 
     async def look_on_disk(self) -> None:
         """The operator may have put a newer list into the node's home."""
         try:
-            await self._enforce(self._admission.adopt_from_disk)
+            await self._enforce(self._admission.read_from_disk)
         except PlexusError as error:
-            self._log.warning("revocations_not_read", reason=str(error))
+            self._log.warning("list_not_read", reason=str(error))
 
     async def _judge(self) -> None:
         while self._offers:
             src, list_der = self._offers.popitem()
             try:
-                await self._enforce(partial(self._admission.adopt, list_der))
+                await self._enforce(partial(self._admission.read, list_der))
             except RefusedError as error:
                 link = self._hub.links.get(src)
                 if link is not None:
                     link.connection.close(str(error))
 
-    async def _enforce(self, adopt: Callable[[], bool]) -> None:
-        before = self._admission.revoked_nodes
-        if not await asyncio.to_thread(adopt):
+    async def _enforce(self, read: Callable[[], AuthorityList]) -> None:
+        offered = await asyncio.to_thread(read)
+        before = self._admission.list.revoked_nodes
+        if not self._admission.adopt(offered):
             return
-        self._log.info("revocations", number=self._admission.revocations_number)
-        self._hub.enforce_revocations()
-        for key in self._admission.revoked_nodes - before:
+        event = "admissions" if offered.revoked_nodes == before else "revocations"
+        self._log.info(event, number=offered.number, admitted=len(offered.nodes))
+        self._hub.enforce_list()
+        for key in offered.revoked_nodes - before:
             self._expel(key)
         try:
             await asyncio.to_thread(self._admission.keep)
-        except PlexusError as error:
-            self._log.warning("revocations_not_written", reason=str(error))
+        except (PlexusError, OSError) as error:
+            self._log.warning("list_not_written", reason=str(error))
 
 
 _VERIFICATION = {

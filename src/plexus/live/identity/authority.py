@@ -5,20 +5,25 @@ of everything that peers must have in common (name, seed, number of nodes, proto
 authority). What only matters to a rehearsal (traces, network, hours) is not in the digest and may be changed.
 
 The rest is ordinary X.509, so that TLS itself refuses strangers before any code of ours sees a byte.
-A certificate names the node's key and the session's digest. The list of revocations names certificates and,
-in an extension of each entry, the node: a key that was revoked is out for good. A list carries a number, and
-the higher one replaces the lower wherever two meet.
+A certificate names the node's key and the session's digest. The authority's list says who belongs to the
+session: it is a list of revocations, which names certificates and, in an extension of each entry, the node (a
+key that was revoked is out for good), and in an extension of its own it names all nodes that were ever
+admitted, and until when. It is made anew for every certificate and every revocation. A list carries a number,
+and the higher one replaces the lower wherever two meet.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -28,7 +33,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.files import named, write_bytes, write_text
+from plexus.files import lock_directory, named, write_bytes, write_text
 from plexus.live.identity.keys import create_key, load_key, make_home, parse_public, public_text, raw_public
 from plexus.protocol.roster import key_of
 from plexus.spec import toml
@@ -40,6 +45,10 @@ CLOCK_SKEW = timedelta(hours=1)
 REVOKED_NODE = x509.ObjectIdentifier("2.25.245106770965905479003243271991024563904")
 """Of the extension that says whose certificate was revoked: an OCTET STRING of 16 bytes."""
 _OCTET_STRING = b"\x04\x10"
+ADMITTED = x509.ObjectIdentifier("2.25.194133467088340168323127594527835804172")
+"""Of the extension that says who was admitted: for each node its public key, and until when as four bytes of
+seconds since 1970."""
+_ADMITTED = struct.Struct(">32sI")
 
 ANEW = "get the file anew from the authority"
 
@@ -134,6 +143,38 @@ def read_session(path: Path, table: Any, spec: Mapping[str, Any]) -> Session:
     return Session(spec["name"], spec["nodes"], authority, actual, weights.get("frozen", ""))
 
 
+class Admitted(NamedTuple):
+    """A node that the authority has admitted."""
+
+    public: bytes
+    until_s: float
+    """End of its certificate, in seconds since 1970."""
+
+
+class AuthorityList:
+    """A list as it is signed, taken apart. Who may be believed is looked up here."""
+
+    def __init__(self, signed: x509.CertificateRevocationList, signer: Ed25519PublicKey) -> None:
+        """ValueError if `signer` has not signed it, or it is not one of this version."""
+        if not signed.is_signature_valid(signer):
+            raise ValueError("its signature is not the authority's")
+        try:
+            self.number = signed.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+            admitted = signed.extensions.get_extension_for_oid(ADMITTED).value.value  # type: ignore[attr-defined]
+            nodes = map(Admitted._make, _ADMITTED.iter_unpack(admitted))
+            self.nodes = {key_of(node.public): node for node in nodes}
+        except (x509.ExtensionNotFound, struct.error):
+            raise ValueError(
+                "it does not say who is admitted, as those of earlier versions: invite again with"
+                " `plexus session invite`"
+            ) from None
+        self.signed = signed
+        self.der = signed.public_bytes(serialization.Encoding.DER)
+        self.revoked = {entry.serial_number: _revoked_node(entry) for entry in signed}
+        """By certificate the node it was of."""
+        self.revoked_nodes = frozenset(filter(None, self.revoked.values()))
+
+
 class Authority:
     """The holder of the authority key, in the session's directory."""
 
@@ -152,7 +193,7 @@ class Authority:
         with named(directory / ISSUED):
             (directory / ISSUED).mkdir()
         authority = cls(directory, key, certificate)
-        authority._sign_revocations(set(), number=1)
+        authority._sign_list({}, [], number=1)
         return authority
 
     @classmethod
@@ -167,14 +208,26 @@ class Authority:
 
     def invite(self, public: bytes, digest: bytes, valid: timedelta) -> str:
         """A certificate for the node with this public key, with all else that the node needs to join."""
-        if key_of(public) in revoked_nodes(self._revocations()):
-            raise PlexusError(
-                f"node {key_of(public).hex()} has been revoked: its owner has to delete its"
-                " node.key and make a new one with `plexus node key`"
-            )
-        certificate = self._node_certificate(public, digest, valid)
-        write_text(self.directory / ISSUED / f"{certificate.serial_number:x}.crt", pem(certificate))
-        return pem(certificate) + pem(self._certificate) + pem(self._revocations())
+        return self.invite_all([public], digest, valid)[0]
+
+    def invite_all(self, publics: Sequence[bytes], digest: bytes, valid: timedelta) -> list[str]:
+        """The same for several nodes, which know of each other from the beginning."""
+        with self._changing() as now:
+            for public in publics:
+                if key_of(public) in now.revoked_nodes:
+                    raise PlexusError(
+                        f"node {key_of(public).hex()} has been revoked: its owner has to delete its"
+                        " node.key and make a new one with `plexus node key`"
+                    )
+            certificates = [self._node_certificate(public, digest, valid) for public in publics]
+            for each in certificates:
+                write_text(self.directory / ISSUED / f"{each.serial_number:x}.crt", pem(each))
+                public, until_s = certificate_public(each), each.not_valid_after_utc.timestamp()
+                before = now.nodes.get(key_of(public), Admitted(public, 0))
+                now.nodes[key_of(public)] = Admitted(public, max(before.until_s, until_s))
+            self._sign_list(now.revoked, list(now.nodes.values()), now.number + 1)
+            rest = pem(self._certificate) + pem(self._list().signed)
+        return [pem(each) + rest for each in certificates]
 
     def find(self, digits: str) -> bytes:
         """The key of the invited node whose id begins with these hex digits."""
@@ -192,9 +245,9 @@ class Authority:
         serials = {c.serial_number for c in self._issued() if certificate_node(c) == node}
         if not serials:
             raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
-        now = self._revocations()
-        revoked = {entry.serial_number for entry in now} | serials
-        self._sign_revocations(revoked, revocations_number(now) + 1)
+        with self._changing() as now:
+            revoked = now.revoked | dict.fromkeys(serials, node)
+            self._sign_list(revoked, list(now.nodes.values()), now.number + 1)
         return len(serials)
 
     def _issued(self) -> list[x509.Certificate]:
@@ -205,8 +258,17 @@ class Authority:
             issued.append(certificate)
         return issued
 
-    def _revocations(self) -> x509.CertificateRevocationList:
-        return load_revocations(self.directory / REVOKED_FILE, self._key.public_key())
+    def _list(self) -> AuthorityList:
+        return load_list(self.directory / REVOKED_FILE, self._key.public_key())
+
+    @contextmanager
+    def _changing(self) -> Iterator[AuthorityList]:
+        """The newest list, while nobody else makes one: two of the same number would be at odds."""
+        lock = lock_directory(self.directory, "another command is using this session's authority")
+        try:
+            yield self._list()
+        finally:
+            os.close(lock)
 
     def _node_certificate(self, public: bytes, digest: bytes, valid: timedelta) -> x509.Certificate:
         key = Ed25519PublicKey.from_public_bytes(public)
@@ -219,9 +281,11 @@ class Authority:
             .sign(self._key, None)
         )
 
-    def _sign_revocations(self, serials: set[int], number: int) -> None:
+    def _sign_list(
+        self, revoked: Mapping[int, bytes | None], admitted: Sequence[Admitted], number: int
+    ) -> None:
         now = datetime.now(UTC)
-        nodes = {c.serial_number: certificate_node(c) for c in self._issued()}
+        nodes = b"".join(_ADMITTED.pack(each.public, min(int(each.until_s), 2**32 - 1)) for each in admitted)
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self._certificate.subject)
@@ -229,11 +293,12 @@ class Authority:
             .next_update(now + FAR_FUTURE)
             .add_extension(x509.CRLNumber(number), critical=False)
             .add_extension(self._identifier, critical=False)
+            .add_extension(x509.UnrecognizedExtension(ADMITTED, nodes), critical=False)
         )
-        for serial in sorted(serials):
+        for serial, node in sorted(revoked.items()):
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
-            if serial in nodes:
-                whose = x509.UnrecognizedExtension(REVOKED_NODE, _OCTET_STRING + nodes[serial])
+            if node is not None:
+                whose = x509.UnrecognizedExtension(REVOKED_NODE, _OCTET_STRING + node)
                 entry = entry.add_extension(whose, critical=False)
             builder = builder.add_revoked_certificate(entry.build())
         write_text(self.directory / REVOKED_FILE, pem(builder.sign(self._key, None)))
@@ -259,36 +324,21 @@ def check_signature(certificate: x509.Certificate, signer: x509.Certificate, pat
         ) from None
 
 
-def load_revocations(path: Path, signer: Ed25519PublicKey) -> x509.CertificateRevocationList:
-    """The list of revocations in the PEM file at `path`."""
+def load_list(path: Path, signer: Ed25519PublicKey) -> AuthorityList:
+    """The authority's list in the PEM file at `path`."""
     with named(path):
         text = path.read_bytes()
     try:
-        return signed_revocations(x509.load_pem_x509_crl(text), signer)
+        return AuthorityList(x509.load_pem_x509_crl(text), signer)
     except (ValueError, x509.InvalidVersion) as error:
-        raise PlexusError(f"{path}: no list of revocations by the authority: {error}; {ANEW}") from None
+        raise PlexusError(
+            f"{path}: no list by the authority of who belongs to the session: {error}; {ANEW}"
+        ) from None
 
 
-def signed_revocations(
-    revocations: x509.CertificateRevocationList, signer: Ed25519PublicKey
-) -> x509.CertificateRevocationList:
-    """The same list, if `signer` has signed it; else ValueError."""
-    if not revocations.is_signature_valid(signer):
-        raise ValueError("its signature is not the authority's")
-    return revocations
-
-
-def revocations_number(revocations: x509.CertificateRevocationList) -> int:
-    """Which of two lists is the newer: the one with the higher number."""
-    return revocations.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
-
-
-def revoked_nodes(revocations: x509.CertificateRevocationList) -> frozenset[bytes]:
-    """The keys of the nodes that the list names."""
-    extensions = (extension for entry in revocations for extension in entry.extensions)
-    return frozenset(
-        each.value.value[len(_OCTET_STRING) :] for each in extensions if each.oid == REVOKED_NODE
-    )
+def _revoked_node(entry: x509.RevokedCertificate) -> bytes | None:
+    values = [each.value.value for each in entry.extensions if each.oid == REVOKED_NODE]
+    return values[0][len(_OCTET_STRING) :] if values else None
 
 
 def certificate_public(certificate: x509.Certificate) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from plexus.protocol.facts import (
     AggregatorChosen,
     AnsweredLate,
     Fact,
+    Refused,
     SampleDerived,
     Suspected,
 )
@@ -40,6 +42,10 @@ ALARMS = {"readvertise": "a sign that somebody knows this node", "watchdog": "pr
 """What the other timers watch over while the node goes on; they always run."""
 
 
+MOST_REASONS = 1000
+"""Why something was refused, told apart; others may think up new reasons."""
+
+
 class FactObserver:
     """Turns facts into log lines and remembers the newest."""
 
@@ -49,6 +55,8 @@ class FactObserver:
         self.round = round
         self.aggregated = 0
         self.answered_late = 0
+        self.refused: Counter[tuple[bytes, str]] = Counter()
+        """What was not believed, by who said it and why."""
         self.evaluated_round = 0
         self.sample: tuple[int, list[str]] | None = None
         self.aggregator: tuple[int, str] | None = None
@@ -71,6 +79,12 @@ class FactObserver:
             self.aggregated += 1
         elif isinstance(fact, Suspected):
             fields = {"peer": self._roster.keys[fact.node]}
+        elif isinstance(fact, Refused):
+            peer = self._roster.keys[fact.src]
+            is_new = (peer, fact.why) not in self.refused and len(self.refused) >= MOST_REASONS
+            self.refused[peer, "other reasons" if is_new else fact.why] += 1
+            self._log.warning("Refused", peer=peer, what=fact.what, reason=fact.why)
+            return
         elif isinstance(fact, AnsweredLate):
             self.answered_late += 1
             self._log.warning("answered_late", peer=self._roster.keys[fact.node], after_s=fact.after_s)
@@ -178,6 +192,7 @@ def counts(runtime: LiveRuntime, facts: FactObserver) -> dict[str, int]:
         "pings_answered_late": facts.answered_late,
         "events_handled": runtime.handled,
         "connections_refused": hub.refused,
+        "messages_refused": facts.refused.total(),
         "errors": runtime.log.errors,
         "writes_failed": runtime.store.failed,
         "messages_lost": runtime.lost,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from plexus.live.identity.admission import Admitted, RefusedError, explain
+from plexus.live.identity.admission import LinkedPeer, RefusedError, explain
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.transport.frames import (
@@ -139,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = self._pumping = self._is_behind = False
         """Behind: nothing more is read before what has come is handled."""
         self._deadline: asyncio.TimerHandle | None = None
-        self.peer: Admitted | None = None
+        self.peer: LinkedPeer | None = None
         self.remote: Address = ("0.0.0.0", 0)
         self.reason: str | None = None
         """Why it was closed."""

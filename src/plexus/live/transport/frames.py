@@ -47,8 +47,8 @@ class Kind(IntEnum):
     """From the sender: nothing more of this model will come."""
     DECLINE = 10
     """From the receiver: this model is not wanted (any more); with a reason, not waited for."""
-    REVOCATIONS = 11
-    """The authority's newest list of revocations."""
+    LIST = 11
+    """The authority's newest list of who belongs to the session."""
     MEASURE_ME = 12
     """Please send a measurement of bandwidth."""
     RECEIVED = 13
@@ -70,8 +70,8 @@ class Hello(Struct, frozen=True, array_like=True):
     """Drawn at the start of the process: tells a restarted peer from the one before."""
     address: Annotated[bytes, Meta(min_length=ADDRESS_BYTES, max_length=ADDRESS_BYTES)]
     """Where the sender wants to be dialled."""
-    revocations: Annotated[int, Meta(ge=0, lt=2**62)]
-    """The number of the list of revocations the sender has."""
+    list_number: Annotated[int, Meta(ge=0, lt=2**62)]
+    """The number of the authority's list that the sender has."""
     observed: Annotated[bytes, Meta(min_length=ADDRESS_BYTES, max_length=ADDRESS_BYTES)]
     """Where the sender sees the other side come from."""
 

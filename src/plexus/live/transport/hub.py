@@ -122,7 +122,7 @@ class Hub:
             return
         waiting = self._waiting.setdefault(key, deque(maxlen=self.limits.max_waiting_messages))
         waiting.append((action, tag))
-        address = None if key in self.admission.revoked_nodes else self._roster.where(key)
+        address = None if key in self.admission.list.revoked_nodes else self._roster.where(key)
         if address is None or not self.dialler.dial(address, key):
             self.forget(key)
 
@@ -132,9 +132,9 @@ class Hub:
             if tag is not None:
                 self.inbox.not_sent(key, tag, UNREACHABLE)
 
-    def enforce_revocations(self) -> None:
+    def enforce_list(self) -> None:
         """A newer list is in force: end the links of those whom it names, and pass it on to the others."""
-        newest = frame(Kind.REVOCATIONS, self.admission.revocations)
+        newest = frame(Kind.LIST, self.admission.list.der)
         now = asyncio.get_running_loop().time()
         for link in list(self.links.values()):
             self._guarded(self._keep, link, now)
@@ -145,7 +145,7 @@ class Hub:
             digest=self.admission.session.digest,
             incarnation=self._incarnation,
             address=self.advertised,
-            revocations=self.admission.revocations_number,
+            list_number=self.admission.list.number,
             observed=addresses.pack(observed),
         )
 
@@ -174,6 +174,8 @@ class Hub:
         self._make_room()
         link = PeerLink(self, connection, hello)
         self.links[key] = link
+        if hello.list_number < self.admission.list.number:
+            connection.send(frame(Kind.LIST, self.admission.list.der))  # before anything that rests on it
         self.log.debug("link_up", peer=key, remote=addresses.show(connection.remote))
         # Once the connection is settled in its new state:
         asyncio.get_running_loop().call_soon(self._begin, link)
@@ -206,8 +208,6 @@ class Hub:
     def _begin(self, link: PeerLink) -> None:
         if not link.connection.is_up:
             return
-        if link.hello.revocations < self.admission.revocations_number:
-            link.connection.send(frame(Kind.REVOCATIONS, self.admission.revocations))
         self._guarded(self._note_addresses, link)
         for action, _ in self._waiting.pop(link.key, ()):
             self._guarded(action, link)

@@ -23,8 +23,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The defaults suit models of up to some hundred megabytes and sessions of some thousand nodes."""
 
     max_frame_bytes: int = 4 * 2**20
-    """The largest frame accepted from an admitted peer. The largest there is carries a view: 42 bytes a
-    node, so 100,000 nodes."""
+    """The largest frame accepted from an admitted peer. The largest there is carries a view: 106 bytes a
+    node, so `max_nodes` fit."""
 
     max_greeting_bytes: int = 1024
     """The largest frame accepted before a link is up."""
@@ -76,7 +76,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     connect_timeout_s: float = 3.0
     """For the TCP connection alone."""
 
-    max_nodes: int = 100_000
+    max_nodes: int = 39_000
     """Nodes that this node remembers."""
 
 
@@ -233,6 +233,9 @@ class ByteCounts:
 
 class LiveRoster(Roster):
     """Numbers nodes as they are heard of; this node is number 0. Bounded: keys come from other peers."""
+
+    strangers = 0
+    """Of how many nodes it was told that are none of the session's."""
 
     def __init__(self, session: bytes, me: bytes, max_nodes: int) -> None:
         self._max_nodes = max_nodes

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from plexus.live.identity.admission import MAX_REVOCATIONS_BYTES
+from plexus.live.identity.admission import MAX_LIST_BYTES
 from plexus.live.models import SEAL_BYTES, LiveModel
 from plexus.live.transport.connection import Connection
 from plexus.live.transport.frames import (
@@ -69,7 +69,7 @@ class Inbox(Protocol):
 
     def link_down(self, key: bytes, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
-    def revocations(self, src: bytes, list_der: bytes) -> None: ...
+    def list_offered(self, src: bytes, list_der: bytes) -> None: ...
 
 
 class PeerLink:
@@ -93,7 +93,7 @@ class PeerLink:
             Kind.CANCEL: self.receiving.on_cancel,
             Kind.DECLINE: self.sending.on_decline,
             Kind.RECEIVED: self.sending.on_received,
-            Kind.REVOCATIONS: self._on_revocations,
+            Kind.LIST: self._on_list,
             Kind.MEASURE_ME: self._on_measure_me,
         }
 
@@ -136,10 +136,10 @@ class PeerLink:
         self.hub.traffic.note(MESSAGE, HEAD_BYTES + len(payload), sent=False)
         self.hub.inbox.message(self.key, bytes(payload))
 
-    def _on_revocations(self, payload: bytearray) -> None:
-        if len(payload) > MAX_REVOCATIONS_BYTES:
-            raise FrameError("the list of revocations is too long")
-        self.hub.inbox.revocations(self.key, bytes(payload))
+    def _on_list(self, payload: bytearray) -> None:
+        if len(payload) > MAX_LIST_BYTES:
+            raise FrameError("the authority's list is too long")
+        self.hub.inbox.list_offered(self.key, bytes(payload))
 
     def _on_measure_me(self, _: bytearray) -> None:
         now = self.connection.heard_at

@@ -86,7 +86,7 @@ class EpidemicNode(PeerNode):
             self.send(peers, EpidemicModel(k, view, self.rounds.model))
 
     def _on_model(self, src: NodeId, body: EpidemicModel) -> None:
-        self.learn(body.view)
+        self.learn(src, body.view)
         self.rounds.on_model(src, body.round, body.model)
 
     def save(self) -> None:

@@ -69,8 +69,8 @@ class GossipNode(PeerNode):
     def on_peers(self, k: int, peers: tuple[NodeId, ...]) -> None:
         self.send(peers, GossipModel(self.age, self.membership.view.snapshot(), self.model))
 
-    def _on_model(self, _: NodeId, body: GossipModel) -> None:
-        self.learn(body.view)
+    def _on_model(self, src: NodeId, body: GossipModel) -> None:
+        self.learn(src, body.view)
         if self._merging or self._training:
             self._waiting = body
         else:

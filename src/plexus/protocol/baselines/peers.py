@@ -115,10 +115,10 @@ class PeerNode(Machine, ABC):
         drawn.pop(self.me, None)
         return list(drawn)
 
-    def learn(self, view: Snapshot) -> None:
+    def learn(self, src: NodeId, view: Snapshot) -> None:
         """A model arrived, and with it its sender's view."""
         self.membership.contacted = True
-        self.membership.merge(view)
+        self.membership.merge(src, view)
 
     # What happens to it
 
