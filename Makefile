@@ -20,8 +20,10 @@ develop: .venv/developed  ## the same, and the linters, test and documentation t
 	$(PIP) -e '.[report,dashboard]'
 	touch $@
 
+# byzfl, whose rules ours are compared with, goes last and alone: what it needs otherwise pulls torchvision.
 .venv/developed: .venv/installed
 	$(PIP) -e '.[report,dashboard,dev]'
+	$(PIP) --no-deps byzfl
 	touch $@
 
 quickstart: install  ## see Plexus learn under churn: 12 simulated hours in under a minute

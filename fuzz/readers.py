@@ -85,7 +85,7 @@ def _wire(data: bytes, _: Path) -> object:
 
 def _messages() -> list[bytes]:
     view = View.of(3, [(0, 5), (2, 7)]).snapshot()
-    bodies = (Ping(1, 2), Joined(3, 4), AggregateRequest(4, 3, 2, 10, view, None))
+    bodies = (Ping(1, 2), Joined(3, 4), AggregateRequest(4, 3, 3, 2, 10, view, None))
     return [encode(body, _roster(), 99)[LENGTH_BYTES:] for body in bodies]
 
 

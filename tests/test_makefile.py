@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RUNNING = ["torch", "-e '.[report,dashboard]'"]
-DEVELOPING = [*RUNNING, "-e '.[report,dashboard,dev]'"]
+DEVELOPING = [*RUNNING, "-e '.[report,dashboard,dev]'", "--no-deps byzfl"]
 
 
 def would_do(*targets: str) -> list[str]:

@@ -44,8 +44,9 @@ def page() -> str:
     top = [field for field in _fields(root) if field.name not in sections]
     parts = [_HEAD, "## Top level\n", _table("", root, top, docs)]
     for section, structs in sections.items():
-        parts.append("## [[faults]]\n" if section == "faults" else f"## [{section}]\n")
-        if section in ("protocol", "task"):
+        is_list = section in ("faults", "attackers")
+        parts.append(f"## [[{section}]]\n" if is_list else f"## [{section}]\n")
+        if section in specs.CHOICES:
             parts.append(f"{docs[section]}\n")
         # A key that several tasks have means the same in all of them and is explained in one.
         shared = {key: doc for struct in structs.values() for key, doc in field_docs(struct).items()}
@@ -64,6 +65,7 @@ def _sections() -> dict[str, specs.Registry]:
         "network": {"": specs.NetworkSpec},
         "evaluation": {"": specs.EvaluationSpec},
         "faults": {"": specs.FaultSpec},
+        "attackers": {"": specs.AttackerSpec},
     }
 
 

@@ -1,10 +1,8 @@
 """Rules that combine models."""
 
-import pytest
 import torch
 
-from plexus.errors import PlexusError
-from plexus.learn.aggregation import aggregation_named, mean, weighted_mean
+from plexus.learn.aggregation import mean, weighted_mean
 
 A, B, C = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0]), torch.tensor([5.0, 1.0])
 
@@ -21,12 +19,6 @@ def test_arguments_are_left_alone() -> None:
     mean([A, B], [1, 1])
     weighted_mean([A, B], [2, 1])
     assert (A.tolist(), B.tolist()) == ([1.0, 2.0], [3.0, 6.0])
-
-
-def test_rules_have_names_and_a_wrong_one_is_corrected() -> None:
-    assert aggregation_named("mean") is mean
-    with pytest.raises(PlexusError, match=r"^aggregation 'maen' is not one of .*did you mean 'mean'"):
-        aggregation_named("maen")
 
 
 def test_equal_weights_give_the_same_bits_as_the_mean() -> None:

@@ -6,18 +6,20 @@ import gc
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from plexus.errors import PlexusError
-from plexus.learn.aggregation import AGGREGATIONS, Aggregation, mean, weighted_mean
 from plexus.learn.engines import LocalTraining, create_engine
 from plexus.learn.expressions import Expression, waves
 from plexus.learn.graph import LazyModels
 from plexus.learn.layout import encode
 from plexus.learn.optimiser import Sgd
+from plexus.learn.rules import RULES, MeanRule, MedianRule, Rule, WeightedMeanRule
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import InlineEngine
 from plexus.protocol.api import Change
@@ -146,8 +148,8 @@ def test_a_computed_model_lets_go_of_its_ancestors(lazy: LazyModels, spy: Spy) -
 
 
 def test_the_aggregation_rule_is_the_one_given(digits: Task, spy: Spy) -> None:
-    for rule, expected in ((mean, 0.5), (weighted_mean, 0.25)):
-        lazy = LazyModels(digits, spy, aggregation=rule)
+    for rule, expected in ((MeanRule(), 0.5), (WeightedMeanRule(), 0.25), (MedianRule(), 0.5)):
+        lazy = LazyModels(digits, spy, rule)
         model = lazy.mean([lazy.initial(), lazy.train(lazy.initial(), 0, 1)], [3, 1])
         assert lazy.evaluate(model).value == expected
 
@@ -155,14 +157,15 @@ def test_the_aggregation_rule_is_the_one_given(digits: Task, spy: Spy) -> None:
 def test_everything_is_computed_on_one_thread(digits: Task, spy: Spy) -> None:
     threads = []
 
-    def rule(vectors: Sequence[Tensor], samples: Sequence[int]) -> Tensor:
-        threads.append(torch.get_num_threads())
-        return mean(vectors, samples)
+    class Spying(Rule, frozen=True):
+        def combine(self, rows: NDArray[Any]) -> NDArray[Any]:
+            threads.append(torch.get_num_threads())
+            return super().combine(rows)
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        lazy = LazyModels(digits, spy, aggregation=rule)
+        lazy = LazyModels(digits, spy, Spying())
         lazy.evaluate(a_round(lazy, lazy.initial(), 1, used=2, asked=2))
         assert (threads, torch.get_num_threads()) == ([1], 2)
     finally:
@@ -198,9 +201,9 @@ def test_weights_that_are_not_finite_name_node_and_round(digits: Task) -> None:
         lazy.evaluate(model)
 
 
-@pytest.mark.parametrize("rule", [mean, weighted_mean])
-def test_merging_lazily_ignores_the_rule_of_aggregation(digits: Task, rule: Aggregation) -> None:
-    models = LazyModels(digits, InlineEngine(digits), aggregation=rule)
+@pytest.mark.parametrize("rule", RULES)
+def test_merging_lazily_ignores_the_rule_of_aggregation(digits: Task, rule: str) -> None:
+    models = LazyModels(digits, InlineEngine(digits), RULES[rule]())
     parts = [models.train(models.initial(), node, 1) for node in range(2)]
     merged = models.merge(parts, [3, 1])
     assert models.costs.computed == 0
@@ -231,9 +234,9 @@ def with_late_models(models: LazyModels) -> tuple[Expression, list[Expression], 
 WEIGHTS_WITH_CHANGES = {"mean": ([1, 1, 1], [1, 1]), "sample-weighted-mean": ([30, 10, 20], [25, 15])}
 
 
-@pytest.mark.parametrize("rule", AGGREGATIONS)
+@pytest.mark.parametrize("rule", WEIGHTS_WITH_CHANGES)
 def test_changes_are_added_to_the_mean_of_the_models(digits: Task, rule: str) -> None:
-    models = LazyModels(digits, InlineEngine(digits), aggregation=AGGREGATIONS[rule])
+    models = LazyModels(digits, InlineEngine(digits), RULES[rule]())
     made, trained, changes = with_late_models(models)
     found = models.weights(made)
     behind, late = WEIGHTS_WITH_CHANGES[rule]
@@ -247,12 +250,12 @@ def test_changes_are_added_to_the_mean_of_the_models(digits: Task, rule: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", AGGREGATIONS)
+@pytest.mark.parametrize("rule", RULES)
 def test_changes_give_the_same_weights_on_any_engine(digits: Task, rule: str) -> None:
     found = {}
     for name in ("inline", "processes", "stacked"):
         engine, _ = create_engine(name, digits, workers=2, device="cpu")
-        models = LazyModels(digits, engine, aggregation=AGGREGATIONS[rule])
+        models = LazyModels(digits, engine, RULES[rule]())
         found[name] = models.weights(with_late_models(models)[0])
         models.close()
     for key, weights in found["inline"].items():
@@ -280,5 +283,5 @@ def test_changes_alone_are_no_model(lazy: LazyModels) -> None:
     change = Change(lazy.train(lazy.initial(), 0, 1), lazy.initial())
     with pytest.raises(ValueError, match="0 models"):
         lazy.mean([], [], [change], [1])
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="3 models and 1 weights"):
         lazy.mean([lazy.initial()], [1], [change], [])

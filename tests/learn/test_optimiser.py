@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -230,6 +231,15 @@ def test_what_a_loop_raises_is_one_line() -> None:
     with pytest.raises(
         PlexusError, match=r"task digits: training node 2 in round 7: KeyError: 'lost' \(.*test_opt"
     ):
+        engine.train([LocalTraining(engine.initial, 2, 7)])
+
+
+def test_a_loop_that_returns_a_model_is_told_that_nobody_takes_it() -> None:
+    def trains_a_copy(model: nn.Module, examples: Examples, context: Context) -> Any:
+        return copy.deepcopy(model)
+
+    engine, _ = create_engine("inline", digits(optimiser=None, loop=trains_a_copy))
+    with pytest.raises(PlexusError, match="returns nothing: not a Sequential"):
         engine.train([LocalTraining(engine.initial, 2, 7)])
 
 

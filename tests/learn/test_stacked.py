@@ -279,3 +279,14 @@ def test_a_gpu_gives_the_weights_of_the_cpu(digits: Task, build: type[nn.Module]
         on_gpu = [LocalTraining(stacked.initial, node, round) for node in range(5)]
         for expected, got in zip(inline.train(jobs), stacked.train(on_gpu), strict=True):
             assert (expected - got.cpu()).abs().max() <= 10 * TOLERANCE * expected.abs().max()
+
+
+def test_images_may_be_flattened_before_any_convolution() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    forward = forward_of(module)
+    assert forward is not None
+    weight, bias, images = torch.randn(3, 2, 4), torch.randn(3, 2), torch.randn(3, 5, 1, 2, 2)
+    found = forward({"1.weight": weight, "1.bias": bias}, images)
+    for client in range(3):
+        wanted = functional.linear(images[client].flatten(1), weight[client], bias[client])
+        torch.testing.assert_close(found[client], wanted)

@@ -108,6 +108,8 @@ class End:
         else:
             self.holding.append(ticket)
 
+    def overdue(self, src: bytes) -> None: ...
+
     def not_coming(self, src: bytes, body: Any) -> None:
         self.withdrawn.append(body)
 

@@ -14,16 +14,17 @@ import torch
 from safetensors.torch import load
 from torch import Tensor
 
-from plexus.learn.aggregation import AGGREGATIONS, aggregation_named
 from plexus.learn.expressions import Expression
 from plexus.learn.graph import LazyModels
 from plexus.learn.layout import encode
+from plexus.learn.rules import RULES
 from plexus.learn.tasks import build_task, create_task
 from plexus.learn.trainer import InlineEngine
+from plexus.live.aggregator import Aggregator
 from plexus.live.fleet.fleet import Fleet
 from plexus.live.identity.authority import session_digest
 from plexus.live.identity.keys import short
-from plexus.live.models import Aggregator, LiveModel, ModelLayout, seal
+from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.state import newest_model
 from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.protocol.api import Change
@@ -131,10 +132,10 @@ def test_a_quiet_session_has_the_same_samples_and_aggregators_live_and_simulated
 
 WEIGHTED = """
 name = "weights"
-nodes = 3
+nodes = 5
 hours = 1
 aggregation = "{rule}"
-protocol = {{ sample_size = 3, start_delay_s = 2.0, ping_timeout_s = 5.0, success_fraction = 1.0 }}
+protocol = {{ sample_size = 5, start_delay_s = 2.0, ping_timeout_s = 5.0, success_fraction = 1.0 }}
 task = {{ name = "digits", partition = "dirichlet", alpha = 0.3 }}
 traces = {{ availability = "none" }}
 """
@@ -143,7 +144,7 @@ traces = {{ availability = "none" }}
 def simulated_weights(spec: ExperimentSpec, rule: str, round: int) -> dict[str, Tensor]:
     """The model with which `round` begins, if everybody trains in every round."""
     task = build_task(spec.task.parameters, spec.nodes, spec.seed, Path())
-    models = LazyModels(task, InlineEngine(task), aggregation_named(rule))
+    models = LazyModels(task, InlineEngine(task), RULES[rule]())
     nodes = range(spec.nodes)
     model = models.initial()
     for each in range(1, round):
@@ -153,7 +154,7 @@ def simulated_weights(spec: ExperimentSpec, rule: str, round: int) -> dict[str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", AGGREGATIONS)
+@pytest.mark.parametrize("rule", RULES)
 def test_every_aggregation_gives_the_same_weights_live_and_simulated(rule: str, tmp_path: Path) -> None:
     spec = parse_spec(WEIGHTED.format(rule=rule), "weights.toml")
     fleet = asyncio.run(run_fleet(spec, tmp_path, rounds=3))
@@ -167,11 +168,16 @@ def test_every_aggregation_gives_the_same_weights_live_and_simulated(rule: str, 
 
     # Live, models are added in the order in which they arrive.
     assert difference(rule) < 1e-5
-    assert all(difference(other) > 1e-3 for other in AGGREGATIONS if other != rule)
+    assert all(difference(other) > 1e-4 for other in RULES if other != rule)
 
 
 def aggregated_live(
-    rule: str, models: list[bytes], samples: list[int], changes: list[tuple[bytes, bytes]], late: list[int]
+    rule: str,
+    models: list[bytes],
+    samples: list[int],
+    changes: list[tuple[bytes, bytes]],
+    late: list[int],
+    folder: Path,
 ) -> dict[str, Tensor]:
     """What an aggregator makes of models and changes that arrive in turn, one of each twice as often."""
     layout = ModelLayout(models[0])
@@ -186,7 +192,9 @@ def aggregated_live(
         return LiveModel(ticket.buffer, seal(data), ticket)
 
     async def story() -> None:
-        aggregator = Aggregator(layout, buffers, rule, lambda round, model, flaw: found.append(model))
+        aggregator = Aggregator(
+            layout, buffers, RULES[rule](), folder, lambda round, model, flaw: found.append(model)
+        )
         held = [Change(*(LiveModel(memoryview(each), b"") for each in pair)) for pair in changes]
         sent: list[LiveModel] = []
         for change in held:
@@ -213,10 +221,10 @@ def aggregated_live(
     return first
 
 
-@pytest.mark.parametrize("rule", AGGREGATIONS)
-def test_changes_move_an_aggregate_by_the_same_live_and_simulated(rule: str) -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_changes_move_an_aggregate_by_the_same_live_and_simulated(rule: str, tmp_path: Path) -> None:
     task = create_task("digits", nodes=12, seed=7)
-    models = LazyModels(task, InlineEngine(task), aggregation_named(rule))
+    models = LazyModels(task, InlineEngine(task), RULES[rule]())
 
     def sent(model: Expression) -> bytes:
         return encode(models.weights(model))
@@ -229,6 +237,6 @@ def test_changes_move_an_aggregate_by_the_same_live_and_simulated(rule: str) -> 
     wanted = models.weights(models.mean(trained, samples, late, late_samples))
     without = models.weights(models.mean(trained, samples))
     changes = [(sent(each.trained), sent(each.base)) for each in late]
-    live = aggregated_live(rule, [sent(each) for each in trained], samples, changes, late_samples)
+    live = aggregated_live(rule, [sent(each) for each in trained], samples, changes, late_samples, tmp_path)
     assert max(float((live[key] - wanted[key]).abs().max()) for key in wanted) < 1e-5
     assert max(float((live[key] - without[key]).abs().max()) for key in wanted) > 1e-3

@@ -59,7 +59,7 @@ MESSAGES = [
     ViewRequest(),
     ViewReply(VIEW),
     TrainRequest(5, 4, 2, 3, VIEW, None),
-    AggregateRequest(5, 2, 3, 10, VIEW, None),
+    AggregateRequest(5, 4, 2, 3, 10, VIEW, None),
 ]
 SPEC = """
 name = "fortress"

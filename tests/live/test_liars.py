@@ -1,4 +1,4 @@
-"""A member that says of others what they have not said, over TLS, with a certificate that is good."""
+"""A member that lies, over TLS, with a certificate that is good: of others, of rounds, by its models."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,16 @@ from plexus.live.identity.admission import Admission
 from plexus.live.identity.authority import SESSION_FILE
 from plexus.live.identity.events import SignedRoster, statement
 from plexus.live.identity.keys import short
-from plexus.live.state import STATE_FILE, read_state
+from plexus.live.state import STATE_FILE, newest_model, read_state
 from plexus.live.transport.frames import Hello, Kind, Refused, frame
+from plexus.live.transport.receiving import OVERDUE
+from plexus.live.worker.client import SetUp
 from plexus.protocol import wire
 from plexus.protocol.messages import NO_ADDRESS, Message, Pong, ViewReply
 from plexus.protocol.roster import Entry, Roster
 from plexus.protocol.view import JOINED, LAST, LEFT, View, counter_of, event_number
 from plexus.spec.experiment import parse_spec
+from tests.live import modified
 from tests.live.homes import node_keys
 from tests.live.party import lax_context
 
@@ -110,16 +113,16 @@ def frames(data: bytes) -> Iterable[tuple[int, str]]:
 
 
 class Session:
-    """Three honest peers that train, and a fourth certificate."""
+    """Honest peers that train, and a last certificate."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.honest = fleet.members[:HONEST]
+        self.honest = fleet.members[:-1]
         self.keys = node_keys([member.home for member in self.honest])
 
     async def start(self) -> None:
         for member in self.honest:
-            member.command += ["--at-least", str(HONEST - 1)]
+            member.command += ["--at-least", str(len(self.honest) - 1)]
         await asyncio.gather(*(member.start() for member in self.honest))
 
     async def rounds(self, count: int) -> float:
@@ -129,6 +132,20 @@ class Session:
             await asyncio.sleep(0.05)
             assert not any(member.notice_death() for member in self.honest)
         return time.monotonic() - began_s
+
+    async def rounds_in(self, seconds: float) -> int:
+        """How many there are."""
+        began = self.newest()
+        await asyncio.sleep(seconds)
+        assert not any(member.notice_death() for member in self.honest)
+        return self.newest() - began
+
+    async def accuracy(self) -> float:
+        """In percent, of the newest model that somebody honest holds."""
+        held = [model for member in self.honest if (model := newest_model(member.home))]
+        newest = max(held, key=lambda each: each.round)
+        setup = SetUp(self.fleet.spec.to_toml(), "0", str(self.fleet.out))
+        return 100 * (await self.fleet._fork_server.evaluate(setup, newest.data)).value
 
     def newest(self) -> int:
         for member in self.honest:
@@ -229,3 +246,130 @@ async def goodbye_is_heard(session: Session) -> None:
 @pytest.mark.slow
 def test_a_member_that_speaks_for_others_is_not_believed_and_named(tmp_path: Path) -> None:
     asyncio.run(story(tmp_path))
+
+
+# What a peer says whose owner has changed it, while it takes part
+
+ROWS_SPEC = [
+    "nodes=5",
+    "protocol.sample_size=4",
+    "protocol.aggregation_timeout_s=1.5",
+    "protocol.ack_timeout_s=2.0",
+    "protocol.watchdog_s=4.0",
+]
+WATCHED_S, WINDOWS = 5.0, 4
+NAMED_S = 10.0
+ROWS: list[dict[str, str | None]] = [
+    {
+        "far": "nobody else knows of it",
+        "lone": "others of its sample say otherwise",
+        "many": "more participants than a sample has",
+        "silent": "it made nothing of the models",
+    },
+    {"unfilled": OVERDUE, "zeros": "further from this node's model"},
+    {"beyond": "must be an integer from 0 to", "huge": "further from this node's model"},
+]
+"""By how it lies: why it is named, if it can be told from somebody honest. After each group everybody starts
+anew, because a member that sent what cannot be used is hardly asked for anything any more."""
+
+
+class Modified:
+    """The last member of a fleet, and its lies."""
+
+    def __init__(self, member: Member) -> None:
+        at = member.command.index("-m")
+        member.command[at : at + 2] = [str(Path(modified.__file__))]
+        self.member = member
+        self._file = member.home / modified.LIE_FILE
+
+    @contextmanager
+    def lying(self, how: str) -> Iterator[None]:
+        self._file.write_text(how)
+        yield
+        self._file.unlink()
+
+    async def restart(self) -> None:
+        """It has believed itself: it begins anew."""
+        await self.member.end(signal.SIGKILL)
+        (self.member.home / STATE_FILE).unlink()
+        await self.member.start()
+
+
+class Attacked(Session):
+    """A session with a member that lies, and how it went before that."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet)
+        self.liar = Modified(fleet.members[-1])
+        self.pace = 0
+        self.best = 0.0
+
+    async def begin(self) -> None:
+        await self.start()
+        await self.liar.member.start()
+        await self.rounds(60)
+        self.pace, self.best = await self.rounds_in(WATCHED_S), await self.accuracy()
+
+    async def restart(self) -> None:
+        """Nothing of the lies is left."""
+        await asyncio.gather(super().restart(), self.liar.restart())
+        await self.rounds(10)
+        pace = await self.rounds_in(WATCHED_S)
+        assert 2 * pace >= self.pace
+        assert await self.accuracy() >= self.best - 3
+        self.pace = min(pace, self.pace)
+
+    async def attack(self, how: str, why: str | None) -> list[str]:
+        """What is wrong after that."""
+        named = self.names(why)
+        with self.liar.lying(how):
+            for _ in range(WINDOWS):  # a lie may cost something until each node has seen through it
+                rounds = await self.rounds_in(WATCHED_S)
+                if 2 * rounds >= self.pace:
+                    break
+        accuracy = await self.accuracy()
+        self.best = max(self.best, accuracy)
+        newest = max(read_state(member.home / STATE_FILE).round for member in self.honest)
+        until_s = time.monotonic() + NAMED_S
+        while self.names(why) == named >= 0 and time.monotonic() < until_s:
+            await asyncio.sleep(0.2)
+        named = self.names(why) - named
+        print(f"{how}: {rounds} rounds instead of {self.pace}, accuracy {accuracy:.1f}, named {named} times")
+        holds = {
+            "pace": 2 * rounds >= self.pace,
+            "accuracy": accuracy >= self.best - 3,
+            "named": why is None or named > 0,
+            "rounds": newest < 10**6,
+        }
+        return [f"{how}: {what}" for what, is_so in holds.items() if not is_so]
+
+    def names(self, why: str | None) -> int:
+        """How often the liar was named for this."""
+        if why is None:
+            return -1
+        return sum(peer == self.liar.member.id and why in reason for peer, reason in self.refusals())
+
+
+async def rows(out: Path) -> None:
+    fleet = Fleet(parse_spec(SPEC, "liars.toml", ROWS_SPEC), out, world=None)
+    try:
+        await fleet.prepare()
+        session = Attacked(fleet)
+        async with asyncio.timeout(240):
+            await session.begin()
+            wrong: list[str] = []
+            for group in ROWS:
+                for how, why in group.items():
+                    wrong += await session.attack(how, why)
+                await session.restart()
+            assert wrong == []
+    finally:
+        await fleet.close()
+    honest = {member.id for member in session.honest}
+    assert not [(peer, why) for peer, why in session.refusals() if peer in honest]
+    assert not any(member.log.errors for member in session.honest)
+
+
+@pytest.mark.slow
+def test_whatever_a_modified_peer_says_rounds_go_on_and_it_is_named(tmp_path: Path) -> None:
+    asyncio.run(rows(tmp_path))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from plexus.bench.transport import made_up_model
+from plexus.learn.rules import MeanRule
 from plexus.live.fleet.shaping import Pipe, Proxy, Route, Way
 from plexus.live.models import SEAL_BYTES, LiveModel, ModelLayout, seal
 from plexus.live.operator.log import Log
@@ -485,7 +486,7 @@ def test_of_a_change_the_difference_arrives(party: Party, size: int, tmp_path: P
             store = Store(tmp_path, a.roster, on_error=lambda _: None)
             silent = Callbacks(*[lambda *_: None] * 4)
             runtime = LiveRuntime(
-                a.roster, layout, a.buffers, "mean", store, None, Log(a.log), lambda _: a.hub, silent
+                a.roster, layout, a.buffers, MeanRule(), store, None, Log(a.log), lambda _: a.hub, silent
             )
             body = LateModel(9, 7, 7, 40, Change(LiveModel(data, seal(data)), base))
             runtime.perform([Send((a.roster.number(b.key),), body)])

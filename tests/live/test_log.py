@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from plexus.cli.session import session
+from plexus.errors import PlexusError
 from plexus.live.operator import log as logs
-from plexus.live.operator.log import ALIKE, MAX_KINDS, Log
+from plexus.live.operator.log import ALIKE, LOG_FILE, MAX_KINDS, Log, Refusals, suspects
 
 
 def lines(stream: StringIO) -> list[dict[str, Any]]:
@@ -93,3 +97,39 @@ def test_a_reader_that_has_stopped_to_read_does_not_stop_the_peer() -> None:
         assert read == list(range(count - 1))
         log.info("again")
         assert (log.lost, msgspec.json.decode(reader.read())["event"]) == (1, "again")
+
+
+def test_what_peers_refused_is_added_up_over_homes(tmp_path: Path) -> None:
+    liar, clumsy = b"l" * 16, b"c" * 16
+    for name, count in (("node-00", ALIKE + 7), ("node-01", 2)):
+        (tmp_path / name).mkdir()
+        with (tmp_path / name / LOG_FILE).open("w") as stream:
+            log = Log(stream)
+            for _ in range(count):
+                log.warning("Refused", peer=liar, what="a model", reason="it is too far")
+            log.warning("Refused", peer=liar, what="message", reason="it is no message")
+            log.settle(at_end=True)
+            stream.write('{"event":"Refused","pe')
+    with (tmp_path / "node-01" / LOG_FILE).open("a") as stream:
+        stream.write("\nTraceback:\n")
+        Log(stream).warning("Refused", peer=clumsy, what="message", reason="it is no message")
+    homes = [str(tmp_path / "node-00"), str(tmp_path / "node-01")]
+    expected = [
+        Refusals(liar.hex()[:12], "it is too far", ALIKE + 9, homes),
+        Refusals(liar.hex()[:12], "it is no message", 2, homes),
+        Refusals(clumsy.hex()[:12], "it is no message", 1, homes[1:]),
+    ]
+    assert suspects([tmp_path]) == expected
+    assert suspects([tmp_path, tmp_path / "node-00"]) == expected, "none is counted twice"
+    assert suspects([tmp_path / "node-00" / LOG_FILE])[0].times == ALIKE + 7
+    shown = CliRunner().invoke(session, ["suspects", str(tmp_path)]).output
+    assert shown.splitlines()[1].split()[:3] == [liar.hex()[:12], str(ALIKE + 9), "2"]
+    told = CliRunner().invoke(session, ["suspects", str(tmp_path), "--json"]).output
+    assert msgspec.json.decode(told)["suspects"][2] == msgspec.to_builtins(expected[2])
+
+
+def test_where_there_is_no_log_one_line_says_so(tmp_path: Path) -> None:
+    with pytest.raises(PlexusError, match=f"{tmp_path}: no log.jsonl of a peer"):
+        suspects([tmp_path])
+    (tmp_path / LOG_FILE).write_text("")
+    assert "nobody" in CliRunner().invoke(session, ["suspects", str(tmp_path)]).output

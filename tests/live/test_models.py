@@ -5,18 +5,27 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from safetensors.torch import load, save
 
 from plexus.errors import PlexusError
 from plexus.learn import aggregation
-from plexus.live.models import WEIGHTS, Aggregator, LiveModel, ModelLayout, RunningSum, fits, seal
+from plexus.learn.aggregation import Aggregation, robust
+from plexus.learn.layout import Layout
+from plexus.learn.rules import RULES, MeanRule, MedianRule, Rule
+from plexus.live.aggregator import Aggregator, RunningSum, Spool
+from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.transport.receiving import Buffers, Ticket
+from tests.live.disks import small_disk
 
 
 def encoded(seed: int, **extra: torch.Tensor) -> bytes:
@@ -32,13 +41,12 @@ def owned(data: bytes) -> memoryview:
     return memoryview(bytearray(data))
 
 
-@pytest.mark.parametrize("rule", aggregation.AGGREGATIONS)
-def test_the_running_mean_is_the_mean_that_the_simulator_computes(rule: str) -> None:
+@pytest.mark.parametrize("combine", [aggregation.mean, aggregation.weighted_mean])
+def test_the_running_mean_is_the_mean_that_the_simulator_computes(combine: Aggregation) -> None:
     models, samples = [encoded(seed) for seed in range(5)], [3, 1, 4, 1, 5]
     total = RunningSum(ModelLayout(models[0]))
     for model, count in zip(models, samples, strict=True):
-        total.add(owned(model), WEIGHTS[rule](count), owned=True)
-    combine = aggregation.aggregation_named(rule)
+        total.add(owned(model), 1 if combine is aggregation.mean else count, owned=True)
     found = load(bytes(total.mean()))
     for name in SHAPES:
         wanted = combine([load(model)[name].reshape(-1) for model in models], samples)
@@ -128,15 +136,15 @@ def test_a_seal_does_not_fit_anything_else(data: bytes, at: int, change: int) ->
     assert not fits(seal(data), data + b"\0")
 
 
-def test_a_round_that_is_abandoned_leaves_no_sum_behind() -> None:
+def test_a_round_that_is_abandoned_leaves_no_sum_behind(tmp_path: Path) -> None:
     """A sum lives by the contributions to it: when the node drops them, the memory is free."""
-    asyncio.run(abandon_a_round())
+    asyncio.run(abandon_a_round(tmp_path))
 
 
-async def abandon_a_round() -> None:
+async def abandon_a_round(tmp_path: Path) -> None:
     data = encoded(0)
     buffers = Buffers(len(data), 2 * len(data))
-    aggregator = Aggregator(ModelLayout(data), buffers, "mean", lambda *_: None)
+    aggregator = Aggregator(ModelLayout(data), buffers, MeanRule(), tmp_path, lambda *_: None)
     for round in (5, 6):
         ticket = Ticket(lambda: None)
         buffers.request(ticket)
@@ -177,3 +185,65 @@ def test_the_change_of_a_training_is_its_difference_and_needs_one_models_memory(
     mean = load(bytes(total.mean(changes)))
     assert mean["steps"].tolist() == [6, 11], "7 - 2 * 2/3 and 10 + 2 * 2/3"
     assert mean["flags"].tolist() == [False, True, False], "what went from 1 to 0 is less, not 255 more"
+
+
+def spooled(
+    folder: Path, models: list[bytes], rule: Rule, changes: Sequence[bytes] = ()
+) -> dict[str, torch.Tensor]:
+    layout = ModelLayout(models[0])
+    kept, late = (Spool(layout, rule, folder, 1, is_change) for is_change in (False, True))
+    for model in models:
+        assert not kept.add(owned(model), 1, owned=True), "its buffer is free again"
+    for change in changes:
+        late.add(owned(change), 1, owned=True)
+    found = load(bytes(kept.mean(late if changes else None)))
+    assert not list(folder.iterdir()), "the file has no name, so nothing is left of it after a crash"
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if RULES[name] not in aggregation.MEANS])
+def test_a_rule_that_needs_all_models_has_the_same_bits_as_the_simulators(name: str, tmp_path: Path) -> None:
+    models, rule = [encoded(seed) for seed in range(7)], RULES[name]()
+    module = torch.nn.ParameterDict({key: torch.zeros(shape) for key, shape in SHAPES.items()})
+    layout = Layout.of(module)
+    vectors = [layout.flatten(load(model)) for model in models]
+    for late in (0, 2):
+        [trained, base] = encoded(20), encoded(21)
+        change = bytes(ModelLayout(base).difference(owned(trained), owned(base)))
+        found = spooled(tmp_path, models, rule, [change] * late)
+        after, before = (layout.flatten(load(each)) for each in (trained, base))
+        wanted = layout.tensors(robust(rule, layout, vectors, [after - before] * late))
+        for key in SHAPES:
+            torch.testing.assert_close(found[key], wanted[key], rtol=1e-6, atol=1e-7)
+
+
+def test_counters_of_a_robust_rule_are_whole_and_a_rule_that_fails_is_named(tmp_path: Path) -> None:
+    models = [encoded(0, steps=torch.tensor([n, 10]), on=torch.tensor([n > 1])) for n in (1, 2, 2)]
+    found = spooled(tmp_path, models, MedianRule())
+    assert (found["steps"].tolist(), found["on"].tolist()) == ([2, 10], [True])
+
+    class Broken(Rule, frozen=True):
+        def combine(self, rows: NDArray[Any]) -> NDArray[Any]:
+            raise ZeroDivisionError("oh")
+
+    with pytest.raises(PlexusError, match=r"^aggregation: ZeroDivisionError: oh"):
+        spooled(tmp_path, models, Broken())
+
+
+def test_models_that_do_not_fit_on_the_disk_are_said_when_the_round_is_over(tmp_path: Path) -> None:
+    data = encoded(0, large=torch.zeros(100_000))
+    found: list[tuple[LiveModel | None, str | None]] = []
+
+    async def story(disk: Path) -> None:
+        buffers = Buffers(len(data), 2 * len(data))
+        told = lambda round, model, flaw: found.append((model, flaw))  # noqa: E731
+        aggregator = Aggregator(ModelLayout(data), buffers, MedianRule(), disk, told)
+        held = LiveModel(owned(data), b"")
+        aggregator.collect(5, held, 1)
+        aggregator.aggregate(5, [held], [1])
+        await asyncio.sleep(0.01)
+        aggregator.close()
+
+    with small_disk(tmp_path / "disk", kilobytes=100) as disk:
+        asyncio.run(story(disk))
+    assert found == [(None, "the models of the round cannot be kept: No space left on device")]

@@ -16,6 +16,7 @@ from plexus.live.identity.keys import load_key, raw_public, short
 from plexus.live.models import SEAL_BYTES
 from plexus.live.transport.frames import Kind, number_of, numbered
 from plexus.live.transport.limits import Limits
+from plexus.live.transport.receiving import Buffers, Ticket
 from plexus.protocol.roster import key_of
 from tests.live.ends import End
 from tests.live.party import Party, greeted
@@ -140,3 +141,16 @@ def test_a_slow_model_whose_bytes_keep_coming_arrives(party: Party) -> None:
             await proxy.close()
 
     asyncio.run(story())
+
+
+def test_nobody_has_more_than_half_of_the_buffers() -> None:
+    buffers = Buffers(10, 20)
+    tickets = [Ticket(lambda: None, 0.0, owner) for owner in (b"a", b"a", b"b", b"b")]
+    for ticket in tickets:
+        buffers.request(ticket)
+    assert [ticket.buffer is not None for ticket in tickets] == [True, False, True, False]
+    buffers.withdraw(tickets[2])
+    assert [ticket.buffer is not None for ticket in tickets] == [True, False, False, True]
+    buffers.withdraw(tickets[0])
+    assert tickets[1].buffer is not None
+    assert (buffers.free, buffers.waiting) == (0, 0)

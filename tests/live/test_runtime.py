@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from plexus.bench.transport import made_up_model
+from plexus.learn.rules import MeanRule
+from plexus.live.bounds import TOO_FAR
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
 from plexus.live.runtime import MAX_QUEUED, NOT_ONLINE, OBSOLETE, STOPPED, Callbacks, LiveRuntime
@@ -37,7 +39,7 @@ from plexus.protocol.api import (
     TimerFired,
     Undelivered,
 )
-from plexus.protocol.facts import AggregationCompleted
+from plexus.protocol.facts import AggregationCompleted, Refused
 from plexus.protocol.messages import (
     Ack,
     AggregateRequest,
@@ -94,7 +96,7 @@ class Bench:
             self.roster,
             layout,
             self.buffers,
-            "mean",
+            MeanRule(),
             self.store,
             None,
             self.log,
@@ -121,7 +123,7 @@ class Bench:
 
     def contribute(self, peer: int, value: float, round: int = 5) -> None:
         """A model full of `value` arrives from a peer for the aggregator of `round`."""
-        payload = self.frame(AggregateRequest(round, 4, 3, 1, View.of(1).snapshot(), None))
+        payload = self.frame(AggregateRequest(round, round - 1, 4, 3, 1, View.of(1).snapshot(), None))
         body = self.runtime.offered(PEERS[peer], payload)
         ticket = Ticket(lambda: None)
         self.buffers.request(ticket)
@@ -278,9 +280,24 @@ def test_a_change_that_is_not_finite_or_too_short_is_refused(tmp_path: Path) -> 
         await bench.settle()
         assert came == []
         assert bench.buffers.free == bench.buffers.count
-        assert "it has numbers that are not finite" in (tmp_path / "log").read_text()
+        assert Refused(1, "a model", "it has numbers that are not finite") in bench.facts
         with pytest.raises(WireError, match="a model of 7 bytes"):
             bench.runtime.offered(PEERS[0], wire.encode(LATE, bench.roster, 7)[wire.LENGTH_BYTES :])
+
+    with_bench(tmp_path, story)
+
+
+def test_a_model_far_from_the_held_one_is_refused_and_its_sender_named(tmp_path: Path) -> None:
+    async def story(bench: Bench) -> None:
+        await bench.settle()
+        bench.contribute(2, 3e38)
+        await bench.settle()
+        assert Refused(3, "a model", TOO_FAR) in bench.facts
+        assert bench.buffers.free == bench.buffers.count
+        assert not bench.node.aggregation.collecting
+        bench.contribute(2, 1.0)
+        await bench.settle()
+        assert bench.node.aggregation.collecting
 
     with_bench(tmp_path, story)
 
@@ -318,7 +335,7 @@ def events_seen(bench: Bench) -> list[Any]:
 def test_the_node_is_told_what_did_not_arrive_and_which_links_broke(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         seen = events_seen(bench)
-        request = AggregateRequest(5, 4, 3, 1, View.of(1).snapshot(), bench.initial)
+        request = AggregateRequest(5, 4, 4, 3, 1, View.of(1).snapshot(), bench.initial)
         bench.runtime.not_sent(PEERS[1], request, DECLINED)
         bench.runtime.not_sent(PEERS[2], Ping(1, 2), UNREACHABLE)
         bench.runtime.link_down(PEERS[3], "connection lost")
@@ -347,7 +364,7 @@ class FakeLink:
 def test_what_has_become_obsolete_on_its_way_is_ended(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         view = View.of(1).snapshot()
-        link = FakeLink(AggregateRequest(8, 4, 3, 1, view, None), TrainRequest(8, 1, 4, 3, view, None))
+        link = FakeLink(AggregateRequest(8, 7, 4, 3, 1, view, None), TrainRequest(8, 1, 4, 3, view, None))
         bench.hub.links[PEERS[1]] = link
         bench.runtime.message(PEERS[0], bench.frame(Ping(1, 8)))
         assert link.told == []
@@ -380,7 +397,9 @@ def test_what_is_no_longer_wanted_is_declined_before_it_is_sent(tmp_path: Path) 
     async def story(bench: Bench) -> None:
         view = View.of(1).snapshot()
         bench.runtime.message(PEERS[0], bench.frame(Ping(1, 9)))  # so round 8 is complete
-        assert bench.runtime.offered(PEERS[0], bench.frame(AggregateRequest(8, 4, 3, 1, view, None))) is None
+        assert (
+            bench.runtime.offered(PEERS[0], bench.frame(AggregateRequest(8, 7, 4, 3, 1, view, None))) is None
+        )
         assert bench.runtime.offered(PEERS[0], bench.frame(TrainRequest(8, 1, 4, 3, view, None))) is not None
 
     with_bench(tmp_path, story)
@@ -418,7 +437,9 @@ def test_a_model_with_a_flaw_is_dropped_before_the_node_sees_it(tmp_path: Path, 
             ticket.buffer[-1] ^= 1
         bench.runtime.model(PEERS[0], body, LiveModel(ticket.buffer, fitting), ticket)
         await bench.settle()
-        assert bench.runtime.handled == handled
+        assert bench.runtime.handled == handled + 1, "that its sender misbehaved"
+        assert bench.node.trust._misbehaved == {}, "which counts where members may lie"
+        assert bench.node.held_round == 0
         assert bench.buffers.free == bench.buffers.count
 
     with_bench(tmp_path, story)
@@ -516,7 +537,7 @@ def test_while_too_much_waits_for_the_disk_messages_are_lost(
         claim = View.of(1)
         for number in range(10 * MAX_QUEUED):
             claim.learn(0, event_number(number + 9, LEFT))
-            request = AggregateRequest(5, 4, 3, 1, claim.snapshot(), None)
+            request = AggregateRequest(5, 4, 4, 3, 1, claim.snapshot(), None)
             bench.runtime.offered(PEERS[0], bench.frame(request))
         await asyncio.sleep(0.05)
         assert bench.runtime.lost > 18 * MAX_QUEUED
@@ -584,7 +605,7 @@ def test_nothing_reaches_a_node_that_is_offline(tmp_path: Path) -> None:
         handled = bench.runtime.handled
         bench.runtime.message(PEERS[0], bench.frame(Joined(3, 1)))
         assert [type(body) for body in bench.early] == [Joined], "who waits to go online may want to know"
-        payload = bench.frame(AggregateRequest(5, 4, 3, 1, View.of(1).snapshot(), None))
+        payload = bench.frame(AggregateRequest(5, 4, 4, 3, 1, View.of(1).snapshot(), None))
         # Not that there is no use for it: its sender would take that for an acknowledgement.
         assert bench.runtime.offered(PEERS[0], payload) == NOT_ONLINE
         await bench.settle()

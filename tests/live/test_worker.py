@@ -15,8 +15,10 @@ import torch
 from safetensors.torch import load
 
 from plexus.errors import MissingModuleError, PlexusError
+from plexus.learn.attacks import PoisonedEngine, mislabelled
+from plexus.learn.engines import LocalTraining
 from plexus.learn.tasks import create_task
-from plexus.learn.trainer import Trainer
+from plexus.learn.trainer import InlineEngine, Trainer
 from plexus.live.models import fits
 from plexus.live.worker import client as channel
 from plexus.live.worker.client import (
@@ -30,6 +32,8 @@ from plexus.live.worker.client import (
     TrainJob,
 )
 from plexus.live.worker.process import with_data
+from plexus.spec.attackers import attackers_of
+from plexus.spec.experiment import parse_spec
 
 SPEC = """
 name = "worker"
@@ -85,6 +89,31 @@ def test_a_live_training_gives_the_weights_of_the_simulated_one() -> None:
         evaluated, _ = channel.receive(sock)
         assert isinstance(evaluated, Evaluated)
         assert 0 <= evaluated.value <= 1
+
+
+ATTACKED = (
+    SPEC
+    + """
+attackers = [{{ behaviour = "flip", nodes = [4] }}, {{ behaviour = "label-flip", nodes = [5] }},
+    {{ behaviour = "alie", nodes = [6, 7, 8], factor = 2 }}]
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("node", [3, 4, 5, 6])
+def test_a_live_attacker_sends_what_the_simulated_one_sends(node: int) -> None:
+    attackers = attackers_of(parse_spec(ATTACKED.format(steps=FEW), "worker.toml").attackers, 10, 3)
+    task = mislabelled(create_task("digits", nodes=10, seed=3), attackers)
+    engine = InlineEngine(task)
+    poisoned = PoisonedEngine(engine, attackers, task)
+    [wanted] = poisoned.train([LocalTraining(engine.initial, node, 7)])
+    with worker(str(node), spec=ATTACKED) as sock:
+        _, initial = channel.receive(sock)
+        channel.send(sock, TrainJob(1, 7), initial)
+        _, trained = channel.receive(sock)
+    for name, tensor in load(bytes(trained)).items():
+        assert torch.equal(tensor, engine.layout.tensors(wanted)[name])
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ def aggregate_request(
     ordinal: int = 0,
 ) -> AggregateRequest:
     """From a participant of the round before to the aggregator of round k."""
-    return AggregateRequest(k, ordinal or k, participants, samples, view, model)
+    return AggregateRequest(k, k - 1, ordinal or k, participants, samples, view, model)
 
 
 def pong(

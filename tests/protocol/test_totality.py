@@ -67,7 +67,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(TrainRequest, rounds, steps_ahead, ordinals, sizes, views, st.just("m")),
     st.builds(ViewRequest),
     st.builds(ViewReply, views),
-    st.builds(AggregateRequest, rounds, ordinals, sizes, st.integers(0, 9), views, st.just("t")),
+    st.builds(AggregateRequest, rounds, rounds, ordinals, sizes, st.integers(0, 9), views, st.just("t")),
 )
 timers: st.SearchStrategy[TimerKey] = st.one_of(
     st.sampled_from([(name, 0) for name in ("ack", "aggregation", "look", "readvertise", "start", "view")]),

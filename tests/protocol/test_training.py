@@ -153,7 +153,7 @@ def test_the_model_goes_to_the_most_bandwidth_of_those_that_answered() -> None:
     assert effects == [
         CancelTimer(("ping", search)),
         Report(SampleDerived(K + 1, K + 1, AGGREGATOR, tuple(first), 0)),
-        Send((best,), AggregateRequest(K + 1, K + 1, 2, 7, node.membership.view.snapshot(), "t")),
+        Send((best,), AggregateRequest(K + 1, K, K + 1, 2, 7, node.membership.view.snapshot(), "t")),
         SetTimer(("ack", 0), ACK_TIMEOUT_S),
         SetTimer(("look", 0), LOOK_S),
         Report(AggregatorChosen(K + 1, K + 1, best, 1)),

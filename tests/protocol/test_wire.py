@@ -260,7 +260,7 @@ NOWHERE = 2 * NO_ADDRESS
         (encoded(6, 1, 2**40 + 1, 1, 2, b"", b"", b"", b"", 0), "step of TrainRequest must be"),
         (encoded(6, 1, 1, 2**40, 2, b"", b"", b"", b"", 0), "ordinal of TrainRequest must be"),
         (encoded(6, 1, 1, 1, 2**20 + 1, b"", b"", b"", b"", 0), "participants of TrainRequest must be"),
-        (encoded(7, 1, 1, 1, 2**40 + 1, b"", b"", b"", b"", 0), "samples of AggregateRequest must be"),
+        (encoded(7, 2, 1, 1, 1, 2**40 + 1, b"", b"", b"", b"", 0), "samples of AggregateRequest must be"),
         (encoded(3, 1, 1, NO_ADDRESS, bytes(63)), "proof of Joined must be 64 bytes"),
         (encoded(4, 1, bytes(64)), "Left takes 1 or 3 fields, not 2"),
         (encoded(6, 1, 1, 1, 2, KEYS, NOWHERE, bytes(8), bytes(8), bytes(127), 0), "columns of a view"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plexus.report.naming import differences, fault, labels
+from plexus.report.naming import differences, fault, labels, value_words
 
 
 def test_runs_of_one_name_say_in_what_they_differ() -> None:
@@ -41,3 +41,10 @@ def test_faults_are_said_in_words() -> None:
     assert labels([plain, one]) == ["no faults", "crash"]
     assert labels([plain, one, other]) == ["no faults", "crash of node 3", "crash of node 4"]
     assert labels([one, later]) == ["crash of node 3 from 1 to 2.5 h", "crash of node 3 from 1 to 3 h"]
+
+
+def test_attackers_are_told_apart_by_what_they_do() -> None:
+    flip = [{"behaviour": "flip", "share": 0.2}]
+    both = [*flip, {"behaviour": "alie", "nodes": [3, 4]}]
+    assert value_words(flip) == "flip by 0.2"
+    assert value_words(both) == "flip by 0.2 and alie by [3, 4]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,14 @@ import torch
 from safetensors.torch import load_file
 
 import plexus
+from plexus.learn.aggregation import robust
 from plexus.learn.engines import create_engine
 from plexus.learn.expressions import Expression
 from plexus.learn.graph import LazyModels
 from plexus.learn.layout import Layout, Packing, names_of
+from plexus.learn.rules import ClipRule, MeanRule, MultiKrumRule, NnmTrimmedRule, Rule, TrimmedMeanRule
 from plexus.learn.tasks import create_task
+from plexus.live.aggregator import Spool, sum_of
 from plexus.live.models import ModelLayout
 from plexus.live.state import with_names
 from plexus.protocol.api import Change
@@ -102,7 +106,7 @@ def test_a_live_mean_of_bytes_is_the_mean_of_what_they_stand_for(weights: tuple[
     data = [packing.encode(each, array_stream(n, "wire")) for n, each in enumerate(vectors)]
     live = ModelLayout(data[0])
     assert live.is_quantised
-    total = live.sum(7)
+    total = sum_of(live, 7)
     for each, weight in zip(data, weights, strict=True):
         assert live.flaw(memoryview(each)) is None
         total.add(memoryview(each), weight, owned=True)
@@ -116,6 +120,30 @@ def test_a_live_mean_of_bytes_is_the_mean_of_what_they_stand_for(weights: tuple[
     flawed = bytearray(data[0])
     live.named(memoryview(flawed))["scales"][0] = np.inf
     assert live.flaw(memoryview(flawed)) == "it has numbers that are not finite"
+    live.named(memoryview(flawed))["scales"][0] = 1e37  # finite, but 127 times as much is not
+    assert live.flaw(memoryview(flawed)) == "it has numbers that are not finite"
+
+
+@pytest.mark.parametrize("wire", ["float16", "int8"])
+def test_robust_rules_see_what_bytes_stand_for_and_counters_are_no_distance(
+    wire: Wire, tmp_path: Path
+) -> None:
+    layout = Layout.of(Counting())
+    packing, rule = Packing(layout, wire), MultiKrumRule()
+    vectors = [torch.randn(layout.size) for _ in range(7)]
+    for count, vector in enumerate(vectors):
+        vector[-1] = 10_000 * count
+    vectors[3][:-1] *= 100  # what is far away: left out
+    data = [packing.encode(each, array_stream(n, "wire")) for n, each in enumerate(vectors)]
+    live = ModelLayout(data[0])
+    spool = Spool(live, rule, tmp_path, 1)
+    for each in data:
+        spool.add(memoryview(each), 1, owned=False)
+    wanted = robust(rule, layout, [packing.decode(each) for each in data])
+    assert wanted[:-1].abs().max() < 10
+    found = packing.decode(bytes(spool.mean()))
+    assert torch.allclose(found[:-1], wanted[:-1], atol=0.05 if wire == "int8" else 1e-3)
+    assert found[-1] == torch.round(wanted[-1])
 
 
 @pytest.mark.slow
@@ -140,12 +168,13 @@ def test_what_is_learned_is_rounded_too_and_runs_repeat(tmp_path: Path) -> None:
     assert "wire" not in runs["float32", 0].spec["protocol"]
 
 
+@pytest.mark.parametrize("rule", [MeanRule(), TrimmedMeanRule(), NnmTrimmedRule(), ClipRule()], ids=repr)
 @pytest.mark.parametrize("wire", ["float32", "float16", "int8"])
-def test_a_late_change_is_sent_as_models_are(wire: Wire) -> None:
+def test_a_late_change_is_sent_as_models_are(wire: Wire, rule: Rule, tmp_path: Path) -> None:
     """Without what stays with nodes; and live peers make of it what a simulation does."""
     task = replace(create_task("digits", 4, 1), local=("2.*",))
     engine, _ = create_engine("inline", task)
-    models, packing = LazyModels(task, engine, wire=wire), Packing(engine.layout, wire)
+    models, packing = LazyModels(task, engine, rule, wire=wire), Packing(engine.layout, wire)
     base = models.initial()
     first = [models.train(base, node, 1) for node in range(3)]
     changes = [Change(models.train(base, 3, 1), base), Change(models.train(first[0], 0, 2), first[0])]
@@ -158,14 +187,15 @@ def test_a_late_change_is_sent_as_models_are(wire: Wire) -> None:
         return memoryview(packing.encode(model.vector(), array_stream(1, "wire", model.number)))
 
     live = ModelLayout(sent(base))
-    total, changed = live.sum(2), live.sum(2, is_change=True)
+    begin = partial(sum_of, live) if isinstance(rule, MeanRule) else partial(Spool, live, rule, tmp_path)
+    total, changed = (begin(2, is_change) for is_change in (False, True))
     for model in first:
         total.add(sent(model), 1, owned=False)
     for change in changes:
         difference = live.difference(sent(change.trained), sent(change.base))
         assert live.flaw(difference) is None and difference.nbytes == live.size_bytes
         changed.add(difference, 1, owned=False)
-    found = packing.decode(bytes(total.mean(changed)))
+    found = packing.decode(bytes(total.mean(changed)))  # type: ignore[arg-type]
     moved, off = made.vector() - plain.vector(), found - made.vector()
     assert off.abs().max() < (0.002 if wire == "int8" else 1e-6)  # a step, where means are rounded by chance
     assert off.abs().mean() < 0.3 * moved.abs().mean()

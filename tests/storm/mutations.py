@@ -18,7 +18,7 @@ from unittest.mock import patch
 import msgspec
 import numpy as np
 
-from plexus.protocol import plexus, wire
+from plexus.protocol import plexus, trust, wire
 from plexus.protocol.aggregation import AggregationTask, models_needed
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.baselines.rounds import Rounds
@@ -28,8 +28,10 @@ from plexus.protocol.membership import Membership
 from plexus.protocol.messages import Ack
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.quorum import Quorum, quorum
+from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import Sampler
 from plexus.protocol.training import TrainingTask
+from plexus.protocol.trust import Trust
 from plexus.protocol.view import JOINED, Snapshot, View, event_number
 from plexus.protocol.watchdog import Watchdog
 from plexus.sim.network import Network
@@ -92,8 +94,8 @@ _begin, _send_to_best, _on_request, _abandon, _collect = (
 )
 
 
-def keeps_silent_about_stale(self: AggregationTask, src: int, request: Any, is_small: bool) -> bool:
-    fresh = _on_request(self, src, request, is_small)
+def keeps_silent_about_stale(self: AggregationTask, src: int, request: Any, *rest: Any) -> bool:
+    fresh = _on_request(self, src, request, *rest)
     self._node.outbox[:] = [
         effect
         for effect in self._node.outbox
@@ -107,22 +109,22 @@ def abandons_silently(self: AggregationTask) -> None:
         _abandon(self)
 
 
-def counts_duplicates(self: AggregationTask, src: int, request: Any) -> None:
+def counts_duplicates(self: AggregationTask, src: int, request: Any, most: int | None) -> None:
     while src in self._models:
         src += 1_000_000
-    _collect(self, src, request)
+    _collect(self, src, request, most)
 
 
-def acknowledges_early(self: AggregationTask, src: int, request: Any) -> None:
+def acknowledges_early(self: AggregationTask, src: int, request: Any, most: int | None) -> None:
     self._node.send((src,), Ack(request.round))
-    _collect(self, src, request)
+    _collect(self, src, request, most)
 
 
-def collects_any_round(self: AggregationTask, src: int, request: Any, is_small: bool) -> bool:
+def collects_any_round(self: AggregationTask, src: int, request: Any, *rest: Any) -> bool:
     if self.collecting:
-        self._collect(src, request)
+        self._collect(src, request, None)
         return False
-    return _on_request(self, src, request, is_small)
+    return _on_request(self, src, request, *rest)
 
 
 def only_when_equal(self: Membership, src: int, event: int) -> None:
@@ -226,7 +228,7 @@ class Mutation(NamedTuple):
     safeguard: str
     target: Any
     name: str
-    instead: Callable[..., Any] | property
+    instead: Any
 
 
 MUTATIONS = [
@@ -290,9 +292,9 @@ MUTATIONS += [
     ),
     bug(
         "the most participants told of count",
-        _collect,
-        "max(self._participants, request.participants)",
-        "request.participants",
+        AggregationTask._derived,
+        "return claims[-1], 1",
+        "return claims[0], 1",
     ),
     bug("aggregators wait for no more models than they need", _collect, ">=", ">"),
     bug(
@@ -305,7 +307,7 @@ MUTATIONS += [
         "participants tell how many samples they have",
         _send_to_best,
         "self.trained.samples",
-        "self._participants",
+        "self.participants",
     ),
     bug(
         "the aggregation timeout is the shorter one",
@@ -316,10 +318,10 @@ MUTATIONS += [
     bug(
         "the aggregation timeout runs from the first model",
         _collect,
-        "self._participants = ",
-        f"{AGAIN}self._participants = ",
+        "self._participants, least = ",
+        f"{AGAIN}self._participants, least = ",
     ),
-    bug("the greatest bandwidth is chosen", _send_to_best, "view.bandwidth_of", "view.event_of"),
+    bug("the greatest bandwidth is chosen", Trust.best, "view.bandwidth_of", "view.event_of"),
     bug("aggregators that failed are tried last", _send_to_best, "self._tried.add(aggregator)", "pass"),
     bug(
         "bandwidths are merged with events",
@@ -416,6 +418,78 @@ MUTATIONS += [
         "late.ordinal for",
     ),
     bug("late: one change a sender", AggregationTask.on_late, "elif src in self._late:", "elif False:"),
+]
+
+# Members that lie
+
+MUTATIONS += [
+    Mutation("liars: far rounds need two witnesses", trust, "WITNESSES", 1),
+    bug("liars: who says the same counts once", Trust.believes, "self._claims[src] =", "self._claims[k] ="),
+    Mutation("liars: who speaks of far rounds is named", Trust, "_look_through_claims", nothing),
+    bug(
+        "liars: who asks to train is in the sample",
+        Trust.may_ask_to_train,
+        "not self._may_be_in_sample(src, request.round)",
+        "False",
+    ),
+    bug(
+        "liars: who trains is in the sample",
+        Trust.may_ask_to_train,
+        "not self._may_be_in_sample(self._node.me, request.round)",
+        "False",
+    ),
+    bug(
+        "liars: who sends a model was in the sample",
+        Trust.may_send_model,
+        "not self._may_be_in_sample(src, request.trained_in)",
+        "False",
+    ),
+    bug(
+        "liars: who aggregates is in the sample",
+        Trust.may_send_model,
+        "not self._may_be_in_sample(self._node.me, request.round)",
+        "False",
+    ),
+    bug(
+        "liars: a model is of a round shortly before",
+        Trust.may_send_model,
+        "not 0 < request.round - request.trained_in <= self.reach",
+        "False",
+    ),
+    bug(
+        "liars: the round after is not far ahead",
+        Trust.may_ask_to_train,
+        "self.is_wary and request.step > REACH",
+        "False and request.step > REACH",
+    ),
+    bug("liars: there is room for views that differ", Trust._may_be_in_sample, "ROOM * ", "1 * "),
+    Mutation("liars: after a pause anybody may begin", Trust, "_is_after_a_pause", property(lambda _: False)),
+    Mutation("liars: who made nothing of a model is known", Trust, "failed", nothing),
+    bug("liars: who made nothing of a model is asked last", Trust.best, "if n not in failed", ""),
+    Mutation("liars: one alone makes nobody gone", Membership, "_suspected_by_one", lambda *_: []),
+    bug("liars: two who tell are two nodes", Membership._is_told_by_one, "teller != src", "True"),
+    Mutation("liars: whom one holds to be gone is asked last", View, "doubt", nothing),
+    Mutation("liars: events are their owners'", Roster, "forged", nothing),
+    Mutation("liars: nobody is told its own events", Roster, "is_own", lambda *_: True),
+    bug(
+        "liars: most senders say how many they are",
+        AggregationTask._derived,
+        "claims[len(claims) // 2]",
+        "claims[0]",
+    ),
+    bug(
+        "liars: no more participants than a sample has",
+        AggregationTask._derived,
+        "min(claims[len(claims) // 2], most)",
+        "claims[len(claims) // 2]",
+    ),
+    bug("liars: one model is not enough", AggregationTask._derived, "LEAST if most > LEAST else 1", "1"),
+    bug(
+        "liars: who was sent no model acknowledges none",
+        PlexusNode._on_ack,
+        "self.trust.is_wary and is_of_task",
+        "False",
+    ),
 ]
 
 

@@ -169,7 +169,7 @@ def test_a_model_that_does_not_fit_is_reported_and_the_last_one_kept(tmp_path: P
         store.save_model(held(7, b"2" * 5000))
         store.close()
     assert len(errors) == store.failed == 1 and "model-7" in str(errors[0])
-    assert newest_model(tmp_path) == (6, 1, b"one")
+    assert newest_model(tmp_path)[:3] == (6, 1, b"one")
 
 
 # Run directories and checkpoints

@@ -8,10 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from plexus.protocol.facts import Refused
+from plexus.protocol.liar import BEHAVIOURS
 from plexus.protocol.messages import VIEW, Ping, ViewReply
 from plexus.protocol.roster import Roster
 from plexus.rng import stream
 from plexus.storm import kinds
+from plexus.storm.checkers.api import Violation
 from plexus.storm.checkers.traffic import AccountsBalance
 from plexus.storm.network import Codec
 from plexus.storm.plan import Plan, draw
@@ -56,6 +58,26 @@ def test_some_storms_are_nothing_but_a_cut_and_late_models_count_in_half() -> No
     late = [plan.parameters.late_rounds for plan in plans]  # type: ignore[union-attr]
     assert 0.4 < sum(map(bool, late)) / len(late) < 0.6
     assert {min(late), max(late)} == {0, 20}
+
+
+def test_up_to_a_tenth_lie_in_some_storms_of_plexus() -> None:
+    plans = [draw(seed) for seed in range(1, 601)]
+    lying = [plan for plan in plans if plan.liars]
+    assert 100 < len(lying) < 250
+    assert all(plan.protocol == "plexus" and plan.is_wary and plan.cut is None for plan in lying)
+    assert all(len(plan.liars) <= max(1, plan.nodes // 10) and plan.nodes >= 5 for plan in lying)
+    assert {how for plan in lying for how in plan.liars.values()} == set(BEHAVIOURS)
+    assert any(plan.is_wary and not plan.liars for plan in plans)
+
+
+def test_what_a_liar_does_itself_is_no_finding() -> None:
+    plan = replace(quiet(), liars={1: "lone-aggregate"})
+    checker = AccountsBalance(Storm(plan, 0).scene)
+    checker.fail(1, "lies")
+    with pytest.raises(Violation):
+        checker.fail(0, "does not")
+    with pytest.raises(Violation):
+        checker.fail(None, "somebody")
 
 
 def weather(*faults: kinds.Fault) -> Weather:

@@ -174,6 +174,15 @@ def test_late_models_are_judged_by_what_it_takes_with_the_same_seed(tmp_path: Pa
     )
 
 
+def test_what_is_lost_is_the_difference_to_the_first_arm_in_the_last_fifth() -> None:
+    usual = [run_of(seed, values=(0.1, *[0.5] * 7, 0.9, 0.8)) for seed in (1, 2)]
+    other = [run_of(2, values=(0.9, *[0.5] * 7, 0.2, 0.3)), run_of(1, values=(0.9, *[0.5] * 7, 0.7, 0.9))]
+    told = reality.losses([Arm("mean", tuple(usual)), Arm("mean, flip", tuple(other))])
+    first, attacked = (dict(zip(told.columns, row, strict=True)) for row in shown(told))
+    assert (first["Lost, points"], attacked["Lost, points"].split(" ")[0]) == ("0.0 ± 0.0", "32.5")
+    assert "Mean, flip: it ends at 52.5 %, 32.5 lost" in told.seen
+
+
 def test_who_is_never_used_and_who_never_finishes(tmp_path: Path) -> None:
     used = with_use(run_of(used=Used(0.5, 1, None, 0.9)), tmp_path / "used", [5, 0, 0], [0, 0, 0])
     told = reality.fairness([Arm("n = 3", (used,))])

@@ -25,6 +25,7 @@ import numpy as np
 import safetensors.numpy
 from msgspec import Struct
 
+from plexus.learn.rules import MeanRule
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
 from plexus.live.identity.authority import Authority, Session, found_session
 from plexus.live.identity.keys import create_key, raw_public
@@ -172,6 +173,7 @@ class Echo:
         loop.run_in_executor(self._thread, fits, model.seal, model.data).add_done_callback(checked)
 
     def not_coming(self, src: bytes, body: Any) -> None: ...
+    def overdue(self, src: bytes) -> None: ...
     def sent(self, dst: bytes, tag: Any) -> None: ...
     def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
     def link_down(self, key: bytes, reason: str) -> None: ...
@@ -206,7 +208,7 @@ class Near(Echo):
 
     async def send(self, model: LiveModel, samples: int = 1) -> float:
         """Send a model as if to an aggregator; the seconds until the other side has checked it."""
-        body = AggregateRequest(2, 2, MODELS, samples, View.of(1).snapshot(), None)
+        body = AggregateRequest(2, 1, 2, MODELS, samples, View.of(1).snapshot(), None)
         frame = wire.encode(body, self.roster, len(model.data))
         began = time.perf_counter()
         self.hub.send_model(self.far_key, frame[wire.LENGTH_BYTES :], model, "model")
@@ -331,7 +333,7 @@ async def aggregate(home: Path, session: Session, size: int, near: Connection) -
         roster,
         layout,
         Buffers(layout.size_bytes, Limits().memory_bytes),
-        "mean",
+        MeanRule(),
         Store(home, roster, on_error=lambda _: None),
         None,
         Log(level="warning"),

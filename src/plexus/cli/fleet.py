@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from plexus import quantities
 from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, Group, print_json, set_option
 from plexus.cli.session import check_deployable
 from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
-from plexus.live.fleet.members import LOG_FILE, NodeResult
+from plexus.live.fleet.members import NodeResult
+from plexus.live.operator.log import LOG_FILE
 from plexus.live.worker.client import Ready
+from plexus.spec.attackers import parsed
 from plexus.spec.experiment import load_spec
 
 
@@ -40,8 +43,13 @@ def fleet() -> None:
 @click.option(
     "--churn", type=POSITIVE, metavar="SPEED", help="Nodes come and go by [traces], this many times as fast."
 )
+@click.option(
+    "--attackers", multiple=True, metavar="N:BEHAVIOUR", help="Let so many nodes attack, e.g. 2:flip."
+)
 @JSON
-def run(spec_file: Path, overrides: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def run(
+    spec_file: Path, overrides: tuple[str, ...], attackers: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
     """Run the session of SESSION.toml with a process per node, over TLS on loopback.
 
     Makes an authority and keys of its own. Keys, logs and states of the nodes stay in --out.
@@ -52,8 +60,10 @@ def run(spec_file: Path, overrides: tuple[str, ...], as_json: bool, **options: A
             click.echo(share_of_data(config.nodes or spec.nodes, ready), err=True)
 
     spec = load_spec(spec_file, overrides)
-    check_deployable(spec_file, spec)
+    check_deployable(spec_file, replace(spec, attackers=()))
     config = FleetConfig(**options)
+    drawn = parsed(attackers, config.nodes or spec.nodes, spec.seed)
+    spec = replace(spec, attackers=drawn + spec.attackers)
     result = asyncio.run(run_fleet(spec, spec_file.parent, config, tell))
     if as_json:
         print_json(result)

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from plexus import quantities
 from plexus.cli.groups import COUNT, HOME, JSON, NATURAL, PATH, Group, print_json
 from plexus.cli.session import check_deployable, read_session_file
 from plexus.errors import PlexusError
+from plexus.learn.rules import built
 from plexus.live.identity.admission import KEY_FILE
 from plexus.live.identity.keys import create_key, exposure, load_key, make_home, public_text, raw_public
 from plexus.live.operator.control import ask, wait_until_gone
@@ -20,6 +23,7 @@ from plexus.live.peer import Peer, PeerConfig
 from plexus.live.transport import addresses
 from plexus.live.transport.limits import Limits
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
+from plexus.spec.attackers import AttackerSpec, liars
 from plexus.spec.experiment import build_spec, located
 
 
@@ -70,6 +74,7 @@ def key(home: Path) -> None:
 @click.option("--source", metavar="HOST", help="The local address to dial from.")
 @click.option("--memory", type=COUNT, metavar="MB", help="For arriving models.")
 @click.option("--fork-server", type=PATH, hidden=True)
+@click.option("--attackers", hidden=True)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info")
 def start(session_file: Path, home: Path, log_level: str, **options: Any) -> None:
     """Run a peer of the session until it is told to stop (Ctrl-C, SIGTERM, `plexus node stop`).
@@ -94,6 +99,8 @@ def peer_config(
     bandwidth: int | None,
     metrics: str | None,
     memory: int | None,
+    data: str,
+    attackers: str | None = None,
     **as_they_are: Any,
 ) -> PeerConfig:
     """The options of `node start` as what a peer needs."""
@@ -104,18 +111,23 @@ def peer_config(
     if spec.task.parameters.initial is not None:  # it is beside the session file, wherever the task is
         there = (located(session_file).parent / spec.task.parameters.initial).resolve()
         spec = build_spec(spec.plain(), str(session_file), {"task.initial": str(there)})
+    if attackers is not None:  # a rehearsal, of which the session's own file does not know
+        spec = replace(spec, attackers=msgspec.json.decode(attackers, type=tuple[AttackerSpec, ...]))
+    folder = (task_dir or session_file.parent).resolve()
     dial_only = advertise == "none"
     return PeerConfig(
         session=agreed,
         parameters=spec.protocol.parameters,
-        aggregation=spec.aggregation,
+        aggregation=built(spec.aggregation.parameters, folder),
         spec=spec.to_toml(),
-        folder=(task_dir or session_file.parent).resolve(),
+        data=data,
+        folder=folder,
         listen=addresses.resolve(listen),
         advertise=None if advertise is None or dial_only else addresses.resolve(advertise),
         dial_only=dial_only,
         join=[address for each in join for address in addresses.resolve_all(each)],
         bandwidth_bytes_per_s=bandwidth,
+        lie=liars(spec.attackers, spec.nodes, spec.seed).get(int(data)) if data.isdigit() else None,
         evaluate_every=spec.evaluation.every_rounds,
         metrics=None if metrics is None else addresses.resolve(metrics),
         limits=Limits() if memory is None else Limits(memory_bytes=memory * 2**20),

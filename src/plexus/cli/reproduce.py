@@ -48,8 +48,8 @@ def reproduce(
     """Make figures and tables of the paper, on one page.
 
     STUDY is fig1, fig3, table2, overhead, sample-size, success-fraction, views or all of these; crashes,
-    cuts, late or fairness, which ask what reality does to a session; or the path of a study of your own.
-    Runs that are there already are not done again; Ctrl-C stops, and the same command goes on.
+    cuts, late, fairness or attackers, which ask what reality does to a session; or the path of a study of
+    your own. Runs that are there already are not done again; Ctrl-C stops, and the same command goes on.
     """
     if only_plan:
         _list(load_studies(studies, size), out or default_out(size), tasks)

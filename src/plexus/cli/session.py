@@ -102,6 +102,29 @@ def revoke(directory: Path, node_name: str) -> None:
     click.echo(f"revoked {count} certificates of {key.hex()}; see {directory / REVOKED_FILE}")
 
 
+@session.command()
+@click.argument("homes", metavar="HOME...", type=PATH, nargs=-1, required=True)
+@JSON
+def suspects(homes: tuple[Path, ...], as_json: bool) -> None:
+    """Add up what peers refused, from whom and why, by their logs.
+
+    HOME is a peer's home, the folder of a fleet, or the file that a peer's log went to. Take back the
+    certificates of who should not be there with `plexus session revoke`.
+    """
+    from plexus.live.operator import log
+
+    found = log.suspects(homes)
+    if as_json:
+        print_json({"suspects": found})
+        return
+    if not found:
+        click.echo("nobody was refused anything")
+        return
+    click.echo(f"{'node':<12}  {'times':>6}  {'peers':>5}  why it was refused")
+    for each in found:
+        click.echo(f"{each.node:<12}  {each.times:>6}  {len(each.homes):>5}  {each.reason}")
+
+
 def read_session_file(path: Path) -> tuple[Session, ExperimentSpec]:
     """A session file: what the peers agree on, and the spec."""
     path = located(path)
@@ -133,3 +156,5 @@ def check_deployable(path: Path, spec: ExperimentSpec) -> None:
         raise PlexusError(f"{path}: protocol {spec.protocol.name} cannot run live, only plexus can")
     if spec.faults:
         raise PlexusError(f"{path}: faults are simulated; live peers cannot run a spec that has some")
+    if spec.attackers:
+        raise PlexusError(f"{path}: attackers are for `plexus run` and `plexus fleet run` alone")

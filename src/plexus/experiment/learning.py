@@ -11,9 +11,10 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from plexus.experiment.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation, Taken
-from plexus.learn.aggregation import aggregation_named
+from plexus.learn.attacks import PoisonedEngine, mislabelled
 from plexus.learn.engines import create_engine
 from plexus.learn.graph import Costs, LazyModels
+from plexus.learn.rules import built
 from plexus.learn.saved import about, save_model
 from plexus.learn.task import Metrics, Task, hold_out
 from plexus.learn.tasks import build_task
@@ -24,6 +25,7 @@ from plexus.runs.result import ChosenEngine
 from plexus.sim.protocols import JudgedBy
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import Symbol, SymbolicModels
+from plexus.spec.attackers import poisoners
 from plexus.spec.experiment import ExperimentSpec
 from plexus.traces.world import World, training_time_s
 
@@ -115,9 +117,11 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: Wo
         untrained = UntrainedModels(parameters.model_bytes)
         return Learning(untrained, nothing, parameters, lambda *_: Evaluation())
     ms_per_sample = [device.compute_ms_per_sample for device in world.devices]
+    attackers = poisoners(spec.attackers, spec.nodes, spec.seed)
     task = build_task(parameters, spec.nodes, spec.seed, base_dir, ms_per_sample)
     if spec.evaluation.on != "test":
         task = hold_out(task, spec.evaluation.own_share)
+    task = mislabelled(task, attackers)
     engine, chosen = create_engine(
         machinery.engine,
         task,
@@ -128,7 +132,9 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: Wo
     )
     budget_bytes = round(machinery.model_memory_gb * 1e9)
     wire: Wire = getattr(spec.protocol.parameters, "wire", "float32")
-    models = LazyModels(task, engine, aggregation_named(spec.aggregation), budget_bytes, wire=wire)
+    poisoned = PoisonedEngine(engine, attackers, task) if attackers else engine
+    rule = built(spec.aggregation.parameters, base_dir)
+    models = LazyModels(task, poisoned, rule, budget_bytes, wire=wire)
 
     def judge(judged_by: JudgedBy, runtime: Runtime, recorder: Recorder) -> Evaluation:
         kind = GlobalModelEvaluation if judged_by == "global model" else NodeModelsEvaluation

@@ -20,6 +20,7 @@ from plexus.sim.lineage import TracedModels, WhoseWork
 from plexus.sim.own import find
 from plexus.sim.protocols import JudgedBy
 from plexus.sim.session import Setting, assemble
+from plexus.spec.attackers import liars
 from plexus.spec.experiment import ExperimentSpec
 from plexus.traces.build import build_world
 from plexus.traces.world import training_time_s
@@ -92,8 +93,12 @@ class Simulation:
             seed=spec.seed,
             sharing=spec.network.sharing,
             graceful_share=spec.traces.graceful_share,
+            liars=liars(spec.attackers, spec.nodes, spec.seed),
             base_dir=base_dir,
         )
+        if setting.liars and spec.protocol.name != "plexus":
+            behaviour = next(iter(setting.liars.values()))
+            raise PlexusError(f"attackers.behaviour {behaviour} needs the protocol plexus")
         self._recording = Recording(directory.recorder, self._until_s, self._models.interrupted)
         self._nodes = entry.build(setting, parameters)
         faults = planned(spec, entry.judged_by)

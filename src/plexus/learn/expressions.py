@@ -65,20 +65,22 @@ class OwnPart(Expression):
 class MeanModel(Expression):
     """Models combined: by the aggregation rule, told the examples behind each, or merged by weights.
 
-    The last `changes` of the parts are late models, each followed by what its training began with.
+    The last `late` pairs of parts are a training that came late and what it began with. Only merged have they
+    weights as well.
     """
 
-    __slots__ = ("changes", "merged", "weights")
+    __slots__ = ("late", "merged", "weights")
 
     def __init__(
-        self, parts: tuple[Expression, ...], weights: tuple[Any, ...], merged: bool = False, changes: int = 0
+        self, parts: tuple[Expression, ...], weights: tuple[Any, ...], merged: bool = False, late: int = 0
     ) -> None:
-        if len(parts) != len(weights) or not parts:
-            raise ValueError(f"{len(parts)} models and {len(weights)} weights to merge")
+        weighed = len(parts) if merged else len(parts) - 2 * late
+        if weighed != len(weights) or not weights:
+            raise ValueError(f"{weighed} models and {len(weights)} weights to merge")
         super().__init__(parts)
         self.weights = weights
         self.merged = merged
-        self.changes = changes
+        self.late = late
 
 
 @dataclass

@@ -29,6 +29,7 @@ from plexus.errors import PlexusError
 from plexus.learn import aggregation, layout
 from plexus.learn.engines import Engine, LocalTraining
 from plexus.learn.expressions import Expression, MeanModel, OwnPart, TrainedModel, waves
+from plexus.learn.rules import MeanRule, Rule
 from plexus.learn.spill import DEFAULT_BUDGET_BYTES, VectorStore
 from plexus.learn.task import Metrics, Task
 from plexus.learn.trainer import one_thread, spread_over_nodes
@@ -37,6 +38,7 @@ from plexus.runs.encoding import Wire
 
 UNCHECKED = 1000
 """Trainings whose results are looked at together: looking makes a GPU wait."""
+MEAN = MeanRule()
 FILE_BYTES = 256 << 20
 """Models that are saved in one file: so much is in memory at once, beside the budget."""
 
@@ -62,14 +64,14 @@ class LazyModels:
         self,
         task: Task,
         engine: Engine,
-        aggregation: aggregation.Aggregation = aggregation.mean,
+        rule: Rule = MEAN,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
         spill_to: Path | None = None,
         wire: Wire = "float32",
     ) -> None:
         self.task = task
         self.engine = engine
-        self._aggregate = aggregation
+        self._rule = rule
         self.store = VectorStore(budget_bytes, spill_to)
         self.costs = Costs()
         self._unchecked: list[tuple[int, int, Tensor]] = []
@@ -131,14 +133,12 @@ class LazyModels:
     ) -> Expression:
         """The aggregate of `models`, `samples[i]` examples being behind `models[i]`. `changes` are added to
         it: of each that has `trained` a `base`, the difference."""
-        if not (changes and models):
-            return self._new(MeanModel(tuple(models), tuple(samples)))
-        weights, late = aggregation.with_changes(self._aggregate, samples, change_samples)
-        parts = list(models)
-        for change, weight in zip(changes, late, strict=True):
-            parts += change.trained, change.base
-            weights += weight, -weight
-        return self._new(MeanModel(tuple(parts), tuple(weights), merged=True, changes=2 * len(late)))
+        parts = (*models, *(model for change in changes for model in (change.trained, change.base)))
+        if not (changes and models) or type(self._rule) not in aggregation.MEANS:
+            return self._new(MeanModel(parts, tuple(samples), late=len(changes)))
+        weights, late = aggregation.with_changes(self._rule, samples, change_samples)
+        weights += (sign * weight for weight in late for sign in (1, -1))
+        return self._new(MeanModel(parts, tuple(weights), merged=True, late=len(changes)))
 
     def merge(self, models: Sequence[Expression], weights: Sequence[float]) -> Expression:
         """The mean in which `models[i]` counts `weights[i]`, whatever the aggregation rule."""
@@ -253,22 +253,28 @@ class LazyModels:
                 wave = pending.pop()
                 self._train_wave(wave.trainings)
                 for mean in wave.means:
-                    rule = aggregation.weighted_mean if mean.merged else self._aggregate
-                    vector = rule(self._parts(mean), mean.weights)
-                    mean.settle(self.store.keep(self._packing.rounded(vector, self._rounding(mean))))
+                    vector = self._packing.rounded(self._combined(mean), self._rounding(mean))
+                    mean.settle(self.store.keep(vector))
             self._check_finite()
         self.costs.training_s += time.perf_counter() - started
         self.costs.workers_cpu_s = self.engine.workers_cpu_s
 
-    def _parts(self, mean: MeanModel) -> list[Tensor]:
-        """The vectors that a mean is taken of. Of a change its difference was sent, and rounded for that."""
+    def _combined(self, mean: MeanModel) -> Tensor:
         vectors = [part.vector() for part in mean.parents]
+        late = range(len(vectors) - 2 * mean.late, len(vectors), 2)
+        means = aggregation.weighted_mean if mean.merged else aggregation.MEANS.get(type(self._rule))
+        if means is None:
+            changes = [self._change(mean.parents[at], *vectors[at : at + 2]) for at in late]
+            return aggregation.robust(self._rule, self.engine.layout, vectors[: late.start], changes)
         if self.wire != "float32":
-            for at in range(len(vectors) - mean.changes, len(vectors), 2):
-                trained, base = vectors[at : at + 2]
-                rng = array_stream(self.task.seed, "wire", "change", mean.parents[at].number)
-                vectors[at] = base + self._packing.rounded(trained - base, rng)
-        return vectors
+            for at in late:
+                vectors[at] = vectors[at + 1] + self._change(mean.parents[at], *vectors[at : at + 2])
+        return means(vectors, mean.weights)
+
+    def _change(self, late: Expression, trained: Tensor, base: Tensor) -> Tensor:
+        """What the training changed that came late: the difference was sent, and rounded for that."""
+        rng = array_stream(self.task.seed, "wire", "change", late.number)
+        return self._packing.rounded(trained - base, rng)
 
     def _train_wave(self, trainings: list[TrainedModel]) -> None:
         # A wave may be wider than memory: at most half the budget for what goes in and what comes out.

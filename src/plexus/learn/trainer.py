@@ -144,13 +144,21 @@ class Trainer:
                 self._descend(self._descent, node, round)
             return self.layout.flatten(self._tensors)
 
+    def train_all(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
+        return [self.train(job.base, job.node, job.round) for job in jobs]
+
     def _loop(self, node: int, round: int) -> None:
         task = self._task
         assert task.loop is not None, "checked by the task"
         context = task.context(node, round)
         torch.default_generator.manual_seed(context.generator.initial_seed())
         with torch.enable_grad():
-            task.loop(self.module, task.own_examples(node).to(self.initial.device), context)
+            made: object = task.loop(self.module, task.own_examples(node).to(self.initial.device), context)
+        if made is not None:
+            returned = type(made).__name__
+            raise TypeError(
+                f"a loop trains the model that it is given, and returns nothing: not a {returned}"
+            )
         self.module.zero_grad(set_to_none=True)
 
     def _descend(self, descent: Descent, node: int, round: int) -> None:
@@ -222,7 +230,7 @@ class InlineEngine:
 
     def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         with one_thread():
-            return [self._trainer.train(job.base, job.node, job.round) for job in jobs]
+            return self._trainer.train_all(jobs)
 
     def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
         with one_thread():

@@ -13,8 +13,10 @@ from random import Random
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from plexus.errors import PlexusError
+from plexus.learn.rules import Rule
 from plexus.live.identity.admission import CERTIFICATE_FILE, Admission, NewerLists
 from plexus.live.identity.authority import Session
 from plexus.live.identity.events import SignedRoster
@@ -35,6 +37,7 @@ from plexus.live.transport.receiving import Buffers
 from plexus.live.worker.client import Evaluated, Ready, SetUp, TrainingWorker
 from plexus.protocol.api import BandwidthMeasured, Durable, Expelled
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingStarted
+from plexus.protocol.liar import member
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import EXPELLED, View
@@ -56,7 +59,7 @@ class PeerConfig(Struct, frozen=True, kw_only=True):
     home: Path
     session: Session
     parameters: PlexusParameters
-    aggregation: str
+    aggregation: Rule
     spec: str
     """The session file's text, for the training worker."""
     data: str
@@ -77,6 +80,8 @@ class PeerConfig(Struct, frozen=True, kw_only=True):
     source: str | None = None
     """The local address that this node dials from."""
     fork_server: Path | None = None
+    lie: str | None = None
+    """How it lies, in a rehearsal."""
     limits: Limits = Limits()
 
 
@@ -153,8 +158,11 @@ class Peer:
     async def _run(self, initial: LiveModel) -> None:
         config = self._config
         layout = ModelLayout(initial.data)
+        # Who waits for longer than that for an answer has turned to somebody else.
+        grace_s = min(config.limits.transfer_grace_s, config.parameters.ack_timeout_s)
+        limits = replace(config.limits, transfer_grace_s=grace_s)
         way: dict[str, Any] = {"source": config.source, "dial_only": config.dial_only}
-        parts = self._admission, config.limits, self._roster, self._bandwidth_to, self._log
+        parts = self._admission, limits, self._roster, self._bandwidth_to, self._log
         tell = Callbacks(
             fact=self._on_fact,
             early=lambda body: self._joining.early(body),
@@ -216,9 +224,11 @@ class Peer:
         state = self._store.state
         number, ordinal = (state.round, state.ordinal) if held else (0, 0)
         durable = Durable(state.counter, number, held or initial, ordinal=ordinal)
-        self._node = PlexusNode(
+        self._node = member(
+            self._config.lie,
             me=0,
-            parameters=self._config.parameters,
+            # Live, members may lie.
+            parameters=replace(self._config.parameters, signed_views=True),
             roster=self._roster,
             view=self._view,
             bandwidth_bytes_per_s=self._bandwidth(),

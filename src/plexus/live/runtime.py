@@ -15,13 +15,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from plexus.live.models import Aggregator, LiveModel, ModelLayout
+from plexus.learn.rules import Rule
+from plexus.live.aggregator import Aggregator
+from plexus.live.bounds import Bounds
+from plexus.live.models import LiveModel, ModelLayout
 from plexus.live.operator.log import Log
 from plexus.live.state import Store
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import LiveRoster, Meter
 from plexus.live.transport.link import DECLINED, Inbox
-from plexus.live.transport.receiving import Buffers, Ticket
+from plexus.live.transport.receiving import OVERDUE, Buffers, Ticket
 from plexus.live.worker.client import TrainingWorker
 from plexus.protocol import api, wire
 from plexus.protocol.facts import Refused
@@ -31,6 +34,7 @@ from plexus.protocol.wire import WireError
 
 OBSOLETE, STOPPED = "it has become obsolete", "the node sends no more of it"
 NOT_ONLINE = "the node is not online"
+A_MODEL = "a model"
 MAX_QUEUED = 64
 """Effects that wait for the disk; with more, messages are lost, as on any network. Few, because each may
 hold a model, and an answer that is late by as much is of no use."""
@@ -58,7 +62,7 @@ class LiveRuntime:
         roster: LiveRoster,
         layout: ModelLayout,
         buffers: Buffers,
-        rule: str,
+        rule: Rule,
         store: Store,
         trainer: TrainingWorker | None,
         log: Log,
@@ -85,10 +89,11 @@ class LiveRuntime:
         self._trainer = trainer
         self._tell = tell
         self._layout = layout
+        self._bounds = Bounds(layout)
         self._queue: deque[api.Effect] = deque()
         self._stops = 0
         """How often the node ended what it was sending: what is yet to be made of a change is not sent."""
-        self._aggregator = Aggregator(layout, buffers, rule, self._on_aggregated)
+        self._aggregator = Aggregator(layout, buffers, rule, store.home, self._on_aggregated)
         self._loop = asyncio.get_running_loop()
         self._perform_one: dict[type[api.Effect], Callable[[Any], None]] = {
             api.Send: self._send,
@@ -231,11 +236,13 @@ class LiveRuntime:
 
     def _train(self, effect: api.Train) -> None:
         assert self._trainer is not None
+        self._bounds.begin(effect.model)
         self._trainer.train(effect.round, effect.model)
 
     def trained(self, round: int, model: LiveModel) -> None:
         assert self._trainer is not None
         assert self._trainer.ready is not None
+        self._aggregator.look(self._bounds.change(model), self._bounds.learn)
         self.step(api.Trained(round, model, self._trainer.ready.samples))
 
     def _on_aggregated(self, round: int, model: LiveModel | None, flaw: str | None) -> None:
@@ -246,6 +253,7 @@ class LiveRuntime:
 
     def _save(self, effect: api.Save) -> None:
         state, on_disk = effect.state, self.store.state
+        self._bounds.hold(state.model, state.ordinal, self._loop.time())
         if state.counter != on_disk.counter:
             written = self.store.save_counter(state.counter, state.view, self.meter.bytes_per_s)
             self.writing = asyncio.wrap_future(written)
@@ -279,6 +287,7 @@ class LiveRuntime:
             body, model_bytes = wire.decode(payload, self.roster, src)
         except WireError as error:
             self._refuse(src, str(error))
+            self._loop.call_soon(self.step, api.Misbehaved(self.roster.number(src)))
             raise
         if self.roster.strangers and self._tell.trusts_list():
             self._refuse(src, "nodes that the authority has not admitted")
@@ -286,8 +295,8 @@ class LiveRuntime:
             raise WireError(f"a {type(body).__name__}, which this session's protocol does not have")
         return body, model_bytes
 
-    def _refuse(self, src: bytes, why: str) -> None:
-        self._tell.fact(Refused(self.roster.number(src), "message", why))
+    def _refuse(self, src: bytes, why: str, what: str = "message") -> None:
+        self._tell.fact(Refused(self.roster.number(src), what, why))
 
     def message(self, src: bytes, payload: bytes) -> None:
         body, _ = self._decode(src, payload)
@@ -315,18 +324,24 @@ class LiveRuntime:
     def model(self, src: bytes, body: Any, model: LiveModel, ticket: Ticket) -> None:
         def checked(flaw: str | None) -> None:
             if flaw is not None:
-                self.log.warning("model_refused", peer=src, reason=flaw)
                 self.buffers.give_back(ticket)
+                self._refuse(src, flaw, A_MODEL)
+                self.step(api.Misbehaved(self.roster.number(src)))
                 return
             model.ticket = ticket
             whole = msgspec.structs.replace(body, model=model)
             size_bytes = wire.frame_bytes(whole, len(model.data)) + len(model.data)
             self._receive(self.roster.number(src), whole, size_bytes, ticket)
 
-        self._aggregator.check(model, checked)
+        too_far = self._bounds.flaw(body, model, self._loop.time())
+        self._aggregator.check(model, checked, too_far)
 
     def not_coming(self, src: bytes, body: Any) -> None:
         self._loop.call_soon(self.step, api.Undelivered(0, body))
+
+    def overdue(self, src: bytes) -> None:
+        self._refuse(src, OVERDUE, A_MODEL)
+        self.step(api.Misbehaved(self.roster.number(src)))
 
     def sent(self, dst: bytes, body: Any) -> None:
         """Nothing to do: the receiver's node answers by itself."""

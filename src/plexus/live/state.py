@@ -67,7 +67,7 @@ class Store:
     """One node's state on disk."""
 
     def __init__(self, home: Path, roster: Roster, on_error: Callable[[BaseException], None]) -> None:
-        self._home = home
+        self.home = home
         self._roster = roster
         self._on_error = on_error
         self.state = self._read(roster.session)
@@ -81,7 +81,7 @@ class Store:
 
     def model(self) -> LiveModel | None:
         """The model held before the crash or stop."""
-        return _read_model(self._home, self.state) if self.state.model_file else None
+        return _read_model(self.home, self.state) if self.state.model_file else None
 
     def view(self) -> Snapshot | None:
         """Whom the node knew before."""
@@ -91,7 +91,7 @@ class Store:
         try:
             body, _ = wire.decode(frame[wire.LENGTH_BYTES :], self._roster)
         except WireError as error:
-            raise PlexusError(f"{self._home / STATE_FILE}: {error}; {REMEDY}") from None
+            raise PlexusError(f"{self.home / STATE_FILE}: {error}; {REMEDY}") from None
         assert isinstance(body, ViewReply)
         return body.view
 
@@ -138,14 +138,14 @@ class Store:
         held = {"round": state.round, "ordinal": state.ordinal, "model_file": name}
         self._update(held | {"model_seal": state.model.seal, "view": view})
         if old and old != name:
-            with named(self._home / old):
-                (self._home / old).unlink(missing_ok=True)
+            with named(self.home / old):
+                (self.home / old).unlink(missing_ok=True)
 
     def _write_if_best(self, round: int, model: LiveModel, value: float) -> None:
         try:
-            if is_better(value, self._home / BEST_MODEL):
+            if is_better(value, self.home / BEST_MODEL):
                 about = {"session": self.state.session.hex(), "round": str(round), "value": repr(value)}
-                self._write(BEST_MODEL, taken_home(self._home, model.data, about))
+                self._write(BEST_MODEL, taken_home(self.home, model.data, about))
         except PlexusError as error:
             self._on_error(error)
 
@@ -156,13 +156,13 @@ class Store:
 
     def _write(self, name: str, data: bytes | memoryview) -> None:
         try:
-            write_bytes(self._home / name, data)
+            write_bytes(self.home / name, data)
         except PlexusError:
             self.failed += 1
             raise
 
     def _read(self, session: bytes) -> State:
-        path = self._home / STATE_FILE
+        path = self.home / STATE_FILE
         if not path.exists():
             return State(session=session)
         state = read_state(path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from plexus.protocol.api import Aggregate, Aggregated, Collect
-from plexus.protocol.facts import AggregationCompleted
+from plexus.protocol.facts import AggregationCompleted, Refused
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Model, NodeId
 from plexus.protocol.parameters import PlexusParameters
@@ -11,6 +13,8 @@ from plexus.protocol.parameters import PlexusParameters
 AGGREGATION = ("aggregation", 0)
 MOST_LATE = 32
 """Changes that wait here for a round: each is as large as a model."""
+LEAST = 2
+"""Models in an aggregate of a larger sample, where one sender may lie."""
 REMEMBERED = 16
 """Rounds of which an aggregator knows whose models it used."""
 
@@ -27,6 +31,8 @@ class AggregationTask:
         self._models: dict[NodeId, tuple[Model, int]] = {}
         self.ordinal = 0
         self._participants = 0
+        self._claims: dict[NodeId, int] = {}
+        """By sender: of how many participants it knows."""
         self._added = 0
         """Changes in the aggregate that is being made."""
         self._first_at = 0.0
@@ -51,15 +57,17 @@ class AggregationTask:
         self._models.clear()
         self._late.clear()
 
-    def on_request(self, src: NodeId, request: AggregateRequest, is_small: bool = False) -> bool:
+    def on_request(
+        self, src: NodeId, request: AggregateRequest, is_small: bool = False, most: int | None = None
+    ) -> bool:
         """Sort the message into fresh, ongoing or stale. Says whether it began a new round. In a sample that
-        `is_small` everybody is waited for."""
+        `is_small` everybody is waited for. Where members may lie there are at `most` so many participants."""
         k = request.round
         fresh = k > self.k_agg
         if fresh:
             self._begin(k, request.ordinal, is_small)
         if k == self.k_agg and self.collecting:
-            self._collect(src, request)
+            self._collect(src, request, most)
         else:
             # Acknowledge even a stale model: otherwise its sender keeps looking for an aggregator.
             self._node.send((src,), Ack(k, int(src in self._used.get(k, ()))))
@@ -129,26 +137,51 @@ class AggregationTask:
                 self._decline(src, self._late.pop(src))
             else:
                 self._node.outbox.append(Collect(k, late.model, late.samples, is_change=True))
-        self._participants = 0
+        self._claims.clear()
         self._timed_out = False
         self._first_at = self._node.now
         self._node.set_timer(AGGREGATION, self._parameters.aggregation_timeout_s)
 
-    def _collect(self, src: NodeId, request: AggregateRequest) -> None:
+    def _collect(self, src: NodeId, request: AggregateRequest, most: int | None) -> None:
         # By sender, so that a duplicated message or a second try does not count twice.
         if src not in self._models:
             self._models[src] = (request.model, request.samples)
             self._node.outbox.append(Collect(self.k_agg, request.model, request.samples))
         # Two rounds may come to the same number by different ways.
         self.ordinal = max(self.ordinal, request.ordinal)
-        self._participants = max(self._participants, request.participants)
+        self._claims[src] = request.participants
+        if most is not None and request.participants > self._parameters.sample_size:
+            self._refuse(src, "more participants than a sample has")
+        self._participants, least = self._derived(most)
         share = 1.0 if self._small else self._parameters.success_fraction
-        if len(self._models) >= models_needed(share, self._participants):
+        if len(self._models) >= max(least, models_needed(share, self._participants)):
             self._node.cancel_timer(AGGREGATION)
             self._complete()
 
+    def _derived(self, most: int | None) -> tuple[int, int]:
+        """How many participants there are, and of how many at least a model is needed.
+
+        Where members may lie, what most of the senders say counts, and one sender is not enough.
+        """
+        claims = sorted(self._claims.values())
+        if most is None:
+            return claims[-1], 1
+        return max(1, min(claims[len(claims) // 2], most)), LEAST if most > LEAST else 1
+
+    def _doubt_claims(self) -> None:
+        """All participants of a round were told the same number of them."""
+        said, times = Counter(self._claims.values()).most_common(1)[0]
+        for src, claim in self._claims.items():
+            if times > 1 and claim != said:
+                self._refuse(src, "others of its sample say otherwise")
+
+    def _refuse(self, src: NodeId, why: str) -> None:
+        self._node.report(Refused(src, f"{self._claims[src]} participants", why))
+
     def _complete(self) -> None:
         self.collecting, self._combining = False, True
+        if self._parameters.signed_views:
+            self._doubt_claims()
         self._acknowledge(used=1)
         models, samples = zip(*self._models.values(), strict=True)
         changes = tuple(late.model for late in self._late.values())

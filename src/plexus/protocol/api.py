@@ -6,7 +6,7 @@ node goes offline the runtime discards its timers, transfers and training; nothi
 A crash is silence: the node is told nothing, and finds out by its next `WentOnline`.
 
 A runtime performs and does not think. What it knows and the node cannot see it says as an event
-(`Undelivered`, `PeerLost`, `Expelled`); what follows from that is for the node to decide.
+(`Undelivered`, `PeerLost`, `Misbehaved`, `Expelled`); what follows from that is for the node to decide.
 """
 
 from __future__ import annotations
@@ -93,6 +93,13 @@ class Undelivered(Event, frozen=True):
 
 class PeerLost(Event, frozen=True):
     """The connection with `node` broke: it may be gone, or just the connection."""
+
+    node: NodeId
+
+
+class Misbehaved(Event, frozen=True):
+    """`node` sent something that no honest one sends, and that the runtime did not let pass: no message of
+    the protocol, or a model that cannot be used."""
 
     node: NodeId
 

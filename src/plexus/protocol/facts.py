@@ -107,7 +107,7 @@ class Suspected(Fact, frozen=True):
 
 
 class Refused(Fact, frozen=True):
-    """`src` said something that is not believed: in `what`, because of `why`."""
+    """`src` said or asked something that no honest member does: `what`, and `why` it is not believed."""
 
     src: NodeId
     what: str

@@ -19,9 +19,9 @@ from typing import NamedTuple
 from plexus.protocol.api import Change
 from plexus.protocol.facts import LateModelSent
 from plexus.protocol.machine import Machine
-from plexus.protocol.membership import Membership
 from plexus.protocol.messages import Ack, LateModel, NodeId
 from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.trust import Trust
 
 LATE_ACK = ("late ack", 0)
 AHEAD = 2
@@ -48,14 +48,14 @@ class LateTask:
         self,
         node: Machine,
         parameters: PlexusParameters,
-        membership: Membership,
+        trust: Trust,
         rounds: Callable[[], tuple[int, int]],
         search: Callable[[int], None],
     ) -> None:
         """`rounds()`: the newest round known and the step to the next; `search(k)` finds the sample of k."""
         self._node = node
         self._parameters = parameters
-        self._membership = membership
+        self._trust = trust
         self._rounds = rounds
         self._search = search
         self._waiting: deque[Late] = deque(maxlen=MOST_WAITING)
@@ -100,7 +100,7 @@ class LateTask:
         if not fresh:
             self._next()
             return
-        aggregator = max(fresh, key=self._membership.view.bandwidth_of)
+        aggregator = self._trust.best(fresh)
         self.awaited, self._meant_for = aggregator, k
         self._asked.add((aggregator, k))
         self._node.send((aggregator,), LateModel(k, late.trained_in, late.ordinal, late.samples, late.change))
@@ -124,6 +124,10 @@ class LateTask:
         if not ack.used:
             self.offer(doubtful)
         return True
+
+    def is_in_doubt(self, aggregator: NodeId, k: int) -> bool:
+        """Whether it was sent a model for round k and has not said what became of it."""
+        return self._in_doubt.get(k, (None, None))[0] == aggregator
 
     def on_undelivered(self, to: NodeId, sent: LateModel) -> None:
         """It has not got there."""

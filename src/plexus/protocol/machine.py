@@ -10,6 +10,7 @@ from plexus.protocol.api import (
     Effect,
     Event,
     Expelled,
+    Misbehaved,
     Offered,
     PeerLost,
     Received,
@@ -33,7 +34,7 @@ class Machine:
         self.outbox: list[Effect] = []
         # Who has nothing to decide about these may ignore them.
         self._on_event: dict[type[Event], Callable[[Any], None]] = dict.fromkeys(
-            (Offered, Undelivered, PeerLost, Expelled), lambda _: None
+            (Offered, Undelivered, PeerLost, Misbehaved, Expelled), lambda _: None
         )
         self._on_message: dict[type[Message], Callable[[NodeId, Any], None]] = {}
         self._on_timeout: dict[str, Callable[[int], None]] = {}

@@ -49,6 +49,7 @@ class Member(Machine, ABC):
         self.membership = Membership(
             self, parameters, view, bandwidth_bytes_per_s, rng, self.save, counter, address, roster
         )
+        self.membership.is_wary = parameters.signed_views
         self.sampler = Sampler(self, parameters.ping_timeout_s, self.on_sample, self._on_gone)
         self.quorum = Quorum(self, parameters, self.membership, self.search_again)
         self.joining = Joining(

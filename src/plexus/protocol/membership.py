@@ -7,6 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
+import numpy as np
+
 from plexus.protocol.api import Expelled
 from plexus.protocol.facts import Readvertised, Refused
 from plexus.protocol.machine import Machine
@@ -19,6 +21,7 @@ from plexus.protocol.view import (
     LEFT,
     MAX_COUNTER,
     SUSPECTED,
+    Events,
     Snapshot,
     View,
     counter_of,
@@ -74,11 +77,15 @@ class Membership:
         self.counter = counter
         self.event = event_number(counter, JOINED)
         """That the node is online, as others should know it."""
+        self.is_wary = False
+        """Whether one member's word is not enough to hold another for gone."""
         self.contacted = False
         """Somebody contacted this node since it joined, or said that it heard of that."""
         self._advertised_at = -math.inf
         self._suspected: dict[NodeId, tuple[int, float]] = {}
         """Node → the event by which it is suspected, and when this node learnt of that."""
+        self._doubts: dict[NodeId, tuple[int, NodeId]] = {}
+        """Node → the event by which one other alone suspects it, and who."""
 
     def come(self) -> None:
         """The node is online: from now on it says so to whoever does not know."""
@@ -119,10 +126,34 @@ class Membership:
         if self._roster.forged(self.view, snapshot) is not None:
             self._node.report(Refused(src, "view", "an event that is not its node's own"))
             return
+        alone = self._suspected_by_one(src, snapshot.events) if self.is_wary else []
+        if alone:
+            events = snapshot.events.copy()
+            events[alone] -= SUSPECTED - JOINED
+            snapshot = Snapshot(events, snapshot.bandwidths, snapshot.is_signed)
         news = self.view.merge(snapshot)
+        for node in alone:
+            self.view.doubt(node)
         for node in news[snapshot.events[news] & 3 == SUSPECTED].tolist():
             self._suspected[node] = self.view.event_of(node), self._node.now
         self.refute_if_misrepresented()
+
+    def _suspected_by_one(self, src: NodeId, told: Events) -> list[NodeId]:
+        """Whom nobody but `src` suspects: one member's word moves a node to the end of the order, and no
+        further."""
+        mine = self.view.events_of_first(len(told))
+        suspected = np.flatnonzero(((told & 3) == SUSPECTED) & (told > mine)).tolist()
+        # What is said of the node itself it hears in any case, to refute it.
+        others = [node for node in suspected if node != self._node.me]
+        return [node for node in others if self._is_told_by_one(node, int(told[node]), src)]
+
+    def _is_told_by_one(self, node: NodeId, event: int, src: NodeId) -> bool:
+        known, teller = self._doubts.get(node, (0, src))
+        if known == event and teller != src:
+            return False
+        if event > known:
+            self._doubts[node] = event, src
+        return True
 
     def suspect(self, node: NodeId) -> bool:
         """`node` is silent: it is taken as gone until it shows that it is not. Says whether that is new."""

@@ -93,6 +93,8 @@ class AggregateRequest(Message, frozen=True, tag=7):
     """From a participant of the round before to the aggregator of `round`: here is my trained model."""
 
     round: int
+    trained_in: int
+    """The round before, of which the sender is a participant."""
     ordinal: int
     participants: int
     samples: int

@@ -57,8 +57,8 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     each 256 of them and rounded up or down by chance, so that it is right on average."""
 
     signed_views: bool = False
-    """Whether views carry their nodes' signatures, 64 bytes for each entry, so that nobody can speak for
-    others. Live they always do; in the simulator this adds the bytes, and finds forged entries."""
+    """Members may lie: entries of views are signed by their owners (64 bytes each), and no single member is
+    believed what only it says. Always so in live sessions; off in the paper."""
 
     def __post_init__(self) -> None:
         """Refuse values that no session could work with."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from random import Random
 
-from plexus.protocol.api import Durable, PeerLost, Save, Trained, Undelivered
+from plexus.protocol.api import Durable, Misbehaved, PeerLost, Save, Trained, Undelivered
 from plexus.protocol.late import LateTask
 from plexus.protocol.member import Member
 from plexus.protocol.membership import HEARD_ME
@@ -23,6 +23,7 @@ from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.quorum import RESTART
 from plexus.protocol.roster import Roster
 from plexus.protocol.training import TrainingTask
+from plexus.protocol.trust import Trust
 from plexus.protocol.view import View
 from plexus.protocol.watchdog import Watchdog
 
@@ -51,26 +52,28 @@ class Participant(Member):
         self.held_ordinal = durable.ordinal
         self.has_worked = False
         """Since it came online: trained, or collected models."""
-        self.training = TrainingTask(self, parameters, self.membership, durable.round)
         self.watchdog = Watchdog(self, parameters, rng, durable.round)
+        self.trust = Trust(self, parameters, roster, view, self.watchdog, self._ask_about)
+        self._unbelieved: tuple[NodeId, TrainRequest] | None = None
+        """A request to train for a round far ahead, until others have been asked about it."""
+        self.settled: tuple[NodeId, int] | None = None
+        """Who has acknowledged the last training, and the round of its aggregate."""
+        self.training = TrainingTask(self, parameters, self.membership, self.trust, durable.round)
         self.late = LateTask(
             self,
             parameters,
-            self.membership,
+            self.trust,
             rounds=lambda: (self.watchdog.k_seen, self.watchdog.step),
             search=lambda k: self.search(LATE, k, 0),
         )
         self._on_event |= {
             Undelivered: self._on_undelivered,
             PeerLost: self._on_peer_lost,
+            Misbehaved: lambda it: self.trust.misbehaved(it.node),
             Trained: self._on_trained,
         }
         self._on_message |= {Ack: self._on_ack, TrainRequest: self._on_train_request}
-        self._on_timeout |= {
-            "ack": self._on_ack_timeout,
-            "late ack": self.late.on_timeout,
-            "look": self._on_look,
-        }
+        self._on_timeout |= {"ack": self._on_no_ack, "late ack": self.late.on_timeout, "look": self._on_look}
 
     @property
     def newest_round(self) -> int:
@@ -93,8 +96,20 @@ class Participant(Member):
 
     def _on_train_request(self, src: NodeId, request: TrainRequest) -> None:
         self.on_contact(src, request.view)
-        self.train(request)
+        if not self.trust.believes(src, request.round):
+            self._unbelieved = src, request
+        elif self.trust.may_ask_to_train(src, request):
+            task = self.training
+            if task.awaited not in (None, self.me, src) and request.round == task.next_round:
+                self.trust.overtaken(task.awaited)
+                self.settled = None
+            self.train(request)
         self.on_news()
+
+    def _ask_about(self, k: int) -> None:
+        """Is there a round k? Those who would be in its sample should know."""
+        some = [node for node in self.roster.candidates(self.view, k) if node != self.me]
+        self.sampler.probe(some[: self.parameters.sample_size], self.newest_round)
 
     def train(self, request: TrainRequest) -> None:
         task = self.training
@@ -141,14 +156,26 @@ class Participant(Member):
             self._find_aggregator()
 
     def _on_ack(self, src: NodeId, ack: Ack) -> None:
-        self.notice(ack.round)
+        is_of_task = self.training.busy and not ack.late and ack.round == self.training.next_round
+        is_asked = src in self.training.asked or self.late.is_in_doubt(src, ack.round)
+        if self.trust.is_wary and is_of_task and not is_asked:
+            self.trust.refuse(src, "an acknowledgement", "it was sent no model")
+            return
+        self.notice(ack.round, src)
         if self.late.on_ack(src, ack):
             return
         late = None if ack.used or src != self.training.had_by else self.training.as_late()
         if self.training.on_ack(ack.round):
+            self.settled = src, ack.round
             self.sampler.give_up(AGGREGATOR)
             if late is not None:
                 self.late.offer(late)
+
+    def _on_no_ack(self, _: int) -> None:
+        if self.training.awaited is not None:
+            self.trust.failed(self.training.awaited)
+            self.settled = None
+        self._on_ack_timeout(0)
 
     def _on_ack_timeout(self, _: int) -> None:
         if self.training.awaited is not None:
@@ -199,14 +226,40 @@ class Participant(Member):
             body.round < self.watchdog.k_seen or body.round <= self.held_round
         )
 
-    def notice(self, k: int) -> None:
-        """Somebody works on round k."""
-        self.watchdog.notice(k)
+    def notice(self, k: int, src: NodeId) -> None:
+        """`src` says that somebody works on round k."""
+        if self.trust.believes(src, k):
+            # That somebody goes on with what it made is not for the aggregator itself to say.
+            if self.settled is not None and k > self.settled[1] and src != self.settled[0]:
+                self.trust.succeeded(self.settled[0])
+                self.settled = None
+            self.watchdog.notice(k)
+            self._believe()
+
+    def _believe(self) -> None:
+        """Do what was asked for a round that is not so far ahead any more."""
+        if self._unbelieved is not None:
+            src, request = self._unbelieved
+            if request.round <= self.watchdog.k_seen + self.trust.reach:
+                self._unbelieved = None
+                if self.trust.may_ask_to_train(src, request):
+                    self.train(request)
+
+    def fall_back(self, k: int) -> None:
+        """The node was misled about rounds: the others are at k. What it did beyond that is void."""
+        if self.trust.is_lost(self.training.k_train, k):
+            self.training.finish()
+            self.training.k_train = k
+            self.sampler.give_up(AGGREGATOR)
+        if self.trust.is_lost(self.held_round, k):
+            self.held_round = k
+            self.save()
+        self.watchdog.k_seen = max(k, self.training.k_train, self.held_round)
 
     def notice_own_work(self, k: int) -> None:
         """A node that has work need not ask whether to start some."""
         self.has_worked = True
-        self.notice(k)
+        self.notice(k, self.me)
         self.watchdog.notice_own_work(k)
         self.give_up(RESTART)
 

@@ -83,6 +83,8 @@ class PlexusNode(Participant):
         self.forget_searches()
         self.late.reset()
         self.training.reset()
+        self.trust.reset()
+        self._unbelieved = self.settled = None
         self.aggregation.reset(self.held_round)
         self.has_worked = self._is_starting = False
         self.watchdog.start(self.held_round)
@@ -112,8 +114,15 @@ class PlexusNode(Participant):
         candidates = self.roster.candidates(self.view, k, known)
         if among_suspects:
             candidates += self.roster.suspects(self.view, k)
+        size = self.parameters.sample_size
+        if purpose == AGGREGATOR:
+            # In the place of who is left out nobody comes, whom other participants would not choose.
+            sample_of_all = self.trust.trusted(candidates[:size])
+            candidates, size = sample_of_all + candidates[size:], len(sample_of_all) or size
+        else:
+            candidates = self.trust.order(candidates)
         asking = purpose == RESTART
-        sample = SampleSearch(self.me, candidates, self.parameters.sample_size, one_by_one=asking)
+        sample = SampleSearch(self.me, candidates, size, one_by_one=asking)
         # Who only asks whether a restart is needed, or has something for later, is no sign of progress.
         announced = self.watchdog.k_seen if purpose in (RESTART, LATE) else k
         self.sampler.begin(
@@ -132,7 +141,7 @@ class PlexusNode(Participant):
             self._on_first_ping()
         # Answer with what was known before: nobody must take the echo of its own ping for progress.
         self.send((src,), self.pong(ping.exchange, src))
-        self.notice(ping.round)
+        self.notice(ping.round, src)
 
     def pong(self, exchange: int, to: NodeId) -> Pong:
         busy = int(self.is_busy)
@@ -154,7 +163,8 @@ class PlexusNode(Participant):
         search = self.sampler.exchanges.get(pong.exchange)
         if search is not None:
             self._on_answer(src, pong, search)
-        self.notice(pong.round)
+        self.notice(pong.round, src)
+        self._find_way_back(src, pong.round)
         self.sampler.on_answer(src, pong.exchange)
 
     def _on_answer(self, src: NodeId, pong: Pong, search: Search) -> None:
@@ -162,7 +172,7 @@ class PlexusNode(Participant):
             self.joining.on_answer(src, pong.round)
         if pong.busy:
             search.sample.busy.add(src)
-        if self._is_overtaken(search, pong):
+        if self._is_overtaken(search, pong) and not self.trust.has_misbehaved(src):
             self.give_up(search.purpose)
             if search.purpose != PARTICIPANTS:
                 self._wait_for_those_ahead(search, pong)
@@ -221,10 +231,20 @@ class PlexusNode(Participant):
         if self.aggregation.collecting and request.round > self.aggregation.k_agg:
             # Whoever completed the older round does not know of this node, or its models had come here too.
             self.membership.advertise_again()
-        if self.aggregation.on_request(src, request, self._sample_is_small):
+        if not (self.trust.believes(src, request.round) and self.trust.may_send_model(src, request)):
+            self.on_news()
+            return
+        if self.aggregation.on_request(src, request, self._sample_is_small, self._most):
             self.give_up(PARTICIPANTS)
             self.notice_own_work(request.round)
         self.on_news()
+
+    @property
+    def _most(self) -> int | None:
+        """Participants of a round, if what others say of that is not believed."""
+        if not self.trust.is_wary:
+            return None
+        return min(self.parameters.sample_size, self.view.online_count())
 
     @property
     def _sample_is_small(self) -> bool:
@@ -237,10 +257,18 @@ class PlexusNode(Participant):
             # The round was completed elsewhere, by somebody who does not know of this node.
             self.membership.advertise_again()
 
-    def notice(self, k: int) -> None:
-        if k > self.watchdog.k_seen:
-            super().notice(k)
-            self.aggregation.release(k)
+    def notice(self, k: int, src: NodeId) -> None:
+        if k > self.watchdog.k_seen or self.trust.is_wary:
+            super().notice(k, src)
+            self.aggregation.release(self.watchdog.k_seen)
+
+    def _find_way_back(self, src: NodeId, k: int) -> None:
+        others_are_at = self.trust.way_back(src, k)
+        if others_are_at is not None:
+            if self.trust.is_lost(self.aggregation.k_agg, others_are_at):
+                self.aggregation.skip_to(others_are_at)
+                self.aggregation.k_agg = others_are_at
+            self.fall_back(others_are_at)
 
     def _on_late_model(self, src: NodeId, late: LateModel) -> None:
         self.membership.contacted = True
@@ -269,6 +297,9 @@ class PlexusNode(Participant):
         if k <= self.watchdog.k_seen:  # progress came while asking
             return
         self.report(RoundRestarted(k, ordinal, self.held_round))
+        if self.settled is not None:  # it said that it aggregates, and nobody has heard of it
+            self.trust.failed(self.settled[0])
+            self.settled = None
         self.aggregation.skip_to(k)
         self.give_up(PARTICIPANTS)
         self.watchdog.restart(k)

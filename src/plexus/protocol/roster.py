@@ -153,7 +153,14 @@ class Roster:
             online = (
                 np.concatenate([both, np.zeros(len(online) - len(both), np.bool_)]) if both.any() else online
             )
-        return self._in_order(round, online)
+        candidates = self._in_order(round, online)
+        if not view.doubted:
+            return candidates
+        return sorted(candidates, key=view.doubted.__contains__)
+
+    def in_order(self, view: View, round: int) -> list[NodeId]:
+        """All that `view` believes online, in hash order, whatever others doubt."""
+        return self._in_order(round, view.online())
 
     def suspects(self, view: View, round: int) -> list[NodeId]:
         """Those that `view` suspects to be gone, in the same order."""

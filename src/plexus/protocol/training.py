@@ -10,6 +10,7 @@ from plexus.protocol.membership import Membership
 from plexus.protocol.messages import AggregateRequest, Model, NodeId, TrainRequest
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.quorum import MAX_STEP
+from plexus.protocol.trust import Trust
 from plexus.protocol.view import Snapshot
 
 ACK = ("ack", 0)
@@ -22,11 +23,12 @@ class TrainingTask:
     """What the node does as a participant of sample S^k. At most one round at a time."""
 
     def __init__(
-        self, node: Machine, parameters: PlexusParameters, membership: Membership, k_train: int
+        self, node: Machine, parameters: PlexusParameters, membership: Membership, trust: Trust, k_train: int
     ) -> None:
         self._node = node
         self._parameters = parameters
         self._membership = membership
+        self._trust = trust
         self.k_train = k_train
         self.busy = False
         """From the request to train until the acknowledgement by an aggregator."""
@@ -44,7 +46,9 @@ class TrainingTask:
         """Whom the aggregator of the round knew, which all participants were told alike."""
         self.ordinal = 0
         """How many rounds led to the one that is trained."""
-        self._participants = 0
+        self.participants = 0
+        self.asked: set[NodeId] = set()
+        """All who were sent the model."""
         self._tried: set[NodeId] = set()
         self._attempts = 0
 
@@ -56,6 +60,7 @@ class TrainingTask:
         self.had_by = None
         self.queued = None
         self._base = None
+        self.asked.clear()
         self._tried.clear()
         self._attempts = 0
 
@@ -85,7 +90,7 @@ class TrainingTask:
         self.view = request.view
         self.ordinal = request.ordinal
         self._base = request.model
-        self._participants = request.participants
+        self.participants = request.participants
         self._node.outbox.append(Train(self.ordinal, request.model))
         self._node.report(TrainingStarted(k, self.ordinal))
         return True
@@ -104,15 +109,16 @@ class TrainingTask:
         if not fresh:  # all have failed once: start over with everybody
             self._tried.clear()
             fresh = list(sample)
-        # Most bandwidth according to B_i; the first in hash order among equals (Algorithm 2).
-        aggregator = max(fresh, key=self._membership.view.bandwidth_of)
+        aggregator = self._trust.best(fresh)
         self._tried.add(aggregator)
+        self.asked.add(aggregator)
         self._attempts += 1
         self.awaited = self.had_by = aggregator
         request = AggregateRequest(
             round=self.next_round,
+            trained_in=self.k_train,
             ordinal=self.ordinal + 1,
-            participants=self._participants,
+            participants=self.participants,
             samples=self.trained.samples,
             view=self._membership.view.snapshot(),
             model=self.trained.model,

@@ -76,13 +76,24 @@ class Snapshot:
 class View:
     """One node's knowledge; grows when it hears of more nodes."""
 
-    __slots__ = ("_actives", "_bandwidth_of", "_bandwidths", "_event_of", "_events", "_snapshot", "is_signed")
+    __slots__ = (
+        "_actives",
+        "_bandwidth_of",
+        "_bandwidths",
+        "_event_of",
+        "_events",
+        "_snapshot",
+        "doubted",
+        "is_signed",
+    )
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._adopt(snapshot.events, snapshot.bandwidths)
         self.is_signed = snapshot.is_signed
         self._snapshot: Snapshot | None = snapshot
         self._actives: list[int] | None = None
+        self.doubted: set[int] = set()
+        """Nodes that one member alone suspects to be gone: they are asked last."""
 
     @classmethod
     def of(cls, size: int, joined: Iterable[tuple[int, int]] = (), is_signed: bool = False) -> View:
@@ -105,6 +116,7 @@ class View:
         if event <= self._event_of[node]:
             return False
         self._write()
+        self.doubted.discard(node)
         self._event_of[node] = event
         self._bandwidth_of[node] = bandwidth_bytes_per_s
         return True
@@ -122,13 +134,27 @@ class View:
         self._write()
         np.copyto(self._events[:size], other.events, where=newer)
         np.copyto(self._bandwidths[:size], other.bandwidths, where=newer)
-        return np.flatnonzero(newer)
+        news = np.flatnonzero(newer)
+        if self.doubted:
+            self.doubted.difference_update(news.tolist())
+        return news
 
     def suspect(self, node: int) -> bool:
         """Take `node` as gone, until it shows that it is not; say whether it was taken as online."""
         if not self.is_online(node) or self.event_of(node) == LAST:
             return False
         return self.learn(node, self.event_of(node) + SUSPECTED - JOINED, self.bandwidth_of(node))
+
+    def doubt(self, node: int) -> None:
+        """Ask `node` last, until there is news of it."""
+        if self.is_online(node):
+            self.doubted.add(node)
+
+    def events_of_first(self, size: int) -> Events:
+        """The events of the first `size` nodes, heard of or not. Not to be changed."""
+        if size > len(self._events):
+            self.grow(size)
+        return self._events[:size]
 
     def snapshot(self) -> Snapshot:
         """The view as it is now. Costs nothing until the view changes again (copy on write)."""

@@ -42,6 +42,7 @@ class Watchdog:
         self._watchdog_s = parameters.watchdog_s
         self._rng = rng
         self._progress_at = 0.0
+        self._pause_s = 0.0
         self._patience = 1
         self.step = 1
         """What the number of a round grew by when the node last took part in one."""
@@ -55,7 +56,13 @@ class Watchdog:
         """Somebody works on round k."""
         if k > self.k_seen:
             self.k_seen = k
+            self._pause_s = self._node.now - self._progress_at
             self._progress_at = self._node.now
+
+    @property
+    def pause_s(self) -> float:
+        """For how long there was no progress, before the last or until now."""
+        return max(self._pause_s, self._node.now - self._progress_at)
 
     def notice_own_work(self, k: int) -> None:
         """The node itself works on round k."""

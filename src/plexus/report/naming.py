@@ -174,6 +174,8 @@ def value_words(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, int):
         return quantities.whole(value)
+    if isinstance(value, list) and value and "behaviour" in value[0]:  # attackers
+        return " and ".join(f"{each['behaviour']} by {each.get('share') or each['nodes']}" for each in value)
     if isinstance(value, list) and value and isinstance(value[0], Mapping):  # faults
         return " and ".join(f"{fault(each)} from {each['from_h']:g} to {each['to_h']:g} h" for each in value)
     return f"{value:g}" if isinstance(value, float) else str(value)

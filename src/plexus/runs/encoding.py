@@ -76,6 +76,19 @@ def restored(found: Bytes, scales: Floats) -> Floats:
     return values
 
 
+class Restored:
+    """The numbers that bytes and scales stand for, restored where they are looked at."""
+
+    def __init__(self, found: Bytes, scales: Floats) -> None:
+        self._found = found
+        self._scales = scales
+        self.size = len(found)
+
+    def __getitem__(self, part: slice) -> Floats:
+        assert part.start % BLOCK == 0, "a piece begins with a block"
+        return restored(self._found[part], self._scales[part.start // BLOCK :])
+
+
 def unpacked(parts: Mapping[str, NDArray[Any]]) -> Floats:
     """The numbers of a model that travelled as these tensors; what is not rounded is zero in it."""
     if HALVES in parts:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -32,6 +32,8 @@ class Setting:
     seed: int
     sharing: str = "shared"
     graceful_share: float = 1.0
+    liars: Mapping[NodeId, str] = field(default_factory=dict)
+    """Nodes that lie, and how."""
     base_dir: Path = Path()
     """What relative paths in parameters are relative to."""
 

@@ -21,16 +21,19 @@ from msgspec import Meta, Struct
 
 from plexus.checked import Source, choose, convert, suggest
 from plexus.errors import PlexusError
+from plexus.learn.rules import RULES, OwnRuleSpec
 from plexus.learn.tasks.specs import LATER, TASKS, OwnTaskSpec
 from plexus.protocol.registry import PARAMETERS, OwnProtocolSpec
 from plexus.spec import toml
+from plexus.spec.attackers import AttackerSpec
 from plexus.spec.toml import Changes
 from plexus.traces.build import TracesSpec
 
 Registry = Mapping[str, type[Struct]]
-CHOICES: dict[str, tuple[Registry, type[OwnProtocolSpec | OwnTaskSpec]]] = {
+CHOICES: dict[str, tuple[Registry, type[OwnProtocolSpec | OwnTaskSpec | OwnRuleSpec]]] = {
     "protocol": (PARAMETERS, OwnProtocolSpec),
     "task": (TASKS, OwnTaskSpec),
+    "aggregation": (RULES, OwnRuleSpec),
 }
 """The sections whose `name` decides which other keys they have: the struct by name, and that of names that
 refer to the user's own code."""
@@ -148,8 +151,9 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     traces: TracesSpec = TracesSpec()
     """Where devices, availability and latency come from."""
 
-    aggregation: Literal["mean", "sample-weighted-mean"] = "mean"
-    """How models of a round become one: each counts the same, or by the number of examples behind it."""
+    aggregation: Choice
+    """How models of a round become one: the rule's `name` (`mean` if not given), alone or in a table with its
+    parameters, as `aggregation = { name = "clip", factor = 2 }`; or `module:name` of your own."""
 
     network: NetworkSpec = NetworkSpec()
     """The simulated network."""
@@ -159,6 +163,9 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     faults: tuple[FaultSpec, ...] = ()
     """What goes wrong on purpose: cuts, crashes, slow links, silence."""
+
+    attackers: tuple[AttackerSpec, ...] = ()
+    """Who attacks, and how."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -173,24 +180,33 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 raise ValueError(
                     f"faults[{at}].to_h is {fault.to_h!r}, but the session ends after {self.hours!r} hours"
                 )
-            for node in fault.nodes if isinstance(fault.nodes, tuple) else ():
+        named = [(f"faults[{at}]", fault.nodes) for at, fault in enumerate(self.faults)]
+        named += [(f"attackers[{at}]", attacker.nodes) for at, attacker in enumerate(self.attackers)]
+        for where, nodes in named:
+            for node in nodes if isinstance(nodes, tuple) else ():
                 if not 0 <= node < self.nodes:
                     raise ValueError(
-                        f"faults[{at}].nodes is wrong: there is no node {node}, only 0 to {self.nodes - 1}"
+                        f"{where}.nodes is wrong: there is no node {node}, only 0 to {self.nodes - 1}"
                     )
 
     def plain(self) -> dict[str, Any]:
         """The spec as the tables of a TOML file, every default written out."""
         tables: dict[str, Any] = msgspec.to_builtins(self)
-        if not self.faults:
-            del tables["faults"]  # specs from before there were any keep their digests
+        # Specs from before there was any of these keep their digests.
+        for key in ("faults", "attackers"):
+            if not tables[key]:
+                del tables[key]
         tables["evaluation"] = _written(self.evaluation)
-        for section in ("protocol", "task"):
+        for section, (_, own) in CHOICES.items():
             chosen: Choice = getattr(self, section)
-            if isinstance(chosen.parameters, OwnTaskSpec | OwnProtocolSpec):
+            if isinstance(chosen.parameters, own):
                 tables[section] = chosen.parameters.table()
             else:
                 tables[section] = {"name": chosen.name, **_written(chosen.parameters)}
+        if tables["task"].get("hidden", "") is None:
+            del tables["task"]["hidden"]
+        if len(tables["aggregation"]) == 1:
+            tables["aggregation"] = self.aggregation.name
         return tables
 
     def to_toml(self) -> str:
@@ -329,6 +345,7 @@ def _assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, said: str
 def typed_spec(tables: dict[str, Any], source: Source) -> ExperimentSpec:
     """Check what is declared above, then the sections that are looked up."""
     known = ExperimentSpec.__struct_fields__
+    tables = {"aggregation": "mean", **tables}
     for section in CHOICES:
         if isinstance(tables.get(section), str):  # a name alone: all else as it usually is
             tables = {**tables, section: {"name": tables[section]}}

@@ -10,6 +10,7 @@ import numpy as np
 from plexus.protocol.api import Change, Durable
 from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
+from plexus.protocol.liar import member
 from plexus.protocol.messages import Model, NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
@@ -114,7 +115,9 @@ def maker_of(plan: Plan, setting: Setting, roster: Roster, initial: Snapshot) ->
 
     match parameters:
         case PlexusParameters():
-            return lambda *of: PlexusNode(parameters=parameters, roster=roster, **common(*of))
+            return lambda node, *of: member(
+                plan.liars.get(node), parameters=parameters, roster=roster, **common(node, *of)
+            )
         case GossipParameters():
             return lambda *of: GossipNode(parameters=parameters, **common(*of))
         case DpsgdParameters():

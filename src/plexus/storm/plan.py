@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
 from plexus.protocol.baselines.gossip import GossipParameters
+from plexus.protocol.liar import BEHAVIOURS
 from plexus.protocol.messages import NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.rng import stream
@@ -35,6 +36,10 @@ CUT_SHARE = 0.05
 """Storms of Plexus with nothing but one cut through the network: which side goes on is promised for these."""
 MOST_CUT_OFF, SHORTEST_CUT_S = 0.4, 200.0
 LATE_SHARE, MOST_LATE_ROUNDS = 0.5, 20
+LIARS_SHARE, FEWEST_WITH_LIARS, MOST_LIARS = 0.5, 5, 0.1
+"""Storms of Plexus with members that lie, with so many nodes at least; and the share of nodes that do."""
+SIGNED_SHARE = 0.2
+"""Storms of Plexus in which members may lie, and do not."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -56,6 +61,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     become obsolete on its way is not carried to its end."""
     storm_s: float
     faults: tuple[kinds.Fault, ...]
+    liars: dict[NodeId, str] = {}
+    """Members that lie about the protocol, and how."""
+
+    @property
+    def is_wary(self) -> bool:
+        """Whether members may lie, according to the protocol."""
+        return isinstance(self.parameters, PlexusParameters) and self.parameters.signed_views
 
     @property
     def cut(self) -> kinds.Partition | None:
@@ -74,8 +86,21 @@ def draw(seed: int) -> Plan:
     late = stream(seed, "storm", "late")
     if isinstance(plan.parameters, PlexusParameters) and late.random() < LATE_SHARE:
         parameters = replace(plan.parameters, late_rounds=late.randint(1, MOST_LATE_ROUNDS))
-        return replace(plan, parameters=parameters)
-    return plan
+        plan = replace(plan, parameters=parameters)
+    return _with_liars(plan, stream(seed, "storm", "liars"))
+
+
+def _with_liars(plan: Plan, rng: Random) -> Plan:
+    drawn = rng.random()
+    if not isinstance(plan.parameters, PlexusParameters):
+        return plan
+    liars = {}
+    # Which side of a cut goes on is promised if nothing else goes wrong.
+    if drawn < LIARS_SHARE and plan.nodes >= FEWEST_WITH_LIARS and plan.cut is None:
+        chosen = rng.sample(range(plan.nodes), rng.randint(1, max(1, int(MOST_LIARS * plan.nodes))))
+        liars = {node: rng.choice(BEHAVIOURS) for node in sorted(chosen)}
+    is_signed = bool(liars) or drawn > 1 - SIGNED_SHARE
+    return replace(plan, liars=liars, parameters=replace(plan.parameters, signed_views=is_signed))
 
 
 def _cut(seed: int, rng: Random) -> Plan:

@@ -105,6 +105,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, storm_s=storm_s, faults=faults)
     for fault in plan.faults:
         yield replace(plan, faults=tuple(other for other in plan.faults if other is not fault))
+    for liar in plan.liars:
+        yield replace(plan, liars={node: how for node, how in plan.liars.items() if node != liar})
     if plan.through_codec:
         yield replace(plan, through_codec=False)
     if plan.gone:

@@ -66,7 +66,7 @@ class Storm(NodeObserver):
         self.weather = Weather(stream(plan.seed, "storm", "weather"))
         models, initial = learning or (Labels(MODEL_BYTES), INITIAL)
         setting = Setting(world_of(plan), models, initial, self._training_s, plan.seed, plan.sharing)
-        initial_known = initial_view(setting.world, getattr(plan.parameters, "signed_views", False))
+        initial_known = initial_view(setting.world, plan.is_wary)
         roster = Roster.simulated(session_key(plan.seed), plan.nodes, initial_known)
         make = maker_of(plan, setting, roster, initial_known)
         devices = self._devices = setting.world.devices

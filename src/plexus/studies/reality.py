@@ -262,6 +262,20 @@ def late(arms: Sequence[Arm]) -> Told:
     return tell(arms, (final, reached, time_h, times, devices, ROUNDS, LATE), say)
 
 
+def losses(arms: Sequence[Arm]) -> Told:
+    """How good the models of each arm's last fifth are, and how much better those of the first arm."""
+    first, (name, _) = arms[0], common_metric(arms)
+
+    def in_the_end(run: Run) -> float:
+        values = values_of(run, name, "mean")
+        return float(values[-max(1, len(values) // 5) :].mean())
+
+    usual = {run.spec["seed"]: in_the_end(run) for run in first.runs}
+    end = Column(f"{quantities.metric_name(name)} in the end", in_the_end, partial(quantities.metric, name))
+    lost = Column("Lost, points", lambda run: 100 * (usual[run.spec["seed"]] - in_the_end(run)), ONE)
+    return tell(arms, (end, lost, ROUNDS), lambda arm: f"it ends at {end.said(arm)}, {lost.said(arm)} lost")
+
+
 def fairness(arms: Sequence[Arm]) -> Told:
     """Whose trainings are used."""
     share = Column("Used", part_of("used", "share"), quantities.share)
@@ -285,5 +299,6 @@ TABLES: dict[str, Callable[[Sequence[Arm]], Told]] = {
     "recovery": recovery,
     "survival": survival,
     "late": late,
+    "losses": losses,
     "fairness": fairness,
 }

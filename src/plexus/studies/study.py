@@ -19,13 +19,13 @@ from plexus.spec.experiment import FULL_SIZE, overlay, read_text, read_toml
 
 STUDIES = ("fig1", "fig3", "table2", "overhead", "sample-size", "success-fraction", "views")
 """The paper's, in the order in which it shows them."""
-REALITY = ("crashes", "cuts", "late", "fairness")
+REALITY = ("crashes", "cuts", "late", "fairness", "attackers")
 """What the paper does not ask, in `study-crashes.toml` and so on: `cuts.toml` is a spec."""
 SIZES = ("tiny", "small", FULL_SIZE)
 
 Figures = Literal["curves", "messages", "round-durations", "views", "hourly-rounds", "used"]
 Paper = Literal["summary", "totals", "overhead", "view-table"]
-Real = Literal["crashes", "hours", "recovery", "survival", "late", "fairness"]
+Real = Literal["crashes", "hours", "recovery", "survival", "late", "fairness", "losses"]
 Kind = Literal[Figures, Paper, Real]
 
 Seeds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]

@@ -23,10 +23,9 @@ def forward_of(module: nn.Module) -> Forward | None:
     if type(module) is not nn.Sequential or not all(_known(layer) for layer in module):
         return None
     layers = [(name, layer) for name, layer in module.named_children()]
-    images = any(isinstance(layer, nn.Conv2d) for _, layer in layers)
 
     def forward(tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        x = inputs.transpose(1, 2) if images else inputs
+        x = inputs.transpose(1, 2) if inputs.dim() == 5 else inputs  # images: channels before the batch
         for name, layer in layers:
             x = _apply(layer, x, tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias"))
         return x
@@ -60,7 +59,6 @@ def _apply(layer: nn.Module, x: Tensor, weight: Tensor | None, bias: Tensor | No
         )
         return pooled.view(*x.shape[:2], *pooled.shape[1:])
     if isinstance(layer, nn.Flatten):
-        # Only images have channels before the batch.
         return x.transpose(1, 2).flatten(2) if x.dim() == 5 else x.flatten(2)
     assert weight is not None and bias is not None, f"{layer} has both"
     if isinstance(layer, nn.Linear):

@@ -111,6 +111,8 @@ class WritersSpec(TaskSpec, frozen=True, tag="digits-by-writer"):
     """Folder of mnist_by_writer.npz or of QMNIST's IDX files."""
     test_examples: Count | None = None
     """Evaluate on so many of the 10,000 test images, drawn by seed, instead of all."""
+    hidden: Count | None = None
+    """Instead of FEMNIST's network one hidden layer of this width, which learns quickly on a CPU."""
 
 
 class Cifar10Spec(PartitionedSpec, frozen=True, tag="cifar10"):

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from plexus.errors import PlexusError
 from plexus.learn import partition
@@ -49,7 +50,13 @@ def build(spec: WritersSpec, nodes: int, seed: int) -> Task:
         test = test.rows(np.sort(rng.choice(len(test.labels), spec.test_examples, replace=False)))
     parts = partition.by_user(train.writers, nodes, array_stream(seed, "learn", "partition"))
     sets = image_sets(*((digits.images[:, None], digits.labels) for digits in (train, test)))
-    return classification(spec, seed, parts, *sets, partial(femnist_cnn, 10), scaled)
+    network = partial(femnist_cnn, 10) if spec.hidden is None else partial(perceptron, spec.hidden)
+    return classification(spec, seed, parts, *sets, network, scaled)
+
+
+def perceptron(hidden: int) -> nn.Module:
+    """28 x 28 pixels, one hidden layer, ten classes."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
 
 @dataclass(frozen=True)

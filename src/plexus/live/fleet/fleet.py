@@ -105,7 +105,8 @@ class Fleet:
 
     async def prepare(self, frozen: str = "") -> Session:
         """Keys, certificates, ports and the fork server; `frozen` as in `found_session`."""
-        session = found_session(self.out / "session", self.spec.plain(), frozen=frozen)
+        agreed = msgspec.structs.replace(self.spec, attackers=()).plain()
+        session = found_session(self.out / "session", agreed, frozen=frozen)
         authority = Authority.load(self.out / "session")
         await self._fork_server.start()
         ports = free_ports(self.nodes)
@@ -134,6 +135,8 @@ class Fleet:
         }
         if self.neighbourhood is not None:
             options["--source"] = self.neighbourhood.source(number)
+        if self.spec.attackers:
+            options["--attackers"] = msgspec.json.encode(self.spec.attackers).decode()
         command = [sys.executable, "-m", "plexus", "node", "start"]
         command.append(str(self.out / "session" / SESSION_FILE))
         for name, value in options.items():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from plexus.live.operator.log import LOG_FILE
 from plexus.rng import stream
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from plexus.traces.world import World
 
 STOP_S = 20.0
-LOG_FILE = "log.jsonl"
-"""A node's log, in its home."""
-
 FAILURES = ("training_failed", "evaluation_failed")
 """What a node's log calls it when its worker could not do a job."""
 

@@ -57,7 +57,7 @@ SESSION_FILE, MODEL_FILE = "session.toml", "model.safetensors"
 WEIGHTS = ("model", "frozen")
 """Keys of [session] that name weights by their hash: of the model that it starts from, in `MODEL_FILE`, and
 of what nobody trains or sends."""
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 """Part of the digest: peers that speak differently are in different sessions."""
 
 _AGREED = ("name", "seed", "nodes", "protocol", "task", "aggregation")

@@ -1,7 +1,7 @@
 """Structured logs: one JSON object a line, with a time, a level, an event and its fields.
 
 Warnings and errors can be caused by others, who must not be able to fill the disk: of those alike in event
-and reason, some are written each minute and the rest are counted.
+reason and peer, some are written each minute and the rest are counted.
 """
 
 from __future__ import annotations
@@ -11,19 +11,27 @@ import select
 import sys
 import time
 import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partialmethod
+from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 from msgspec import Struct
 
+from plexus.errors import PlexusError
+from plexus.files import named
 from plexus.live.identity.keys import short
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 MAX_TEXT = 2000
 ALIKE, PERIOD_S = 5, 60.0
 """So many warnings that are alike are written in so many seconds."""
+LOG_FILE = "log.jsonl"
+"""A peer's log in its home, where a fleet keeps it."""
+REFUSED = "Refused"
 MAX_KINDS = 100
 """Kinds of warnings told apart, as others may think up new reasons."""
 
@@ -36,6 +44,61 @@ class Tally(Struct):
     count: int = 0
 
 
+class Refusal(Struct, frozen=True):
+    """A line of a log about what a peer refused."""
+
+    event: str
+    peer: str = "others"
+    reason: str = ""
+    more: str = ""
+    """Starts with how many lines this one stands for, if it stands for many."""
+
+
+class Refusals(Struct, frozen=True):
+    """What several peers refused from one node for one reason."""
+
+    node: str
+    reason: str
+    times: int
+    homes: list[str]
+    """Of those who refused it."""
+
+
+def suspects(homes: Sequence[Path]) -> list[Refusals]:
+    """What the logs in these homes say of others, those first that were refused most often."""
+    times: Counter[tuple[str, str]] = Counter()
+    totals: Counter[str] = Counter()
+    by: dict[tuple[str, str], dict[str, None]] = {}
+    for path in dict.fromkeys(each for home in homes for each in _logs(home)):
+        for said in _refused(path):
+            count = int(said.more.split()[0]) if said.more else 1
+            times[said.peer, said.reason] += count
+            totals[said.peer] += count
+            by.setdefault((said.peer, said.reason), {})[str(path.parent)] = None
+    order = sorted(times, key=lambda key: (-totals[key[0]], key[0], -times[key], key[1]))
+    return [Refusals(*key, times[key], list(by[key])) for key in order]
+
+
+def _refused(path: Path) -> Iterator[Refusal]:
+    with named(path):
+        lines = path.read_bytes().splitlines()
+    for line in lines:
+        with suppress(msgspec.DecodeError):  # cut by the end of the process, or an interpreter's words
+            said = msgspec.json.decode(line, type=Refusal)
+            if said.event == REFUSED:
+                yield said
+
+
+def _logs(home: Path) -> list[Path]:
+    """Of a peer's home, of a fleet's folder, or the log itself."""
+    if home.is_file():
+        return [home]
+    found = [each for each in (home / LOG_FILE, *sorted(home.glob(f"*/{LOG_FILE}"))) if each.is_file()]
+    if not found:
+        raise PlexusError(f"{home}: no {LOG_FILE} of a peer; give a peer's home, a fleet's folder or a log")
+    return found
+
+
 class Log:
     """Writes lines to a stream, and counts errors."""
 
@@ -43,7 +106,7 @@ class Log:
         self._stream = sys.stderr if stream is None else stream
         self._threshold = LEVELS[level]
         self._fields = fields
-        self._tallies: dict[tuple[str, str], Tally] = {}
+        self._tallies: dict[tuple[str, str, bytes | None], Tally] = {}
         self.errors = 0
         self.lost = 0
         """Lines that could not be written: the disk is full, or who read them is gone or does not read."""
@@ -64,14 +127,15 @@ class Log:
     def settle(self, at_end: bool = False) -> None:
         """Say how many were not written; to be called now and then, and at the end."""
         now = time.monotonic()
-        for (event, about), tally in list(self._tallies.items()):
+        for (event, about, peer), tally in list(self._tallies.items()):
             took_s = now - tally.since_s
             if took_s < PERIOD_S and not at_end:
                 continue
-            self._tallies.pop((event, about), None)
+            self._tallies.pop((event, about, peer), None)
             if tally.count > ALIKE:
                 more = f"{tally.count - ALIKE} more like this in {took_s:.0f} s"
-                self._put(tally.level, event, {"reason": about, "more": more})
+                whose = {} if peer is None else {"peer": peer}
+                self._put(tally.level, event, {**whose, "reason": about, "more": more})
 
     def _write(self, level: str, event: str, /, **fields: Any) -> None:
         if LEVELS[level] < LEVELS["warning"] or self._count(level, event, fields) <= ALIKE:
@@ -84,9 +148,9 @@ class Log:
     def _count(self, level: str, event: str, fields: dict[str, Any]) -> int:
         """How many of this kind there were lately, with this one."""
         self.settle()
-        kind = event, str(fields.get("reason", fields.get("where", "")))
+        kind = event, str(fields.get("reason", fields.get("where", ""))), fields.get("peer")
         if kind not in self._tallies and len(self._tallies) >= MAX_KINDS:
-            kind = event, "other reasons"
+            kind = event, "other reasons", None
         tally = self._tallies.setdefault(kind, Tally(level, time.monotonic()))
         tally.count += 1
         return tally.count

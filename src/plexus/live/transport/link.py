@@ -61,6 +61,9 @@ class Inbox(Protocol):
     def not_coming(self, src: bytes, body: Any) -> None:
         """A model that was offered and wanted does not come after all."""
 
+    def overdue(self, src: bytes) -> None:
+        """A model was granted, and nothing came of it."""
+
     def sent(self, dst: bytes, tag: Any) -> None:
         """The model that was sent with this tag is there."""
 

@@ -8,7 +8,7 @@ a time by which more must have come, by how much has and how fast the two ends a
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,11 +30,14 @@ class Ticket:
     granted: Callable[[], None]
     """Called when the buffer is there."""
     asked_at: float = 0.0
+    owner: bytes = b""
+    """Whose model it is for."""
     buffer: memoryview | None = None
 
 
 class Buffers:
-    """Room for models that are arriving: a fixed number of buffers, given out first come, first served.
+    """Room for models that are arriving: a fixed number of buffers, given out first come, first served; but
+    nobody has more than half of them.
 
     Every model of a session has the same size, so a buffer fits any of them.
     """
@@ -45,6 +48,8 @@ class Buffers:
         self.free = self.count
         self._spare: list[memoryview] = []
         self._waiting: deque[Ticket] = deque()
+        self._held: Counter[bytes] = Counter()
+        """By owner: buffers."""
 
     @property
     def waiting(self) -> int:
@@ -80,15 +85,23 @@ class Buffers:
         assert ticket.buffer is not None, "let go twice"
         ticket.buffer = None
         self.free += 1
+        self._held[ticket.owner] -= 1
         self._serve()
 
     def _serve(self) -> None:
-        while self.free and self._waiting:
-            ticket = self._waiting.popleft()
+        while self.free and (ticket := self._next()) is not None:
+            self._waiting.remove(ticket)
             self.free -= 1
+            self._held[ticket.owner] += 1
             # Not a bytearray: that would be filled with zeros first.
             ticket.buffer = self._spare.pop() if self._spare else np.empty(self.size_bytes, np.uint8).data
             ticket.granted()
+
+    def _next(self) -> Ticket | None:
+        waiting = (
+            each for each in self._waiting if not each.owner or self._held[each.owner] < self.count // 2
+        )
+        return next(waiting, None)
 
 
 ACKNOWLEDGE_BYTES, ACKNOWLEDGE_S = 2**20, 0.002
@@ -96,6 +109,8 @@ PATIENCE = 100
 """So many times slower than its ends a link may be: they may share it among many others."""
 MIN_BYTES_PER_S = 1024
 """Whatever is known of its ends, a link may be this slow."""
+
+OVERDUE = "its bytes do not come"
 
 # Where bytes go that nobody wants: those of measurements, and of models declined meanwhile.
 _scratch = memoryview(bytearray(2**20))
@@ -176,7 +191,7 @@ class Receiving:
         answer = self._inbox.offered(self._key, message)
         if answer is not None and not isinstance(answer, str):
             incoming.tag = answer
-            incoming.ticket = Ticket(lambda: self._grant(incoming), self._now())
+            incoming.ticket = Ticket(lambda: self._grant(incoming), self._now(), self._key)
             self._inbox.buffers.request(incoming.ticket)
         else:
             self._end(incoming, Kind.DECLINE, (answer or "").encode())
@@ -256,7 +271,9 @@ class Receiving:
         else:
             got = {"received_bytes": incoming.moved_bytes, "of_bytes": incoming.size_bytes}
             self._hub.log.warning("model_overdue", peer=self._key, waited_s=waited_s, **got)
-            self._end(incoming, Kind.DECLINE, b"its bytes do not come")
+            self._end(incoming, Kind.DECLINE, OVERDUE.encode())
+            if not incoming.is_probe:
+                self._inbox.overdue(self._key)
 
     def _measure(self, incoming: Incoming) -> None:
         # From the second chunk to the last: the first may have travelled alone.

@@ -26,6 +26,8 @@ from torch import Tensor
 from plexus.errors import PlexusError, TaskError, blaming
 from plexus.files import write_bytes
 from plexus.learn import layout
+from plexus.learn.attacks import Poison, mislabelled
+from plexus.learn.engines import LocalTraining
 from plexus.learn.saved import about, read_model
 from plexus.learn.task import Examples, Task, hold_out
 from plexus.learn.tasks import build_task
@@ -36,6 +38,7 @@ from plexus.live.worker import client as channel
 from plexus.live.worker.client import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
 from plexus.rng import array_stream
 from plexus.runs.model_files import joined
+from plexus.spec.attackers import poisoners
 from plexus.spec.experiment import ExperimentSpec, parse_spec
 
 
@@ -51,23 +54,28 @@ class Worker:
         self._job = 0
         self._stop_before = 0
         spec = parse_spec(setup.spec, "session.toml")
+        # Attackers have parts of the session's data, as in a simulation.
+        attackers = poisoners(spec.attackers, spec.nodes, spec.seed) if setup.data.isdigit() else {}
         task, self._node = task_of(spec, Path(setup.folder), setup.data)
         if spec.evaluation.on != "test":
             task = hold_out(task, spec.evaluation.own_share)
+        task = mislabelled(task, attackers)
         self._name = task.name
         measure, shared_out = task.measure, len(np.unique(np.concatenate(task.parts)))
         samples, examples = task.samples(self._node), len(task.train)
         facts = measure.name, measure.higher_is_better, samples, shared_out, examples
         self._trainer = Trainer(task, torch.device("cpu"))
-        frozen = self._trainer.frozen
+        frozen, shared = self._trainer.frozen, self._trainer.layout.shared_size
         self.ready = Ready(*facts, list(task.notes), layout.weights_hash(frozen) if frozen else "")
         self._trainer.module.register_forward_pre_hook(lambda *_: self._look_up())
+        self._carry_out = self._trainer.train_all
+        if attackers:
+            self._carry_out = Poison(attackers, spec.nodes, spec.seed, self._carry_out, shared).train
         if setup.try_out:
             self._trainer.try_out(self._node)
         wire = spec.protocol.parameters.wire
         self._packing = layout.Packing(self._trainer.layout, wire, self.ready.frozen)
         self._home = Path(setup.home) if setup.home else None
-        shared = self._trainer.layout.shared_size
         self._local = self._trainer.initial[shared:]
         """What stays with this node, as its last finished training left it."""
         if self._home is not None:
@@ -142,7 +150,7 @@ class Worker:
 
     def _train(self, job: TrainJob, model: memoryview) -> None:
         base = self._decode(model, self._local)
-        trained = self._trainer.train(base, self._node, job.round)
+        [trained] = self._carry_out([LocalTraining(base, self._node, job.round)])
         if not torch.isfinite(trained.sum()):
             raise TaskError(f"task {self._name}: the trained weights are not finite")
         self._keep_local(trained)

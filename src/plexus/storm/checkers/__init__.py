@@ -6,6 +6,13 @@ Each invariant is a class, named after what it promises. docs/guarantees.md says
 from plexus.storm.checkers.aggregations import AggregationsEndInTime, AllCollectedCounts, EnoughModels
 from plexus.storm.checkers.api import Checker
 from plexus.storm.checkers.late import AnswersAreTrue, ChangesCountOnce
+from plexus.storm.checkers.liars import (
+    LiarsAreNamed,
+    NobodyIsFarAhead,
+    OneWordIsNotEnough,
+    TheHashDecides,
+    TheHonestAreBelieved,
+)
 from plexus.storm.checkers.liveness import HeavierSideSurvives
 from plexus.storm.checkers.membership import (
     BandwidthsAgree,
@@ -71,4 +78,9 @@ SAFETY: tuple[type[Checker], ...] = (
     QuorumIsKept,
     RoundsGrowByTheirStep,
     HeavierSideSurvives,
+    NobodyIsFarAhead,
+    OneWordIsNotEnough,
+    TheHashDecides,
+    LiarsAreNamed,
+    TheHonestAreBelieved,
 )

@@ -12,8 +12,10 @@ from plexus.protocol.api import Aggregate, Effect, Event, Received, Send, TimerF
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Model, NodeId
 from plexus.protocol.parameters import PlexusParameters
-from plexus.storm.checkers.api import Checker, Scene
+from plexus.storm.checkers.api import Checker, Scene, is_refused
 
+LEAST = 2
+"""Models in an aggregate of a sample with more nodes, where members may lie."""
 SMALL = 3
 """Where late models count, samples of so many nodes wait for everybody."""
 CLOCK_S = 1e-6
@@ -28,8 +30,13 @@ class Collected(Struct):
     """When the first model came, by the aggregator's clock."""
     models: dict[NodeId, tuple[Model, int]] = {}
     """By sender, the first that came of each: with the number of samples behind it."""
+    claims: dict[NodeId, int] = {}
+    """By sender: of how many participants it spoke last."""
     participants: int = 0
-    """The most that a sender spoke of."""
+    """The most that a sender spoke of; where members may lie, what most of them say, and no more than a
+    sample has."""
+    least: int = 1
+    """Models that are needed in any case: one liar's is not enough."""
     is_small: bool = False
     """Whether everybody is needed."""
     ordinal: int = 0
@@ -53,7 +60,8 @@ class AggregationChecker(Checker):
         answered = [e.body.round for e in effects if isinstance(e, Send) and isinstance(e.body, Ack)]
         if received is not None:
             k = received.body.round
-            if k not in answered or any(aggregate.round == k for aggregate in made):
+            is_kept = k not in answered and not is_refused(self.scene.plexus(node), received, effects)
+            if is_kept or any(aggregate.round == k for aggregate in made):
                 self._collect(node, received.src, received.body)
         collected = self._collected.get(node)
         for aggregate in made:
@@ -94,7 +102,16 @@ class AggregationChecker(Checker):
             )
         if collected.round == request.round:
             collected.models.setdefault(src, (request.model, request.samples))
-            collected.participants = max(collected.participants, request.participants)
+            collected.claims[src] = request.participants
+            self._derive(node, collected)
+
+    def _derive(self, node: NodeId, collected: Collected) -> None:
+        claims = sorted(collected.claims.values())
+        collected.participants = claims[-1]
+        if self.parameters.signed_views:
+            most = min(self.parameters.sample_size, len(self.scene.plexus(node).membership.view.actives()))
+            collected.participants = max(1, min(claims[len(claims) // 2], most))
+            collected.least = LEAST if most > LEAST else 1
 
     def _is_small(self, node: NodeId) -> bool:
         online = len(self.scene.plexus(node).membership.view.actives())
@@ -112,7 +129,9 @@ class EnoughModels(AggregationChecker):
 
     def aggregated(self, node: NodeId, collected: Collected, aggregate: Aggregate, timed_out: bool) -> None:
         models, needed = len(aggregate.models), self._needed(collected)
-        if models > needed or (models < needed and not timed_out):
+        # Where the view says how many there are, fewer may be needed by the time that another comes.
+        too_many = models > needed and not self.parameters.signed_views
+        if too_many or (models < needed and not timed_out):
             self.fail(
                 node,
                 f"aggregated {models} models of {collected.participants} participants in round "
@@ -133,7 +152,7 @@ class EnoughModels(AggregationChecker):
 
     def _needed(self, collected: Collected) -> int:
         share = Fraction(1 if collected.is_small else str(self.parameters.success_fraction))
-        return max(1, floor(share * collected.participants))
+        return max(collected.least, floor(share * collected.participants))
 
 
 class AllCollectedCounts(AggregationChecker):

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from plexus.protocol.api import Effect, Received, Report
+from plexus.protocol.facts import Fact, Refused
 from plexus.protocol.messages import NodeId
 from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.trust import A_MODEL, TO_TRAIN
 from plexus.protocol.view import Snapshot
 from plexus.storm.nodes import AnyNode
 from plexus.storm.plan import Plan
 from plexus.storm.runtime import NodeObserver, StormRuntime
+
+FAR = 2**30
+"""Rounds by which nobody who was not misled is ahead of others."""
+MISLED = 2**20
+"""Who is so many rounds ahead was misled by a liar, and finds its way back."""
 
 
 class Violation(Exception):  # noqa: N818  (what was found, not what failed)
@@ -38,6 +46,10 @@ class Scene(NamedTuple):
     def online(self) -> list[NodeId]:
         return [node for node, online in enumerate(self.runtime.online) if online]
 
+    def honest(self) -> list[NodeId]:
+        """Those online that do not lie."""
+        return [node for node in self.online() if node not in self.plan.liars]
+
 
 class Checker(NodeObserver):
     """One invariant."""
@@ -51,4 +63,16 @@ class Checker(NodeObserver):
         self.scene = scene
 
     def fail(self, node: NodeId | None, text: str) -> None:
-        raise Violation(type(self).__name__, node, text)
+        """Nothing is promised of what a liar does itself."""
+        if node not in self.scene.plan.liars:
+            raise Violation(type(self).__name__, node, text)
+
+
+def is_refused(machine: PlexusNode, received: Received, effects: list[Effect]) -> bool:
+    """Whether a request was not believed: its sender is named, or others are asked about the round."""
+    named = any(isinstance(e, Report) and _names(e.fact, received.src) for e in effects)
+    return machine.trust.is_wary and (named or machine.watchdog.k_seen < received.body.round)
+
+
+def _names(fact: Fact, node: NodeId) -> bool:
+    return isinstance(fact, Refused) and fact.src == node and fact.what in (TO_TRAIN, A_MODEL)

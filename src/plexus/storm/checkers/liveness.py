@@ -15,7 +15,7 @@ from plexus.protocol.messages import NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.view import JOINED
 from plexus.protocol.watchdog import MAX_PATIENCE
-from plexus.storm.checkers.api import Checker, Scene
+from plexus.storm.checkers.api import FAR, Checker, Scene
 from plexus.storm.checkers.rounds import rounds_of
 from plexus.storm.nodes import Label
 
@@ -34,11 +34,11 @@ def round_bound_s(scene: Scene) -> float:
     parameters, nodes = scene.plan.parameters, scene.plan.nodes
     match parameters:
         case PlexusParameters():
-            # The most patient watchdog, a search that finds the last candidate, one lost aggregator.
+            # The most patient watchdog, a search that finds the last candidate, a lost aggregator, liars.
             return (
                 (MAX_PATIENCE + 1) * parameters.watchdog_s
                 + 2 * (nodes + 1) * parameters.ping_timeout_s
-                + parameters.ack_timeout_s
+                + (1 + len(scene.plan.liars)) * parameters.ack_timeout_s
                 + parameters.aggregation_timeout_s
                 + WORK_S
             )
@@ -75,7 +75,9 @@ class RoundsComplete(Checker):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.completed: set[int] = set()
-        self._known = max(max(rounds_of(scene.node(node)).values()) for node in scene.online())
+        known = [max(rounds_of(scene.node(node)).values()) for node in scene.honest()]
+        # Who was misled about rounds goes back to where the others are.
+        self._known = max(k for k in known if k < min(known) + FAR)
         self._bound_s = round_bound_s(scene)
         self._since_s = scene.now
         self._updated: dict[NodeId, int] = {}
@@ -122,9 +124,9 @@ class ViewsAgree(Checker):
     def tick(self) -> None:
         if self.is_satisfied:
             return
-        views = [self._events(node) for node in self.scene.online()]
+        views = [self._events(node) for node in self.scene.honest()]
         online = np.zeros(len(views[0]), np.bool_)
-        online[self.scene.online()] = True
+        online[self.scene.honest()] = True
         agreed = all(np.array_equal(view, views[0]) for view in views)
         if agreed and bool((views[0][online] & 3 == JOINED).all()):
             self.is_satisfied = True
@@ -146,9 +148,9 @@ class ViewsAgree(Checker):
         return machine.membership.view.snapshot().events
 
     def _difference(self) -> str:
-        online = self.scene.online()
-        for node in online:
-            for other in online:
+        honest = self.scene.honest()
+        for node in honest:
+            for other in honest:
                 ours, theirs = self._events(node), self._events(other)
                 if not np.array_equal(ours, theirs):
                     of = int((ours != theirs).argmax())
@@ -166,7 +168,7 @@ class NobodyIsStarved(Checker):
         self._views = views
         parameters = scene.plan.parameters
         counts = isinstance(parameters, PlexusParameters) and parameters.late_rounds >= ENOUGH_LATE_ROUNDS
-        self._hungry = set(scene.online()) if counts else set()
+        self._hungry = set(scene.honest()) if counts else set()
         self._allowed = rounds_until_all_count(scene) if counts else 0
         self._before: int | None = None
 

@@ -221,6 +221,8 @@ class CountersBelongToTheirOwner(Checker):
             known = body.event
         elif body is not None and hasattr(body, "view"):
             known = body.view.event_of(node)
+        if self.scene.plan.is_wary and known - (known & 3 == SUSPECTED) > self._told[node]:
+            return False  # it never said so
         return bool(known > event_number(counter, JOINED))
 
     def _announced(self, src: NodeId, body: Joined | Left) -> None:

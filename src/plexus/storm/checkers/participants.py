@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from plexus.protocol.api import Aggregated, Effect, Event, Received, Report, Send, Train, Trained, Undelivered
-from plexus.protocol.facts import AggregationCompleted, Fact, RoundRestarted, SampleDerived
+from plexus.protocol.api import (
+    Aggregated,
+    Effect,
+    Event,
+    Received,
+    Report,
+    Send,
+    TimerFired,
+    Train,
+    Trained,
+    Undelivered,
+)
+from plexus.protocol.facts import AggregationCompleted, Fact, Refused, RoundRestarted, SampleDerived
 from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import Ack, AggregateRequest, Message, Model, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.parameters import PlexusParameters
@@ -13,7 +24,8 @@ from plexus.protocol.participant import AGGREGATOR
 from plexus.protocol.plexus import FIRST_STEP, PlexusNode
 from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, RESTART
 from plexus.protocol.sampling import SampleSearch
-from plexus.storm.checkers.api import Checker, Scene
+from plexus.protocol.trust import FORGIVEN, TO_AGGREGATE
+from plexus.storm.checkers.api import MISLED, Checker, Scene, is_refused
 
 Made = tuple[int, Model]
 """The round of a model, and the model."""
@@ -104,7 +116,9 @@ class AllOfTheSampleAreAsked(SampleChecker):
     def _is_busy(self, node: NodeId) -> bool:
         parameters = self.scene.plan.parameters
         assert isinstance(parameters, PlexusParameters)
-        return parameters.late_rounds > 0 and self.scene.runtime.is_training(node)
+        # Who was misled about rounds has given up what it trains.
+        works = self.scene.plexus(node).training.busy or not parameters.signed_views
+        return parameters.late_rounds > 0 and self.scene.runtime.is_training(node) and works
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         super().sent(src, to, body)
@@ -156,7 +170,8 @@ class ModelsKeepTheirLineage(Checker):
         if isinstance(event, Trained):
             self._trained[node] = (event.round, event.model)
         elif isinstance(event, Received) and isinstance(event.body, TrainRequest):
-            self._hold(node, (event.body.round, event.body.model))
+            if not is_refused(self.scene.plexus(node), event, effects):
+                self._hold(node, (event.body.round, event.body.model))
         elif isinstance(event, Aggregated):
             self._aggregated[node] = (event.round, event.model)
         restarts = False
@@ -206,10 +221,28 @@ class BestConnectedIsChosen(Checker):
         self._sample: dict[NodeId, tuple[NodeId, ...]] = {}
         self._tried: dict[NodeId, tuple[int, set[NodeId]]] = {}
         """Participant → round, and to whom it sent its model."""
+        self._failed: dict[tuple[NodeId, NodeId], float] = {}
+        """(participant, aggregator) → until when that is asked last, by the participant's clock; 0 if the
+        participant may have changed its mind."""
 
     def reported(self, node: NodeId, fact: Fact) -> None:
         if isinstance(fact, SampleDerived) and fact.purpose == AGGREGATOR:
             self._sample[node] = fact.sample
+        elif isinstance(fact, Refused) and fact.what == TO_AGGREGATE:
+            self._has_failed(node, fact.src)
+
+    def before(self, node: NodeId, event: Event) -> None:
+        awaited = self.scene.plexus(node).training.awaited
+        if isinstance(event, TimerFired) and event.key == ("ack", 0) and awaited not in (None, node):
+            self._has_failed(node, awaited)
+        answered = isinstance(event, Received) and isinstance(event.body, Ack) and event.src
+        if isinstance(event, Undelivered) and isinstance(event.body, Ping | AggregateRequest):
+            answered = event.to
+        if (node, answered) in self._failed:
+            self._failed[node, answered] = 0
+
+    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
+        self._failed = {pair: at for pair, at in self._failed.items() if pair[0] != node}
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         if isinstance(body, AggregateRequest):
@@ -225,10 +258,28 @@ class BestConnectedIsChosen(Checker):
         fresh = [other for other in present if before != k or other not in tried]
         if before != k or not fresh:
             fresh, tried = fresh or present, set()
-        if chosen != (max(fresh, key=view.bandwidth_of, default=None),):
+        if chosen != (max(self._fit(node, fresh, chosen), key=view.bandwidth_of, default=None),):
             known = {other: view.bandwidth_of(other) for other in fresh}
             self.fail(node, f"sends its model to {chosen}, and knows bandwidths {known}")
         self._tried[node] = (k, tried | set(chosen))
+
+    def _fit(self, node: NodeId, fresh: list[NodeId], chosen: tuple[NodeId, ...]) -> list[NodeId]:
+        """Without those who failed; unless that may be all of them, if one was chosen who certainly did."""
+        failed = {other for other in fresh if (node, other) in self._failed}
+        now = self._clock_s(node)
+        if any(self._failed.get((node, other), 0) > now for other in chosen):
+            return fresh if failed == set(fresh) else []
+        return [other for other in fresh if other not in failed or other in chosen]
+
+    def _has_failed(self, node: NodeId, aggregator: NodeId) -> None:
+        parameters = self.scene.plan.parameters
+        assert isinstance(parameters, PlexusParameters)
+        if parameters.signed_views:
+            forgiven_s = self._clock_s(node) + FORGIVEN * parameters.ack_timeout_s
+            self._failed[node, aggregator] = max(forgiven_s, self._failed.get((node, aggregator), 0))
+
+    def _clock_s(self, node: NodeId) -> float:
+        return self.scene.runtime.nodes[node].clock_s(self.scene.now)
 
 
 class ParticipantsStopForTheirAck(Checker):
@@ -242,19 +293,31 @@ class ParticipantsStopForTheirAck(Checker):
         super().__init__(scene)
         self._busy: dict[NodeId, int] = {}
         """Participant → the round that is to be aggregated of its work."""
+        self._asked: dict[NodeId, set[NodeId]] = {}
+        """Participant → who was sent what it has trained last."""
+
+    def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+        if isinstance(body, AggregateRequest):
+            self._asked.setdefault(src, set()).update(to)
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         machine = self.scene.plexus(node)
         task, k = machine.training, self._busy.pop(node, None)
+        asked = self._asked.get(node, set())
         if task.busy:
             self._busy[node] = task.next_round
+        if task.trained is None:
+            self._asked.pop(node, None)
         if k is None:
             return
         is_told = self._done(machine, event) == k
+        if is_told and machine.trust.is_wary and isinstance(event, Received):
+            is_told = event.src in asked  # nobody else can know
         if is_told and task.busy:
             self.fail(node, f"was told that round {k} is aggregated, and goes on")
         is_late = isinstance(event, Trained) and machine.watchdog.k_seen > k
-        if not is_told and not task.busy and not (is_late and machine.parameters.late_rounds):
+        is_back = machine.trust.is_wary and machine.watchdog.k_seen < k - MISLED
+        if not is_told and not task.busy and not (is_late and machine.parameters.late_rounds) and not is_back:
             self.fail(node, f"stops working for round {k} by {event}")
 
     def gone(self, node: NodeId) -> None:

@@ -7,7 +7,7 @@ from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.facts import RoundRestarted
 from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Message, NodeId, TrainRequest
 from plexus.protocol.plexus import PlexusNode
-from plexus.storm.checkers.api import Checker, Scene
+from plexus.storm.checkers.api import MISLED, Checker, Scene, is_refused
 from plexus.storm.nodes import INITIAL, AnyNode, Label
 
 AGGREGATING = "aggregates"
@@ -29,7 +29,8 @@ def rounds_of(node: AnyNode) -> dict[str, int]:
 
 class RoundsNeverGoBack(Checker):
     """The rounds a process has seen, trains, aggregates and holds never fall. What it collected for
-    an aggregation is gone with its session, so that one starts anew with the next."""
+    an aggregation is gone with its session, so that one starts anew with the next. Who was misled about
+    rounds goes back to where the others are."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -38,7 +39,8 @@ class RoundsNeverGoBack(Checker):
     def settled(self, node: NodeId) -> None:
         rounds, last = rounds_of(self.scene.node(node)), self._last.get(node, {})
         for what, k in rounds.items():
-            if k < last.get(what, k):
+            is_way_back = self.scene.plan.is_wary and last.get(what, k) - k > MISLED
+            if k < last.get(what, k) and not is_way_back:
                 self.fail(node, f"{what} round {k} after round {last[what]}")
         self._last[node] = rounds
 
@@ -62,8 +64,11 @@ class NewestRoundWins(Checker):
         machine = self.scene.node(node)
         if not isinstance(machine, PlexusNode):
             return
-        if isinstance(event, Received) and isinstance(event.body, TrainRequest):
-            self._asked[node] = max(self._asked.get(node, 0), event.body.round)
+        asks = isinstance(event, Received) and isinstance(event.body, TrainRequest) and event
+        if asks and not is_refused(machine, asks, effects):
+            self._asked[node] = max(self._asked.get(node, 0), asks.body.round)
+        if machine.trust.is_wary and machine.watchdog.k_seen < self._asked.get(node, 0):
+            del self._asked[node]  # it was misled, and has found its way back
         task, k = machine.training, self._asked.get(node, 0)
         queued = task.queued.round if task.queued and task.is_training else 0
         if max(task.k_train, queued) < k:
@@ -113,7 +118,9 @@ class ModelsEnterOnce(Checker):
             if not isinstance(effect, Aggregate | Merge):
                 continue
             changes = [change.trained for change in getattr(effect, "changes", ())]
-            numbers = [model.number for model in (*effect.models, *changes) if model != INITIAL]
+            # What a liar sends twice counts twice, if it calls it by two names.
+            liars, all_of_them = self.scene.plan.liars, (*effect.models, *changes)
+            numbers = [each.number for each in all_of_them if each != INITIAL and each.node not in liars]
             if len(set(numbers)) < len(numbers):
                 self.fail(node, f"a model entered the aggregate of round {effect.round} twice")
             if isinstance(self.scene.node(node), GossipNode):
@@ -204,9 +211,10 @@ class AcknowledgedIsAggregated(Checker):
             if isinstance(effect, Send) and isinstance(effect.body, Ack):
                 k, late = effect.body.round, effect.body.late
                 overtaken = k < machine.aggregation.k_agg or k <= machine.held_round
+                is_void = self.scene.plan.is_wary and k > machine.watchdog.k_seen + MISLED
                 if late and not all((node, to, k, late) in self._late for to in effect.to):
                     self.fail(node, f"answers {effect.to} about a late model of round {k} that did not come")
-                if not late and not overtaken and (node, k) not in self._done:
+                if not late and not overtaken and not is_void and (node, k) not in self._done:
                     self.fail(node, f"acknowledged round {k}, which it has not aggregated")
 
 
@@ -227,7 +235,8 @@ class NoModelIsIgnored(Checker):
             return
         kept, late = self._kept.setdefault(node, {}), self._late.setdefault(node, {})
         if isinstance(event, Received) and isinstance(event.body, AggregateRequest):
-            kept[event.src] = event.body.round
+            if not is_refused(machine, event, effects):
+                kept[event.src] = event.body.round
         elif isinstance(event, Received) and isinstance(event.body, LateModel):
             late.setdefault((event.src, event.body.trained_in), event.body.round)
         for effect in effects:

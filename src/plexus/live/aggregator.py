@@ -1,0 +1,306 @@
+"""What a node collects models in, to make one of them: running sums, or files for rules that need all."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import tempfile
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plexus.errors import PlexusError, blaming
+from plexus.learn import rules
+from plexus.learn.rules import MeanRule, Rule, WeightedMeanRule
+from plexus.live.models import LiveModel, ModelLayout, fits, seal
+from plexus.protocol.api import Change
+
+if TYPE_CHECKING:
+    from plexus.live.transport.receiving import Buffers
+
+INLINE_BYTES = 2**20
+Result = TypeVar("Result")
+
+
+class RunningSum:
+    """The mean of models that arrive one by one, in the memory of one: the first is added to in place.
+
+    The same rules and arithmetic as `learn.aggregation`: one addition after the other, then one division.
+    """
+
+    def __init__(self, layout: ModelLayout, is_change: bool = False) -> None:
+        self._numbers = layout.changes if is_change else layout.numbers
+        self._data: memoryview | None = None
+        self._sums: list[NDArray[Any]] = []
+        self._weight = 0.0
+
+    def add(self, data: memoryview, weight: float, owned: bool) -> bool:
+        """Add a model. Says whether its memory was taken over, which happens only if it is `owned`."""
+        self._weight += weight
+        if self._data is None:
+            self._data = data = data if owned else memoryview(bytearray(data))
+            # Whole numbers are summed apart, as floating point, and rounded at the end.
+            self._sums = [_summable(numbers) for numbers in self._numbers(data)]
+            if weight != 1:
+                for total in self._sums:
+                    total *= total.dtype.type(weight)
+            return owned
+        for total, numbers in zip(self._sums, self._numbers(data), strict=True):
+            if weight == 1:
+                total += numbers
+            else:
+                total += numbers * total.dtype.type(weight)
+        return False
+
+    def mean(self, changes: RunningSum | None = None) -> memoryview:
+        """The mean, in the memory of the first model, moved by `changes` (see `protocol.api.Aggregate`).
+        Neither sum can be used afterwards."""
+        assert self._data is not None, "a mean of nothing"
+        self._divide(changes)
+        for total, numbers in zip(self._sums, self._numbers(self._data), strict=True):
+            if total is not numbers and total.dtype != numbers.dtype:
+                numbers[:] = np.rint(total) if numbers.dtype.kind in "iu" else total
+        data, self._data, self._sums = self._data, None, []
+        return data
+
+    def _divide(self, changes: RunningSum | None) -> None:
+        for at, total in enumerate(self._sums):
+            total /= total.dtype.type(self._weight)
+            if changes is not None:
+                change = changes._sums[at]
+                change /= change.dtype.type(self._weight + changes._weight)
+                total += change
+
+
+class QuantisedSum(RunningSum):
+    """Of models that travel as bytes with scales: summed as numbers, and rounded again."""
+
+    def __init__(self, layout: ModelLayout, round: int) -> None:
+        super().__init__(layout)
+        self._layout = layout
+        self._round = round
+        """What the rounding is drawn by."""
+
+    def add(self, data: memoryview, weight: float, owned: bool) -> bool:
+        values = [each * np.float32(weight) for each in self._layout.restored(data)]
+        self._weight += weight
+        if self._sums:
+            for total, each in zip(self._sums, values, strict=True):
+                total += each
+        else:
+            self._sums = values
+        return False
+
+    def mean(self, changes: RunningSum | None = None) -> memoryview:
+        self._divide(changes)
+        return self._layout.packed(self._sums, self._round)
+
+
+def _summable(numbers: NDArray[Any]) -> NDArray[Any]:
+    if numbers.dtype.kind == "f" and numbers.dtype.itemsize >= 4:
+        return numbers
+    return numbers.astype(np.float64 if numbers.dtype.itemsize > 2 else np.float32)
+
+
+def sum_of(layout: ModelLayout, round: int, is_change: bool = False) -> RunningSum:
+    """A sum to add the models of `round` to, or what trainings changed."""
+    return QuantisedSum(layout, round) if layout.is_quantised else RunningSum(layout, is_change)
+
+
+class Spool:
+    """Models that arrive one by one, for a rule that needs them all: one behind the other in a file without a
+    name. In memory are the result and, of each model, the chunk that is looked at."""
+
+    def __init__(
+        self, layout: ModelLayout, rule: Rule, folder: Path, round: int, is_change: bool = False
+    ) -> None:
+        self._layout = layout
+        self._rule = rule
+        self._round = round
+        self._numbers = layout.changes if is_change else layout.numbers
+        if layout.is_packed:
+            self._numbers = layout.rows
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)  # the round may be abandoned
+        self._models = 0
+        self._flaw: str | None = None
+
+    def add(self, data: memoryview, weight: float, owned: bool) -> bool:
+        """Keep a model. Its memory is not taken over."""
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError as error:
+            self._flaw = f"the models of the round cannot be kept: {error.strerror}"
+        self._models += 1
+        return False
+
+    def mean(self, changes: Spool | None = None) -> memoryview:
+        """What the rule makes of them, as they were sent. Neither can be used afterwards."""
+        models, late = self._kept(), changes._kept() if changes is not None else []
+        data, measured = memoryview(b""), None
+        if self._layout.is_packed:
+            # Rounded once, when all is done. Of two arrays, the second has counters.
+            out, measured = [np.empty(each.size, np.float32) for each in models[0]], [True, False]
+        else:
+            data = self._layout.blank()
+            out = self._layout.numbers(data)
+        with blaming("aggregation"):
+            rules.aggregate(self._rule, models, out, late, measured)
+        return self._layout.packed(out, self._round) if self._layout.is_packed else data
+
+    def _kept(self) -> list[list[NDArray[Any]]]:
+        if self._flaw is not None:
+            raise PlexusError(self._flaw)
+        size_bytes = self._layout.size_bytes
+        with self._file:
+            kept = memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+        return [self._numbers(kept[at * size_bytes :][:size_bytes]) for at in range(self._models)]
+
+
+@dataclass(slots=True, eq=False)
+class RoundSum:
+    """What is collected for a round, and how many models are in it or about to be."""
+
+    round: int
+    sum: RunningSum | Spool
+    count: int = 0
+
+
+class Aggregator:
+    """What a node collects models and changes in for a round, off the event loop: running sums, or files for
+    a rule that needs all models (in `folder`).
+
+    Large models are handled on one thread of their own, in order, so the mean is taken after all additions.
+    """
+
+    def __init__(
+        self,
+        layout: ModelLayout,
+        buffers: Buffers,
+        rule: Rule,
+        folder: Path,
+        done: Callable[[int, LiveModel | None, str | None], None],
+    ) -> None:
+        self._layout = layout
+        self._buffers = buffers
+        self._is_weighted = isinstance(rule, WeightedMeanRule)
+        self._begin: Callable[[int, bool], RunningSum | Spool] = partial(sum_of, layout)
+        if not isinstance(rule, MeanRule | WeightedMeanRule):
+            self._begin = partial(Spool, layout, rule, folder)
+        self._done = done
+        self._collected: dict[bool, RoundSum] = {}
+        """By whether they are changes."""
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sums")
+
+    def check(
+        self, model: LiveModel, then: Callable[[str | None], None], too_far: Callable[[], str | None]
+    ) -> None:
+        """Find out what is wrong with a model from outside; `too_far` is asked last."""
+
+        def flaw() -> str | None:
+            is_whole = fits(model.seal, model.data)
+            return (self._layout.flaw(model.data) or too_far()) if is_whole else "it does not fit its seal"
+
+        self.look(flaw, then)
+
+    def difference(self, change: Change, then: Callable[[LiveModel], None]) -> None:
+        """Make of a change what can be sent."""
+        trained, base = change.trained.data, change.base.data
+
+        def made() -> LiveModel:
+            data = self._layout.difference(trained, base)
+            return LiveModel(data, seal(data))
+
+        self.look(made, then)
+
+    def collect(self, round: int, model: LiveModel, samples: int, is_change: bool = False) -> None:
+        """Add a model to the sum of `round`; that of another round is forgotten, nobody asks for it again."""
+        collected = self._collected.get(is_change)
+        if collected is None or collected.round != round:
+            collected = RoundSum(round, self._begin(round, is_change))
+            self._collected[is_change] = collected
+        collected.count += 1
+        total = collected.sum
+        data, ticket, weight = model.data, model.ticket, samples if self._is_weighted else 1
+        if ticket is not None:
+            model.spend()
+
+        def added(taken_over: bool) -> None:
+            if ticket is not None:
+                (self._buffers.let_go if taken_over else self._buffers.give_back)(ticket)
+
+        self.look(lambda: total.add(data, weight, ticket is not None), added)
+
+    def aggregate(
+        self,
+        round: int,
+        models: Sequence[LiveModel],
+        samples: Sequence[int],
+        changes: Sequence[LiveModel] = (),
+        change_samples: Sequence[int] = (),
+    ) -> None:
+        """Take the mean: of what was collected, or of models that the node kept by itself."""
+        total = self._total(round, models, samples)
+        changed = self._total(round, changes, change_samples, is_change=True) if changes else None
+        # Both are of one kind.
+        self._finish(round, lambda: total().mean(changed() if changed else None))  # type: ignore[arg-type]
+
+    def merge(self, round: int, models: Sequence[LiveModel], weights: Sequence[float]) -> None:
+        """Take the mean in which `models[i]` counts `weights[i]`."""
+        total = self._summed(models, weights, sum_of(self._layout, round))
+        self._finish(round, lambda: total().mean())
+
+    def _total(
+        self, round: int, models: Sequence[LiveModel], samples: Sequence[int], is_change: bool = False
+    ) -> Callable[[], RunningSum | Spool]:
+        collected = self._collected.get(is_change)
+        if collected is None or collected.round != round:
+            weights = samples if self._is_weighted else [1] * len(samples)
+            return self._summed(models, weights, self._begin(round, is_change))
+        del self._collected[is_change]
+        assert collected.count == len(models), "what was collected is what the node aggregates"
+        return lambda: collected.sum
+
+    def _summed(
+        self, models: Sequence[LiveModel], weights: Sequence[float], total: RunningSum | Spool
+    ) -> Callable[[], RunningSum | Spool]:
+        data = [model.data for model in models]
+
+        def summed() -> RunningSum | Spool:
+            for each, weight in zip(data, weights, strict=True):
+                total.add(each, weight, owned=False)
+            return total
+
+        return summed
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _finish(self, round: int, mean: Callable[[], memoryview]) -> None:
+        def result() -> tuple[LiveModel | None, str | None]:
+            try:
+                data = mean()
+            except PlexusError as error:
+                return None, str(error)
+            flaw = self._layout.flaw(data)
+            return (None, flaw) if flaw else (LiveModel(data, seal(data)), None)
+
+        self.look(result, lambda found: self._done(round, *found))
+
+    def look(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+        """Do what takes time, where it is in nobody's way."""
+        loop = asyncio.get_running_loop()
+        if self._layout.size_bytes <= INLINE_BYTES:
+            result = work()
+            loop.call_soon(then, result)
+            return
+        future = loop.run_in_executor(self._thread, work)
+        future.add_done_callback(lambda done: None if done.cancelled() else then(done.result()))

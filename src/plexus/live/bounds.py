@@ -1,0 +1,107 @@
+"""How far a model from outside may be from the one that this node holds.
+
+What honest trainings change is known from this node's own: a model further away than a few of those, for each
+round that it is ahead, is refused. So one model cannot take a session over, nor ruin the numbers of a mean;
+whoever poisons does so within these bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from plexus.live.models import LiveModel, ModelLayout
+from plexus.protocol.messages import LateModel
+
+FACTOR = 5.0
+"""Others may have more data than this node, and make larger steps."""
+DECAY = 0.99
+"""What the largest change still counts after one more training: changes become smaller as a model learns."""
+LEAST_AHEAD, MOST_AHEAD = 2, 100
+"""Rounds: so many may always have passed, and so many of which nothing is known."""
+HURRY = 2
+"""So many times faster than they were, rounds may be."""
+PACE = 0.2
+"""How much the newest round counts for how long rounds take."""
+PIECE = 2**16
+"""Numbers looked at at a time."""
+TOO_FAR = "it is further from this node's model than trainings go"
+
+
+class Bounds:
+    """What this node's own trainings change, and what it holds."""
+
+    def __init__(self, layout: ModelLayout) -> None:
+        self._layout = layout
+        self._held: LiveModel | None = None
+        self._ordinal = 0
+        self._since_s = 0.0
+        """When the held model came."""
+        self._round_s = 0.0
+        """How long rounds take; 0 before the second."""
+        self._base: LiveModel | None = None
+        self._usual = 0.0
+        """The norm of a large change by one training; 0 before the first."""
+
+    def hold(self, model: LiveModel, ordinal: int, now_s: float) -> None:
+        """The node holds the model of this round."""
+        if ordinal > self._ordinal and self._held is not None:
+            took_s = (now_s - self._since_s) / (ordinal - self._ordinal)
+            self._round_s += (PACE if self._round_s else 1.0) * (took_s - self._round_s)
+            self._since_s = now_s
+        self._held, self._ordinal = model, ordinal
+
+    def begin(self, base: LiveModel) -> None:
+        """A training begins with `base`."""
+        self._base = base
+
+    def change(self, trained: LiveModel) -> Callable[[], float]:
+        """What finds out how much a training has changed, in whatever thread."""
+        base = self._base
+        return lambda: 0.0 if base is None else self._distance(trained.data, base.data)
+
+    def learn(self, changed: float) -> None:
+        if math.isfinite(changed):
+            self._usual = max(changed, DECAY * self._usual)
+
+    def flaw(self, body: Any, model: LiveModel, now_s: float) -> Callable[[], str | None]:
+        """What finds out, in whatever thread, whether the model of this message is too far away."""
+        held, usual, is_change = self._held, self._usual, isinstance(body, LateModel)
+        ahead = 1 if is_change else min(max(0, body.ordinal - self._ordinal), self._passed(now_s))
+
+        def found() -> str | None:
+            if held is None:
+                return None
+            length = usual or self._distance(held.data, None) + 1
+            distance = self._distance(model.data, None if is_change else held.data, is_change)
+            return None if distance <= FACTOR * length * (1 + ahead) else TOO_FAR
+
+        return found
+
+    def _passed(self, now_s: float) -> float:
+        """How many rounds there may have been since that of the held model, whatever others say. The longer
+        a node has refused models, the more, so it finds its way to the others."""
+        if not self._round_s:
+            return MOST_AHEAD
+        return LEAST_AHEAD + HURRY * (now_s - self._since_s) / self._round_s
+
+    def _distance(self, data: memoryview, other: memoryview | None, is_change: bool = False) -> float:
+        """Of two models, or of one from zero."""
+        layout = self._layout
+        numbers: Callable[[memoryview], list[Any]] = layout.changes if is_change else layout.numbers
+        if layout.is_packed:  # what they stand for
+            numbers = layout.rows
+        runs = numbers(data)
+        others = [None] * len(runs) if other is None else numbers(other)
+        total = 0.0
+        with np.errstate(all="ignore"):  # what is too large for a square is too far as well
+            for run, beside in zip(runs, others, strict=True):
+                for at in range(0, run.size, PIECE):
+                    piece = run[at : at + PIECE].astype(np.float64)
+                    if beside is not None:
+                        piece -= beside[at : at + PIECE]
+                    total += float(piece @ piece)
+        return math.sqrt(total)

@@ -1,0 +1,98 @@
+"""A member that lies: the node of Plexus with one habit more, for experiments, storms and rehearsals.
+
+What it sends is well-formed and comes from a member, so nothing but the protocol itself can stop it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from plexus.protocol.api import BandwidthMeasured, Effect, Event, Send, Train
+from plexus.protocol.membership import HEARD_ME
+from plexus.protocol.messages import Ack, AggregateRequest, NodeId, Ping, TrainRequest, ViewReply
+from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.view import LEFT, MAX_BANDWIDTH_BYTES_PER_S, Snapshot
+
+FAR = 2**40
+"""Rounds ahead, of which a liar speaks."""
+
+
+class Liar(PlexusNode):
+    """Takes part, and lies whenever it trains."""
+
+    def __init__(self, behaviour: str, **given: Any) -> None:
+        if behaviour in ("lie-bandwidth", "silent-aggregator"):
+            given["bandwidth_bytes_per_s"] = MAX_BANDWIDTH_BYTES_PER_S
+        super().__init__(**given)
+        self._behaviour = behaviour
+        if given["bandwidth_bytes_per_s"] == MAX_BANDWIDTH_BYTES_PER_S:
+            self._on_event[BandwidthMeasured] = lambda measured: None
+        if behaviour == "silent-aggregator":
+            self._on_message[AggregateRequest] = lambda src, request: None
+
+    def handle(self, now: float, event: Event) -> list[Effect]:
+        effects = super().handle(now, event)
+        lie = LIES.get(self._behaviour)
+        return effects if lie is None else lie(self, event, effects)
+
+    @property
+    def others(self) -> tuple[NodeId, ...]:
+        return tuple(node for node in self.view.actives() if node != self.me)
+
+
+def member(behaviour: str | None, **given: Any) -> PlexusNode:
+    """A node of Plexus: an honest one, unless it lies in some way."""
+    return PlexusNode(**given) if behaviour is None else Liar(behaviour, **given)
+
+
+def far_round(liar: Liar, event: Event, effects: list[Effect]) -> list[Effect]:
+    """The session is far ahead, and here is its model; or will be after this round."""
+    effects = [
+        replace(effect, body=replace(effect.body, step=FAR))
+        if isinstance(effect, Send) and isinstance(effect.body, TrainRequest)
+        else effect
+        for effect in effects
+    ]
+    if not any(isinstance(effect, Train) for effect in effects) or not liar.others:
+        return effects
+    far, view = liar.watchdog.k_seen + FAR, liar.view.snapshot()
+    request = TrainRequest(far, 1, liar.training.ordinal + 1, 1, view, liar.held_model)
+    return [*effects, Send(liar.others, Ping(HEARD_ME, far)), Send(liar.others, request)]
+
+
+def forged_views(liar: Liar, event: Event, effects: list[Effect]) -> list[Effect]:
+    """Everybody else has left."""
+    if not any(isinstance(effect, Train) for effect in effects) or not liar.others:
+        return effects
+    snapshot = liar.view.snapshot()
+    events = snapshot.events.copy()
+    for node in liar.others:
+        events[node] = (events[node] | LEFT) + 4
+    forged = Snapshot(events, snapshot.bandwidths, snapshot.is_signed)
+    return [*effects, Send(liar.others, ViewReply(forged))]
+
+
+def lone_aggregate(liar: Liar, event: Event, effects: list[Effect]) -> list[Effect]:
+    """There was one participant: no need to wait for more models, nor for the others to send theirs.
+    And somebody else may aggregate it too."""
+    told: list[Effect] = []
+    for effect in effects:
+        if isinstance(effect, Send) and isinstance(effect.body, AggregateRequest):
+            effect = replace(effect, body=replace(effect.body, participants=1))
+            if liar.others:
+                told.append(Send(liar.others, Ack(effect.body.round)))
+                told.append(Send(liar.others[:1], replace(effect.body, trained_in=0)))
+        told.append(effect)
+    return told
+
+
+LIES: dict[str, Callable[[Liar, Event, list[Effect]], list[Effect]]] = {
+    "far-round": far_round,
+    "forged-views": forged_views,
+    "lone-aggregate": lone_aggregate,
+}
+BEHAVIOURS = ("lie-bandwidth", "silent-aggregator", *LIES)
+"""Lies about the protocol; those about models are the tasks' business."""

@@ -1,0 +1,303 @@
+"""Where members may lie, no single message decides anything; where they are honest, everybody is believed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plexus.protocol.api import (
+    Aggregate,
+    Durable,
+    Effect,
+    Received,
+    Report,
+    TimerFired,
+    Train,
+    Trained,
+    WentOnline,
+)
+from plexus.protocol.facts import Refused
+from plexus.protocol.messages import Ack, AggregateRequest, NodeId, Ping, ViewReply
+from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.trust import FORGIVEN, LOST, REACH, ROOM
+from plexus.protocol.view import JOINED, SUSPECTED, Snapshot, View, event_number
+from plexus.testing.exchange import sent
+from tests.protocol.kit import (
+    NOTHING,
+    aggregate_request,
+    answer,
+    exchange_of,
+    hash_order,
+    make_node,
+    online_node,
+    pong,
+    train_request,
+)
+
+FAR = 10**6
+
+
+def wary(me: NodeId = 0, n: int = 6, **options: Any) -> PlexusNode:
+    return online_node(me, n, **{"signed_views": True, "sample_size": 5} | options)
+
+
+def refused(effects: list[Effect]) -> list[Refused]:
+    facts = [effect.fact for effect in effects if isinstance(effect, Report)]
+    return [fact for fact in facts if isinstance(fact, Refused)]
+
+
+def trains(effects: list[Effect]) -> bool:
+    return any(isinstance(effect, Train) for effect in effects)
+
+
+def ping(node: PlexusNode, src: NodeId, k: int, now: float = 1.0) -> list[Effect]:
+    return node.handle(now, Received(src, Ping(7, k)))
+
+
+# Rounds move in steps
+
+
+def test_a_round_far_ahead_counts_once_another_member_says_the_same() -> None:
+    node = wary()
+    effects = ping(node, 1, FAR)
+    assert node.watchdog.k_seen == 0
+    assert {to for to, _ in sent(effects, Ping)} <= set(range(1, 6)), "others are asked"
+    assert len(sent(effects, Ping)) >= 2
+    ping(node, 1, FAR)
+    assert node.watchdog.k_seen == 0, "to say it twice is not to be two"
+    ping(node, 2, FAR)
+    assert node.watchdog.k_seen == FAR
+
+
+def test_a_round_within_reach_is_believed_of_anybody() -> None:
+    node = wary()
+    ping(node, 1, node.trust.reach)
+    assert node.watchdog.k_seen == node.trust.reach >= REACH
+
+
+def test_with_one_other_member_there_is_nobody_else_to_ask() -> None:
+    node = wary(n=2)
+    ping(node, 1, FAR)
+    assert node.watchdog.k_seen == FAR
+
+
+def test_without_signed_views_everybody_is_believed() -> None:
+    node = wary(signed_views=False)
+    ping(node, 1, FAR)
+    assert node.watchdog.k_seen == FAR
+
+
+def test_who_speaks_of_a_round_that_nobody_else_knows_is_named() -> None:
+    node = wary()
+    ping(node, 1, FAR, now=1.0)
+    assert not refused(ping(node, 2, 1, now=2.0)), "others have not been heard yet"
+    assert refused(ping(node, 3, 2, now=60.0)) == [Refused(1, f"round {FAR}", "nobody else knows of it")]
+    assert not refused(ping(node, 2, 3, now=61.0))
+
+
+def test_a_model_of_a_round_far_ahead_is_trained_once_it_is_confirmed() -> None:
+    node = wary()
+    effects = node.handle(1.0, Received(1, train_request(FAR)))
+    assert not trains(effects)
+    assert node.held_round == 0
+    effects = ping(node, 2, FAR, now=2.0)
+    assert trains(effects)
+    assert node.held_round == FAR
+
+
+def test_a_far_trained_model_begins_no_aggregation() -> None:
+    node = wary()
+    node.handle(1.0, Received(1, aggregate_request(FAR)))
+    assert not node.aggregation.collecting
+    node.handle(1.0, Received(1, aggregate_request(2)))
+    assert node.aggregation.collecting
+
+
+def test_a_node_that_was_misled_finds_its_way_back() -> None:
+    lost = LOST * 100
+    node = make_node(0, 6, signed_views=True, sample_size=5, durable=Durable(3, lost, "m", ordinal=9))
+    node.handle(0.0, WentOnline())
+    assert node.watchdog.k_seen == lost
+    pong(node, 1, 99, now=1.0, k=50)
+    assert node.watchdog.k_seen == lost, "one may be far behind"
+    pong(node, 2, 99, now=1.0, k=51)
+    assert node.watchdog.k_seen == node.training.k_train == node.aggregation.k_agg == node.held_round == 51
+    assert trains(node.handle(2.0, Received(2, train_request(52))))
+
+
+def test_nobody_goes_back_because_some_are_behind() -> None:
+    node = wary(durable=Durable(3, 10_000, "m", ordinal=9))
+    for src in range(1, 6):
+        pong(node, src, 99, now=1.0, k=5)
+    assert node.watchdog.k_seen == 10_000
+
+
+# The hash decides who may say what
+
+
+N, S, K = 20, 3, 7
+
+
+def position(at: int) -> NodeId:
+    return hash_order(N, K)[at]
+
+
+def in_sample(me: NodeId, **options: Any) -> PlexusNode:
+    return wary(me, N, sample_size=S, watchdog_s=1000.0, **options)
+
+
+def test_who_asks_to_train_must_be_in_the_sample_of_the_round() -> None:
+    node = in_sample(position(0))
+    ping(node, position(1), K - 1)
+    effects = node.handle(2.0, Received(position(N - 1), train_request(K)))
+    assert not trains(effects)
+    why = "it is not in the sample of the round"
+    assert refused(effects) == [Refused(position(N - 1), "a request to train", why)]
+    assert trains(node.handle(2.0, Received(position(ROOM * S - 1), train_request(K)))), "views may differ"
+
+
+def test_who_is_not_in_the_sample_does_not_train() -> None:
+    node = in_sample(position(N - 1))
+    ping(node, position(1), K - 1)
+    effects = node.handle(2.0, Received(position(0), train_request(K)))
+    assert not trains(effects)
+    assert [fact.src for fact in refused(effects)] == [position(0)]
+
+
+def test_after_a_pause_anybody_may_start_again() -> None:
+    node = in_sample(position(0))
+    ping(node, position(1), K - 1)
+    effects = node.handle(700.0, Received(position(N - 1), train_request(K)))
+    assert trains(effects)
+
+
+@pytest.mark.parametrize(
+    ("trained_in", "why"),
+    [
+        (K + 1, "its rounds do not follow each other"),
+        (K + 2, "its rounds do not follow each other"),
+        (K, "it was not in the sample that trained"),
+    ],
+)
+def test_who_sends_a_model_was_in_the_sample_that_trained(trained_in: int, why: str) -> None:
+    node = in_sample(hash_order(N, K + 1)[0])
+    ping(node, position(1), K)
+    request = AggregateRequest(K + 1, trained_in, K + 1, 3, 1, NOTHING, "t")
+    effects = node.handle(2.0, Received(position(N - 1), request))
+    assert [(fact.src, fact.why) for fact in refused(effects)] == [(position(N - 1), why)]
+    assert not node.aggregation.collecting
+
+
+# How many took part is derived
+
+
+def claimed(node: PlexusNode, src: NodeId, participants: int) -> list[Effect]:
+    return node.handle(2.0, Received(src, aggregate_request(2, f"t{src}", participants)))
+
+
+def aggregated(effects: list[Effect]) -> tuple[Any, ...]:
+    return next((effect.models for effect in effects if isinstance(effect, Aggregate)), ())
+
+
+def test_one_sender_is_not_a_round_whatever_it_says() -> None:
+    node = wary(success_fraction=0.8)
+    assert not aggregated(claimed(node, 1, 1))
+    assert not aggregated(claimed(node, 2, 5))
+    assert not aggregated(claimed(node, 3, 5))
+    assert len(aggregated(claimed(node, 4, 5))) == 4
+
+
+def test_nobody_is_waited_for_who_cannot_be_there() -> None:
+    node = wary(success_fraction=0.8)
+    assert not aggregated(claimed(node, 1, 2**20))
+    assert not aggregated(claimed(node, 2, 2))
+    assert len(aggregated(claimed(node, 3, 2))) == 3
+
+
+def test_in_a_session_of_two_one_model_may_be_all() -> None:
+    node = wary(n=2, success_fraction=0.8)
+    assert len(aggregated(claimed(node, 1, 1))) == 1
+
+
+# Who is relied on
+
+
+def at_aggregator(node: PlexusNode) -> NodeId:
+    """The node trains and sends its model: to whom."""
+    node.handle(1.0, Received(1, train_request(1, participants=5)))
+    node.handle(2.0, Trained(1, "t", 1))
+    effects: list[Effect] = []
+    for src in [
+        other
+        for other in range(1, 6)
+        if other in node.sampler.exchanges[exchange_of(node, "aggregator")].sample.waiting
+    ]:
+        effects += answer(node, "aggregator", src, now=3.0)
+    [(aggregator, _)] = sent(effects, AggregateRequest)
+    return aggregator
+
+
+def test_an_acknowledgement_by_who_was_sent_no_model_is_refused() -> None:
+    node = wary()
+    aggregator = at_aggregator(node)
+    stranger = next(other for other in range(1, 6) if other != aggregator)
+    effects = node.handle(4.0, Received(stranger, Ack(node.training.next_round)))
+    assert [fact.src for fact in refused(effects)] == [stranger]
+    assert node.training.awaited == aggregator
+    node.handle(4.0, Received(aggregator, Ack(node.training.next_round)))
+    assert node.training.awaited is None
+
+
+def test_an_aggregator_that_made_nothing_of_a_model_is_chosen_last_for_some_time() -> None:
+    node = wary()
+    aggregator = at_aggregator(node)
+    effects = node.handle(500.0, TimerFired(("ack", 0)))
+    assert [fact.src for fact in refused(effects)] == [aggregator]
+    others = [other for other in range(1, 6) if other != aggregator]
+    assert node.trust.best([aggregator, *others]) == max(others)
+    assert node.trust.best([aggregator]) == aggregator, "if there is nobody else"
+    node.now = 500.0 + FORGIVEN * node.parameters.ack_timeout_s + 1
+    assert node.trust.best([aggregator, *others]) == max(aggregator, *others)
+    node.trust.failed(aggregator)
+    node.now += FORGIVEN * node.parameters.ack_timeout_s + 1
+    assert node.trust.best([aggregator, *others]) == max(others), "twice as long"
+
+
+# One member's word moves nobody further than to the end of the order
+
+
+def suspecting(node: PlexusNode, suspect: NodeId) -> Snapshot:
+    view = View(node.view.snapshot())
+    view.learn(suspect, node.view.event_of(suspect) + SUSPECTED - JOINED, view.bandwidth_of(suspect))
+    return view.snapshot()
+
+
+def test_who_is_suspected_by_one_is_asked_last_and_by_two_is_gone() -> None:
+    node = wary()
+    doubted = node.roster.candidates(node.view, K)[0]
+    tellers = [other for other in range(1, 6) if other != doubted]
+    view = suspecting(node, doubted)
+    for _ in range(2):
+        node.handle(5.0, Received(tellers[0], ViewReply(view)))
+        assert node.view.is_online(doubted)
+        assert node.roster.candidates(node.view, K)[-1] == doubted
+    node.handle(6.0, Received(tellers[1], ViewReply(view)))
+    assert node.view.is_suspected(doubted)
+
+
+def test_news_of_a_doubted_node_end_the_doubt() -> None:
+    node = wary()
+    node.handle(5.0, Received(1, ViewReply(suspecting(node, 3))))
+    assert node.view.doubted == {3}
+    node.view.learn(3, event_number(9, JOINED), 400)
+    assert not node.view.doubted
+    assert node.roster.candidates(node.view, K) == hash_order(6, K)
+
+
+def test_what_one_says_of_the_node_itself_it_refutes() -> None:
+    node = wary()
+    before = node.membership.counter
+    node.handle(5.0, Received(1, ViewReply(suspecting(node, 0))))
+    assert node.membership.counter == before + 1
+    assert node.view.is_online(0)
