@@ -24,30 +24,36 @@ from plexus.live.models import ModelLayout
 from plexus.live.state import with_names
 from plexus.protocol.api import Change
 from plexus.rng import array_stream
-from plexus.runs.encoding import BLOCK, CHUNK, Wire, encoded_bytes, quantised, restored, rounded
+from plexus.runs.encoding import BLOCK, CHUNK, Wire, encoded_bytes, quantised, restored, rounded, steps
 
 
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 4810, CHUNK, CHUNK + 1, 3 * CHUNK + 300])
-def test_no_number_is_off_by_more_than_a_step_and_none_on_average(count: int) -> None:
+def test_no_number_is_off_by_more_than_half_a_step_and_none_on_average(count: int) -> None:
     rng = array_stream(1, "values")
     values = (rng.standard_normal(count) * rng.choice([1e-6, 1, 1e4], count)).astype(np.float32)
     found, scales = quantised(values, array_stream(2, "wire"))
     assert found.nbytes + scales.nbytes == encoded_bytes(count)
     again = restored(found, scales)
-    steps = np.repeat(scales, BLOCK)[:count]
-    assert (np.abs(again - values) <= steps * 1.001).all()
+    each = np.repeat(steps(scales), BLOCK)[:count]
+    assert (np.abs(again - values) <= 0.501 * each).all()
     for same, other in zip((found, scales), quantised(values, array_stream(2, "wire")), strict=True):
         assert np.array_equal(same, other)
     many = np.mean([restored(*quantised(values, array_stream(n, "wire"))) for n in range(400)], axis=0)
-    assert (np.abs(many - values) <= 0.25 * steps + 1e-12).all()
+    assert (np.abs(many - values) <= 0.25 * each + 1e-12).all()
 
 
-def test_zeros_and_the_largest_number_stay_what_they_are() -> None:
+def test_zeros_and_tiny_numbers_are_no_error() -> None:
     values = np.zeros(600, np.float32)
     values[300] = -7.5
     again = rounded(values, "int8", array_stream(1, "wire"))
-    assert again[300] == pytest.approx(-7.5) and np.count_nonzero(again) == 1
+    assert np.abs(again - values).max() < 0.51 * 7.5 / 127
+    own = slice(300 // BLOCK * BLOCK, (300 // BLOCK + 1) * BLOCK)
+    assert np.count_nonzero(again) == np.count_nonzero(again[own]) > 1
     assert rounded(values, "float32", array_stream(1, "wire")) is values
+    tiny = np.array([1e-44, -1e-42, 1e-38], np.float32)  # steps between them would be no normal numbers
+    assert np.abs(rounded(tiny, "int8", array_stream(1, "wire"))).max() < 1e-37
+    huge = np.array([3.4e38, -3.4e38, 1.0], np.float32)
+    assert np.isfinite(rounded(huge, "int8", array_stream(1, "wire"))).all()
     assert np.isinf(rounded(np.array([1e5], np.float32), "float16", array_stream(1, "wire"))).all()
 
 
@@ -118,9 +124,9 @@ def test_a_live_mean_of_bytes_is_the_mean_of_what_they_stand_for(weights: tuple[
     assert torch.allclose(found[:-1], exact[:-1], atol=0.05)  # type: ignore[index]
     assert found[-1] == torch.round(exact[-1])  # type: ignore[index]
     flawed = bytearray(data[0])
-    live.named(memoryview(flawed))["scales"][0] = np.inf
+    live.named(memoryview(flawed))["scales"][2] = 0x7F80  # infinite
     assert live.flaw(memoryview(flawed)) == "it has numbers that are not finite"
-    live.named(memoryview(flawed))["scales"][0] = 1e37  # finite, but 127 times as much is not
+    live.named(memoryview(flawed))["scales"][2] = 0x7CF1  # finite, but 127 times as much is not
     assert live.flaw(memoryview(flawed)) == "it has numbers that are not finite"
 
 
@@ -198,7 +204,8 @@ def test_a_late_change_is_sent_as_models_are(wire: Wire, rule: Rule, tmp_path: P
     found = packing.decode(bytes(total.mean(changed)))  # type: ignore[arg-type]
     moved, off = made.vector() - plain.vector(), found - made.vector()
     assert off.abs().max() < (0.002 if wire == "int8" else 1e-6)  # a step, where means are rounded by chance
-    assert off.abs().mean() < 0.3 * moved.abs().mean()
+    # Here all that travels is rounded twice: when it was made, and when it is sent.
+    assert off.abs().mean() < (0.5 if wire == "int8" else 0.3) * moved.abs().mean()
 
 
 def test_every_model_is_rounded_by_itself() -> None:

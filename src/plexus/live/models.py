@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 from plexus.rng import array_stream
-from plexus.runs.encoding import HALVES, QUANTISED, SCALES, WHOLE, Restored, quantised
+from plexus.runs.encoding import HALVES, QUANTISED, SCALES, WHOLE, Restored, quantised, steps
 
 if TYPE_CHECKING:
     from plexus.live.transport.receiving import Ticket
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LENGTH_BYTES = 8
 NOT_FINITE = "it has numbers that are not finite"
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "u1"}
-_TYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1"}
+_TYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U16": "<u2", "U8": "u1"}
 
 
 @dataclass(slots=True, eq=False)
@@ -145,7 +145,7 @@ class ModelLayout:
                     return NOT_FINITE
         if self.is_quantised:
             with np.errstate(all="ignore"):  # scales may be finite, and what they stand for not
-                if not np.isfinite(128 * self.named(data)[SCALES]).all():
+                if not np.isfinite(128 * steps(self.named(data)[SCALES])).all():
                     return NOT_FINITE
         return None
 

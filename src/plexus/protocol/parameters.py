@@ -54,7 +54,7 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     wire: Literal["float32", "float16", "int8"] = "float32"
     """How the numbers of models travel: as they are; in half the bytes; or in a quarter, with a scale for
-    each 256 of them and rounded up or down by chance, so that it is right on average."""
+    each 128 of them and rounded with a dither, so that it is right on average."""
 
     signed_views: bool = False
     """Members may lie: entries of views are signed by their owners (64 bytes each), and no single member is
