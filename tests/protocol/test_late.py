@@ -16,6 +16,7 @@ from plexus.protocol.api import (
     Trained,
     Undelivered,
 )
+from plexus.protocol.late import DECLINED, Late
 from plexus.protocol.messages import Ack, AggregateRequest, LateModel, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.participant import LATE
 from plexus.protocol.plexus import PlexusNode
@@ -172,7 +173,42 @@ def test_a_model_that_two_aggregators_may_have_is_not_offered() -> None:
     assert not node.sampler.is_searching(LATE)
 
 
+def test_one_answer_settles_two_trainings_for_the_same_round() -> None:
+    """Two rounds may come to the same number by different ways."""
+    node = trains()
+    node.handle(60.0, Trained(K, "t"))
+    settle(node, 60.0)
+    aggregator = node.training.awaited
+    assert aggregator is not None
+    node.late.offer_unless_used(K + 1, aggregator, Late(K - 1, K - 1, 1, CHANGE))
+    node.handle(61.0, Received(aggregator, Ack(K + 1, used=1)))
+    assert not node.training.busy and node.late.current is None
+
+
+@pytest.mark.parametrize("signed_views", [True, False])
+def test_who_never_uses_late_models_is_asked_after_others(signed_views: bool) -> None:
+    node = trains(signed_views=signed_views)
+    best = max(hash_order(N, 9 + 2)[:3])
+    node.late._declined.update({best: DECLINED} if node.trust.is_wary else {})
+    node.handle(50.0, Received(4, Ping(77, 9)))
+    node.handle(51.0, Received(2, Ping(77, 9)))
+    effects = node.handle(60.0, Trained(K, "t", samples=7))
+    [(to, late)] = sent(effects + settle(node, 60.0), LateModel)
+    assert (to == best) is not signed_views
+    node.handle(61.0, Received(to, Ack(K, used=0, late=late.round)))
+    assert node.late._declined[to] == (1 if signed_views else 0)
+
+
 # The aggregator's side
+
+
+@pytest.mark.parametrize(("late_rounds", "waits"), [(20, True), (0, False)])
+def test_the_fastest_does_not_go_on_alone_while_others_are_busy(late_rounds: int, waits: bool) -> None:
+    node = online_node(0, N, late_rounds=late_rounds, sample_size=5, success_fraction=0.3)
+    effects = node.handle(1.0, Received(1, aggregate_request(K, "t1", participants=2)))
+    assert any(isinstance(effect, Aggregate) for effect in effects) is not waits
+    effects = node.handle(2.0, Received(2, aggregate_request(K, "t2", participants=2)))
+    assert any(isinstance(effect, Aggregate) for effect in effects) is waits
 
 
 def late_model(k: int = K, trained_in: int = K - 2, model: str = "change") -> LateModel:

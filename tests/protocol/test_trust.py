@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from plexus.protocol.api import (
@@ -18,8 +19,9 @@ from plexus.protocol.api import (
     WentOnline,
 )
 from plexus.protocol.facts import Refused
-from plexus.protocol.messages import Ack, AggregateRequest, NodeId, Ping, ViewReply
+from plexus.protocol.messages import Ack, AggregateRequest, NodeId, Ping, Pong, ViewReply
 from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.quorum import RESTART
 from plexus.protocol.trust import FORGIVEN, LOST, REACH, ROOM
 from plexus.protocol.view import JOINED, SUSPECTED, Snapshot, View, event_number
 from plexus.testing.exchange import sent
@@ -68,6 +70,36 @@ def test_a_round_far_ahead_counts_once_another_member_says_the_same() -> None:
     assert node.watchdog.k_seen == 0, "to say it twice is not to be two"
     ping(node, 2, FAR)
     assert node.watchdog.k_seen == FAR
+
+
+@pytest.mark.parametrize(("n", "needed"), [(6, 2), (10, 2), (11, 3), (31, 5), (200, 5)])
+def test_where_more_may_lie_together_more_must_say_the_same(n: int, needed: int) -> None:
+    node = wary(n=n)
+    for src in range(1, needed):
+        asked = sent(ping(node, src, 1000 * FAR), Ping)
+        assert len(asked) >= min(n - 1, 2 * needed) or src > 1
+        assert node.watchdog.k_seen == 0
+    ping(node, needed, 1000 * FAR)
+    assert node.watchdog.k_seen == 1000 * FAR
+
+
+def test_a_round_that_is_not_believed_keeps_nobody_from_starting_again() -> None:
+    node = wary(durable=Durable(3, 7, "m7", ordinal=7))
+    node.handle(2000.0, TimerFired(("watchdog", 0)))
+    exchange = exchange_of(node, RESTART)
+    first, *_ = node.sampler.exchanges[exchange].sample.waiting
+    node.handle(2000.1, Received(first, Pong(exchange, FAR, 0, node.membership.event)))
+    assert node.is_searching(RESTART)
+
+
+def test_who_claims_a_step_that_no_view_explains_is_heeded_no_more() -> None:
+    node = wary(n=4)
+    effects = node.handle(1.0, Received(1, msgspec.structs.replace(train_request(1), step=2**40)))
+    assert not trains(effects) and refused(effects)
+    ping(node, 1, 2, now=2.0)
+    assert node.watchdog.k_seen < 2
+    ping(node, 2, 2, now=3.0)
+    assert node.watchdog.k_seen == 2
 
 
 def test_a_round_within_reach_is_believed_of_anybody() -> None:

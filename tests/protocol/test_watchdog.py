@@ -18,7 +18,16 @@ from plexus.protocol.api import (
     TimerFired,
 )
 from plexus.protocol.facts import AggregationCompleted, RoundRestarted, SampleDerived, TrainingStarted
-from plexus.protocol.messages import Ack, AggregateRequest, Joined, NodeId, Ping, TrainRequest
+from plexus.protocol.messages import (
+    Ack,
+    AggregateRequest,
+    Joined,
+    NodeId,
+    Ping,
+    Pong,
+    TrainRequest,
+    ViewRequest,
+)
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.quorum import PARTICIPANTS, RESTART, step
 from plexus.testing.exchange import sent
@@ -335,3 +344,21 @@ def test_one_who_asks_alone_in_the_world_restarts_alone() -> None:
     effects = node.handle(LATE, FIRED)
     assert sent(effects, TrainRequest)[0][0] == 0
     assert RoundRestarted(1, 1, 0) in [e.fact for e in effects if isinstance(e, Report)]
+
+
+def test_who_was_never_asked_to_work_among_few_tells_others_of_itself() -> None:
+    """Though it sees progress: whoever passes that on may not get to say that this node is there."""
+    node = online_node(0, N, sample_size=3)
+    node.handle(890.0, Received(1, Ping(7, 4)))
+    assert sent(node.handle(LATE, FIRED), Joined)
+    node.handle(LATE + 1, Received(1, train_request(5)))
+    node.handle(LATE + 2, Received(1, Ping(7, 40)))
+    assert not sent(node.handle(LATE + 3, FIRED), Joined)
+
+
+def test_who_is_left_out_asks_for_a_view_of_who_is_ahead() -> None:
+    node = holding(0)
+    asked = sent(node.handle(2 * LATE, FIRED), Ping)
+    to, ping = asked[0]
+    effects = node.handle(2 * LATE + 1, Received(to, Pong(ping.exchange, 100, 0, node.membership.event)))
+    assert sent(effects, ViewRequest) == [(to, ViewRequest())]

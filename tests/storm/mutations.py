@@ -18,7 +18,7 @@ from unittest.mock import patch
 import msgspec
 import numpy as np
 
-from plexus.protocol import plexus, trust, wire
+from plexus.protocol import late, plexus, trust, wire
 from plexus.protocol.aggregation import AggregationTask, models_needed
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.baselines.rounds import Rounds
@@ -293,8 +293,8 @@ MUTATIONS += [
     bug(
         "the most participants told of count",
         AggregationTask._derived,
-        "return claims[-1], 1",
-        "return claims[0], 1",
+        "claims[-1] if most is None",
+        "claims[0] if most is None",
     ),
     bug("aggregators wait for no more models than they need", _collect, ">=", ">"),
     bug(
@@ -417,13 +417,33 @@ MUTATIONS += [
         "late.samples for",
         "late.ordinal for",
     ),
+    bug(
+        "late: the fastest does not go on alone",
+        AggregationTask._derived,
+        "(self._parameters.late_rounds and participants > 1)",
+        "False",
+    ),
     bug("late: one change a sender", AggregationTask.on_late, "elif src in self._late:", "elif False:"),
 ]
 
 # Members that lie
 
 MUTATIONS += [
-    Mutation("liars: far rounds need two witnesses", trust, "WITNESSES", 1),
+    Mutation("liars: far rounds need witnesses", Trust, "witnesses", property(lambda _: 1)),
+    Mutation("liars: where many may lie, more are needed", trust, "MOST_WITNESSES", 2),
+    bug(
+        "liars: a round that is not believed stops nobody",
+        PlexusNode._on_answer,
+        "self.trust.believes(src, pong.round)",
+        "True",
+    ),
+    bug(
+        "liars: who claims an impossible step is not heeded",
+        Trust.may_ask_to_train,
+        "self.misbehaved(src)",
+        "pass",
+    ),
+    Mutation("liars: late models go to those who use them", late, "DECLINED", 10**9),
     bug("liars: who says the same counts once", Trust.believes, "self._claims[src] =", "self._claims[k] ="),
     Mutation("liars: who speaks of far rounds is named", Trust, "_look_through_claims", nothing),
     bug(
@@ -483,7 +503,12 @@ MUTATIONS += [
         "min(claims[len(claims) // 2], most)",
         "claims[len(claims) // 2]",
     ),
-    bug("liars: one model is not enough", AggregationTask._derived, "LEAST if most > LEAST else 1", "1"),
+    bug(
+        "liars: one model is not enough",
+        AggregationTask._derived,
+        "(most is not None and most > LEAST)",
+        "False",
+    ),
     bug(
         "liars: who was sent no model acknowledges none",
         PlexusNode._on_ack,

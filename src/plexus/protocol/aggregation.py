@@ -161,12 +161,13 @@ class AggregationTask:
     def _derived(self, most: int | None) -> tuple[int, int]:
         """How many participants there are, and of how many at least a model is needed.
 
-        Where members may lie, what most of the senders say counts, and one sender is not enough.
+        Where members may lie, what most of the senders say counts, and one sender is not enough. Nor is it
+        where late models count: the fastest of few would go on alone, while the others are busy.
         """
         claims = sorted(self._claims.values())
-        if most is None:
-            return claims[-1], 1
-        return max(1, min(claims[len(claims) // 2], most)), LEAST if most > LEAST else 1
+        participants = claims[-1] if most is None else max(1, min(claims[len(claims) // 2], most))
+        needs_two = (most is not None and most > LEAST) or (self._parameters.late_rounds and participants > 1)
+        return participants, LEAST if needs_two else 1
 
     def _doubt_claims(self) -> None:
         """All participants of a round were told the same number of them."""

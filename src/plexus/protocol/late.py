@@ -12,7 +12,7 @@ for the round after the next, because a large model loses the race for the next 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,6 +27,8 @@ LATE_ACK = ("late ack", 0)
 AHEAD = 2
 """For how many rounds after the newest one known a late model is meant."""
 MOST_TRIES = 8
+DECLINED = 3
+"""So often in a row an aggregator may make nothing of late models, before others are asked first."""
 MOST_WAITING = 4
 """Late models that wait until one before them is settled; with more, the oldest is dropped."""
 
@@ -68,6 +70,8 @@ class LateTask:
         self._seen = 0
         """The newest round known when the search began."""
         self._tries = 0
+        self._declined: Counter[NodeId] = Counter()
+        """Aggregators that made nothing of a late model, since they last used one."""
         self._in_doubt: dict[int, tuple[NodeId, Late]] = {}
         """By the round it was sent for: who has got a model and has not said yet whether it used it."""
 
@@ -75,6 +79,7 @@ class LateTask:
         """The node was offline: nobody waits for what it had."""
         self._waiting.clear()
         self._in_doubt.clear()
+        self._declined.clear()
         self.current = self.awaited = None
 
     def offer_unless_used(self, k: int, aggregator: NodeId, late: Late) -> None:
@@ -100,7 +105,8 @@ class LateTask:
         if not fresh:
             self._next()
             return
-        aggregator = self._trust.best(fresh)
+        willing = [node for node in fresh if self._declined[node] < DECLINED]
+        aggregator = self._trust.best(willing or fresh)
         self.awaited, self._meant_for = aggregator, k
         self._asked.add((aggregator, k))
         self._node.send((aggregator,), LateModel(k, late.trained_in, late.ordinal, late.samples, late.change))
@@ -113,8 +119,10 @@ class LateTask:
             if self._is_awaited(src, ack.round, ack.late):
                 self._stop_waiting()
                 if ack.used:
+                    self._declined.pop(src, None)
                     self._next()
                 else:
+                    self._decline(src)
                     self._aim()
             return True
         aggregator, doubtful = self._in_doubt.get(ack.round, (None, None))
@@ -144,8 +152,15 @@ class LateTask:
     def on_timeout(self, _: int) -> None:
         """No answer: it may have been used, so it is not offered again."""
         if self.current is not None:
+            if self.awaited is not None:
+                self._decline(self.awaited)
             self._stop_waiting()
             self._next()
+
+    def _decline(self, aggregator: NodeId) -> None:
+        """One that never makes anything of what it is sent may lie about its bandwidth."""
+        if self._trust.is_wary:
+            self._declined[aggregator] += 1
 
     def _next(self) -> None:
         self.current = self._waiting.popleft() if self._waiting else None

@@ -100,7 +100,7 @@ class Participant(Member):
             self._unbelieved = src, request
         elif self.trust.may_ask_to_train(src, request):
             task = self.training
-            if task.awaited not in (None, self.me, src) and request.round == task.next_round:
+            if task.awaited not in (None, self.me, src) and request.round >= task.next_round:
                 self.trust.overtaken(task.awaited)
                 self.settled = None
             self.train(request)
@@ -109,7 +109,8 @@ class Participant(Member):
     def _ask_about(self, k: int) -> None:
         """Is there a round k? Those who would be in its sample should know."""
         some = [node for node in self.roster.candidates(self.view, k) if node != self.me]
-        self.sampler.probe(some[: self.parameters.sample_size], self.newest_round)
+        most = max(self.parameters.sample_size, 2 * self.trust.witnesses)
+        self.sampler.probe(some[:most], self.newest_round)
 
     def train(self, request: TrainRequest) -> None:
         task = self.training
@@ -152,6 +153,8 @@ class Participant(Member):
         present = self.present(sample)
         if present:
             self.training.send_to_best(present)
+            if self.trust.is_wary:  # what it alone suspects nobody passes on
+                self.probe_a_suspect()
         else:
             self._find_aggregator()
 
@@ -162,7 +165,7 @@ class Participant(Member):
             self.trust.refuse(src, "an acknowledgement", "it was sent no model")
             return
         self.notice(ack.round, src)
-        if self.late.on_ack(src, ack):
+        if self.late.on_ack(src, ack) and not (is_of_task and src in self.training.asked):
             return
         late = None if ack.used or src != self.training.had_by else self.training.as_late()
         if self.training.on_ack(ack.round):

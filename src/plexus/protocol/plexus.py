@@ -25,6 +25,7 @@ from plexus.protocol.messages import (
     Ping,
     Pong,
     TrainRequest,
+    ViewRequest,
 )
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.participant import AGGREGATOR, LATE, Participant
@@ -38,6 +39,8 @@ FIRST_ROUND, FIRST_STEP = 1, 1
 
 SMALL = 3
 """Of so few nodes nobody is left behind, where late models count."""
+FEW = 2
+"""In samples: of so few nodes each is in one soon."""
 
 
 class PlexusNode(Participant):
@@ -172,15 +175,15 @@ class PlexusNode(Participant):
             self.joining.on_answer(src, pong.round)
         if pong.busy:
             search.sample.busy.add(src)
-        if self._is_overtaken(search, pong) and not self.trust.has_misbehaved(src):
+        if self._is_overtaken(search, pong) and self.trust.believes(src, pong.round):
             self.give_up(search.purpose)
             if search.purpose != PARTICIPANTS:
-                self._wait_for_those_ahead(search, pong)
+                self._wait_for_those_ahead(src, search, pong)
 
-    def _wait_for_those_ahead(self, search: Search, pong: Pong) -> None:
+    def _wait_for_those_ahead(self, src: NodeId, search: Search, pong: Pong) -> None:
         if pong.round >= search.round:
             self.watchdog.others_are_ahead()
-            self._tell_if_left_out(search)
+            self._tell_if_left_out(src, search)
         else:
             self.watchdog.defer(self.held_round)
 
@@ -192,10 +195,12 @@ class PlexusNode(Participant):
             pong.round >= search.round or (pong.held > self.held_round and not self.watchdog.has_deferred)
         )
 
-    def _tell_if_left_out(self, search: Search) -> None:
-        """Others go on, and had no work for this node yet: those who know of it may never get to say so."""
+    def _tell_if_left_out(self, src: NodeId, search: Search) -> None:
+        """Others go on, and had no work for this node yet: those who know of it may never get to say so. Who
+        knows of few asks for more, to tell them the next time."""
         if search.purpose == RESTART and not self.has_worked:
             self.membership.advertise_again()
+            self.send((src,), ViewRequest())
 
     def on_sample(self, search: Search) -> None:
         sample, k = search.sample.found, search.round
@@ -290,8 +295,12 @@ class PlexusNode(Participant):
 
     def _on_watchdog(self, _: int) -> None:
         # Asking many silent nodes one by one may take longer than the watchdog waits: let it finish.
-        if self.watchdog.is_due(self.held_round) and not self.is_searching(RESTART):
-            self.search(RESTART, self.watchdog.k_seen + self.watchdog.step, self.held_ordinal + 1)
+        if self.watchdog.is_due(self.held_round):
+            if not self.is_searching(RESTART):
+                self.search(RESTART, self.watchdog.k_seen + self.watchdog.step, self.held_ordinal + 1)
+        elif not self.has_worked and self.view.online_count() <= FEW * self.parameters.sample_size:
+            # Rounds go on, and of so few it should have been in a sample.
+            self.membership.advertise_again()
 
     def _restart(self, k: int, ordinal: int, sample: tuple[NodeId, ...]) -> None:
         if k <= self.watchdog.k_seen:  # progress came while asking

@@ -2,8 +2,8 @@
 
 With `signed_views` off a node believes everybody. With it on, no single message decides anything:
 
-- rounds move in steps: a number far ahead of what the node knows counts once another member says the same,
-  and no round is progress of which one member alone speaks;
+- rounds move in steps: a number far ahead of what the node knows counts once other members say the same, and
+  no round is progress of which one member alone speaks;
 - the hash decides who may say what: who asks to train is in the sample of that round, who sends a model was
   in the sample it trained for, and the receiver is in the sample of the round that it is to aggregate. Views
   differ, so there is room for a second sample's worth of nodes; and after a pause anybody may start again;
@@ -29,6 +29,8 @@ REACH = 4
 """Rounds that may have passed without a sign: as many ahead are believed of anybody."""
 WITNESSES = 2
 """Members that must say the same of a round beyond that; all, where there are fewer."""
+LIARS, MOST_WITNESSES = 10, 5
+"""More than every tenth that is known must say it, but not more than so many."""
 MOST_CLAIMS = 64
 ANSWER_TIMEOUTS = 3
 """In `ping_timeout_s`: by then others have said how far they are."""
@@ -39,7 +41,7 @@ PAUSE = 1 / 2
 FORGIVEN = 50
 """In `ack_timeout_s`: for so long an aggregator that failed is chosen last, and twice as long each time."""
 MOST_TIMES = 8
-OVERTAKEN = 2
+OVERTAKEN = 3
 """So often in a row others may have made a round of which an aggregator had a model, before it has failed."""
 LOST = 2**20
 """Rounds: nobody honest is so far ahead of all others."""
@@ -107,7 +109,14 @@ class Trust:
             self._ask_about(k)
         self._claims[src] = k, self._claims.get(src, (0, self._node.now))[1]
         said = sum(far >= k - reach for far, _ in self._claims.values())
-        return said >= min(WITNESSES, self._others)
+        return said >= self.witnesses
+
+    @property
+    def witnesses(self) -> int:
+        """How many must say the same."""
+        known = self._view.snapshot().known
+        several = min(1 - -known // LIARS, MOST_WITNESSES)
+        return min(max(WITNESSES, several), self._others)
 
     @property
     def _others(self) -> int:
@@ -138,7 +147,7 @@ class Trust:
         if len(self._behind) < MOST_CLAIMS:
             self._behind[src] = k
         at = [far for far in self._behind.values() if self.is_lost(self._watchdog.k_seen, far)]
-        if len(at) < min(WITNESSES, self._others):
+        if len(at) < self.witnesses:
             return None
         self._behind.clear()
         return max(at)
@@ -160,6 +169,8 @@ class Trust:
             self.refuse(src, TO_TRAIN, "this node is not in the sample of the round")
         elif self.is_wary and request.step > REACH * step(self._view.online_count()):
             self.refuse(src, TO_TRAIN, "the round after it is too far ahead")
+            if request.step > LOST * step(self._view.online_count()):
+                self.misbehaved(src)  # no view that differs says that
         else:
             return True
         return False

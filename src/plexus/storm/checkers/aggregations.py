@@ -36,7 +36,7 @@ class Collected(Struct):
     """The most that a sender spoke of; where members may lie, what most of them say, and no more than a
     sample has."""
     least: int = 1
-    """Models that are needed in any case: one liar's is not enough."""
+    """Models that are needed in any case: one liar's is not enough, nor that of the fastest alone."""
     is_small: bool = False
     """Whether everybody is needed."""
     ordinal: int = 0
@@ -57,7 +57,8 @@ class AggregationChecker(Checker):
         if received is None and not isinstance(event, TimerFired) and node not in self._collected:
             return  # nothing that makes an aggregator begin or end
         made = [effect for effect in effects if isinstance(effect, Aggregate)]
-        answered = [e.body.round for e in effects if isinstance(e, Send) and isinstance(e.body, Ack)]
+        acks = [e.body for e in effects if isinstance(e, Send) and isinstance(e.body, Ack)]
+        answered = [ack.round for ack in acks if not ack.late]
         if received is not None:
             k = received.body.round
             is_kept = k not in answered and not is_refused(self.scene.plexus(node), received, effects)
@@ -112,6 +113,8 @@ class AggregationChecker(Checker):
             most = min(self.parameters.sample_size, len(self.scene.plexus(node).membership.view.actives()))
             collected.participants = max(1, min(claims[len(claims) // 2], most))
             collected.least = LEAST if most > LEAST else 1
+        if self.parameters.late_rounds and collected.participants > 1:
+            collected.least = LEAST
 
     def _is_small(self, node: NodeId) -> bool:
         online = len(self.scene.plexus(node).membership.view.actives())

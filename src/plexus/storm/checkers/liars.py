@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ REACH = 4
 ROOM, PAUSE = 2, 1 / 2
 """Who is among the first two samples of a round's order may speak of it; after half of `watchdog_s` without
 progress anybody may."""
+ANSWER_TIMEOUTS = 4
 FEWEST = 3
 """Nodes without which there are no two others to say the same."""
 
@@ -114,7 +116,9 @@ class TheHashDecides(Checker):
         is_heeded = asks.model in used or machine.training.queued is asks
         what = TO_TRAIN if isinstance(asks, TrainRequest) else A_MODEL
         facts = [effect.fact for effect in effects if isinstance(effect, Report)]
-        is_refused = any(isinstance(fact, Refused) and fact.what == what for fact in facts)
+        # What somebody else asked for may be looked at again by now.
+        refused = [(fact.src, fact.what) for fact in facts if isinstance(fact, Refused)]
+        is_refused = (event.src, what) in refused
         if is_heeded and not self._may(machine, event.src, asks):
             self.fail(node, f"does what node {event.src} says of round {asks.round}, which may not")
         if is_refused and self._may(machine, event.src, asks):
@@ -181,27 +185,42 @@ class OneWordIsNotEnough(Checker):
 
 
 class LiarsAreNamed(Checker):
-    """Who speaks of rounds far ahead to several is named in the end."""
+    """Who speaks of rounds far ahead to several is named in the end, once these have heard from others how
+    far the session is."""
 
     plexus_only = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._heard: dict[NodeId, set[NodeId]] = {}
+        self._heard: dict[tuple[NodeId, NodeId], float] = {}
+        """(liar, who heard it) → when it did so first."""
+        self._knows: dict[NodeId, set[NodeId]] = {}
+        """Liar → who can know that it is one."""
         self._named: set[NodeId] = set()
+        self._seen = 0
 
     def before(self, node: NodeId, event: Event) -> None:
+        machine = self.scene.plexus(node)
+        self._seen = machine.watchdog.k_seen
         if isinstance(event, Received) and event.src in self.scene.plan.liars:
-            machine = self.scene.plexus(node)
-            is_far = isinstance(event.body, Ping) and event.body.round > machine.watchdog.k_seen + FAR
+            is_far = isinstance(event.body, Ping) and event.body.round > self._seen + FAR
             if is_far and machine.view.online_count() >= FEWEST and node not in self.scene.plan.liars:
-                self._heard.setdefault(event.src, set()).add(node)
+                self._heard.setdefault((event.src, node), self.scene.now)
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        machine = self.scene.plexus(node)
+        if not self._heard or not isinstance(event, Received) or machine.watchdog.k_seen <= self._seen:
+            return
+        answered_s = ANSWER_TIMEOUTS * machine.parameters.ping_timeout_s
+        for liar in self.scene.plan.liars:
+            if self.scene.now > self._heard.get((liar, node), inf) + answered_s:
+                self._knows.setdefault(liar, set()).add(node)
 
     def reported(self, node: NodeId, fact: Fact) -> None:
         if isinstance(fact, Refused) and node not in self.scene.plan.liars:
             self._named.add(fact.src)
 
     def ended(self) -> None:
-        for liar, heard in self._heard.items():
-            if len(heard) >= FEWEST and liar not in self._named:
-                self.fail(None, f"nobody of {heard} says that node {liar} spoke of far rounds")
+        for liar, those in self._knows.items():
+            if len(those) >= FEWEST and liar not in self._named:
+                self.fail(None, f"nobody of {those} says that node {liar} spoke of far rounds")

@@ -75,6 +75,9 @@ class SampleChecker(Checker):
             elif event.src in search.sample.waiting and event.src not in answers.busy:
                 answers.free.add(event.src)
 
+    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
+        self._answers = {asked: answers for asked, answers in self._answers.items() if asked[0] != node}
+
     def answers(self, node: NodeId, derived: SampleDerived) -> Answers:
         """Who answered when this sample was looked for."""
         answers = self._answers.get((node, derived.purpose), Answers())
@@ -167,18 +170,20 @@ class ModelsKeepTheirLineage(Checker):
         self._aggregated: dict[NodeId, Made] = {}
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        machine = self.scene.plexus(node)
+        if machine.trust.is_wary and self._held.get(node, NOTHING)[0] > machine.held_round + MISLED:
+            self._held[node] = (machine.held_round, machine.held_model)  # it has found its way back
         if isinstance(event, Trained):
             self._trained[node] = (event.round, event.model)
         elif isinstance(event, Received) and isinstance(event.body, TrainRequest):
-            if not is_refused(self.scene.plexus(node), event, effects):
+            if not is_refused(machine, event, effects):
                 self._hold(node, (event.body.round, event.body.model))
         elif isinstance(event, Aggregated):
             self._aggregated[node] = (event.round, event.model)
         restarts = False
         for effect in effects:
             if isinstance(effect, Train):
-                k = self.scene.plexus(node).training.k_train
-                self._train(node, event, (k, effect.model))
+                self._train(node, event, (machine.training.k_train, effect.model))
             elif isinstance(effect, Report):
                 restarts = restarts or isinstance(effect.fact, RoundRestarted)
                 if isinstance(effect.fact, AggregationCompleted):
@@ -219,8 +224,8 @@ class BestConnectedIsChosen(Checker):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._sample: dict[NodeId, tuple[NodeId, ...]] = {}
-        self._tried: dict[NodeId, tuple[int, set[NodeId]]] = {}
-        """Participant → round, and to whom it sent its model."""
+        self._tried: dict[NodeId, tuple[tuple[int, int], set[NodeId]]] = {}
+        """Participant → round and that of its training, and to whom it sent its model."""
         self._failed: dict[tuple[NodeId, NodeId], float] = {}
         """(participant, aggregator) → until when that is asked last, by the participant's clock; 0 if the
         participant may have changed its mind."""
@@ -246,12 +251,14 @@ class BestConnectedIsChosen(Checker):
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         if isinstance(body, AggregateRequest):
-            self._check(src, body.round, self._sample.pop(src, ()), to)
+            self._check(src, (body.round, body.trained_in), self._sample.pop(src, ()), to)
 
     def gone(self, node: NodeId) -> None:
         self._tried.pop(node, None)
 
-    def _check(self, node: NodeId, k: int, sample: tuple[NodeId, ...], chosen: tuple[NodeId, ...]) -> None:
+    def _check(
+        self, node: NodeId, k: tuple[int, int], sample: tuple[NodeId, ...], chosen: tuple[NodeId, ...]
+    ) -> None:
         view = self.scene.plexus(node).membership.view
         before, tried = self._tried.get(node, (k, set()))
         present = [other for other in sample if view.is_online(other)]
