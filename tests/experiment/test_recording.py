@@ -256,3 +256,27 @@ def test_views_of_the_vanished_count_as_believed(tmp_path: Path) -> None:
     )
     kept.on_fact(3950.0, 0, done, runtime)
     assert kept.believed() == Believed(8.0, 1.0, 8.0, 6.0), "the first hour is left out"
+
+
+LIAR = """
+name = "liar"
+nodes = 8
+hours = 0.3
+attackers = [{ behaviour = "far-round", nodes = [2] }]
+[protocol]
+name = "plexus"
+sample_size = 5
+signed_views = true
+[task]
+name = "untrained"
+model_bytes = 50000
+[traces]
+availability = "none"
+"""
+
+
+def test_the_result_says_from_whom_what_was_refused(tmp_path: Path) -> None:
+    result = simulate(parse_spec(LIAR, "liar.toml"), Path(), tmp_path / "run")
+    first = result.suspects[0]
+    assert first.node == "2" and first.times > 1 and first.peers > 1
+    assert "far ahead" in first.reason or "nobody else knows" in first.reason

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, Fact, RoundRestarted
+from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, Fact, Refused, RoundRestarted
 from plexus.protocol.membership import Membership
 from plexus.protocol.messages import (
     AggregateRequest,
@@ -31,7 +31,7 @@ from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import view_bytes
 from plexus.runs.critical_path import CriticalPaths
 from plexus.runs.recorder import Recorder
-from plexus.runs.result import Believed
+from plexus.runs.result import MOST_SUSPECTS, Believed, Suspect
 from plexus.sim.lineage import WhoseWork
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import Nodes
@@ -75,6 +75,8 @@ class Recording:
         """When it was looked at views, how many nodes were online, and how many in the mean of the views."""
         self._aggregators: list[tuple[float, int, float]] = []
         """The same of the view of whoever completed a round."""
+        self._refused: dict[tuple[int, str], Counter[int]] = {}
+        """(node, reason) → who refused what it said, how often."""
 
     def begin(self, nodes: Nodes, training_s: Any) -> None:
         """Say who takes part."""
@@ -145,6 +147,13 @@ class Recording:
         views, aggregators = _settled(self._looks), _settled(self._aggregators)
         return Believed(*views, aggregators[2] if aggregators else None) if views else None
 
+    def suspects(self) -> tuple[Suspect, ...]:
+        """What was refused from whom, those first that were refused most often."""
+        found = [
+            Suspect(str(node), reason, by.total(), len(by)) for (node, reason), by in self._refused.items()
+        ]
+        return tuple(sorted(found, key=lambda each: -each.times)[:MOST_SUSPECTS])
+
     def on_fact(self, now_s: float, node: int, fact: Fact, runtime: Runtime) -> None:
         """A node reported something."""
         if isinstance(fact, AggregatorChosen) and fact.aggregator == node:
@@ -167,6 +176,8 @@ class Recording:
             phases = self._paths.phases(now_s, node, fact.ordinal)
             if phases is not None:
                 self._keep("phases", now_s, **phases)
+        elif isinstance(fact, Refused):
+            self._refused.setdefault((fact.src, fact.why), Counter())[node] += 1
         if isinstance(fact, AggregationCompleted | RoundRestarted):
             self._paths.completed(node, fact.ordinal, now_s)
 

@@ -198,6 +198,7 @@ class Simulation:
             lineage=whose.lineage if whose else None,
             cuts=self._cuts(),
             membership=self._recording.believed(),
+            suspects=self._recording.suspects(),
             tuning=self._nodes.tuning,
             interrupted=interrupted,
             engine=self.engine,

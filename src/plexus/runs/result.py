@@ -117,6 +117,19 @@ class ChosenEngine(Struct, frozen=True):
     """Why this one."""
 
 
+class Suspect(Struct, frozen=True):
+    """What others refused from one node for one reason; of honest ones a little is refused too."""
+
+    node: str
+    reason: str
+    times: int
+    peers: int
+    """How many refused it."""
+
+
+MOST_SUSPECTS = 20
+
+
 class Result(Struct, frozen=True, kw_only=True):
     """The outcome of one run."""
 
@@ -149,6 +162,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """One for each `partition` of the spec that began, where `lineage` is known."""
     membership: Believed | None = None
     """Of simulated runs whose nodes have views."""
+    suspects: tuple[Suspect, ...] = ()
+    """Where members may lie: what was refused most often."""
     tuning: RoundTuning | None = None
     """How the duration of rounds was found, if the protocol needs one and the spec does not give it."""
     interrupted: bool

@@ -29,6 +29,7 @@ from plexus.live.fleet.shaping import Neighbourhood
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.identity.authority import SESSION_FILE, Authority, Session, found_session
 from plexus.live.identity.keys import create_key, make_home, raw_public, short
+from plexus.live.operator.log import suspects
 from plexus.live.state import newest_of, taken_home
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
@@ -37,7 +38,7 @@ from plexus.live.worker.forkserver import ForkServer
 from plexus.protocol.roster import key_of
 from plexus.runs.directory import RunDirectory, live
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, is_better, metadata_of
-from plexus.runs.result import Evaluations, Metric, Result, Traffic, Trainings
+from plexus.runs.result import MOST_SUSPECTS, Evaluations, Metric, Result, Suspect, Traffic, Trainings
 from plexus.runs.run import started_s
 from plexus.runs.tables import read, rows
 
@@ -287,6 +288,10 @@ def _outcome(result: FleetResult, session: Session, tables: FleetTables, measure
         training_s=sent.get("training_s", 0.0),
         trainings=Trainings(rows(trained), int(sum(trained.get("completed", ())))),
         evaluations=Evaluations(len(tables.metrics), 0.0),
+        suspects=tuple(
+            Suspect(each.node, each.reason, each.times, len(each.homes))
+            for each in suspects([Path(result.out)])[:MOST_SUSPECTS]
+        ),
         interrupted=result.failed,
         out=result.out,
     )
