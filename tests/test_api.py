@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import plexus
 from plexus.api import as_spec
+from plexus.errors import EXTRAS
 from plexus.experiment.progress import Tick
 from plexus.runs.run import Frame
 
@@ -196,11 +198,26 @@ def test_a_notebook_shows_both_ends(rows: int, shown: list[int]) -> None:
     assert cells == [str(row) for row in shown]
 
 
-def test_a_frame_becomes_a_data_frame_if_pandas_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    pandas = pytest.importorskip("pandas")
-    found = frame().to_pandas()
-    assert isinstance(found, pandas.DataFrame)
-    assert found["round"].tolist() == list(range(30))
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(plexus.PlexusError, match="needs the package pandas"):
-        frame().to_pandas()
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_frame_becomes_a_data_frame_if_the_library_is_there(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_frame = pytest.importorskip(library).DataFrame
+    convert = getattr(frame(), f"to_{library}")
+    found = convert()
+    assert isinstance(found, data_frame)
+    assert list(found.columns) == ["round", "accuracy"]
+    assert found["round"].to_list() == list(range(30))
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(plexus.PlexusError, match=rf"needs .* {library}, .*'plexus-learning\[frames\]'$"):
+        convert()
+
+
+def test_errors_know_the_extras_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {
+        extra: tuple(re.split("[<>=]", package)[0] for package in packages)
+        for extra, packages in project["optional-dependencies"].items()
+        if extra not in ("dev", "fuzz")  # for developers
+    }
+    assert extras == EXTRAS

@@ -14,7 +14,7 @@ import click
 
 from plexus import __version__
 from plexus.cli.groups import LazyGroup
-from plexus.errors import Interrupted, PlexusError, TaskError
+from plexus.errors import Interrupted, PlexusError, TaskError, missing
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("plexus"):
             raise  # ours is there, or something is wrong with it
-        _say(f"this needs the Python module {error.name}, which is not installed")
+        _say(missing(error.name, "this"))
         sys.exit(BAD_INPUT)
     except (Interrupted, KeyboardInterrupt, click.Abort) as stop:
         _say(str(stop) or "interrupted")

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import click
 
-from plexus.errors import PlexusError
+from plexus.errors import EXTRAS, PlexusError, missing
 from plexus.files import named
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ def dashboard(
 
 
 def _need_server(user: str) -> None:
-    for name in ("starlette", "uvicorn"):
+    for name in EXTRAS["dashboard"]:
         if find_spec(name) is None:
-            raise PlexusError(f"{user} needs {name}: pip install 'plexus-learning[dashboard]'")
+            raise PlexusError(missing(name, user))
 
 
 def serve(app: Starlette, listener: socket.socket) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from plexus.cli.groups import PATH
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, needing
 from plexus.files import named
 
 if TYPE_CHECKING:
@@ -221,10 +221,8 @@ def _write_pictures(folder: Path) -> None:
     """Made-up pictures of three owners: circles, crosses and stripes, each in its owner's colour."""
     import numpy as np
 
-    try:
+    with needing("a project with pictures"):
         from PIL import Image
-    except ImportError:
-        raise PlexusError("pictures need the package pillow: pip install 'plexus-learning[images]'") from None
     rng = np.random.default_rng(1)
     down, across = np.mgrid[-16:16, -16:16]
     shapes: dict[str, Callable[[int, int], Any]] = {

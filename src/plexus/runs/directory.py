@@ -34,7 +34,7 @@ REPLAY = f"{CHECKPOINT_FOLDER}replay"
 """Tables of a resumed run until it has come to its checkpoint."""
 _OUTCOME = (RESULT, FIGURE, FINAL_MODEL, BEST_MODEL)
 _TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
-_PACKAGES = ("click", "matplotlib", "msgspec", "numpy", "rich", "safetensors", "scikit-learn", "torch")
+_PACKAGES = ("click", "matplotlib", "msgspec", "numpy", "rich", "safetensors", "torch")
 
 
 class RunDirectory:

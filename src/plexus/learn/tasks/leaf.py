@@ -18,7 +18,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 from torch import nn
 
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, needing
 from plexus.learn import partition
 from plexus.learn.images import classification, image_sets, scaled
 from plexus.learn.networks import celeba_cnn, femnist_cnn
@@ -132,12 +132,8 @@ def femnist_images(examples: LeafExamples, folder: Path) -> NDArray[np.uint8]:
 
 def celeba_images(examples: LeafExamples, folder: Path) -> NDArray[np.uint8]:
     """The photographs as 3 x 84 x 84 bytes."""
-    try:
+    with needing("CelebA"):
         from PIL import Image
-    except ImportError:
-        raise PlexusError(
-            "CelebA needs the package pillow to read photographs: pip install 'plexus-learning[images]'"
-        ) from None
     images = np.empty((len(examples.x), 3, CELEBA_SIDE, CELEBA_SIDE), np.uint8)
     for row, name in enumerate(examples.x):
         path = folder / "img_align_celeba" / str(name)

@@ -94,7 +94,7 @@ class PartitionedSpec(TaskSpec, frozen=True):
 
 
 class DigitsSpec(PartitionedSpec, frozen=True, tag="digits"):
-    """scikit-learn's bundled 8 x 8 digits: 1,797 images, nothing to download."""
+    """Handwritten digits of 8 x 8: 1,797 images that come with Plexus, nothing to download."""
 
     learning_rate: Positive = 0.3
     test_share: Share = 0.2
