@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from plexus.protocol.facts import AggregationCompleted, ModelUpdated
     from plexus.protocol.messages import Message
+    from plexus.protocol.plexus import PlexusNode
     from plexus.protocol.view import Snapshot, View
     from plexus.report.arms import group, load_runs
     from plexus.report.comparison import summary_table
@@ -70,6 +71,7 @@ _HOMES = {
     ),
     "plexus.protocol.facts": ("AggregationCompleted", "ModelUpdated"),
     "plexus.protocol.messages": ("Message",),
+    "plexus.protocol.plexus": ("PlexusNode",),
     "plexus.protocol.view": ("Snapshot", "View"),
     "plexus.report.arms": ("group", "load_runs"),
     "plexus.report.comparison": ("summary_table",),
@@ -87,8 +89,8 @@ __all__ = [
     "Context", "Effect", "Event",
     "Examples", "ExperimentSpec", "Frame", "Group", "Measure", "Merge", "Message", "ModelUpdated", "Node",
     "Picture",
-    "Place", "PlexusError", "Received", "Report", "Run", "Schema", "Section", "Send", "SetTimer", "Sgd",
-    "Snapshot",
+    "Place", "PlexusError", "PlexusNode", "Received", "Report", "Run", "Schema", "Section", "Send",
+    "SetTimer", "Sgd", "Snapshot",
     "StopRun", "StopSending", "Task", "Tick", "TimerFired", "Train", "Trained", "View", "WentOffline",
     "WentOnline", "__version__", "array_stream", "create_task", "curves", "examples_from", "group", "load",
     "load_runs", "load_spec", "own_protocol", "partition", "read_csv", "read_schema", "reproduce", "simulate",

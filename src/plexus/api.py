@@ -11,7 +11,7 @@ from plexus.errors import PlexusError
 from plexus.runs.directory import claim
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
 from plexus.runs.run import Run, load_run
-from plexus.spec.experiment import ExperimentSpec, build_spec, load_spec, located, parse_spec
+from plexus.spec.experiment import ExperimentSpec, build_spec, load_spec, parse_spec
 
 if TYPE_CHECKING:
     from plexus.experiment.progress import Progress
@@ -147,7 +147,7 @@ def as_spec(
 
 def _folder_of(spec: SpecLike) -> Path:
     is_file = isinstance(spec, Path) or (isinstance(spec, str) and "\n" not in spec)
-    return located(Path(str(spec))).parent if is_file else Path()
+    return Path(str(spec)).parent if is_file else Path()
 
 
 def _plain(value: Any, key: str) -> Any:

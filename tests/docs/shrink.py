@@ -10,6 +10,7 @@ TINY = [
         r"plexus run (experiments/quickstart|examples/[\w-]+|wine/session|mytask/session)\.toml",
         r"plexus run \1.toml --set hours=0.1 --set nodes=12",
     ),
+    (r"plexus run quickstart\b", "plexus run quickstart --set hours=0.1 --set nodes=12"),
     (r"plexus run (pets|examples/\w+)/session\.toml", r"plexus run \1/session.toml --set hours=0.05"),
     (r"for seed in 1 2( 3)?;", "for seed in 1;"),
     (r"--set nodes=500", "--set nodes=20"),

@@ -33,6 +33,7 @@ SHOWN_BY_HELP = {
     "predict": "needs a model; own-task.md has one",
     "session invite": "needs a peer's key; own-task.md has one",
     "session revoke": "needs an admitted peer; tests/live has some",
+    "session suspects": "needs the logs of peers; tests/live has some",
     "data fetch": "needs a network",
     "data import": "needs the file; tests/data imports some",
     "fleet": "several seconds of several processes; quickstart.md runs one",

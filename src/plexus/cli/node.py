@@ -24,7 +24,7 @@ from plexus.live.transport import addresses
 from plexus.live.transport.limits import Limits
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
 from plexus.spec.attackers import AttackerSpec, liars
-from plexus.spec.experiment import build_spec, located
+from plexus.spec.experiment import build_spec
 
 
 @click.group(cls=Group)
@@ -109,7 +109,7 @@ def peer_config(
     agreed, spec = read_session_file(session_file)
     check_deployable(session_file, spec)
     if spec.task.parameters.initial is not None:  # it is beside the session file, wherever the task is
-        there = (located(session_file).parent / spec.task.parameters.initial).resolve()
+        there = (session_file.parent / spec.task.parameters.initial).resolve()
         spec = build_spec(spec.plain(), str(session_file), {"task.initial": str(there)})
     if attackers is not None:  # a rehearsal, of which the session's own file does not know
         spec = replace(spec, attackers=msgspec.json.decode(attackers, type=tuple[AttackerSpec, ...]))

@@ -22,7 +22,7 @@ from plexus.runs.recorder import Listener
 from plexus.runs.result import Result
 from plexus.runs.run import SPEC, VERSIONS, load_run, versions_of
 from plexus.runs.tensorboard import EventFile
-from plexus.spec.experiment import ExperimentSpec, load_spec, located
+from plexus.spec.experiment import ExperimentSpec, load_spec
 
 
 class Job(NamedTuple):
@@ -109,7 +109,7 @@ def run(
         moved = claim(out, spec.digest(), force=force)
         if moved is not None:
             _note(f"the earlier run in {out} is now {moved}", quiet)
-        job = Job(spec, located(spec_file).parent, out, resume=False)
+        job = Job(spec, spec_file.parent, out, resume=False)
     machinery["checkpoint_every_s"] = 60 * checkpoint_every
     with (
         watching(job.out, quiet=quiet) if watch else nullcontext() as url,

@@ -50,8 +50,8 @@ def init(
     spec = load_spec(spec_file, overrides)
     check_deployable(spec_file, spec)
     if model is None and (named_in_spec := spec.task.parameters.initial) is not None:
-        model = located(spec_file).parent / Path(named_in_spec).expanduser()
-    frozen = frozen_weights(spec, located(spec_file).parent) if ":" in spec.task.name else ""
+        model = spec_file.parent / Path(named_in_spec).expanduser()
+    frozen = frozen_weights(spec, spec_file.parent) if ":" in spec.task.name else ""
     founded = found_session(directory, spec.plain(), model, frozen)
     if as_json:
         file = str(directory / SESSION_FILE)

@@ -12,6 +12,7 @@ from plexus.experiment.learning import Machinery, set_up
 from plexus.experiment.progress import Progress, Tick
 from plexus.experiment.recording import Recording
 from plexus.protocol.facts import Fact
+from plexus.protocol.parameters import PlexusParameters
 from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Listener
 from plexus.runs.result import Cut, Evaluations, Result, Traffic, Trainings
@@ -96,7 +97,7 @@ class Simulation:
             liars=liars(spec.attackers, spec.nodes, spec.seed),
             base_dir=base_dir,
         )
-        if setting.liars and spec.protocol.name != "plexus":
+        if setting.liars and not isinstance(parameters, PlexusParameters):
             behaviour = next(iter(setting.liars.values()))
             raise PlexusError(f"attackers.behaviour {behaviour} needs the protocol plexus")
         self._recording = Recording(directory.recorder, self._until_s, self._models.interrupted)

@@ -53,7 +53,9 @@ class Participant(Member):
         self.has_worked = False
         """Since it came online: trained, or collected models."""
         self.watchdog = Watchdog(self, parameters, rng, durable.round)
-        self.trust = Trust(self, parameters, roster, view, self.watchdog, self._ask_about)
+        self.trust = Trust(
+            self, parameters, roster, view, self.watchdog, self._ask_about, self.aggregator_rank
+        )
         self._unbelieved: tuple[NodeId, TrainRequest] | None = None
         """A request to train for a round far ahead, until others have been asked about it."""
         self.settled: tuple[NodeId, int] | None = None
@@ -74,6 +76,14 @@ class Participant(Member):
         }
         self._on_message |= {Ack: self._on_ack, TrainRequest: self._on_train_request}
         self._on_timeout |= {"ack": self._on_no_ack, "late ack": self.late.on_timeout, "look": self._on_look}
+
+    def aggregator_rank(self, node: NodeId) -> float:
+        """Who of a sample aggregates: the highest rank does; here the most bandwidth according to B_i.
+
+        A variation of Plexus may rank by something else that participants know alike; else they choose
+        different aggregators, and rounds fork.
+        """
+        return self.view.bandwidth_of(node)
 
     @property
     def newest_round(self) -> int:

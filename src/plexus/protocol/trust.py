@@ -58,14 +58,16 @@ class Trust:
         view: View,
         watchdog: Watchdog,
         ask_about: Callable[[int], None],
+        rank: Callable[[NodeId], float],
     ) -> None:
-        """`ask_about(k)` asks several others how far they are."""
+        """`ask_about(k)` asks several others how far they are; `rank` says who is to aggregate."""
         self._node = node
         self._parameters = parameters
         self._roster = roster
         self._view = view
         self._watchdog = watchdog
         self._ask_about = ask_about
+        self._rank = rank
         self.is_wary = parameters.signed_views
         self._claims: dict[NodeId, tuple[int, float]] = {}
         """By member: the far round it spoke of, and when it did so first."""
@@ -234,6 +236,6 @@ class Trust:
         self._overtaken.pop(aggregator, None)
 
     def best(self, nodes: Sequence[NodeId]) -> NodeId:
-        """Most bandwidth according to B_i; the first in hash order among equals (Algorithm 2)."""
+        """The highest rank; the first in hash order among equals (Algorithm 2)."""
         failed = self._still(self._failed)
-        return max([n for n in nodes if n not in failed] or nodes, key=self._view.bandwidth_of)
+        return max([n for n in nodes if n not in failed] or nodes, key=self._rank)

@@ -19,6 +19,7 @@ from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
 from plexus.protocol.baselines.topology import RandomDigraph
 from plexus.protocol.liar import member
 from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.registry import PARAMETERS
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S, Snapshot, View
@@ -32,11 +33,11 @@ from plexus.traces.world import Availability, Device, Latency, World
 BYTES_PER_S_PER_MBPS = 1e6 / 8
 
 
-def plexus(setting: Setting, parameters: PlexusParameters) -> Nodes:
+def plexus(setting: Setting, parameters: PlexusParameters, honest: type[PlexusNode] = PlexusNode) -> Nodes:
     require_time_to_answer(setting.world, parameters.ping_timeout_s)
     initial = initial_view(setting.world, parameters.signed_views)
     roster = Roster.simulated(session_key(setting.seed), len(setting.world), initial)
-    given = {"parameters": parameters, "roster": roster}
+    given: dict[str, Any] = {"honest": honest, "parameters": parameters, "roster": roster}
     nodes = [member(setting.liars.get(place["me"]), **given, **place) for place in places(setting, initial)]
     return Nodes(nodes, setting.world)
 
