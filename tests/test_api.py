@@ -160,6 +160,37 @@ def test_listening_changes_nothing_and_a_callback_can_stop_the_run(tmp_path: Pat
     assert heard.result.digest == whole.result.digest
 
 
+@pytest.mark.slow
+def test_many_runs_side_by_side_are_those_one_by_one(tmp_path: Path) -> None:
+    def many() -> list[plexus.Run]:
+        changes = ({"protocol.sample_size": 2}, {})
+        return [*plexus.simulate_many(SPEC, changes, seeds=(1, 2), out=tmp_path, jobs=2, quiet=True)]
+
+    runs = many()
+    kinds = [(run.spec["protocol"]["sample_size"], run.spec["seed"]) for run in runs]
+    assert kinds == [(2, 1), (2, 2), (3, 1), (3, 2)]
+    alone = plexus.simulate(SPEC, seed=2, out=tmp_path / "alone")
+    assert alone.result is not None and runs[3].result is not None
+    assert runs[3].result.weights_hash == alone.result.weights_hash
+    started = [run.versions["started"] for run in runs]
+    (runs[0].path / "result.json").write_text("damaged")
+    again = many()
+    assert [run.result for run in again[1:]] == [run.result for run in runs[1:]], "not done again"
+    assert [run.versions["started"] for run in again[1:]] == started[1:]
+    assert again[0].result is not None and runs[0].result is not None
+    assert again[0].result.digest == runs[0].result.digest
+
+
+@pytest.mark.slow
+def test_of_many_runs_one_that_fails_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def build(nodes, seed, bad=0):\n    1 / (1 - bad)\n")
+    spec = {**SPEC, "task": {"name": "broken:build"}}
+    with pytest.raises(plexus.PlexusError, match=r"2 of 2 runs failed; the first, .*runs.small-"):
+        plexus.simulate_many(
+            spec, ({"task.bad": 0}, {"task.bad": 1}), out=tmp_path / "runs", base_dir=tmp_path, quiet=True
+        )
+
+
 def test_an_error_in_a_callback_is_the_callers(tmp_path: Path) -> None:
     def fails(row: Any) -> None:
         raise ZeroDivisionError("mine")

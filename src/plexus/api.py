@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,36 @@ def simulate(
     options = simulation.Machinery(**machinery)
     simulation.simulate(chosen, folder, directory, on_progress, options, listen=listen)
     return load(directory)
+
+
+def simulate_many(
+    spec: SpecLike,
+    changes: Iterable[Mapping[str, Any]] = ({},),
+    *,
+    seeds: Iterable[int | None] = (None,),
+    out: Path | str = "runs",
+    size: str | None = None,
+    base_dir: Path | str | None = None,
+    jobs: int | None = None,
+    device: str | None = None,
+    quiet: bool = False,
+) -> list[LoadedRun]:
+    """Run variants of an experiment side by side, on all cores, and give back all of them.
+
+    There is a run for each of `changes` with each of `seeds`, in this order; it goes to `out`/NAME-DIGEST.
+    One that has its result there is not run again, one that was interrupted goes on.
+    """
+    from plexus.cli.progress import display_for, study_progress
+    from plexus.studies.plan import Planned
+    from plexus.studies.pool import finish
+
+    folder, seeds = Path(base_dir) if base_dir is not None else _folder_of(spec), tuple(seeds)
+    specs = [as_spec(spec, each, seed, size) for each in changes for seed in seeds]
+    places = [Path(out) / f"{each.name}-{each.digest()}" for each in specs]
+    runs = {at: Planned(each, folder, at) for each, at in zip(specs, places, strict=True)}
+    with display_for(sys.stderr, quiet=quiet) as display:
+        finish(list(runs.values()), jobs, device, study_progress(display, "simulate"))
+    return [load(at) for at in places]
 
 
 class LoadedRun(Run):

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from plexus.errors import PlexusError
 from plexus.experiment.progress import Tick
-from plexus.machine import Heard, Pool, Say
+from plexus.machine import Heard, Pool, Say, usable_cores
 from plexus.runs.directory import claim
 from plexus.studies.plan import Planned
 
@@ -60,6 +61,24 @@ class Standing:
             run.cost * at.simulated_s / 3600 / run.spec.hours for run, at in self.under_way.values() if at
         )
         return (self._finished + partly) / all_runs if all_runs else 1.0
+
+
+def finish(
+    runs: Sequence[Planned], jobs: int | None, device: str | None, progress: Callable[[Standing], None]
+) -> None:
+    """Do all runs that have no result yet, so many at a time as `jobs` says or there are cores."""
+    todo = [run for run in runs if not run.is_done]
+    standing = Standing(todo, done_before=len(runs) - len(todo))
+    try:
+        carry_out(standing, jobs or usable_cores(), device, progress)
+    except KeyboardInterrupt:
+        done = sum(run.is_done for run in runs)
+        raise KeyboardInterrupt(
+            f"interrupted after {done} of {len(runs)} runs; the same command goes on from there"
+        ) from None
+    if standing.failures:
+        path, why = next(iter(standing.failures.items()))
+        raise PlexusError(f"{len(standing.failures)} of {len(todo)} runs failed; the first, {path}: {why}")
 
 
 def carry_out(

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from plexus.checked import suggest
 from plexus.errors import PlexusError
-from plexus.machine import usable_cores
 from plexus.report.page import write_report
 from plexus.spec.experiment import EXPERIMENTS
 from plexus.studies.page import Album
 from plexus.studies.plan import RunPlan, make_plan
-from plexus.studies.pool import Standing, carry_out
+from plexus.studies.pool import Standing, finish
 from plexus.studies.study import REALITY, SIZES, STUDIES, Sized, load_study
 
 PAGE = "report.html"
@@ -42,7 +41,7 @@ def reproduce(
         say(f"skipping the task {task}: {why}")
     if not plan.runs:
         raise PlexusError("nothing left to run: the data of every task is missing")
-    _run(plan, device, jobs or usable_cores(), progress)
+    finish(plan.all_runs, jobs, device, progress)
     return _write_page(plan, out, studies, tasks, say)
 
 
@@ -70,23 +69,6 @@ def load_studies(names: Sequence[str], size: str, experiments: Path | str | None
             )
     folder = here if is_there else EXPERIMENTS
     return [part for name in dict.fromkeys(wanted) for part in load_study(name, size, folder)]
-
-
-def _run(plan: RunPlan, device: str | None, jobs: int, progress: Callable[[Standing], None]) -> None:
-    """Do all runs that have no result yet."""
-    runs = plan.all_runs
-    todo = [run for run in runs if not run.is_done]
-    standing = Standing(todo, done_before=len(runs) - len(todo))
-    try:
-        carry_out(standing, jobs, device, progress)
-    except KeyboardInterrupt:
-        done = sum(run.is_done for run in runs)
-        raise KeyboardInterrupt(
-            f"interrupted after {done} of {len(runs)} runs; the same command goes on from there"
-        ) from None
-    if standing.failures:
-        path, why = next(iter(standing.failures.items()))
-        raise PlexusError(f"{len(standing.failures)} of {len(todo)} runs failed; the first, {path}: {why}")
 
 
 def _write_page(
