@@ -66,7 +66,7 @@ def dashboard(
         raise click.UsageError("give a directory or --node, not both")
     if not nodes:
         runs_dir = runs_dir or Path("runs")
-    _need_server("the dashboard")
+    need_server("the dashboard")
     from plexus.dashboard.app import create_app
     from plexus.dashboard.library import Library
 
@@ -83,7 +83,8 @@ def dashboard(
     serve(app, listener)
 
 
-def _need_server(user: str) -> None:
+def need_server(user: str) -> None:
+    """Refuse what cannot be served, before anything is done for it."""
     for name in EXTRAS["dashboard"]:
         if find_spec(name) is None:
             raise PlexusError(missing(name, user))
@@ -121,7 +122,6 @@ def page_url(host: str, port: int, show: str | None = None) -> str:
 @contextmanager
 def watching(out: Path, *, quiet: bool = False) -> Iterator[str]:
     """Show the run that is about to be written to `out`, at this address."""
-    _need_server("--watch")
     with named(out):
         out.mkdir(parents=True, exist_ok=True)
     with listen(LOOPBACK, 0) as listener:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from plexus.cli.dashboard import linger, watching
+from plexus.cli.dashboard import linger, need_server, watching
 from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, print_json, set_option
 from plexus.cli.progress import RunProgress, display_for
 from plexus.cli.summary import print_summary
@@ -95,6 +95,8 @@ def run(
     what there is (twice: at once); --resume goes on with a run that was stopped or killed.
     """
     as_json = as_json or json_lines
+    if watch:
+        need_server("--watch")
     if resume is not None:
         if spec_file or overrides or size or seed is not None or out or force:
             raise click.UsageError("--resume goes on with a run as it is: give it no spec")
