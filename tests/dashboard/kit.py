@@ -40,6 +40,9 @@ kind = "crash"
 from_h = 0.4
 to_h = 0.6
 nodes = 0.1
+[[attackers]]
+behaviour = "flip"
+nodes = [4, 9]
 """
 
 

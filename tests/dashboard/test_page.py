@@ -106,6 +106,27 @@ def test_faults_are_shaded_and_named(browser: Browser, server: str) -> None:
     assert browser.complaints() == []
 
 
+def test_the_map_tells_how_good_the_model_is_and_what_goes_wrong(browser: Browser, server: str) -> None:
+    show_map(browser, server, "first")
+    legend = "return document.querySelector('.map-legend').innerText"
+    assert "attacker" not in browser.run(legend) and "fault" not in browser.run(legend)
+    show_map(browser, server, "folder%2Fsecond")
+    assert "attacker" in browser.run(legend) and "hit by a fault" in browser.run(legend)
+    browser.run(
+        """const slider = document.querySelector(".player input");
+        slider.value = 1600; slider.dispatchEvent(new Event("input"));"""
+    )
+    panel = "return document.querySelector('.moment').innerText"
+    until(browser, f"{panel}.includes('partition: 1 node')")
+    moment = browser.run(panel)
+    _, accuracy, of_round, *_ = [line for line in moment.splitlines() if line]
+    assert "crash: 3 nodes" in moment
+    assert accuracy.endswith(" %") and of_round.startswith("of round ")
+    assert "begun with " in moment
+    assert "4 hit by a fault." in browser.run("return document.querySelector('.map-box canvas').ariaLabel")
+    assert browser.complaints() == []
+
+
 @pytest.mark.parametrize("axis", ["sent", "training", "round", "time"])
 def test_the_metric_over_other_axes(browser: Browser, server: str, axis: str) -> None:
     show_map(browser, server, "first")
@@ -166,7 +187,9 @@ def test_play_lets_time_pass_on_the_map(browser: Browser, server: str) -> None:
     until(
         browser, "return Number(document.querySelector('input[type=range]').value) > arguments[0] + 60", began
     )
+    assert "replaying " in words(browser) and " of 59 min" in words(browser)
     browser.find("button.play")[0].click()
+    assert "replaying" not in words(browser)
     assert picture(browser) != before
     assert browser.complaints() == []
 

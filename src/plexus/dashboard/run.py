@@ -21,6 +21,7 @@ from plexus.report import naming
 from plexus.runs.directory import CHECKPOINT
 from plexus.runs.run import LIVE, RESULT, SIMULATED, VERSIONS, result_of, spec_of, versions_of
 from plexus.runs.tables import TABLES, Columns, TableReader, checked, rows
+from plexus.spec.attackers import AttackerSpec, attackers_of
 
 PARTS = ("sampling_s", "transfer_s", "training_s", "aggregation_s")
 QUIET_S = {SIMULATED: 120.0, LIVE: 10.0}
@@ -104,6 +105,9 @@ class ShownRun:
             "versions": self.versions(),
             "result": result,
             "faults": _faults(self.spec()),
+            "attackers": _attackers(self.spec()),
+            "made_twice": _made_twice(self.table("rounds")),
+            "used": plain(self.table("used")),
             "evaluations": self._curve("evaluations", _metric(self.table("evaluations"), result)["name"], 5),
             "online": self._curve("online", "online"),
             "views": self._curve("views", "mean_view"),
@@ -274,6 +278,21 @@ def _faults(spec: Json) -> list[Json]:
         }
         for each in spec.get("faults", ())
     ]
+
+
+def _attackers(spec: Json) -> dict[int, str]:
+    """Who attacks, and how."""
+    attackers = msgspec.convert(spec.get("attackers", []), list[AttackerSpec])
+    found = attackers_of(attackers, spec["nodes"], spec.get("seed", 0))
+    return {node: each.behaviour for node, each in found.items()}
+
+
+def _made_twice(rounds: Columns) -> int:
+    """How many rounds several nodes have aggregated: there models of one round go different ways."""
+    if not rows(rounds):
+        return 0
+    made = np.unique(np.stack([rounds["round"], rounds["aggregator"]]), axis=1)
+    return int((np.unique(made[0], return_counts=True)[1] > 1).sum())
 
 
 def _metric(evaluations: Columns, result: Json | None) -> Json:
