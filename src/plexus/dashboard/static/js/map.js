@@ -116,10 +116,10 @@ export class WorldMap {
   }
 
   // Whose work is in the model, who attacks, who is hit by a fault.
-  drawMarks(draw, { used, hit }) {
+  drawMarks(draw, { used, hit, training }) {
     const c = this.palette;
     draw.fillStyle = c.aggregation;
-    for (const node of used) if (this.where[node]) { this.circle(draw, node, Math.max(1.6, this.dot * 0.5)); draw.fill(); }
+    for (const node of used) if (this.where[node]) { this.circle(draw, node, this.dot * (training.has(node) ? 0.6 : 1)); draw.fill(); }
     draw.strokeStyle = c.bad; draw.lineWidth = 1.5;
     for (const node of Object.keys(this.attackers)) if (this.where[node]) { const [x, y] = this.where[node], r = this.dot + 2.5; draw.strokeRect(x - r, y - r, 2 * r, 2 * r); }
     draw.lineWidth = 2;
