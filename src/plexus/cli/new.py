@@ -81,7 +81,7 @@ def new(
     click.echo(f"  plexus run {session}    # simulate a session")
     click.echo(f"  plexus fleet run {session} --nodes 3 --rounds 20    # for real: three processes")
     click.echo(f"  edit {folder / name / 'task.py'}    # put in your model")
-    click.echo(f"  pytest {folder}    # check the task")
+    click.echo(f"  pytest {folder}    # check the task (pip install pytest)")
 
 
 class OwnTable(NamedTuple):
