@@ -7,7 +7,7 @@ import re
 TINY = [
     (r"make quickstart", "plexus run experiments/quickstart.toml --out runs/quickstart --force"),
     (
-        r"plexus run (experiments/quickstart|examples/[\w-]+|wine/session|cellar/session|mytask/session)\.toml",
+        r"plexus run (experiments/quickstart|examples/[\w-]+|(?:wine|cellar|mytask)/session)\.toml",
         r"plexus run \1.toml --set hours=0.1 --set nodes=12",
     ),
     (r"plexus run quickstart\b", "plexus run quickstart --set hours=0.1 --set nodes=12"),
