@@ -69,7 +69,7 @@ def test_a_type_checker_finds_the_same_names_at_the_same_places() -> None:
 
 
 EXAMPLES = [*ROOT.glob("examples/*.*"), *ROOT.glob("examples/*/*.py")]
-USERS = [*ROOT.glob("docs/*.md"), *EXAMPLES, *ROOT.glob("src/plexus/cli/templates/*")]
+USERS = [*ROOT.glob("docs/*.md"), *EXAMPLES, *ROOT.glob("src/plexus/cli/templates/*.txt")]
 NOT_FOR_USERS = {"traces.md": "how the calibrations that come with Plexus were fitted"}
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -123,11 +126,16 @@ def execute(command: str, where: object) -> None:
 
 
 def in_bash(script: str, where: object) -> None:
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", script],
-        capture_output=True, text=True, check=False, timeout=250,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{where}: {script}\n{done.stdout[-800:]}{done.stderr[-800:]}"
+    command = ["bash", "-o", "pipefail", "-c", script]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as done:
+        try:
+            out, err = done.communicate(timeout=250)
+        finally:
+            with suppress(ProcessLookupError):  # peers that a script that failed left behind
+                os.killpg(done.pid, signal.SIGKILL)
+    assert done.returncode == 0, f"{where}: {script}\n{out[-800:]}{err[-800:]}"
 
 
 def cli_has(path: str) -> bool:
