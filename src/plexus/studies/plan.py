@@ -122,7 +122,8 @@ class Base:
         for seed in study.seeds_for.get(self._file.stem, study.seeds):
             spec = typed_spec({**tables, "seed": seed}, source)
             # Named by what it is, so that studies that ask for the same run find it.
-            spec = msgspec.structs.replace(spec, name=f"{spec.task.name}-{spec.protocol.name}")
+            name = f"{spec.task.name}-{spec.protocol.name}".replace(":", "-")  # of one's own: module:name
+            spec = msgspec.structs.replace(spec, name=name)
             path = out / "runs" / f"{spec.name}-{spec.digest()}"
             found.append(Planned(spec, self._file.parent, path))
         return found
