@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 import tomllib
 import zipfile
 from pathlib import Path
@@ -158,6 +159,9 @@ def test_a_new_user_comes_from_the_wheel_to_predictions(wheel: Path, empty: Path
         sizes = run(empty / "python", "-c", SIZES, cwd=home)
         print(sizes)
         assert float(sizes.split()[-4]) <= MOST_MB
+        began_s = time.perf_counter()
+        plexus("--help")
+        print(f"{time.perf_counter() - began_s:.3f} s for plexus --help")
         plexus("doctor")
         assert "accuracy" in plexus("run quickstart --out runs/quickstart")
         for line in ("dashboard runs", "run quickstart --watch --out runs/quickstart --force"):
