@@ -10,7 +10,7 @@ from typing import Any
 from plexus import quantities
 from plexus.report import naming, plots
 from plexus.report.arms import Arm, group
-from plexus.report.comparison import Comparison, compare, table_of
+from plexus.report.comparison import Comparison, compare, findings, table_of
 from plexus.report.document import Cell, Picture, Section, Table, number, over_seeds
 from plexus.runs.run import Run
 
@@ -26,7 +26,8 @@ _CURVES: tuple[tuple[plots.Axis, str, str], ...] = (
 
 
 def by_setting(arms: Sequence[Arm]) -> list[list[Arm]]:
-    """Arms that can be compared: the same task, nodes, traces and network. Ours beside baselines comes first.
+    """Arms that can be compared: the same task, hours, nodes, traces and network. Ours beside baselines comes
+    first.
 
     Each is named by what sets it apart from those beside it, not from those of other settings.
     """
@@ -71,7 +72,7 @@ def _short_title(arm: Arm) -> str:
 def _circumstances(arm: Arm) -> dict[str, Any]:
     spec = arm.spec
     task = {key: value for key, value in spec["task"].items() if key not in _OF_TRAINING}
-    return {"task": task, **{key: spec.get(key) for key in ("nodes", "traces", "network", "aggregation")}}
+    return {"task": task, **{key: spec.get(key) for key in ("hours", "nodes", "traces", "network")}}
 
 
 def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str) -> Section:
@@ -85,7 +86,7 @@ def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str)
         tables.append(_cuts_table(cut, f"cuts{suffix}"))
     pictures = [replace(each, id=f"{each.id}{suffix}") for each in _pictures(arms, mean)]
     name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-    return Section(f"setting-{name}{suffix}", title, _findings(mean), pictures, tables)
+    return Section(f"setting-{name}{suffix}", title, findings(mean), pictures, tables)
 
 
 def _cuts_table(arms: Sequence[Arm], id: str) -> Table:
@@ -100,31 +101,6 @@ def _cuts_table(arms: Sequence[Arm], id: str) -> Table:
     sides = ("Cut off", "Their rounds", "Survived", "Others' rounds", "Others' survived")
     note = "Rounds aggregated while the cut lasted, on either side, and those of them behind the final model."
     return Table(id, "Whose work survived", ("Method", "Cut [h]", *sides), tuple(rows), note)
-
-
-def _findings(comparison: Comparison) -> str:
-    """The answer in a sentence or two."""
-    name = quantities.metric_name(comparison.metric)
-    goal = quantities.metric(comparison.metric, comparison.target)
-    found = []
-    for outcome in comparison.arms:
-        if outcome.savings and comparison.best_baseline:
-            saved = outcome.savings
-            found.append(
-                f"To come to {name} {goal}, {outcome.label} needs {_times(saved.tta_h)} time,"
-                f" {_times(saved.cta_gb)} communication and {_times(saved.rta_h)} training than"
-                f" {comparison.best_baseline}, the best baseline."
-            )
-        elif outcome.is_ours and comparison.best_baseline and outcome.is_complete:
-            found.append(
-                f"{outcome.label} did not come to {name} {goal} with every seed, as"
-                f" {comparison.best_baseline} did."
-            )
-    return "\n\n".join(found)
-
-
-def _times(saved: float) -> str:
-    return f"{number(saved)} times less" if saved >= 1 else f"{number(1 / saved)} times more"
 
 
 def _pictures(arms: Sequence[Arm], comparison: Comparison) -> Iterator[Picture]:

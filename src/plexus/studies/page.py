@@ -87,7 +87,7 @@ class Album:
             told = TABLES[drawing.kind](arms)
             if told.seen:
                 self.seen.append((study.study.title, f"{heading(title)}. {told.seen}"))
-            return Table(id, title, told.columns, tuple(told.rows), drawing.caption, spread=told.spread)
+            return Table(id, title, told.columns, tuple(told.rows), drawing.caption)
         if drawing.kind == "curves":
             figure = plots.curves(arms, drawing.x, log=drawing.x != "simulated_h")
         elif drawing.kind == "messages":
