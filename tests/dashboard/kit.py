@@ -51,6 +51,7 @@ def write_run(
     until_s: float = 3600,
     finish: bool = True,
     faults: str = "",
+    about: dict[str, Any] | None = None,
 ) -> None:
     """A session of 30 nodes, recorded as `plexus run` does, up to `until_s`; its metric is made up."""
     text = SPEC.format(name=out.name, seed=seed, sample_size=sample_size) + faults
@@ -58,7 +59,7 @@ def write_run(
     world = build_world(spec.traces, spec.nodes, spec.seed, Path())
     durations_s = [training_time_s(device, 5, 20) for device in world.devices]
     setting = Setting(world, SymbolicModels(346_000), None, durations_s.__getitem__, spec.seed)
-    with RunDirectory(out, spec.to_toml(), spec.digest()) as directory:
+    with RunDirectory(out, spec.to_toml(), spec.digest(), about=about) as directory:
         recorder = directory.recorder
         recording = Recording(recorder, 3600 * spec.hours)
 

@@ -40,6 +40,8 @@ SHOWN_BY_HELP = {
     "new": "own-task.md runs it",
     "run": "quickstart.md runs these",
     "report": "tests/report",
+    "sweep": "sweep.md runs some",
+    "runs": "run-directory.md runs these",
     "compare": "tests/report",
     "dashboard": "waits for somebody to look; tests/dashboard",
     "reproduce": "minutes; tests/studies",

@@ -22,12 +22,14 @@ COMMANDS = {
     "Simulate": {
         "run": "Simulate the experiment in SPEC.",
         "new": "Write the beginnings of a task of your own.",
+        "sweep": "Simulate a spec with every value of a grid and every seed.",
         "reproduce": "Figures and tables of the paper, on one page.",
         "storm": "Find ways in which a session fails.",
     },
     "Look at results": {
         "report": "Write a page about runs: figures, tables, how to repeat them.",
         "compare": "Compare runs in the terminal.",
+        "runs": "List runs, look at one, delete or archive some.",
         "dashboard": "Look at runs and live fleets in a browser.",
     },
     "Devices and data": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from plexus.report.comparison import compare as compare_arms
 from plexus.report.document import Table, text_of
 from plexus.report.export import is_numeric
 from plexus.report.standard import by_setting, titles
+from plexus.runs.run import Run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +48,14 @@ def compare(paths: tuple[Path, ...], target: float | None, judge: Judge, as_json
     averaged; those of different tasks, hours, nodes or traces are compared separately. What is within
     the 95 % intervals of two is not called a difference.
     """
-    groups = by_setting(group(load_runs(paths)))
+    print_comparison(load_runs(paths), as_json, target, judge)
+
+
+def print_comparison(
+    runs: Sequence[Run], as_json: bool, target: float | None = None, judge: Judge = "mean"
+) -> None:
+    """A table for each setting, those first that have ours beside baselines."""
+    groups = by_setting(group(runs))
     found = [
         (title, compare_arms(arms, target, judge)) for title, arms in zip(titles(groups), groups, strict=True)
     ]
@@ -57,7 +66,16 @@ def compare(paths: tuple[Path, ...], target: float | None, judge: Judge, as_json
 
     console = Console(highlight=False)
     for title, each in found:
-        print_table(table_of(each, title=title), console, findings(each))
+        print_table(_seeds_said_once(table_of(each, title=title)), console, findings(each))
+
+
+def _seeds_said_once(table: Table) -> Table:
+    """Without the column of seeds, the last, where all rows have the same: a terminal is narrow."""
+    seeds = {row[-1] for row in table.rows}
+    if len(seeds) > 1 or len(table.rows) == 1:
+        return table
+    rows = tuple(row[:-1] for row in table.rows)
+    return replace(table, columns=table.columns[:-1], rows=rows, note=f"Seeds: {seeds.pop()}. {table.note}")
 
 
 def print_table(table: Table, console: Console, seen: str = "") -> None:

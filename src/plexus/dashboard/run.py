@@ -73,7 +73,7 @@ class ShownRun:
 
     def summary(self) -> Json:
         """A line in the list."""
-        spec, result, kind = self.spec(), self.result(), self._kind()
+        spec, result, kind, versions = self.spec(), self.result(), self._kind(), self.versions()
         evaluations = self.table("evaluations")
         metric = _metric(evaluations, result)
         spark = evaluations.get(metric["name"] or "", np.empty(0))
@@ -90,7 +90,9 @@ class ShownRun:
             "reached_s": self._reached_s(result),
             "rounds": self._rounds(result),
             "metric": metric,
-            "started": self.versions().get("started"),
+            "started": versions.get("started"),
+            "tags": versions.get("tags", []),
+            "note": versions.get("note", ""),
             "spark": plain({"value": spark[peaks(spark, SPARK_POINTS)]}, 4)["value"],
         }
 

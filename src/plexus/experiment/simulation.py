@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from plexus.errors import PlexusError, StopRun
 from plexus.experiment.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
@@ -40,15 +42,17 @@ def simulate(
     machinery: Machinery | None = None,
     resume: bool = False,
     listen: Listener | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> Result:
     """Run `spec` in virtual time and leave a run directory at `out`, or go on with the run there.
 
-    `listen` is told of every row that is recorded. An interruption (Ctrl-C) ends the run early; its
-    directory is as valid as that of a whole one. If `progress` asks for it, a checkpoint is written there.
+    `listen` is told of every row that is recorded; `about` (tags, a note) is added to its versions. An
+    interruption (Ctrl-C) ends the run early; its directory is as valid as that of a whole one.
     """
     checkpoint = read_checkpoint(out) if resume else None
+    is_replay = checkpoint is not None
     with RunDirectory(
-        out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume, replay=checkpoint is not None
+        out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume, replay=is_replay, about=about
     ) as directory:
         if listen is not None:
             directory.recorder.listen = listen

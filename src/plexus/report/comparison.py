@@ -196,8 +196,10 @@ def findings(comparison: Comparison) -> str:
             same += ", the best baseline, are within their intervals."
             found.append(f"{text}, the best baseline." if needs else "")
             found.append(same[0].upper() + same[1:] if alike else "")
-        elif outcome.is_ours and against and outcome.is_complete:
-            found.append(f"{outcome.label} did not come to {name} {goal} with every seed, as {against} did.")
+    ours = [outcome for outcome in comparison.arms if outcome.is_ours and outcome.is_complete]
+    if short := [outcome.label for outcome in ours if comparison.best_baseline and not outcome.savings]:
+        baseline = comparison.best_baseline
+        found.append(f"{'; '.join(short)} did not come to {name} {goal} with every seed, as {baseline} did.")
     return "\n\n".join(filter(None, found))
 
 
@@ -217,7 +219,8 @@ def _best_of(comparison: Comparison, name: str) -> str:
     if best.interval is None:
         return f"{text} One seed has no interval: whether the others differ is not known."
     if within:
-        text += f" Within their intervals: {'; '.join(within)}."
+        is_all = len(within) == len(bests) > 2
+        text += f" Within their intervals: {'all others' if is_all else '; '.join(within)}."
     return text + (f" Of one seed, and so without an interval: {'; '.join(unknown)}." if unknown else "")
 
 

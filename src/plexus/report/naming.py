@@ -98,8 +98,14 @@ def differences(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
         of_one_name.setdefault(str(spec.get("name")), {})[id] = flatten({**spec, "session": {}})
     found = {}
     for group in of_one_name.values():
-        keys = [key for key in varying(list(group.values())) if key not in TOLD_ANYWAY]
+        every = [key for key in varying(list(group.values())) if not key.startswith("protocol.")]
+        alike: dict[str, list[Flat]] = {}
+        for flat in group.values():  # a parameter sets it apart from others of its protocol alone
+            alike.setdefault(str(flat.get("protocol.name")), []).append(flat)
+        own = {name: [k for k in varying(each) if k.startswith("protocol.")] for name, each in alike.items()}
         for id, flat in group.items():
+            both = [*own[str(flat.get("protocol.name"))], *every]
+            keys = [key for key in both if key not in TOLD_ANYWAY]
             found[id] = assignments(flat, keys[:MOST_TOLD]) + ["…"] * (len(keys) > MOST_TOLD)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from plexus import quantities
@@ -18,6 +19,8 @@ _OF_TRAINING = frozenset({
     "learning_rate", "momentum", "weight_decay", "local_steps", "batch", "local_epochs", "optimiser",
     "nesterov", "clip_norm", "schedule", "proximal", "initial",
 })  # fmt: skip
+MOST_DRAWN = 8
+"""Arms in one figure."""
 _CURVES: tuple[tuple[plots.Axis, str, str], ...] = (
     ("simulated_h", "time", "time"),
     ("sent_gb", "communication", "what all nodes have sent, on a log scale"),
@@ -39,13 +42,22 @@ def by_setting(arms: Sequence[Arm]) -> list[list[Arm]]:
     return sorted(groups, key=lambda each: len({arm.is_ours for arm in each}) == 1)
 
 
-def standard_sections(arms: Sequence[Arm], target: float | None = None) -> list[Section]:
-    """One section for each setting."""
+def standard_sections(
+    arms: Sequence[Arm], target: float | None = None, about: str = "", name: str = ""
+) -> list[Section]:
+    """One section for each setting. `about` stands above the first; `name` sets apart those of one page."""
     groups = by_setting(arms)
-    return [
-        _section(title, setting, target, f"-{at}" if len(groups) > 1 else "")
+    suffix = f"-{_slug(name)}" if name else ""
+    found = [
+        _section(title, setting, target, f"{suffix}-{at}" if len(groups) > 1 else suffix)
         for at, (title, setting) in enumerate(zip(titles(groups), groups, strict=True), start=1)
     ]
+    found[0] = replace(found[0], text="\n\n".join(filter(None, [about.strip(), found[0].text])))
+    return found
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def titles(groups: Sequence[Sequence[Arm]]) -> list[str]:
@@ -84,9 +96,19 @@ def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str)
         tables.append(table_of(best, f"summary-best-node{suffix}", again))
     if cut := [arm for arm in arms if any(run.result and run.result.cuts for run in arm.runs)]:
         tables.append(_cuts_table(cut, f"cuts{suffix}"))
-    pictures = [replace(each, id=f"{each.id}{suffix}") for each in _pictures(arms, mean)]
-    name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-    return Section(f"setting-{name}{suffix}", title, findings(mean), pictures, tables)
+    pictures = [replace(each, id=f"{each.id}{suffix}") for each in _pictures(_shown(arms, mean), mean)]
+    if len(arms) > MOST_DRAWN:
+        pictures = [replace(each, caption=f"{each.caption} The {MOST_DRAWN} best.") for each in pictures]
+    return Section(f"setting-{_slug(title)}{suffix}", title, findings(mean), pictures, tables)
+
+
+def _shown(arms: Sequence[Arm], comparison: Comparison) -> Sequence[Arm]:
+    """Those that a figure has colours for, the best; all are in the table."""
+    sign = 1 if comparison.higher_is_better else -1
+    known = [outcome for outcome in comparison.arms if outcome.best]
+    best = sorted(known, key=lambda outcome: -sign * fmean(outcome.best))[:MOST_DRAWN]
+    labels = {outcome.label for outcome in best}
+    return arms if len(arms) <= MOST_DRAWN else [arm for arm in arms if arm.label in labels]
 
 
 def _cuts_table(arms: Sequence[Arm], id: str) -> Table:

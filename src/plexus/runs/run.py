@@ -32,6 +32,8 @@ class _Versions(msgspec.Struct):
     kind: Literal["simulated", "live"] = SIMULATED
     started_s: float = 0.0
     homes: list[str] = []
+    tags: list[str] = []
+    note: str = ""
 
 
 class _Named(msgspec.Struct):

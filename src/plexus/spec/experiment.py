@@ -260,7 +260,7 @@ def build_spec(
     tables.pop("session", None)
     source = Source(file)
     for path, value, said in toml.assignments(changes):
-        _assign(tables, path, value, said)
+        assign(tables, path, value, said)
         source.options[path] = said
     if seed is not None:
         tables["seed"] = seed
@@ -334,7 +334,8 @@ def _near(path: Path) -> str:
     return suggest(str(path), found, likeness=0)
 
 
-def _assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, said: str) -> None:
+def assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, said: str) -> None:
+    """Change one key of `tables`; errors say what was `said`."""
     for depth, step in enumerate(path[:-1], start=1):
         tables = tables.setdefault(step, {})
         if not isinstance(tables, dict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -22,6 +23,8 @@ class Order(Struct, frozen=True):
     out: str
     resume: bool
     device: str | None
+    about: dict[str, Any] = {}
+    """Tags and a note."""
 
 
 @dataclass
@@ -63,7 +66,11 @@ class Standing:
 
 
 def carry_out(
-    standing: Standing, jobs: int, device: str | None, progress: Callable[[Standing], None]
+    standing: Standing,
+    jobs: int,
+    device: str | None,
+    progress: Callable[[Standing], None],
+    about: dict[str, Any] | None = None,
 ) -> None:
     """Do all runs, so many at a time, the longest first.
 
@@ -77,7 +84,7 @@ def carry_out(
                 # What is there has no result and nothing to go on from.
                 claim(run.out, run.spec.digest(), force=True)
             standing.under_way[run.out] = run, None
-            yield Order(run.spec.to_toml(), str(run.base_dir), str(run.out), resume, device)
+            yield Order(run.spec.to_toml(), str(run.base_dir), str(run.out), resume, device, about or {})
 
     Pool(_work, jobs).run(orders(), standing.hear, lambda: progress(standing))
 
@@ -94,5 +101,6 @@ def _work(order: Order, say: Say) -> bool:
         say,
         Machinery(workers=1, device=order.device),
         resume=order.resume,
+        about=order.about,
     )
     return result.interrupted
