@@ -21,7 +21,7 @@ SPEC = """
 name = "{name}"
 seed = {seed}
 nodes = 30
-hours = 1
+hours = {hours}
 [task]
 name = "digits"
 [protocol]
@@ -52,9 +52,11 @@ def write_run(
     finish: bool = True,
     faults: str = "",
     about: dict[str, Any] | None = None,
+    hours: int = 1,
+    name: str | None = None,
 ) -> None:
     """A session of 30 nodes, recorded as `plexus run` does, up to `until_s`; its metric is made up."""
-    text = SPEC.format(name=out.name, seed=seed, sample_size=sample_size) + faults
+    text = SPEC.format(name=name or out.name, seed=seed, sample_size=sample_size, hours=hours) + faults
     spec = parse_spec(text, "spec")
     world = build_world(spec.traces, spec.nodes, spec.seed, Path())
     durations_s = [training_time_s(device, 5, 20) for device in world.devices]

@@ -62,7 +62,7 @@ def ask(client: Client, path: str, **query: Any) -> Any:
 def test_the_list_has_every_run_below_the_directory(client: Client, runs: Path) -> None:
     (runs / "growing" / "rounds.csv").touch()
     found = {run["id"]: run for run in ask(client, "/api/runs")["runs"]}
-    assert set(found) == {"first", "folder/second", "growing", "damaged"}
+    assert set(found) == {"first", "again", "longer", "folder/second", "growing", "damaged"}
     assert found["first"]["status"] == "finished"
     assert found["growing"]["status"] == "running"
     assert found["growing"]["reached_s"] == 1740

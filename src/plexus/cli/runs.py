@@ -74,14 +74,14 @@ def _worth(metric: dict[str, Any]) -> float:
 @JSON
 def show(path: Path, as_json: bool) -> None:
     """Say what RUN is, what it came to, and what is noted of it."""
-    found = ShownRun(path.name, path).summary()
+    versions, found = versions_of(path), ShownRun(path.name, path).summary()
     if as_json:
         print_json(found)
         return
     from rich.console import Console
     from rich.markup import escape
 
-    console, versions, result = Console(highlight=False), versions_of(path), result_of(path)
+    console, result = Console(highlight=False), result_of(path)
     title = f"{found['name']}: {found['protocol']} on {found['task']}, {found['nodes']} nodes"
     title += "" if found["seed"] is None else f", seed {found['seed']}"
     if result is not None:

@@ -105,7 +105,8 @@ def differences(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
         own = {name: [k for k in varying(each) if k.startswith("protocol.")] for name, each in alike.items()}
         for id, flat in group.items():
             both = [*own[str(flat.get("protocol.name"))], *every]
-            keys = [key for key in both if key not in TOLD_ANYWAY]
+            told = [key for key in both if key not in TOLD_ANYWAY]
+            keys = [key for key in told if not key.startswith("evaluation.")] or told
             found[id] = assignments(flat, keys[:MOST_TOLD]) + ["…"] * (len(keys) > MOST_TOLD)
     return found
 

@@ -88,7 +88,7 @@ function headPart(state) {
   const element = h("div", { class: "head" });
   const update = () => {
     const run = state.run, spec = run.spec || {};
-    const about = [run.kind === "live" ? "live" : null, run.protocol, run.task, `${f.whole(run.nodes)} nodes`, spec.seed === undefined ? null : `seed ${spec.seed}`, run.started ? `started ${f.date(run.started)}` : null];
+    const about = [run.kind === "live" ? "live" : null, run.protocol, run.task, `${f.whole(run.nodes)} nodes`, spec.seed === undefined ? null : `seed ${spec.seed}`, run.started ? `started ${f.date(run.started)}` : null, ...(run.tags || []).map((tag) => `#${tag}`), run.note];
     replace(element, h("h1", {}, run.name), h("span", { class: `pill ${run.status}` }, f.words[run.status] || run.status),
       h("p", { class: "meta" }, about.filter(Boolean).join(" · ")));
   };
