@@ -376,7 +376,7 @@ def test_a_run_that_goes_on_grows_on_the_page(
 
 
 CUT_OFF = """
-const read = "table .name, .side td span, .side th a, .head *, .compare-bar *";
+const read = "table .name, table td, .side td span, .side th a, .head *, .compare-bar *";
 return [...document.querySelectorAll(read)].filter((each) => {
   const box = each.getBoundingClientRect();
   return box.width && (box.right > document.documentElement.clientWidth + 1 || box.left < 0);

@@ -13,6 +13,7 @@ from tests.docs.blocks import PAGES, ROOT
 CODE = re.compile(r"^(<!-- not run: [^\n]+ -->\n)?```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TINY = [
     (r'changes=\{"hours": 1, "nodes": 60\}', 'changes={"hours": 0.1, "nodes": 12}'),
+    (r'changes = \{"protocol', 'changes = {"hours": 0.1, "nodes": 12, "protocol'),
     (r'changes=\{"protocol', 'changes={"hours": 0.1, "nodes": 12, "protocol'),
     (r'quickstart\.toml", on_', 'quickstart.toml", changes={"hours": 0.1, "nodes": 12}, on_'),
 ]

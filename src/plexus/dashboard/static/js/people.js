@@ -58,11 +58,11 @@ export function nodesCard(state) {
     const found = [];
     for (let n = 0; n < count; n++) if (!words || name(n).toLowerCase().includes(words)) found.push(n);
     found.sort((a, b) => (rank[doing(a)] ?? 9) - (rank[doing(b)] ?? 9) || a - b);
-    replace(body, found.slice(0, shown).map((n) => h("tr", {}, h("td", {}, h("a", { href: nodeLink(id, n) }, name(n))), h("td", {}, doing(n)), column.map(([, text]) => h("td", { class: "number" }, text(n))))));
+    replace(body, found.slice(0, shown).map((n) => h("tr", {}, h("td", {}, h("a", { href: nodeLink(id, n) }, name(n))), h("td", {}, doing(n)), column.map(([, text], at) => h("td", { class: at ? "number" : "number wide" }, text(n))))));
     more.hidden = found.length <= shown;
   }
   show();
-  const element = card("Nodes", { tools: search }, h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Node"), h("th", {}, "Now"), column.map(([text]) => h("th", { class: "number" }, text)))), body)), h("div", { class: "body" }, more));
+  const element = card("Nodes", { tools: search }, h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Node"), h("th", {}, "Now"), column.map(([text], at) => h("th", { class: at ? "number" : "number wide" }, text)))), body)), h("div", { class: "body" }, more));
   let due = 0;
   return { element, update: () => { if (!element.contains(document.activeElement)) show(); }, moment: (m) => {
     moment = m;
