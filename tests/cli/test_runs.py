@@ -59,9 +59,9 @@ def test_the_list_is_filtered_searched_and_sorted(runs: Path, capsys: pytest.Cap
 def test_a_run_is_shown(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert plexus("runs", "show", runs / "first") == 0
     out = capsys.readouterr().out
-    assert "first: plexus on digits, 30 nodes, seed 1" in out and "#good #base" in out and "to be kept" in out
+    assert "plexus on digits, 30 nodes, seed 1  #good  #base  to be kept" in out and "trainings" in out
     assert plexus("runs", "show", runs / "folder" / "second") == 0
-    assert "running at 0.0 h, round" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("running")
     assert plexus("runs", "show", runs) == 2
     assert "is not a run directory" in capsys.readouterr().err
 

@@ -78,22 +78,12 @@ def show(path: Path, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    from rich.console import Console
-    from rich.markup import escape
+    click.echo("\n".join(_lines({**found, "differs": []})))
+    click.echo(f"  plexus {versions.get('plexus', '–')}, started {versions.get('started', '–')}")
+    if (result := result_of(path)) is not None:
+        from rich.console import Console
 
-    console, result = Console(highlight=False), result_of(path)
-    title = f"{found['name']}: {found['protocol']} on {found['task']}, {found['nodes']} nodes"
-    title += "" if found["seed"] is None else f", seed {found['seed']}"
-    if result is not None:
-        print_summary(escape(title), result, console)
-    else:
-        reached = quantities.hours(found["reached_s"])
-        console.print(
-            f"\n[bold]{escape(title)}[/]\n  {found['status']} at {reached} h, round {found['rounds']}"
-        )
-    made = [f"plexus {versions.get('plexus', '–')}", f"started {versions.get('started', '–')}"]
-    about = [", ".join(made), " ".join(f"#{tag}" for tag in found["tags"]), found["note"]]
-    console.print("\n".join(f"  {escape(line)}" for line in about if line))
+        print_summary(found["name"], result, Console(highlight=False))
 
 
 @runs.command()
