@@ -2,8 +2,8 @@
 
     python benchmarks/sweep.py              # 40 runs of digits, twice, and half of them once more: minutes
 
-Prints the CPU of `plexus sweep` (with its page), of the same runs as commands one after the other, and of the
-second half of a sweep that was killed.
+Prints the CPU of `plexus sweep` (with its page), of the same runs as commands of their own, and of the second
+half of a sweep that was killed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -31,10 +33,10 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def spent_s(*commands: list[str]) -> float:
+def spent_s(*commands: list[str], jobs: int = 1) -> float:
     before = cpu_s()
-    for command in commands:
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(partial(subprocess.run, check=True, stdout=subprocess.DEVNULL), commands))
     return cpu_s() - before
 
 
@@ -56,7 +58,7 @@ def main() -> None:
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # as in a sweep
     swept_s = spent_s([*sweep, f"--out={folder / 'swept'}"])
     found = {"runs": len(single), "sweep_cpu_s": round(swept_s, 1)}
-    single_s = spent_s(*single)
+    single_s = spent_s(*single, jobs=options.jobs)
     found |= {"one_by_one_cpu_s": round(single_s, 1), "ratio": round(swept_s / single_s, 3)}
     found |= killed([*sweep, f"--out={folder / 'killed'}"], folder / "killed", len(single))
     print(json.dumps(found, indent=2))

@@ -7,7 +7,7 @@ and the training time of all devices show at the first evaluation that is as goo
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Literal
@@ -248,17 +248,21 @@ def _note(comparison: Comparison) -> str:
         parts.append("Mean over seeds ± its 95 % interval; what is within their intervals is no difference.")
     if any(outcome.used for outcome in comparison.arms):
         parts.append("Used: the share of finished trainings that are behind the final model, late ones too.")
-    return " ".join([*parts, *filter(None, map(_coarse, comparison.arms))])
+    return " ".join([*parts, *_coarse(comparison.arms)])
 
 
-def _coarse(outcome: ArmOutcome) -> str:
+def _coarse(arms: Sequence[ArmOutcome]) -> Iterator[str]:
     """A warning where costs depend more on when models were looked at than on how well they learned."""
-    times = outcome.evaluations
-    if not outcome.is_complete or not 0 < times < ENOUGH_EVALUATIONS:
-        return ""
-    often = {1: "once", 2: "twice"}.get(times, f"{times} times")
-    key = "every_hours" if outcome.has_own_models else "every_rounds"
-    return f"{outcome.label} was evaluated only {often}: its costs are coarse; see evaluation.{key}."
+    seldom: dict[tuple[int, str], list[str]] = {}
+    for arm in arms:
+        if arm.is_complete and 0 < arm.evaluations < ENOUGH_EVALUATIONS:
+            key = "every_hours" if arm.has_own_models else "every_rounds"
+            seldom.setdefault((arm.evaluations, key), []).append(arm.label)
+    for (times, key), labels in seldom.items():
+        often = {1: "once", 2: "twice"}.get(times, f"{times} times")
+        was, its = ("was", "its") if len(labels) == 1 else ("were", "their")
+        who = "; ".join(labels)
+        yield f"{who} {was} evaluated only {often}: {its} costs are coarse; see evaluation.{key}."
 
 
 def _bests(found: Sequence[np.ndarray], higher: bool) -> tuple[float, ...]:

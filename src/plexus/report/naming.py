@@ -91,11 +91,12 @@ def assignments(setting: Flat, keys: Sequence[str]) -> list[str]:
 
 
 def differences(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """By id, what sets a run apart from others of its name: directories are called by digests, which tell
-    nobody anything. How a deployed session is agreed on is no setting."""
-    of_one_name: dict[str, dict[str, Flat]] = {}
+    """By id, what sets a run apart from others of its name and folder: a directory that is called by a digest
+    tells nobody anything. How a deployed session is agreed on is no setting."""
+    of_one_name: dict[tuple[str, str], dict[str, Flat]] = {}
     for id, spec in specs.items():
-        of_one_name.setdefault(str(spec.get("name")), {})[id] = flatten({**spec, "session": {}})
+        place = id.rpartition("/")[0], str(spec.get("name"))
+        of_one_name.setdefault(place, {})[id] = flatten({**spec, "session": {}})
     found = {}
     for group in of_one_name.values():
         every = [key for key in varying(list(group.values())) if not key.startswith("protocol.")]
