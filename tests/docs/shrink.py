@@ -13,6 +13,7 @@ TINY = [
     (r"plexus run (pets|examples/\w+)/session\.toml", r"plexus run \1/session.toml --set hours=0.05"),
     (r"plexus sweep quickstart", "plexus sweep quickstart --set nodes=12"),
     (r"(plexus sweep .*)--set hours=2", r"\1--set hours=0.1"),
+    (r"(plexus sweep .*)--seeds 1\.\.3", r"\1--seeds 1,2"),
     (r"for seed in 1 2( 3)?;", "for seed in 1;"),
     (r"--set nodes=500", "--set nodes=20"),
     (r"plexus bench protocol --nodes \d+ --hours 1", "plexus bench protocol --nodes 40 --hours 0.1"),

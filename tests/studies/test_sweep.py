@@ -130,6 +130,20 @@ def test_a_kept_sweep_says_itself_what_is_swept(tmp_path: Path, capsys: pytest.C
     assert "says what is swept" in capsys.readouterr().err
 
 
+def test_what_is_wrong_is_not_kept_and_what_was_kept_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder_with(tmp_path, base=BASE))
+    sweep = ["sweep", "base.toml", "--plan", "--save=kept.toml"]
+    assert plexus(*sweep, "--grid", "protocol.sample_sise=2") == 2
+    assert not Path("kept.toml").exists()
+    Path("kept.toml").write_text("mine")
+    assert plexus(*sweep) == 2
+    assert (
+        "kept.toml: is another sweep" in capsys.readouterr().err and Path("kept.toml").read_text() == "mine"
+    )
+
+
 def test_arms_and_a_grid_exclude_each_other(tmp_path: Path) -> None:
     text = 'title = "T"\ntasks = ["quickstart"]\nseeds = [1]\n[grid]\nnodes = [1]\n[arms.a]\nnodes = 2\n'
     with pytest.raises(PlexusError, match="a study has arms or a grid, not both"):

@@ -13,6 +13,7 @@ from plexus.cli.compare import print_comparison
 from plexus.cli.groups import JSON, NOTE, PATH, TAGS, about, set_option
 from plexus.cli.progress import display_for, study_progress
 from plexus.cli.reproduce import DEVICE, JOBS, QUIET, print_plan, stopping_politely
+from plexus.errors import PlexusError
 from plexus.files import write_text
 from plexus.machine import usable_cores
 from plexus.spec.experiment import FULL_SIZE, located, read_text, read_toml
@@ -76,10 +77,12 @@ def sweep(
         file = save or Path("sweep")
         text = sweep_toml(spec, grid, overrides, seeds or "1..3", size, file.parent)
         out, size = out or Path("runs") / f"sweep-{located(spec).stem}", None
-        if save is not None:
-            write_text(save, text)
     studies, cores = sized_parts(text, file, size or FULL_SIZE), jobs or usable_cores()
     plan = make_plan(studies, out)
+    if save is not None:
+        if save.exists() and save.read_text() != text:
+            raise PlexusError(f"{save}: is another sweep; choose another name with --save")
+        write_text(save, text)
     if only_plan:
         print_plan(plan, out)
         left_s = seconds_left(plan, cores, device)
