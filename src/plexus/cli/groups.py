@@ -22,7 +22,7 @@ HOME = click.option(
 TAGS = click.option(
     "--tag", "tags", metavar="WORD", multiple=True, help="A word to find it by; may be repeated."
 )
-NOTE = click.option("--note", metavar="TEXT", default="", help="What is to be remembered of it.")
+NOTE = click.option("--note", metavar="TEXT", default="", show_default=False, help="To be remembered.")
 
 
 def about(tags: Sequence[str], note: str) -> dict[str, Any]:

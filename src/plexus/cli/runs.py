@@ -32,11 +32,16 @@ def runs() -> None:
 @runs.command("list")
 @click.argument("folder", type=PATH, default=Path("runs"))
 @click.option("--tag", "tags", metavar="WORD", multiple=True, help="Only those that have it.")
-@click.option("--search", metavar="WORDS", default="", help="Only those of which all these words are told.")
+@click.option(
+    "--search", metavar="WORDS", default="", show_default=False, help="Only those with all these words."
+)
 @click.option("--sort", type=click.Choice(list(ORDERS)), default="started", help="The newest or best first.")
 @JSON
 def list_runs(folder: Path, tags: tuple[str, ...], search: str, sort: str, as_json: bool) -> None:
-    """Say of every run in FOLDER what it is and came to; one that is damaged is a line, too."""
+    """List the runs in FOLDER.
+
+    Each with what it is and came to. One that is damaged is a line that says what is wrong.
+    """
     found = [run for run in Library(folder).listing()["runs"] if _is_wanted(run, tags, search)]
     found.sort(key=ORDERS[sort], reverse=sort != "name")
     if as_json:
@@ -73,7 +78,7 @@ def _worth(metric: dict[str, Any]) -> float:
 @click.argument("path", metavar="RUN", type=PATH)
 @JSON
 def show(path: Path, as_json: bool) -> None:
-    """Say what RUN is, what it came to, and what is noted of it."""
+    """Say what a run is and came to."""
     versions, found = versions_of(path), ShownRun(path.name, path).summary()
     if as_json:
         print_json(found)
@@ -90,7 +95,10 @@ def show(path: Path, as_json: bool) -> None:
 @RUNS
 @YES
 def rm(paths: tuple[Path, ...], yes: bool) -> None:
-    """Delete runs: what they wrote, and nothing else that is in their directories."""
+    """Delete what runs wrote.
+
+    Anything else in their directories stays.
+    """
     for path in paths:
         versions_of(path)  # it is one, before anything is deleted
     if not yes:
@@ -103,6 +111,9 @@ def rm(paths: tuple[Path, ...], yes: bool) -> None:
 @RUNS
 @click.option("--to", "folder", type=PATH, metavar="DIR", help="Where it goes.  [default: beside the run]")
 def archive_runs(paths: tuple[Path, ...], folder: Path | None) -> None:
-    """Pack each run into a file NAME.tar.gz, and delete its directory; `tar -xzf` brings it back."""
+    """Pack runs into files.
+
+    Each into NAME.tar.gz; its directory is deleted when that is written. `tar -xzf` brings it back.
+    """
     for path in paths:
         click.echo(f"{path}: now {archive(path, folder or path.resolve().parent)}")

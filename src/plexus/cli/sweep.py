@@ -33,7 +33,7 @@ from plexus.studies.study import sized_parts
 )
 @set_option("a key of the spec for all runs, e.g. hours=2")
 @click.option("--size", metavar="NAME", help="One of the sizes that the spec has, e.g. tiny.")
-@click.option("--seeds", metavar="A..B", help="Each with all of them: 1..5, or 1,2,7.  [default: 1..3]")
+@click.option("--seeds", metavar="A..B", help="Seeds of every point: 1..5, or 1,2,7.  [default: 1..3]")
 @click.option("--out", type=PATH, metavar="DIR", help="Where runs and page go.  [default: runs/sweep-SPEC]")
 @click.option("--save", type=PATH, metavar="FILE", help="Keep the sweep as a file, to be run again as SPEC.")
 @click.option("--plan", "only_plan", is_flag=True, help="List the runs and how long they take; do nothing.")
