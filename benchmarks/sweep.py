@@ -67,7 +67,6 @@ def main() -> None:
 
 def killed(sweep: list[str], out: Path, runs: int) -> dict[str, float]:
     """Kill it when half of the runs are done, and start it again."""
-    before = cpu_s()
     process = subprocess.Popen(sweep, start_new_session=True)
     while len(done := list(out.glob("runs/*/result.json"))) < runs // 2:
         assert process.poll() is None, "it ended too soon to be killed"
@@ -75,13 +74,12 @@ def killed(sweep: list[str], out: Path, runs: int) -> dict[str, float]:
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     stamps = {path: path.stat().st_mtime_ns for path in done}
-    first_s = cpu_s() - before
     again_s = spent_s(sweep)
     repeated = sum(path.stat().st_mtime_ns != stamp for path, stamp in stamps.items())
     finished = len(list(out.glob("runs/*/result.json")))
     return {
         "done_when_killed": len(done), "done_in_the_end": finished, "repeated": repeated,
-        "until_killed_cpu_s": round(first_s, 1), "again_cpu_s": round(again_s, 1),
+        "again_cpu_s": round(again_s, 1),
     }  # fmt: skip
 
 
