@@ -184,9 +184,8 @@ def findings(comparison: Comparison) -> str:
     """The answer in a few sentences."""
     name = quantities.metric_name(comparison.metric)
     goal = quantities.metric(comparison.metric, comparison.target)
-    found = [_best_of(comparison, name)]
+    found, against = [_best_of(comparison, name)], comparison.best_baseline
     for outcome in comparison.arms:
-        against = comparison.best_baseline
         if saved := _saved(outcome, comparison):
             parts = list(zip(("time", "communication", "training"), saved, strict=True))
             needs = [f"{_times(x)} {part}" for part, (x, is_apart) in parts if is_apart]
@@ -197,9 +196,8 @@ def findings(comparison: Comparison) -> str:
             found.append(f"{text}, the best baseline." if needs else "")
             found.append(same[0].upper() + same[1:] if alike else "")
     ours = [outcome for outcome in comparison.arms if outcome.is_ours and outcome.is_complete]
-    if short := [outcome.label for outcome in ours if comparison.best_baseline and not outcome.savings]:
-        baseline = comparison.best_baseline
-        found.append(f"{'; '.join(short)} did not come to {name} {goal} with every seed, as {baseline} did.")
+    if against and (short := [outcome.label for outcome in ours if not outcome.savings]):
+        found.append(f"{'; '.join(short)} did not come to {name} {goal} with every seed, as {against} did.")
     return "\n\n".join(filter(None, found))
 
 
