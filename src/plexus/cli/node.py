@@ -73,11 +73,12 @@ def key(home: Path) -> None:
 @click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus here.")
 @click.option("--source", metavar="HOST", help="The local address to dial from.")
 @click.option("--memory", type=COUNT, metavar="MB", help="For arriving models.")
+@click.option("--stay", is_flag=True, help="Serve the final model when the session has ended.")
 @click.option("--fork-server", type=PATH, hidden=True)
 @click.option("--attackers", hidden=True)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info")
 def start(session_file: Path, home: Path, log_level: str, **options: Any) -> None:
-    """Run a peer of the session until it is told to stop (Ctrl-C, SIGTERM, `plexus node stop`).
+    """Run a peer until the session ends, or it is told to stop (Ctrl-C, SIGTERM, `plexus node stop`).
 
     Logs to standard error, one JSON object a line.
     """
@@ -118,6 +119,7 @@ def peer_config(
     return PeerConfig(
         session=agreed,
         parameters=spec.protocol.parameters,
+        course=spec.session.live(spec.nodes, spec.protocol.parameters.sample_size),
         aggregation=built(spec.aggregation.parameters, folder),
         spec=spec.to_toml(),
         data=data,

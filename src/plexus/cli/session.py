@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from datetime import timedelta
 from pathlib import Path
@@ -12,16 +13,10 @@ import click
 from plexus.cli.groups import JSON, PATH, POSITIVE, Group, print_json, set_option
 from plexus.errors import PlexusError
 from plexus.files import write_text
-from plexus.live.identity.authority import (
-    MODEL_FILE,
-    REVOKED_FILE,
-    SESSION_FILE,
-    Authority,
-    Session,
-    found_session,
-    read_session,
-)
+from plexus.live.identity.authority import REVOKED_FILE, Authority
 from plexus.live.identity.keys import parse_public
+from plexus.live.identity.session_file import MODEL_FILE, SESSION_FILE, Session, found_session, read_session
+from plexus.live.state import standing
 from plexus.protocol.roster import key_of
 from plexus.spec.experiment import ExperimentSpec, load_spec, located
 
@@ -103,6 +98,22 @@ def revoke(directory: Path, node_name: str) -> None:
 
 
 @session.command()
+@click.argument("home", metavar="HOME", type=PATH)
+@JSON
+def status(home: Path, as_json: bool) -> None:
+    """Show how far the session is, by what the peer in HOME has on its disk, whether it runs or not.
+
+    Ends with 0 if the session has come to its end and the final model is here, else with 1.
+    """
+    found = standing(home)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(found.sentence)
+    sys.exit(0 if found.ended and found.final_model else 1)
+
+
+@session.command()
 @click.argument("homes", metavar="HOME...", type=PATH, nargs=-1, required=True)
 @JSON
 def suspects(homes: tuple[Path, ...], as_json: bool) -> None:
@@ -129,8 +140,7 @@ def read_session_file(path: Path) -> tuple[Session, ExperimentSpec]:
     """A session file: what the peers agree on, and the spec."""
     path = located(path)
     spec = load_spec(path)
-    table = tomllib.loads(path.read_text(encoding="utf-8")).get("session")
-    return read_session(path, table, spec.plain()), spec
+    return read_session(path, tomllib.loads(path.read_text(encoding="utf-8")), spec.plain()), spec
 
 
 def frozen_weights(spec: ExperimentSpec, folder: Path) -> str:

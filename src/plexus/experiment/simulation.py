@@ -11,7 +11,8 @@ from plexus.experiment.checkpoint import Checkpoint, Checkpoints, read_checkpoin
 from plexus.experiment.learning import Machinery, set_up
 from plexus.experiment.progress import Progress, Tick
 from plexus.experiment.recording import Recording
-from plexus.protocol.facts import Fact
+from plexus.protocol.facts import Fact, FinalHeld
+from plexus.protocol.parameters import unknown_metric
 from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Listener
 from plexus.runs.result import Cut, Evaluations, Result, Traffic, Trainings
@@ -94,6 +95,7 @@ class Simulation:
             sharing=spec.network.sharing,
             graceful_share=spec.traces.graceful_share,
             liars=liars(spec.attackers, spec.nodes, spec.seed),
+            course=spec.session,
             base_dir=base_dir,
         )
         if setting.liars and spec.protocol.name != "plexus":
@@ -106,6 +108,12 @@ class Simulation:
         self._durations_s = durations_s
         self._recording.begin(self._nodes, setting.training_s)
         self._evaluation = learning.judge(entry.judged_by, self._runtime, directory.recorder)
+        self._ended: dict[int, int] = {}
+        """By node that knows of the end: the round of the final model."""
+        if spec.session.is_measured:
+            if wrong := unknown_metric(spec.session, self._evaluation.metric().name):
+                raise PlexusError(wrong)
+            self._evaluation.tell = self._runtime.tell
 
     def run(self, progress: Progress | None = None) -> Result:
         """Let virtual time pass until the end of the session."""
@@ -126,7 +134,7 @@ class Simulation:
 
     def _pass_time(self, progress: Progress | None) -> None:
         runtime, evaluation, now_s = self._runtime, self._evaluation, 0.0
-        while now_s < self._until_s:
+        while now_s < self._until_s and not self._is_over:
             if now_s % ONLINE_EVERY_S == 0:
                 runtime.run(now_s)
                 self._recording.look(now_s, runtime)
@@ -141,6 +149,13 @@ class Simulation:
             except (KeyboardInterrupt, StopRun):
                 self._keep(now_s, is_last=True)
                 raise
+
+    @property
+    def _is_over(self) -> bool:
+        """The session has ended, and all who are there have its model."""
+        there = [node for node, is_online in enumerate(self._runtime.online) if is_online]
+        rounds = {self._ended.get(node, 0) for node in there}
+        return bool(self._ended) and rounds == {max(self._ended.values())}
 
     def _tick(self, now_s: float) -> Tick:
         metric = self._evaluation.metric()
@@ -160,6 +175,8 @@ class Simulation:
     def _on_fact(self, now_s: float, node: int, fact: Fact) -> None:
         self._recording.on_fact(now_s, node, fact, self._runtime)
         self._evaluation.on_fact(node, fact)
+        if isinstance(fact, FinalHeld):
+            self._ended[node] = fact.round
         if self._traced is not None:
             self._traced.on_fact(now_s, node, fact)
 

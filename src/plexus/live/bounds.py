@@ -70,7 +70,8 @@ class Bounds:
     def flaw(self, body: Any, model: LiveModel, now_s: float) -> Callable[[], str | None]:
         """What finds out, in whatever thread, whether the model of this message is too far away."""
         held, usual, is_change = self._held, self._usual, isinstance(body, LateModel)
-        ahead = 1 if is_change else min(max(0, body.ordinal - self._ordinal), self._passed(now_s))
+        # The model that a session ends with may be older than the one that is held.
+        ahead = 1 if is_change else min(abs(body.ordinal - self._ordinal), self._passed(now_s))
 
         def found() -> str | None:
             if held is None:

@@ -20,7 +20,7 @@ from plexus.live.aggregator import Aggregator
 from plexus.live.bounds import Bounds
 from plexus.live.models import LiveModel, ModelLayout
 from plexus.live.operator.log import Log
-from plexus.live.state import Store
+from plexus.live.state import Store, is_newer
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import LiveRoster, Meter
 from plexus.live.transport.link import DECLINED, Inbox
@@ -254,12 +254,12 @@ class LiveRuntime:
     def _save(self, effect: api.Save) -> None:
         state, on_disk = effect.state, self.store.state
         self._bounds.hold(state.model, state.ordinal, self._loop.time())
-        if state.counter != on_disk.counter:
-            written = self.store.save_counter(state.counter, state.view, self.meter.bytes_per_s)
+        if (state.counter, state.ended) != (on_disk.counter, on_disk.ended):
+            written = self.store.save_counter(state.counter, state.view, self.meter.bytes_per_s, state.ended)
             self.writing = asyncio.wrap_future(written)
             self.writing_since = self._loop.time()
             self.writing.add_done_callback(self._on_written)
-        if state.round > on_disk.round:
+        if is_newer(state, on_disk):
             self.store.save_model(state)
             if self.log.is_detailed:
                 held = {"round": state.ordinal, "number": state.round}

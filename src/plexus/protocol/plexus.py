@@ -11,27 +11,36 @@ from __future__ import annotations
 from random import Random
 
 from plexus.protocol.aggregation import AggregationTask
-from plexus.protocol.api import Aggregated, Durable, WentOffline, WentOnline
+from plexus.protocol.api import Aggregated, Durable, Measured, WentOffline, WentOnline
+from plexus.protocol.course import Ending
 from plexus.protocol.facts import RoundRestarted, SampleDerived
 from plexus.protocol.joining import COMING
 from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import (
+    BUSY,
+    FRESH,
     NO_ADDRESS,
+    YOURS,
     AggregateRequest,
+    Ended,
+    FinalModel,
+    FinalRequest,
     LateModel,
     Message,
     Model,
     NodeId,
     Ping,
     Pong,
+    Score,
     TrainRequest,
 )
-from plexus.protocol.parameters import PlexusParameters
-from plexus.protocol.participant import AGGREGATOR, LATE, Participant
+from plexus.protocol.parameters import ENDLESS, Course, PlexusParameters
+from plexus.protocol.participant import AGGREGATOR, FOR_A_ROUND, LATE, Participant
 from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, PURPOSES, RESTART, step
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import SampleSearch, Search
 from plexus.protocol.view import View
+from plexus.protocol.watchdog import WATCHDOG
 
 START = ("start", 0)
 FIRST_ROUND, FIRST_STEP = 1, 1
@@ -54,27 +63,40 @@ class PlexusNode(Participant):
         rng: Random,
         durable: Durable | None = None,
         address: bytes = NO_ADDRESS,
+        course: Course = ENDLESS,
     ) -> None:
         durable = durable or Durable(counter=0, round=0, model=initial_model)
         super().__init__(me, parameters, roster, view, bandwidth_bytes_per_s, rng, durable, address)
         self._is_starting = False
         """It knows of no round and waits for others to show up before it begins the first."""
+        self._met: list[bool] = []
+        """Of those who answered when it came online and hold a model: whether they have just come, too."""
+        self.course = course
         self.aggregation = AggregationTask(self, parameters, durable.round)
+        self.ending = Ending(self, course, durable.ended)
         self._on_event |= {
             WentOnline: self._on_online,
             WentOffline: lambda _: self.membership.leave(),
             Aggregated: self._on_aggregated,
+            Measured: lambda it: self.ending.on_measured(it),
         }
         self._on_message |= {
             Ping: self._on_ping,
             Pong: self._on_pong,
             AggregateRequest: self._on_aggregate_request,
             LateModel: self._on_late_model,
+            Ended: self.ending.on_ended,
+            FinalRequest: self.ending.on_request,
+            FinalModel: self.ending.on_model,
+            Score: self.ending.on_score,
         }
+        for kind in FOR_A_ROUND:
+            self._on_message[kind] = self.ending.unless_over(self._on_message[kind])
         self._on_timeout |= {
             "aggregation": self.aggregation.on_timeout,
             "start": self._on_start,
             "watchdog": self._on_watchdog,
+            "final": self.ending.ask_again,
         }
 
     # Coming and going (III-E)
@@ -87,10 +109,17 @@ class PlexusNode(Participant):
         self._unbelieved = self.settled = None
         self.aggregation.reset(self.held_round)
         self.has_worked = self._is_starting = False
-        self.watchdog.start(self.held_round)
+        self.came_at = self.now
+        self._met.clear()
+        if self.ending.is_over:
+            self.ending.come_back()
+        else:
+            self.watchdog.start(self.held_round)
         self.joining.begin(self.held_round)
 
     def on_advertised(self) -> None:
+        if self._met and all(self._met) and self.is_fresh:
+            self.watchdog.hurry(self.held_round)
         self._is_starting = self.watchdog.k_seen == 0
         if self._is_starting:
             self.set_timer(START, self.parameters.start_delay_s)
@@ -98,6 +127,21 @@ class PlexusNode(Participant):
     # The first round: everybody derives the first sample, its members begin by themselves
 
     def _on_start(self, _: int) -> None:
+        if self.view.online_count() < self._at_first:
+            self._wait_for_more()
+        else:
+            self._begin_first()
+
+    @property
+    def _at_first(self) -> int:
+        """How many must be there before anybody trains."""
+        return self.course.start_with or 1
+
+    def _wait_for_more(self) -> None:
+        self._is_starting = True
+        self.set_timer(START, max(self.parameters.start_delay_s, self.parameters.ping_timeout_s))
+
+    def _begin_first(self) -> None:
         self._is_starting = False
         first = self.roster.candidates(self.view, FIRST_ROUND)
         # Nodes further back would be members only if earlier ones are silent: the watchdog's case.
@@ -142,10 +186,8 @@ class PlexusNode(Participant):
         # Answer with what was known before: nobody must take the echo of its own ping for progress.
         self.send((src,), self.pong(ping.exchange, src))
         self.notice(ping.round, src)
-
-    def pong(self, exchange: int, to: NodeId) -> Pong:
-        busy = int(self.is_busy)
-        return Pong(exchange, self.watchdog.k_seen, self.held_round, self.view.event_of(to), busy)
+        if self.ending.is_over:
+            self.ending.tell((src,))
 
     def _on_first_ping(self) -> None:
         """Nodes do not come at the same instant, but the first one that begins tells the others: who kept
@@ -154,7 +196,7 @@ class PlexusNode(Participant):
             self.joining.end()
         if self._is_starting:
             self.cancel_timer(START)
-            self._on_start(0)
+            self._begin_first()
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
         self.membership.on_event_known(src, pong.event)
@@ -165,23 +207,34 @@ class PlexusNode(Participant):
             self._on_answer(src, pong, search)
         self.notice(pong.round, src)
         self._find_way_back(src, pong.round)
+        if pong.busy & YOURS and self.is_fresh and not self.watchdog.is_hurried:
+            self.watchdog.hurry(self.held_round)
+            self._ask_for_restart()
         self.sampler.on_answer(src, pong.exchange)
 
     def _on_answer(self, src: NodeId, pong: Pong, search: Search) -> None:
         if search.purpose == COMING:
             self.joining.on_answer(src, pong.round)
-        if pong.busy:
+            self._met += [bool(pong.busy & FRESH)] * (pong.held > 0)
+        if search.purpose == RESTART and self.watchdog.is_hurried and pong.held and not pong.busy & FRESH:
+            # It was there all the time, and will know when to start again.
+            self.watchdog.hurry(self.held_round, is_so=False)
+            self.give_up(RESTART)
+            return
+        if pong.busy & BUSY:
             search.sample.busy.add(src)
         if self._is_overtaken(search, pong) and not self.trust.has_misbehaved(src):
             self.give_up(search.purpose)
             if search.purpose != PARTICIPANTS:
-                self._wait_for_those_ahead(search, pong)
+                self._wait_for_those_ahead(src, search, pong)
 
-    def _wait_for_those_ahead(self, search: Search, pong: Pong) -> None:
+    def _wait_for_those_ahead(self, src: NodeId, search: Search, pong: Pong) -> None:
         if pong.round >= search.round:
             self.watchdog.others_are_ahead()
             self._tell_if_left_out(search)
         else:
+            if self.watchdog.is_hurried:
+                self.send((src,), self.pong(HEARD_ME, src, YOURS))
             self.watchdog.defer(self.held_round)
 
     def _is_overtaken(self, search: Search, pong: Pong) -> bool:
@@ -220,6 +273,8 @@ class PlexusNode(Participant):
             self.choose_aggregator(sample)
         elif search.purpose == RESTART:
             self._restart(k, search.ordinal, sample)
+        elif len(sample) < min(self._at_first, self.parameters.sample_size):
+            self._wait_for_more()
         elif self.me in sample and self.held_round < FIRST_ROUND:
             view = self.view.snapshot()
             self.train(TrainRequest(k, FIRST_STEP, k, len(sample), view, self.held_model))
@@ -253,6 +308,7 @@ class PlexusNode(Participant):
         return min(self.parameters.sample_size, self.view.online_count()) <= SMALL
 
     def on_not_coming(self, body: Message) -> None:
+        self.on_final_lost(body)
         if isinstance(body, AggregateRequest) and body.round > self.aggregation.k_agg:
             # The round was completed elsewhere, by somebody who does not know of this node.
             self.membership.advertise_again()
@@ -278,6 +334,9 @@ class PlexusNode(Participant):
         if self.aggregation.on_aggregated(aggregated):
             k, ordinal = aggregated.round, self.aggregation.ordinal
             self.hold(k, ordinal, aggregated.model)
+            if self.ending.is_last(ordinal):
+                self.ending.declare(k, ordinal, aggregated.model)
+                return
             # Not the held model: by the time the sample is found, that may be of a newer round.
             self.search(PARTICIPANTS, k, ordinal, aggregated.model)
 
@@ -290,8 +349,18 @@ class PlexusNode(Participant):
 
     def _on_watchdog(self, _: int) -> None:
         # Asking many silent nodes one by one may take longer than the watchdog waits: let it finish.
-        if self.watchdog.is_due(self.held_round) and not self.is_searching(RESTART):
-            self.search(RESTART, self.watchdog.k_seen + self.watchdog.step, self.held_ordinal + 1)
+        if not self.watchdog.is_due(self.held_round) or self.is_searching(RESTART):
+            return
+        if self.watchdog.k_seen == 0 and self.view.online_count() < self._at_first:
+            return
+        self._ask_for_restart()
+
+    def _ask_for_restart(self) -> None:
+        k = self.watchdog.k_seen + self.watchdog.step
+        first = self.roster.in_order(self.view, k)[: 2 * self.parameters.sample_size]
+        # Where all have just come back, they would not believe anybody else.
+        if (self.me in first or not self.watchdog.is_hurried) and not self.is_searching(RESTART):
+            self.search(RESTART, k, self.held_ordinal + 1)
 
     def _restart(self, k: int, ordinal: int, sample: tuple[NodeId, ...]) -> None:
         if k <= self.watchdog.k_seen:  # progress came while asking
@@ -306,3 +375,23 @@ class PlexusNode(Participant):
         self.aggregation.release(k)
         self.send(tuple(node for node in sample if node != self.me), Ping(HEARD_ME, k))
         self._push(k, ordinal, self.held_model, sample)
+
+    # The end: not in the paper, see course.py
+
+    def on_final_lost(self, body: Message) -> None:
+        if isinstance(body, FinalRequest | FinalModel):
+            self.ending.on_lost()
+
+    @property
+    def ended_round(self) -> int:
+        return self.ending.round
+
+    def lay_down(self) -> None:
+        """There are no more rounds: nothing is trained, aggregated or begun."""
+        self.training.finish()
+        self.aggregation.skip_to(self.ending.round)
+        self.late.reset()
+        for purpose in (*PURPOSES, AGGREGATOR, LATE):
+            self.give_up(purpose)
+        self.cancel_timer(START)
+        self.cancel_timer(WATCHDOG)

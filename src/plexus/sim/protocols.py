@@ -36,7 +36,7 @@ def plexus(setting: Setting, parameters: PlexusParameters) -> Nodes:
     require_time_to_answer(setting.world, parameters.ping_timeout_s)
     initial = initial_view(setting.world, parameters.signed_views)
     roster = Roster.simulated(session_key(setting.seed), len(setting.world), initial)
-    given = {"parameters": parameters, "roster": roster}
+    given = {"parameters": parameters, "roster": roster, "course": setting.course}
     nodes = [member(setting.liars.get(place["me"]), **given, **place) for place in places(setting, initial)]
     return Nodes(nodes, setting.world)
 

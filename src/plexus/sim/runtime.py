@@ -14,6 +14,7 @@ from plexus.protocol.api import (
     Change,
     Collect,
     Effect,
+    Event,
     Merge,
     Node,
     Received,
@@ -111,6 +112,10 @@ class Runtime:
     def call_at(self, time_s: float, action: Callable[[], None]) -> None:
         """Do something to the simulated world at `time_s`: an evaluation, a fault."""
         self.kernel.at(time_s, INTERNAL, action)
+
+    def tell(self, node: NodeId, event: Event) -> None:
+        """Let a node know something at once, if it is online."""
+        self.kernel.at(self.kernel.now, node, event)
 
     # Coming and going
 

@@ -35,7 +35,8 @@ class Disk:
         if self.newest is None:
             return None
         model = self.before if lagging and self.before is not None else self.newest
-        return Durable(self.newest.counter, model.round, model.model, self.newest.view, model.ordinal)
+        held = model.round, model.model, self.newest.view, model.ordinal
+        return Durable(self.newest.counter, *held, self.newest.ended)
 
 
 class ObservedNode:

@@ -1,10 +1,6 @@
-"""A session: what its peers agree on, and its authority, which admits nodes and takes that back.
+"""The authority of a session, which admits nodes and takes that back.
 
-A session file is an experiment's spec with a `[session]` table: the authority's public key, and the digest
-of everything that peers must have in common (name, seed, number of nodes, protocol, task, aggregation,
-authority). What only matters to a rehearsal (traces, network, hours) is not in the digest and may be changed.
-
-The rest is ordinary X.509, so that TLS itself refuses strangers before any code of ours sees a byte.
+It is ordinary X.509, so that TLS itself refuses strangers before any code of ours sees a byte.
 A certificate names the node's key and the session's digest. The authority's list says who belongs to the
 session: it is a list of revocations, which names certificates and, in an extension of each entry, the node (a
 key that was revoked is out for good), and in an extension of its own it names all nodes that were ever
@@ -14,29 +10,24 @@ and the higher one replaces the lower wherever two meet.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.files import lock_directory, named, write_bytes, write_text
-from plexus.live.identity.keys import create_key, load_key, make_home, parse_public, public_text, raw_public
+from plexus.files import lock_directory, named, write_text
+from plexus.live.identity.keys import load_key, raw_public
 from plexus.protocol.roster import key_of
-from plexus.spec import toml
 
 FAR_FUTURE = timedelta(days=365 * 50)
 CLOCK_SKEW = timedelta(hours=1)
@@ -53,94 +44,6 @@ _ADMITTED = struct.Struct(">32sI")
 ANEW = "get the file anew from the authority"
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = ("authority.key", "authority.crt", "revoked.crl", "issued")
-SESSION_FILE, MODEL_FILE = "session.toml", "model.safetensors"
-WEIGHTS = ("model", "frozen")
-"""Keys of [session] that name weights by their hash: of the model that it starts from, in `MODEL_FILE`, and
-of what nobody trains or sends."""
-WIRE_VERSION = 4
-"""Part of the digest: peers that speak differently are in different sessions."""
-
-_AGREED = ("name", "seed", "nodes", "protocol", "task", "aggregation")
-_DIGEST = re.compile(r"[0-9a-f]{32}")
-
-
-class Session(Struct, frozen=True):
-    """A session as a peer knows it."""
-
-    name: str
-    nodes: int
-    authority: bytes
-    """The authority's public key, 32 bytes."""
-    digest: bytes
-    """16 bytes; also what the order of samples is derived from."""
-    frozen: str = ""
-    """The hash of the model's weights that nobody trains or sends, if its founder knew it."""
-
-
-def session_digest(spec: Mapping[str, Any], authority: bytes, weights: Mapping[str, str] = {}) -> bytes:
-    """The digest of what the peers agree on; `spec` is the resolved spec as plain tables.
-
-    `weights` are hashes of what a session file does not hold itself: see `WEIGHTS`.
-    """
-    agreed = {key: spec[key] for key in _AGREED}
-    agreed |= {"authority": authority.hex(), "wire": WIRE_VERSION, **weights}
-    canonical = json.dumps(agreed, sort_keys=True).encode()
-    return hashlib.blake2b(canonical, digest_size=16, person=b"plexus session").digest()
-
-
-def found_session(
-    directory: Path, spec: Mapping[str, Any], initial: Path | None = None, frozen: str = ""
-) -> Session:
-    """Make `directory` the home of a new session: its file, its authority and nothing yet revoked.
-
-    `initial` is the file of the model that it starts from, if not from a new one; it gets a copy. `frozen` is
-    the hash of weights that nobody trains or sends.
-    """
-    weights = {} if initial is None else {"model": hash_of(initial)}
-    weights |= {"frozen": frozen} if frozen else {}
-    make_home(directory)
-    if (directory / SESSION_FILE).exists():
-        raise PlexusError(f"{directory / SESSION_FILE}: there is a session in this directory already")
-    key = create_key(directory / KEY_FILE)
-    public = raw_public(key.public_key())
-    if initial is not None:
-        write_bytes(directory / MODEL_FILE, initial.read_bytes())
-        spec = {**spec, "task": {**spec["task"], "initial": MODEL_FILE}}
-    digest = session_digest(spec, public, weights)
-    Authority.create(directory, key, spec["name"], digest)
-    table = {"authority": public_text(public), "digest": digest.hex(), **weights}
-    write_text(directory / SESSION_FILE, toml.dumps({**spec, "session": table}))
-    return Session(spec["name"], spec["nodes"], public, digest, frozen)
-
-
-def hash_of(path: Path) -> str:
-    """Names the contents of a file."""
-    with named(path):
-        return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
-
-
-def read_session(path: Path, table: Any, spec: Mapping[str, Any]) -> Session:
-    """The session of the file at `path`, whose `[session]` is `table` and whose resolved spec is `spec`."""
-    if table is None:
-        raise PlexusError(f"{path}: no [session] table; `plexus session init` makes a session file")
-    if not isinstance(table, dict) or set(table) - set(WEIGHTS) != {"authority", "digest"}:
-        raise PlexusError(f"{path}: [session] must have exactly the keys authority and digest")
-    weights = {key: str(table[key]) for key in WEIGHTS if key in table}
-    if "model" in weights and hash_of(path.parent / MODEL_FILE) != weights["model"]:
-        raise PlexusError(f"{path.parent / MODEL_FILE}: not the model that this session starts from")
-    if not isinstance(table["authority"], str):
-        raise PlexusError(f"{path}: session.authority must be a string")
-    authority = parse_public(table["authority"])
-    stated = table["digest"]
-    if not isinstance(stated, str) or not _DIGEST.fullmatch(stated):
-        raise PlexusError(f"{path}: session.digest must be 32 hex digits")
-    actual = session_digest(spec, authority, weights)
-    if actual.hex() != stated:
-        raise PlexusError(
-            f"{path}: session.digest is {stated}, but the file's contents have {actual.hex()}: it was"
-            " changed after `plexus session init`, or is of another version of Plexus"
-        )
-    return Session(spec["name"], spec["nodes"], authority, actual, weights.get("frozen", ""))
 
 
 class Admitted(NamedTuple):

@@ -24,9 +24,10 @@ from plexus.live.transport.connection import Connection, RaceError
 from plexus.live.transport.frames import Hello, Kind, frame
 from plexus.live.transport.limits import ByteCounts, Handshakes, Limits, LiveRoster
 from plexus.live.transport.link import Inbox, PeerLink
-from plexus.protocol.messages import NO_ADDRESS
+from plexus.protocol.messages import NO_ADDRESS, SINCE, WIRE_VERSION
 
 UNREACHABLE = "it cannot be reached"
+NOT_UNDERSTOOD = "it speaks an older version"
 BACKLOG = 256
 
 
@@ -109,11 +110,19 @@ class Hub:
 
     def send(self, key: bytes, message: bytes, tag: Any = None) -> None:
         """Send a message (as encoded by `protocol.wire`); `tag` comes back if the node cannot be reached."""
-        self._when_up(key, lambda link: link.send(message), tag)
+        self._when_up(key, lambda link: self._if_understood(link, tag, link.send, message), tag)
 
     def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
         """Send a model; `tag` comes back if it is known not to have arrived."""
-        self._when_up(key, lambda link: link.send_model(payload, model, tag), tag)
+        what = payload, model, tag
+        self._when_up(key, lambda link: self._if_understood(link, tag, link.send_model, *what), tag)
+
+    def _if_understood(self, link: PeerLink, tag: Any, send: Callable[..., None], *what: Any) -> None:
+        """A peer of an older version is not sent what it does not know."""
+        if SINCE.get(type(tag), 0) <= link.hello.wire:
+            send(*what)
+        else:
+            self.inbox.not_sent(link.key, tag, NOT_UNDERSTOOD)
 
     def _when_up(self, key: bytes, action: Callable[[PeerLink], None], tag: Any = None) -> None:
         link = self.links.get(key)
@@ -147,6 +156,7 @@ class Hub:
             address=self.advertised,
             list_number=self.admission.list.number,
             observed=addresses.pack(observed),
+            wire=WIRE_VERSION,
         )
 
     def greeted(self, connection: Connection, hello: Hello) -> None:
