@@ -186,16 +186,16 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     load_model(place / "best.safetensors", place)
 
     peers.start(1)
-    peers.until_round(1, stopped.round + 2)
+    peers.until_round(1, stopped.ordinal + 2)
     assert peers.state(1).counter > stopped.counter
     peers.processes[1].kill()
     peers.processes[1].wait()
     killed = peers.state(1)
     peers.start(1)
-    peers.until_round(1, killed.round + 2)
+    peers.until_round(1, killed.ordinal + 2)
     assert peers.state(1).counter == killed.counter + 1
     log = (place / "log1").read_text()
-    assert f'"event":"online","counter":{killed.counter + 1},"round":{killed.round},' in log
+    assert f'"event":"online","counter":{killed.counter + 1},"round":{killed.ordinal},' in log
 
     id = log.partition('"node":"')[2][:32]
     said = plexus("session", "revoke", "authority", id, cwd=place).stdout
@@ -246,10 +246,10 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
         ),
         (["session", "revoke", "authority", "5"], " ids begin (5"),
         (["session", "invite", "authority", "nonsense"], "is not a public key"),
-        (["node", "start", "quickstart", "--data", "0"], "quickstart.toml: no [session] table"),
+        (["node", "start", "quickstart", "--data", "0"], "quickstart.toml: [session] has no authority"),
         (
             ["node", "start", "plain.toml", "--data", "0"],
-            "plain.toml: no [session] table; `plexus session init` makes a session file",
+            "plain.toml: [session] has no authority: `plexus session init` makes a session file",
         ),
         (
             ["node", "start", "authority/session.toml", "--data", "0", "--listen", "nowhere"],

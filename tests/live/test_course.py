@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -56,14 +57,18 @@ class Course:
         assert done.returncode == status, done.stdout + done.stderr
         return done
 
-    def start(self, number: int, *more: object) -> None:
+    def start(self, number: int, *more: object, program: str = "plexus") -> None:
+        if number in self.processes:
+            self.processes[number].wait(timeout=30)
         words = ["node", "start", "authority/session.toml", "--home", f"n{number}", "--data", number]
         words += ["--listen", f"127.0.0.1:{self.ports[number]}"]
         for other in range(number):
             words += ["--join", f"127.0.0.1:{self.ports[other]}"]
         with (self.place / f"n{number}.log").open("ab") as log:
-            command = [sys.executable, "-m", "plexus", *map(str, (*words, *more))]
-            self.processes[number] = subprocess.Popen(command, cwd=self.place, stderr=log)
+            command = [sys.executable, "-m", program, *map(str, (*words, *more))]
+            path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+            environment = {**os.environ, "PYTHONPATH": path}
+            self.processes[number] = subprocess.Popen(command, cwd=self.place, stderr=log, env=environment)
 
     def log(self, number: int, event: str) -> list[dict[str, Any]]:
         lines = (self.place / f"n{number}.log").read_text().splitlines()

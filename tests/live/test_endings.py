@@ -46,6 +46,9 @@ readvertise_s = 5.0
 
 [traces]
 availability = "none"
+
+[session]
+start_with = 1
 """
 PATIENCE_S = 90.0
 

@@ -46,6 +46,11 @@ class AggregationTask:
         """By sender, round it was trained in and round it was meant for: what was said of a change. One that
         comes twice must not be used after a no."""
 
+    @property
+    def is_combining(self) -> bool:
+        """All models are there, and their senders need not keep theirs any more."""
+        return self._combining
+
     def reset(self, k_held: int) -> None:
         """The node was offline: the models collected are gone. `k_held` is the newest round it has.
 

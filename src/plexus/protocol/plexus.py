@@ -307,6 +307,11 @@ class PlexusNode(Participant):
             return False
         return min(self.parameters.sample_size, self.view.online_count()) <= SMALL
 
+    @property
+    def is_indispensable(self) -> bool:
+        """It has what the others need to go on, and nobody else has it yet."""
+        return self.aggregation.is_combining or self.is_searching(PARTICIPANTS)
+
     def on_not_coming(self, body: Message) -> None:
         self.on_final_lost(body)
         if isinstance(body, AggregateRequest) and body.round > self.aggregation.k_agg:

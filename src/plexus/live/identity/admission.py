@@ -73,8 +73,13 @@ class Admission:
         self.list = self._newest_on_disk()
         """The one in force."""
         self._renew_contexts()
-        if self._own.serial_number in self.list.revoked or self.key in self.list.revoked_nodes:
+        if self.is_revoked:
             raise PlexusError(f"{home / CERTIFICATE_FILE}: this certificate has been revoked")
+
+    @property
+    def is_revoked(self) -> bool:
+        """This node's own certificate."""
+        return self._own.serial_number in self.list.revoked or self.key in self.list.revoked_nodes
 
     def admitted(self, key: bytes) -> Admitted | None:
         """The node with this key, if the authority has ever admitted it."""
@@ -260,6 +265,8 @@ class NewerLists:
         self._hub.enforce_list()
         for key in offered.revoked_nodes - before:
             self._expel(key)
+        if self._admission.is_revoked:
+            self._expel(self._admission.key)
         try:
             await asyncio.to_thread(self._admission.keep)
         except (PlexusError, OSError) as error:

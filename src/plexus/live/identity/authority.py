@@ -11,7 +11,10 @@ and the higher one replaces the lower wherever two meet.
 from __future__ import annotations
 
 import os
+import re
 import struct
+import time
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -23,11 +26,14 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec import Struct
 
+from plexus.checked import suggest
 from plexus.errors import PlexusError
 from plexus.files import lock_directory, named, write_text
-from plexus.live.identity.keys import load_key, raw_public
+from plexus.live.identity.keys import load_key, parse_public, public_text, raw_public
 from plexus.protocol.roster import key_of
+from plexus.spec import toml
 
 FAR_FUTURE = timedelta(days=365 * 50)
 CLOCK_SKEW = timedelta(hours=1)
@@ -44,6 +50,8 @@ _ADMITTED = struct.Struct(">32sI")
 ANEW = "get the file anew from the authority"
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = ("authority.key", "authority.crt", "revoked.crl", "issued")
+NAMES_FILE = "names.toml"
+_NODE_NAME = re.compile("[A-Za-z][A-Za-z0-9._-]*")
 
 
 class Admitted(NamedTuple):
@@ -52,6 +60,18 @@ class Admitted(NamedTuple):
     public: bytes
     until_s: float
     """End of its certificate, in seconds since 1970."""
+
+
+class KnownNode(Struct, frozen=True):
+    """A node that was invited, as `plexus session list` shows it."""
+
+    name: str
+    node: str
+    state: str
+    """admitted, expired, removed or revoked."""
+    days_left: float
+    """Of its newest certificate; below 0 since it has run out."""
+    public_key: str
 
 
 class AuthorityList:
@@ -132,6 +152,68 @@ class Authority:
             rest = pem(self._certificate) + pem(self._list().signed)
         return [pem(each) + rest for each in certificates]
 
+    def call(self, public: bytes, name: str) -> None:
+        """Give the node with this public key a name, by which its operators know it."""
+        if not _NODE_NAME.fullmatch(name):
+            raise PlexusError(
+                f"--name {name}: must consist of letters, digits, '.', '_' and '-', and begin with a letter"
+            )
+        names = self._names()
+        owner = next((key for key, other in names.items() if other == name), key_of(public).hex())
+        if owner != key_of(public).hex():
+            raise PlexusError(f"--name {name}: that is node {owner[:12]} already")
+        write_text(self.directory / NAMES_FILE, toml.dumps({**names, key_of(public).hex(): name}))
+
+    def nodes(self) -> list[KnownNode]:
+        """All that were ever invited, by name."""
+        now_s, names, newest = time.time(), self._names(), self._list()
+        until_s: dict[bytes, float] = {}
+        publics = {}
+        for certificate in self._issued():
+            key, ends_s = certificate_node(certificate), certificate.not_valid_after_utc.timestamp()
+            publics[key] = certificate_public(certificate)
+            until_s[key] = max(until_s.get(key, 0.0), ends_s)
+        found = []
+        for key, ends_s in until_s.items():
+            state = "admitted" if newest.nodes[key].until_s > now_s else "expired"
+            if key in newest.revoked_nodes:
+                state = "revoked"
+            elif not newest.nodes[key].until_s:
+                state = "removed"
+            name, left = names.get(key.hex(), ""), round((ends_s - now_s) / 86400, 1)
+            found.append(KnownNode(name, key.hex()[:12], state, left, public_text(publics[key])))
+        return sorted(found, key=lambda node: (node.name == "", node.name, node.node))
+
+    def resolve(self, node: str) -> bytes:
+        """The key of the node with this name or public key, or whose id begins so."""
+        named_so = [key for key, name in self._names().items() if name == node]
+        if named_so:
+            return bytes.fromhex(named_so[0])
+        if ":" in node:
+            return key_of(parse_public(node))
+        if re.fullmatch("[0-9a-fA-F]+", node):
+            return self.find(node.lower())
+        known = (each.name for each in self.nodes() if each.name)
+        raise PlexusError(
+            f"{node!r} is neither a node's name{suggest(node, known)}, nor a public key, nor a node's id"
+        )
+
+    def renew(self, node: bytes, digest: bytes, valid: timedelta) -> str:
+        """Another certificate for a node that was invited before."""
+        publics = [certificate_public(each) for each in self._of(node)]
+        return self.invite(publics[0], digest, valid)
+
+    def remove(self, node: bytes) -> int:
+        """The node leaves in peace: its certificates count no more, and it may be invited again."""
+        return self._take_back(node, None)
+
+    def _names(self) -> dict[str, str]:
+        path = self.directory / NAMES_FILE
+        if not path.exists():
+            return {}
+        with named(path):
+            return {str(key): str(name) for key, name in tomllib.loads(path.read_text()).items()}
+
     def find(self, digits: str) -> bytes:
         """The key of the invited node whose id begins with these hex digits."""
         keys = sorted(set(map(certificate_node, self._issued())))
@@ -144,14 +226,25 @@ class Authority:
         return bytes.fromhex(found[0])
 
     def revoke(self, node: bytes) -> int:
-        """Take back all certificates of the node with this key; the number of them."""
-        serials = {c.serial_number for c in self._issued() if certificate_node(c) == node}
-        if not serials:
-            raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
+        """Take back all certificates of the node with this key, which is out for good; the number of them."""
+        return self._take_back(node, node)
+
+    def _take_back(self, node: bytes, whose: bytes | None) -> int:
+        serials = {certificate.serial_number for certificate in self._of(node)}
         with self._changing() as now:
-            revoked = now.revoked | dict.fromkeys(serials, node)
+            if node in now.revoked_nodes:
+                raise PlexusError(f"node {node.hex()} has been revoked already: it is out for good")
+            if whose is None:  # others may still speak of it, and are no liars
+                now.nodes[node] = Admitted(now.nodes[node].public, 0)
+            revoked = now.revoked | dict.fromkeys(serials, whose)
             self._sign_list(revoked, list(now.nodes.values()), now.number + 1)
         return len(serials)
+
+    def _of(self, node: bytes) -> list[x509.Certificate]:
+        issued = [certificate for certificate in self._issued() if certificate_node(certificate) == node]
+        if not issued:
+            raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
+        return issued
 
     def _issued(self) -> list[x509.Certificate]:
         issued = []
