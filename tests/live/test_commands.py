@@ -95,7 +95,7 @@ class Peers:
 
     def status(self, number: int) -> dict[str, Any] | None:
         done = plexus(*("node", "status", "--json", "--home", f"n{number}"), cwd=self.place, check=False)
-        found: dict[str, Any] | None = json.loads(done.stdout) if done.returncode == 0 else None
+        found: dict[str, Any] | None = json.loads(done.stdout) if done.returncode in (0, 1) else None
         return found
 
     def until(self, number: int, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -138,7 +138,9 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     assert (place / "authority" / "authority.key").stat().st_mode & 0o777 == 0o600
     peers.start(1)
     peers.until(1, lambda status: status["phase"] == "joining" and status["waiting_for"][0]["reason"])
-    told = plexus("node", "status", "--home", "n1", cwd=place).stdout
+    done = plexus("node", "status", "--home", "n1", cwd=place, check=False)
+    assert done.returncode == 1, "it is there, and not online"
+    told = done.stdout
     nobody = f"{peers.host}:{peers.ports[0]}: cannot be reached"
     assert "of session two: joining for" in told
     assert re.search(rf"waits for a member of the session since [\d.]+ s: {re.escape(nobody)}", told)
@@ -155,8 +157,13 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     page = f"http://127.0.0.1:{peers.metrics_port}/metrics"
     with urllib.request.urlopen(page, timeout=10) as answer:
         lines = [line.split() for line in answer.read().decode().splitlines() if line[0] != "#"]
-    metrics = {name: float(value) for name, value in lines}
+    metrics = {words[0]: float(words[-1]) for words in lines}
     assert metrics["plexus_online"] == 1
+    assert metrics["plexus_online_view"] == 2
+    assert metrics["plexus_seconds_since_progress"] < 60
+    for path in ("healthz", "readyz"):
+        with urllib.request.urlopen(page.replace("metrics", path), timeout=10) as answer:
+            assert answer.read() == b"ok\n"
     assert metrics["plexus_round"] >= 5
     assert metrics["plexus_peers_linked"] == 1
     assert metrics["plexus_errors_total"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +142,17 @@ def peer_config(
 @HOME
 @JSON
 def status(home: Path, as_json: bool) -> None:
-    """Show what the peer in --home is doing, what it waits for and since when."""
+    """Show what the peer in --home is doing, what it waits for and since when.
+
+    Ends with 0 if all is well, 1 if the peer is not online, 2 if there is none, 3 if there is a problem.
+    """
     picture = ask(home, "status")
     if as_json:
         print_json(picture)
     else:
         click.echo(describe(picture))
+    is_ready = picture["phase"] in ("online", "ended")
+    sys.exit(3 if picture.get("problems", []) else 0 if is_ready else 1)
 
 
 @node.command()
@@ -185,6 +191,7 @@ def describe(picture: dict[str, Any]) -> str:
     if metric := picture["metric"]:
         value = quantities.metric(metric["name"], metric["value"])
         lines.append(f"{metric['name']} {value} after round {metric['round']}")
+    lines += [f"problem: {each}" for each in picture.get("problems", [])]
     lines.append(f"certificate good for {picture['certificate_days_left']} more days")
     return "\n".join(lines)
 

@@ -55,7 +55,6 @@ Result = TypeVar("Result")
 HOUSEKEEPING_S = 2.0
 ANNOUNCE_EVERY_S = 60.0
 LEAVE_S = 2.0
-HAND_OVER_S = 10.0
 SELDOM = 10
 UNSAVED = "the node's counter cannot be saved, so it went offline"
 
@@ -218,7 +217,6 @@ class Peer:
                     await self._stop.wait()
             if self._node is not None:
                 self._status.enter("leaving")
-                await self._hand_over(self._node)
                 await self._runtime.leave()
                 self._tables.online(False)
                 await self._hub.flush(LEAVE_S)
@@ -231,15 +229,6 @@ class Peer:
             self._tables.close(self._hub.traffic)
             spent = {"cpu_s": time.process_time(), "signatures_s": self._roster.spent_s}
             self._log.info("stopped", **counts(self._runtime, self._observer), **spent)
-
-    async def _hand_over(self, node: PlexusNode) -> None:
-        """Who leaves with a finished model takes the round along: it is sent on first, within reason."""
-        until = time.monotonic() + HAND_OVER_S
-        links = self._hub.links
-        while time.monotonic() < until and (
-            node.is_indispensable or any(link.sending.under_way for link in links.values())
-        ):
-            await asyncio.sleep(0.01)
 
     async def _join(self) -> None:
         await self._joining.reach(self._config.at_least)

@@ -57,6 +57,11 @@ class Machine:
         """The kinds of message it understands."""
         return self._on_message.keys()
 
+    @property
+    def is_indispensable(self) -> bool:
+        """It has what the others need to go on, and nobody else has it yet: better not to leave now."""
+        return False
+
     def is_obsolete(self, body: Message) -> bool:
         """Whether a model message has become pointless on its way: a runtime need not finish carrying it,
         be it to this node or from it. Changes nothing."""

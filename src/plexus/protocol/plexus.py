@@ -309,7 +309,6 @@ class PlexusNode(Participant):
 
     @property
     def is_indispensable(self) -> bool:
-        """It has what the others need to go on, and nobody else has it yet."""
         return self.aggregation.is_combining or self.is_searching(PARTICIPANTS)
 
     def on_not_coming(self, body: Message) -> None:
@@ -354,11 +353,9 @@ class PlexusNode(Participant):
 
     def _on_watchdog(self, _: int) -> None:
         # Asking many silent nodes one by one may take longer than the watchdog waits: let it finish.
-        if not self.watchdog.is_due(self.held_round) or self.is_searching(RESTART):
-            return
-        if self.watchdog.k_seen == 0 and self.view.online_count() < self._at_first:
-            return
-        self._ask_for_restart()
+        has_begun = self.watchdog.k_seen > 0 or self.view.online_count() >= self._at_first
+        if self.watchdog.is_due(self.held_round) and has_begun:
+            self._ask_for_restart()
 
     def _ask_for_restart(self) -> None:
         k = self.watchdog.k_seen + self.watchdog.step

@@ -68,6 +68,11 @@ class Watchdog:
             self._progress_at = self._node.now
 
     @property
+    def progress_at(self) -> float:
+        """When the node last noticed progress, or came online."""
+        return self._progress_at
+
+    @property
     def pause_s(self) -> float:
         """For how long there was no progress, before the last or until now."""
         return max(self._pause_s, self._node.now - self._progress_at)

@@ -52,6 +52,10 @@ class Hub:
         self.advertised: bytes = NO_ADDRESS
         """Where this node wants to be dialled."""
         self._incarnation = secrets.token_bytes(8)
+        self._incarnations: dict[bytes, deque[bytes]] = {}
+        """By peer: its newest ones."""
+        self.clones = 0
+        """How often a peer was met that was thought to be replaced by a newer process."""
         self._roster = roster
         self.bandwidth = bandwidth
         self.log = log
@@ -167,6 +171,7 @@ class Hub:
         link = self.links.get(key)
         if self.closing:
             raise RefusedError("this node is leaving")
+        self._notice_clone(key, hello.incarnation)
         if not connection.dialled and key in self.dialler.attempts and mine_wins and link is None:
             raise RaceError("both dialled at once, and the other connection is kept")
         if link is not None:
@@ -175,6 +180,16 @@ class Hub:
             if link.hello.incarnation == hello.incarnation and kept_is_better and not same_way:
                 raise RaceError("there is a connection already")
             link.connection.close("replaced by a newer connection", is_race=True)
+
+    def _notice_clone(self, key: bytes, incarnation: bytes) -> None:
+        """A process that was restarted never comes back as it was; two that share a key take turns."""
+        seen = self._incarnations.setdefault(key, deque(maxlen=4))
+        if incarnation in seen and incarnation != seen[-1]:
+            self.clones += 1
+            self.log.warning("cloned_identity", peer=key, reason="two processes use the key of this node")
+            seen.remove(incarnation)
+        if incarnation not in seen:
+            seen.append(incarnation)
 
     def up(self, connection: Connection, hello: Hello) -> PeerLink:
         assert connection.peer is not None

@@ -209,6 +209,8 @@ class TrainingWorker:
         self.measures_first = False
         """A training waits for an evaluation under way, rather than interrupting it."""
         self._is_held_back = False
+        self.failed = 0
+        """Trainings and evaluations that came to nothing."""
 
     @property
     def is_evaluating(self) -> bool:
@@ -276,6 +278,7 @@ class TrainingWorker:
             case Stopped(job, reason, kind) if self._evaluating and job == self._evaluating[0].job:
                 round, self._evaluating = self._evaluating[1], None
                 if kind:  # else a training came in between
+                    self.failed += 1
                     self._log.error("evaluation_failed", round=round, reason=reason)
         if self._is_held_back and self._evaluating is None:
             self._is_held_back = False
@@ -285,6 +288,7 @@ class TrainingWorker:
 
     def _give_up(self, reason: str) -> None:
         assert self._training is not None
+        self.failed += 1
         self._log.error("training_failed", round=self._training[0].round, reason=reason)
         self._training = self.since_s = None
 
