@@ -164,6 +164,18 @@ def test_after_all_were_killed_the_session_goes_on_long_before_the_watchdog(cour
     assert newest > before
 
 
+@pytest.mark.slow
+def test_who_was_to_be_joined_and_starts_last_is_found(course: Course) -> None:
+    """It has nobody to join itself, and the others have found each other without it."""
+    course.found("rounds = 100000", "start_with = 2")
+    for number in (1, 2):
+        course.start(number)
+    course.until(lambda: course.log(1, "TrainingStarted") and course.log(2, "TrainingStarted"))
+    course.start(0)
+    course.until(lambda: course.log(0, "TrainingStarted"))
+    assert course.log(0, "QuorumMissing") == []
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

@@ -326,6 +326,7 @@ class Peer:
         if self._node is None or self._runtime.node is None:
             return
         self._announce(self._node)
+        self._joining.look_for_the_rest()
         if self._config.dial_only:
             for node in self._node.membership.view.actives()[: self._config.limits.max_links]:
                 key = self._roster.keys[node]

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, TRUST_FILE = ("node.key", "node.crt", "revoked.crl", "trust.pem")
 MAX_LIST_BYTES = 2**21
+ITSELF = "the certificate is this node's own"
 WARNED_OF_EXPIRY_S = (7 * 86400.0, 3 * 86400.0, 86400.0, 3600.0)
 """How long before its certificate runs out the log says so."""
 
@@ -103,7 +104,7 @@ class Admission:
         peer = LinkedPeer(key, expires_s, certificate.serial_number)
         self.check_still(peer)
         if key == self.key:
-            raise RefusedError("the certificate is this node's own")
+            raise RefusedError(ITSELF)
         self._certified[key] = Admitted(public, expires_s)
         return peer
 
