@@ -246,7 +246,10 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
             ["export", "new", "-o", "out/x.pt"],
             "out/x.pt: models are written as safetensors: use x.safetensors",
         ),
-        (["session", "revoke", "authority", "zz"], "neither a public key nor a node's id"),
+        (
+            ["session", "revoke", "authority", "zz"],
+            "neither a node's name, nor a public key, nor a node's id",
+        ),
         (
             ["session", "revoke", "authority", "0123456789AB"],
             "authority: no certificate was issued to a node 0123456789ab",

@@ -214,3 +214,14 @@ def test_a_rehearsal_ends_as_the_session_will(course: Course) -> None:
     done = json.loads(course.plexus("run", "spec.toml", *until, "--json", "--quiet", "--out", "r2").stdout)
     assert done["simulated_s"] < 3600
     assert done["metric"]["final"] >= 0.2
+
+
+@pytest.mark.slow
+def test_a_fleet_ends_with_its_session(course: Course) -> None:
+    (course.place / "spec.toml").write_text(SPEC + "\n[session]\nrounds = 6\n")
+    done = json.loads(
+        course.plexus("fleet", "run", "spec.toml", "--seconds", 110, "--json", "--out", "f").stdout
+    )
+    assert (done["rounds"], done["failed"]) == (6, False)
+    assert done["seconds"] < 110
+    assert len({(course.place / "f" / f"node-0{n}" / FINAL_MODEL).read_bytes() for n in range(NODES)}) == 1
