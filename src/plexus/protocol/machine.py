@@ -50,6 +50,7 @@ class Machine:
             self._on_timeout[name](number)
         else:
             self._on_event[kind](event)
+        self.outbox = []  # a node that is offline for long is not to keep its last messages
         return effects
 
     @property

@@ -20,6 +20,7 @@ from plexus.protocol.view import (
     LAST,
     LEFT,
     MAX_COUNTER,
+    NOBODY,
     SUSPECTED,
     Events,
     Snapshot,
@@ -79,6 +80,8 @@ class Membership:
         """That the node is online, as others should know it."""
         self.is_wary = False
         """Whether one member's word is not enough to hold another for gone."""
+        self.suspicion_s = math.inf
+        """For how long it matters since when somebody is suspected."""
         self.contacted = False
         """Somebody contacted this node since it joined, or said that it heard of that."""
         self._advertised_at = -math.inf
@@ -109,6 +112,7 @@ class Membership:
 
     def leave(self) -> None:
         """Tell a random set P that the node goes offline."""
+        self.suspected_for_less_than(self.suspicion_s)  # when it is back it will not ask about older ones
         self._raise_counter(online=False)
         self._node.send(self.random_set(self._advertise_to), Left(self.counter, self._proof, self.address))
 
@@ -134,7 +138,7 @@ class Membership:
         news = self.view.merge(snapshot)
         for node in alone:
             self.view.doubt(node)
-        for node in news[snapshot.events[news] & 3 == SUSPECTED].tolist():
+        for node in news[snapshot.events_at(news) & 3 == SUSPECTED].tolist():
             self._suspected[node] = self.view.event_of(node), self._node.now
         self.refute_if_misrepresented()
 
@@ -241,15 +245,13 @@ class Membership:
 
     def random_set(self, size: int, anybody: bool = False) -> tuple[NodeId, ...]:
         """P: random nodes believed online; if there are too few, random others, which may be back."""
-        online = self.view.online()
-        if anybody:
-            online[:] = False
-        online[self._node.me] = False
-        actives: list[NodeId] = online.nonzero()[0].tolist()
+        me = self._node.me
+        actives = NOBODY if anybody else self.view.online_nodes()
+        actives = actives[actives != me]
         if len(actives) >= size:
-            return tuple(self._rng.sample(actives, size))
-        online[self._node.me] = True
-        online |= self.view.expelled()
-        others: list[NodeId] = (~online).nonzero()[0].tolist()
+            return tuple(actives[self._rng.sample(range(len(actives)), size)].tolist())
+        left_out = self.view.expelled()
+        left_out[actives] = left_out[me] = True
+        others: list[NodeId] = (~left_out).nonzero()[0].tolist()
         missing = min(size - len(actives), len(others))
-        return (*actives, *self._rng.sample(others, missing))
+        return (*actives.tolist(), *self._rng.sample(others, missing))

@@ -226,6 +226,11 @@ class Participant(Member):
             body.round < self.watchdog.k_seen or body.round <= self.held_round
         )
 
+    @property
+    def heeds(self) -> NodeId | None:
+        """Somebody else is looked for if the awaited aggregator leaves."""
+        return self.training.awaited
+
     def notice(self, k: int, src: NodeId) -> None:
         """`src` says that somebody works on round k."""
         if self.trust.believes(src, k):

@@ -8,6 +8,7 @@ of the picture in docs/journey-of-a-round.md is a line in one of them.
 
 from __future__ import annotations
 
+from itertools import chain
 from random import Random
 
 from plexus.protocol.aggregation import AggregationTask
@@ -31,6 +32,7 @@ from plexus.protocol.participant import AGGREGATOR, LATE, Participant
 from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, PURPOSES, RESTART, step
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import SampleSearch, Search
+from plexus.protocol.sparse import Lazy
 from plexus.protocol.view import View
 
 START = ("start", 0)
@@ -113,12 +115,13 @@ class PlexusNode(Participant):
         known = self.training.view if purpose == AGGREGATOR else None
         candidates = self.roster.candidates(self.view, k, known)
         if among_suspects:
-            candidates += self.roster.suspects(self.view, k)
+            candidates = [*candidates, *self.roster.suspects(self.view, k)]
         size = self.parameters.sample_size
         if purpose == AGGREGATOR:
             # In the place of who is left out nobody comes, whom other participants would not choose.
-            sample_of_all = self.trust.trusted(candidates[:size])
-            candidates, size = sample_of_all + candidates[size:], len(sample_of_all) or size
+            sample_of_all = self.trust.trusted([*candidates[:size]])
+            candidates = Lazy(chain(sample_of_all, candidates[size:]))
+            size = len(sample_of_all) or size
         else:
             candidates = self.trust.order(candidates)
         asking = purpose == RESTART

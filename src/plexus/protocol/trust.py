@@ -219,7 +219,7 @@ class Trust:
     def _still(self, those: dict[NodeId, tuple[float, int]]) -> set[NodeId]:
         return {node for node, (until_s, _) in those.items() if until_s > self._node.now}
 
-    def order(self, candidates: list[NodeId]) -> list[NodeId]:
+    def order(self, candidates: Sequence[NodeId]) -> Sequence[NodeId]:
         """Those who misbehaved last."""
         last = self._still(self._misbehaved)
         return sorted(candidates, key=last.__contains__) if last else candidates

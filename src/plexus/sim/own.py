@@ -56,8 +56,8 @@ def own_protocol(
     """
 
     def build(setting: Setting, values: Any) -> Nodes:
-        nodes = len(setting.world)
-        made = [node(Place(nodes=nodes, parameters=values, **place)) for place in places(setting)]
+        nodes, place = len(setting.world), places(setting)
+        made = [node(Place(nodes=nodes, parameters=values, **place(me))) for me in range(nodes)]
         return Nodes(made, setting.world)
 
     return Entry(parameters, build, judged_by)

@@ -155,7 +155,7 @@ class StormRuntime(Runtime):
     def _offer(self, src: NodeId, to: list[NodeId], body: Message) -> None:
         """On a connection, the message comes ahead of its model."""
         if self._notices is not None:
-            self.kernel.spread(to, self.network.delays_s(src), Offered(src, body))
+            self.kernel.spread(to, self.network.delays_s(src, to), Offered(src, body))
 
     def _notice_later(self, node: NodeId, event: Event) -> None:
         if self._notices is None or not self.online[node] or self._notices.random() > NOTICED:
