@@ -76,7 +76,7 @@ class Simulation:
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
         learning = set_up(spec, base_dir, machinery, world)
         self.engine, self._models, self._keep_models = learning.engine, learning.models, learning.keep
-        self._spec_digest = spec.digest()
+        self._spec_digest, self._sets = spec.digest(), learning.sets
         if checkpoint is not None:
             self._models.replay(checkpoint.evaluated)
         task = learning.task
@@ -199,6 +199,7 @@ class Simulation:
             cuts=self._cuts(),
             membership=self._recording.believed(),
             tuning=self._nodes.tuning,
+            sets=self._sets,
             interrupted=interrupted,
             engine=self.engine,
             out=str(self._out),

@@ -55,7 +55,8 @@ def _build(
         wrong = examples.labels[(examples.labels < 0) | (examples.labels >= classes)]
         if np.any(wrong):
             raise PlexusError(f"{folder}: label {wrong[0]} is not one of 0 to {classes - 1}")
-    parts = partition.by_user(train.users, nodes, array_stream(seed, "learn", "partition"))
+    rng = array_stream(seed, "learn", "partition")
+    parts = partition.dealt(partition.by_user(train.users, nodes, rng, spec.reuse), nodes)
     sets = image_sets(*((images(examples, folder), examples.labels) for examples in (train, test)))
     return classification(spec, seed, parts, *sets, network, scaled)
 

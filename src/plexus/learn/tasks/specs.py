@@ -78,6 +78,9 @@ class TaskSpec(TrainingSpec, frozen=True, kw_only=True):
     """FedProx: how strongly a local training is pulled back to the model that it began with."""
     initial: str | None = None
     """The file of a model to start from, as runs leave and `plexus export` writes them."""
+    reuse: bool = False
+    """Where there are more nodes than the data is enough for, several have the same examples: those of a
+    user, or at least a batch. The result says how many sets of examples there are."""
 
 
 class PartitionedSpec(TaskSpec, frozen=True):
