@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from plexus.errors import PlexusError
 from plexus.learn.engines import create_engine
 from plexus.learn.graph import LazyModels
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task, parse_task
+from plexus.learn.tasks.digits import bundled
 
 
 @pytest.mark.parametrize(
@@ -73,3 +75,11 @@ def test_digits_reaches_95_percent(kind: str, averaging) -> None:  # type: ignor
     assert chosen.name == "stacked"
     models = LazyModels(task, engine)
     assert models.evaluate(averaging(models, nodes=120, rounds=300)).value >= 0.95
+
+
+def test_the_digits_are_scikit_learns() -> None:
+    """Read from its file, since importing all of it takes longer than a short run."""
+    pixels, labels = bundled()
+    theirs = load_digits()
+    assert np.array_equal(pixels, theirs.data)
+    assert np.array_equal(labels, theirs.target)
