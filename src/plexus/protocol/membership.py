@@ -87,6 +87,8 @@ class Membership:
         self._advertised_at = -math.inf
         self._suspected: dict[NodeId, tuple[int, float]] = {}
         """Node → the event by which it is suspected, and when this node learnt of that."""
+        self._told: list[tuple[float, Events, Events]] = []
+        """The same of what others told: when, nodes, events. In a large session these are many."""
         self._doubts: dict[NodeId, tuple[int, NodeId]] = {}
         """Node → the event by which one other alone suspects it, and who."""
 
@@ -138,8 +140,10 @@ class Membership:
         news = self.view.merge(snapshot)
         for node in alone:
             self.view.doubt(node)
-        for node in news[snapshot.events_at(news) & 3 == SUSPECTED].tolist():
-            self._suspected[node] = self.view.event_of(node), self._node.now
+        told = snapshot.events_at(news)
+        suspected = told & 3 == SUSPECTED
+        if suspected.any():
+            self._told.append((self._node.now, news[suspected].astype(np.uint32), told[suspected]))
         self.refute_if_misrepresented()
 
     def _suspected_by_one(self, src: NodeId, told: Events) -> list[NodeId]:
@@ -172,7 +176,15 @@ class Membership:
         event_of = self.view.event_of
         young = {n: (event, at) for n, (event, at) in self._suspected.items() if at > since}
         self._suspected = {n: (event, at) for n, (event, at) in young.items() if event_of(n) == event}
-        return len(self._suspected)
+        still = []
+        for at, nodes, events in self._told:
+            if at > since:
+                same = [
+                    event_of(n) == event for n, event in zip(nodes.tolist(), events.tolist(), strict=True)
+                ]
+                still.append((at, nodes[same], events[same]))
+        self._told = [lot for lot in still if len(lot[1])]
+        return len(self._suspected) + sum(len(nodes) for _, nodes, _ in self._told)
 
     def refute_if_misrepresented(self, src: NodeId | None = None) -> None:
         """Say that the node is there, if others hold otherwise: first of all to `src`, which said so."""
