@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install develop quickstart reproduce test test-live test-paper test-fast smoke nightly storm fuzz docs wheel \
+.PHONY: help install develop quickstart reproduce test test-live test-paper test-fast smoke nightly storm fuzz docs trial wheel \
 	check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -45,11 +45,11 @@ check: develop  ## lint, format check, types
 	$(BIN)/mypy
 
 test: check  ## everything, on all cores
-	$(BIN)/pytest -n auto -q -m 'not live and not paper and not docs' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
+	$(BIN)/pytest -n auto -q -m 'not live and not paper and not docs and not trial' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
 	$(BIN)/plexus storm --seeds 1..200
 
 test-fast: develop  ## no training, no processes: under a minute
-	$(BIN)/pytest -n auto -q -m 'not slow and not paper' --ignore=tests/learn --ignore=tests/live --ignore=tests/experiment --ignore=tests/baselines
+	$(BIN)/pytest -n auto -q -m 'not slow and not paper and not trial' --ignore=tests/learn --ignore=tests/live --ignore=tests/experiment --ignore=tests/baselines
 
 test-live: develop  ## sessions of live peers on this machine: fleets, chaos, intruders, partitions
 	$(BIN)/pytest -q -rP -m live tests/live
@@ -70,6 +70,9 @@ nightly:  ## hours: live peers, the paper, the documentation, every reader fuzze
 	@failed=; for target in test-live test-paper docs 'fuzz MINUTES=5' 'storm MINUTES=30'; do \
 		$(MAKE) --no-print-directory $$target || failed="$$failed $${target%% *}"; \
 	done; test -z "$$failed" || { echo "nightly: failed:$$failed"; exit 1; }
+
+trial: develop  ## the wheel in an empty environment, as a new user would: quick start, own data, fleet, dashboard
+	$(BIN)/pytest -q -rP -m trial tests/test_wheel.py
 
 wheel: develop  ## the source distribution and the wheel, into dist/
 	$(BIN)/python -m build

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import plexus
 from plexus.api import as_spec
+from plexus.errors import EXTRAS
 from plexus.experiment.progress import Tick
 from plexus.runs.run import Frame
 
@@ -67,7 +69,7 @@ def test_a_type_checker_finds_the_same_names_at_the_same_places() -> None:
 
 
 EXAMPLES = [*ROOT.glob("examples/*.*"), *ROOT.glob("examples/*/*.py")]
-USERS = [*ROOT.glob("docs/*.md"), *EXAMPLES, *ROOT.glob("src/plexus/cli/templates/*")]
+USERS = [*ROOT.glob("docs/*.md"), *EXAMPLES, *ROOT.glob("src/plexus/cli/templates/*.txt")]
 NOT_FOR_USERS = {"traces.md": "how the calibrations that come with Plexus were fitted"}
 
 
@@ -158,6 +160,37 @@ def test_listening_changes_nothing_and_a_callback_can_stop_the_run(tmp_path: Pat
     assert heard.result.digest == whole.result.digest
 
 
+@pytest.mark.slow
+def test_many_runs_side_by_side_are_those_one_by_one(tmp_path: Path) -> None:
+    def many() -> list[plexus.Run]:
+        changes = ({"protocol.sample_size": 2}, {})
+        return [*plexus.simulate_many(SPEC, changes, seeds=(1, 2), out=tmp_path, jobs=2, quiet=True)]
+
+    runs = many()
+    kinds = [(run.spec["protocol"]["sample_size"], run.spec["seed"]) for run in runs]
+    assert kinds == [(2, 1), (2, 2), (3, 1), (3, 2)]
+    alone = plexus.simulate(SPEC, seed=2, out=tmp_path / "alone")
+    assert alone.result is not None and runs[3].result is not None
+    assert runs[3].result.weights_hash == alone.result.weights_hash
+    started = [run.versions["started"] for run in runs]
+    (runs[0].path / "result.json").write_text("damaged")
+    again = many()
+    assert [run.result for run in again[1:]] == [run.result for run in runs[1:]], "not done again"
+    assert [run.versions["started"] for run in again[1:]] == started[1:]
+    assert again[0].result is not None and runs[0].result is not None
+    assert again[0].result.digest == runs[0].result.digest
+
+
+@pytest.mark.slow
+def test_of_many_runs_one_that_fails_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def build(nodes, seed, bad=0):\n    1 / (1 - bad)\n")
+    spec = {**SPEC, "task": {"name": "broken:build"}}
+    with pytest.raises(plexus.PlexusError, match=r"2 of 2 runs failed; the first, .*runs.small-"):
+        plexus.simulate_many(
+            spec, ({"task.bad": 0}, {"task.bad": 1}), out=tmp_path / "runs", base_dir=tmp_path, quiet=True
+        )
+
+
 def test_an_error_in_a_callback_is_the_callers(tmp_path: Path) -> None:
     def fails(row: Any) -> None:
         raise ZeroDivisionError("mine")
@@ -196,11 +229,26 @@ def test_a_notebook_shows_both_ends(rows: int, shown: list[int]) -> None:
     assert cells == [str(row) for row in shown]
 
 
-def test_a_frame_becomes_a_data_frame_if_pandas_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    pandas = pytest.importorskip("pandas")
-    found = frame().to_pandas()
-    assert isinstance(found, pandas.DataFrame)
-    assert found["round"].tolist() == list(range(30))
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(plexus.PlexusError, match="needs the package pandas"):
-        frame().to_pandas()
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_frame_becomes_a_data_frame_if_the_library_is_there(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_frame = pytest.importorskip(library).DataFrame
+    convert = getattr(frame(), f"to_{library}")
+    found = convert()
+    assert isinstance(found, data_frame)
+    assert list(found.columns) == ["round", "accuracy"]
+    assert found["round"].to_list() == list(range(30))
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(plexus.PlexusError, match=rf"needs .* {library}, .*'plexus-learning\[frames\]'$"):
+        convert()
+
+
+def test_errors_know_the_extras_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {
+        extra: tuple(re.split("[<>=]", package)[0] for package in packages)
+        for extra, packages in project["optional-dependencies"].items()
+        if extra not in ("dev", "fuzz")  # for developers
+    }
+    assert extras == EXTRAS

@@ -29,7 +29,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "learn": {"learn", "runs"},
     "sim": {"sim", "protocol", "traces", "runs"},
     "storm": {"storm", "sim", "protocol", "traces", "runs"},
-    "spec": {"spec", "protocol.registry", "traces.build", "learn.tasks.specs", "learn.rules"},
+    "spec": {
+        "spec",
+        "protocol.registry",
+        "protocol.parameters",
+        "traces.build",
+        "learn.tasks.specs",
+        "learn.rules",
+    },
     "live": {"live", "protocol", "traces", "runs", "spec", "learn.rules"},
     "live.worker": {"live", "protocol", "traces", "runs", "spec", "learn"},
     "experiment": {"experiment", "spec", "sim", "learn", "protocol", "traces", "runs"},
@@ -220,6 +227,19 @@ def test_importing_loads_nothing_that_is_not_needed(modules: str, never: tuple[s
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
     assert [m for m in loaded if any(within(m, each) for each in never)] == []
+
+
+@pytest.mark.slow
+def test_everything_can_be_imported_where_linux_is_not() -> None:
+    """Where `fcntl` and `resource` are not there, as on Windows; macOS has both."""
+    modules = [f"plexus.{module_of(path)}" for path, _ in trees(SOURCE) if not path.startswith("__")]
+    code = (
+        "import importlib, sys\n"
+        "sys.modules |= dict.fromkeys(['fcntl', 'resource'])\n"
+        f"for module in {modules}: importlib.import_module(module)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

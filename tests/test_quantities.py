@@ -30,3 +30,10 @@ from plexus import quantities
 )
 def test_quantity(text: str, expected: str) -> None:
     assert text == expected
+
+
+def test_numbers_that_follow_each_other_are_a_range() -> None:
+    assert quantities.ranges([1, 2, 3, 4, 5]) == "1..5"
+    assert quantities.ranges([7, 2, 1]) == "1, 2, 7"
+    assert quantities.ranges([3, 9, 10, 11]) == "3, 9..11"
+    assert quantities.ranges([]) == ""

@@ -64,6 +64,7 @@ def _sections() -> dict[str, specs.Registry]:
         "traces": {"": TracesSpec},
         "network": {"": specs.NetworkSpec},
         "evaluation": {"": specs.EvaluationSpec},
+        "session": {"": specs.Course},
         "faults": {"": specs.FaultSpec},
         "attackers": {"": specs.AttackerSpec},
     }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:
-    from plexus.api import load, reproduce, simulate
+    from plexus.api import load, reproduce, simulate, simulate_many
     from plexus.errors import PlexusError, StopRun
     from plexus.experiment.progress import Tick
     from plexus.learn import partition
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from plexus.protocol.facts import AggregationCompleted, ModelUpdated
     from plexus.protocol.messages import Message
+    from plexus.protocol.plexus import PlexusNode
     from plexus.protocol.view import Snapshot, View
     from plexus.report.arms import group, load_runs
     from plexus.report.comparison import summary_table
@@ -50,12 +51,13 @@ if TYPE_CHECKING:
     from plexus.report.page import write_report
     from plexus.report.plots import curves
     from plexus.rng import array_stream, stream
+    from plexus.runs.result import Result
     from plexus.runs.run import Frame, Run
     from plexus.sim.own import Place, own_protocol
     from plexus.spec.experiment import ExperimentSpec, load_spec
 
 _HOMES = {
-    "plexus.api": ("load", "reproduce", "simulate"),
+    "plexus.api": ("load", "reproduce", "simulate", "simulate_many"),
     "plexus.errors": ("PlexusError", "StopRun"),
     "plexus.experiment.progress": ("Tick",),
     "plexus.learn": ("partition",),
@@ -70,6 +72,7 @@ _HOMES = {
     ),
     "plexus.protocol.facts": ("AggregationCompleted", "ModelUpdated"),
     "plexus.protocol.messages": ("Message",),
+    "plexus.protocol.plexus": ("PlexusNode",),
     "plexus.protocol.view": ("Snapshot", "View"),
     "plexus.report.arms": ("group", "load_runs"),
     "plexus.report.comparison": ("summary_table",),
@@ -77,6 +80,7 @@ _HOMES = {
     "plexus.report.page": ("write_report",),
     "plexus.report.plots": ("curves",),
     "plexus.rng": ("array_stream", "stream"),
+    "plexus.runs.result": ("Result",),
     "plexus.runs.run": ("Frame", "Run"),
     "plexus.sim.own": ("Place", "own_protocol"),
     "plexus.spec.experiment": ("ExperimentSpec", "load_spec"),
@@ -87,13 +91,12 @@ __all__ = [
     "Context", "Effect", "Event",
     "Examples", "ExperimentSpec", "Frame", "Group", "Measure", "Merge", "Message", "ModelUpdated", "Node",
     "Picture",
-    "Place", "PlexusError", "Received", "Report", "Run", "Schema", "Section", "Send", "SetTimer", "Sgd",
-    "Snapshot",
+    "Place", "PlexusError", "PlexusNode", "Received", "Report", "Result", "Run", "Schema", "Section",
+    "Send", "SetTimer", "Sgd", "Snapshot",
     "StopRun", "StopSending", "Task", "Tick", "TimerFired", "Train", "Trained", "View", "WentOffline",
     "WentOnline", "__version__", "array_stream", "create_task", "curves", "examples_from", "group", "load",
     "load_runs", "load_spec", "own_protocol", "partition", "read_csv", "read_schema", "reproduce", "simulate",
-    "stream",
-    "summary_table", "write_report",
+    "simulate_many", "stream", "summary_table", "write_report",
 ]  # fmt: skip
 
 

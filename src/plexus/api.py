@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from plexus.errors import PlexusError
 from plexus.runs.directory import claim
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
 from plexus.runs.run import Run, load_run
-from plexus.spec.experiment import ExperimentSpec, build_spec, load_spec, located, parse_spec
+from plexus.spec.experiment import ExperimentSpec, build_spec, load_spec, parse_spec
 
 if TYPE_CHECKING:
     from plexus.experiment.progress import Progress
@@ -63,6 +63,36 @@ def simulate(
     options = simulation.Machinery(**machinery)
     simulation.simulate(chosen, folder, directory, on_progress, options, listen=listen)
     return load(directory)
+
+
+def simulate_many(
+    spec: SpecLike,
+    changes: Iterable[Mapping[str, Any]] = ({},),
+    *,
+    seeds: Iterable[int | None] = (None,),
+    out: Path | str = "runs",
+    size: str | None = None,
+    base_dir: Path | str | None = None,
+    jobs: int | None = None,
+    device: str | None = None,
+    quiet: bool = False,
+) -> list[LoadedRun]:
+    """Run variants of an experiment side by side, on all cores, and give back all of them.
+
+    There is a run for each of `changes` with each of `seeds`, in this order; it goes to `out`/NAME-DIGEST.
+    One that has its result there is not run again, one that was interrupted goes on.
+    """
+    from plexus.cli.progress import display_for, study_progress
+    from plexus.studies.plan import Planned
+    from plexus.studies.pool import finish
+
+    folder, seeds = Path(base_dir) if base_dir is not None else _folder_of(spec), tuple(seeds)
+    specs = [as_spec(spec, each, seed, size) for each in changes for seed in seeds]
+    places = [Path(out) / f"{each.name}-{each.digest()}" for each in specs]
+    runs = {at: Planned(each, folder, at) for each, at in zip(specs, places, strict=True)}
+    with display_for(sys.stderr, quiet=quiet) as display:
+        finish(list(runs.values()), jobs, device, study_progress(display, "simulate"))
+    return [load(at) for at in places]
 
 
 class LoadedRun(Run):
@@ -147,7 +177,7 @@ def as_spec(
 
 def _folder_of(spec: SpecLike) -> Path:
     is_file = isinstance(spec, Path) or (isinstance(spec, str) and "\n" not in spec)
-    return located(Path(str(spec))).parent if is_file else Path()
+    return Path(str(spec)).parent if is_file else Path()
 
 
 def _plain(value: Any, key: str) -> Any:

@@ -25,6 +25,38 @@ class TaskError(PlexusError):
     """Code of the user's own failed as it ran. The command line prints it and exits with 1."""
 
 
+EXTRAS = {
+    "report": ("matplotlib",),
+    "dashboard": ("starlette", "uvicorn"),
+    "cluster": ("ray",),
+    "frames": ("pandas", "polars"),
+    "images": ("pillow",),
+    "lora": ("peft", "transformers"),
+}
+"""What else can be installed with Plexus, and the packages that come with it."""
+
+
+@contextmanager
+def needing(user: str) -> Iterator[None]:
+    """Let a module that is imported here and not installed be one line: who needs it, and how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise PlexusError(missing(error.name or str(error), user)) from None
+
+
+def missing(module: str, user: str) -> str:
+    """What to say of a module that is not installed."""
+    return f"{user} needs the Python module {module}, which is not installed{remedy(module)}"
+
+
+def remedy(module: str) -> str:
+    """The end of such a line: what to do about it, where it comes with an extra."""
+    package = {"PIL": "pillow"}.get(module, module)
+    extras = (extra for extra, packages in EXTRAS.items() if package in packages)
+    return next((f": pip install 'plexus-learning[{extra}]'" for extra in extras), "")
+
+
 class Interrupted(Exception):  # noqa: N818  (not an error: somebody pressed Ctrl-C)
     """A command stopped early because it was told to; its text says how far it came."""
 

@@ -28,6 +28,8 @@ def named(path: Path) -> Iterator[None]:
     """Errors of the operating system, as one line that names the path."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # of no file: who read the output has seen enough
     except OSError as error:
         raise PlexusError(f"{error.filename or path}: {error.strerror or error}") from None
 

@@ -8,7 +8,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from plexus.errors import MissingModuleError, PlexusError, described
+from plexus.errors import MissingModuleError, PlexusError, described, remedy
 
 
 def load_own(reference: str, base_dir: Path, key: str) -> Any:
@@ -30,7 +30,7 @@ def load_own(reference: str, base_dir: Path, key: str) -> Any:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         is_itself = missing is not None and f"{module_name}.".startswith(f"{missing}.")
         raise (MissingModuleError if is_itself else PlexusError)(
-            f"{key}: module {module_name!r} cannot be imported: {described(error)}"
+            f"{key}: module {module_name!r} cannot be imported: {described(error)}{remedy(missing or '')}"
         ) from error
     return getattr(module, name, None)
 

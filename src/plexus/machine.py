@@ -8,7 +8,6 @@ and on Ctrl-C those at work are asked to stop (SIGTERM) and heard out: they keep
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import sys
 import time
@@ -53,6 +52,8 @@ def peak_mb() -> float:
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024 / 1e6
+    import resource  # here: Windows has none
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 

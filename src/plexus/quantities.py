@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 
 def metric(name: str, value: float | None) -> str:
@@ -39,6 +40,17 @@ def size(count: float) -> str:
 def whole(count: int) -> str:
     """A count with its thousands apart."""
     return f"{count:,}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`1..5, 9`: numbers that follow each other, three or more, as one."""
+    spans: list[list[int]] = []
+    for each in sorted(numbers):
+        if spans and each == spans[-1][-1] + 1:
+            spans[-1].append(each)
+        else:
+            spans.append([each])
+    return ", ".join(f"{s[0]}..{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in spans)
 
 
 def clock(seconds: float) -> str:

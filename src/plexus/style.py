@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from plexus.errors import PlexusError
+from plexus.errors import needing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,10 +63,8 @@ STYLE: Any = {
 @contextmanager
 def styled(**more: Any) -> Iterator[None]:
     """Matplotlib as these figures want it, and as it was afterwards."""
-    try:
+    with needing("a figure"):
         from matplotlib import rc_context
-    except ModuleNotFoundError:
-        raise PlexusError("matplotlib is not installed: pip install 'plexus-learning[report]'") from None
     with rc_context(STYLE | more):
         yield
 

@@ -36,6 +36,7 @@ class Session(ModuleType):
         machinery: dict[str, Any],
         resume: bool,
         listen: Any,
+        about: Any = None,
     ) -> Result:
         """Ten steps, each with a row in every table."""
         self.base_dir = base_dir

@@ -37,7 +37,18 @@ def test_bench_protocol_is_readable_without_json(plexus: Plexus) -> None:
     assert "20 nodes on average, 0 joins and leaves an hour" in outcome.out
 
 
-@pytest.mark.parametrize("arguments", [["--nodes", "0"], ["--hours", "0"], ["--nodes", "many"]])
+def test_bench_protocol_shows_how_it_grows(plexus: Plexus, tmp_path: Path) -> None:
+    arguments = ("bench", "protocol", "--nodes", "20,40", "--hours", "0.1", "--plot", str(tmp_path / "g.png"))
+    outcome = plexus(*arguments)
+    heading, smaller, larger = (line.split() for line in outcome.out.splitlines() if line and ":" not in line)
+    assert (heading[0], smaller[0], larger[0]) == ("nodes", "20", "40")
+    assert len(larger) == len(smaller) + 2, "the first did not grow"
+    assert (tmp_path / "g.png").read_bytes().startswith(b"\x89PNG")
+    printed = json.loads(plexus(*arguments[:6], "--json").out)
+    assert [each["nodes"] for each in printed] == [20, 40]
+
+
+@pytest.mark.parametrize("arguments", [["--nodes", "0"], ["--hours", "0"], ["--nodes", "9,many"]])
 def test_bench_protocol_refuses_impossible_sizes(plexus: Plexus, arguments: list[str]) -> None:
     outcome = plexus("bench", "protocol", *arguments)
     assert outcome.status == 2

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pty
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from plexus import cli
 from plexus.cli import doctor
 from plexus.cli.groups import examples
+from plexus.files import named
 from tests.cli.standin import Plexus
 
 
@@ -153,6 +156,11 @@ def test_colours_only_where_they_are_wanted(arguments: tuple[str, ...]) -> None:
     assert b"\x1b[3" not in on_a_terminal(*arguments, NO_COLOR="1")
     command = [sys.executable, "-m", "plexus", *arguments]
     assert b"\x1b" not in subprocess.run(command, capture_output=True, check=True).stdout
+
+
+def test_who_has_read_enough_of_the_output_is_no_files_fault() -> None:
+    with pytest.raises(BrokenPipeError), named(Path("rows.csv")):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def test_doctor_finds_what_everybody_needs(plexus: Plexus) -> None:

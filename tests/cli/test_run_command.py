@@ -139,7 +139,8 @@ def test_without_matplotlib_a_run_succeeds_and_says_what_is_missing(
     outcome = plexus("run", SMALL, "--out", "here")
     assert outcome.status == 0
     assert (
-        "plexus: no figure drawn: matplotlib is not installed: pip install 'plexus-learning[report]'\n"
+        "plexus: no figure drawn: a figure needs the Python module matplotlib, which is not installed:"
+        " pip install 'plexus-learning[report]'\n"
     ) in outcome.err
     assert not Path("here/learning-curve.png").exists()
 

@@ -21,7 +21,7 @@ SPEC = """
 name = "{name}"
 seed = {seed}
 nodes = 30
-hours = 1
+hours = {hours}
 [task]
 name = "digits"
 [protocol]
@@ -40,6 +40,9 @@ kind = "crash"
 from_h = 0.4
 to_h = 0.6
 nodes = 0.1
+[[attackers]]
+behaviour = "flip"
+nodes = [4, 9]
 """
 
 
@@ -51,14 +54,17 @@ def write_run(
     until_s: float = 3600,
     finish: bool = True,
     faults: str = "",
+    about: dict[str, Any] | None = None,
+    hours: int = 1,
+    name: str | None = None,
 ) -> None:
     """A session of 30 nodes, recorded as `plexus run` does, up to `until_s`; its metric is made up."""
-    text = SPEC.format(name=out.name, seed=seed, sample_size=sample_size) + faults
+    text = SPEC.format(name=name or out.name, seed=seed, sample_size=sample_size, hours=hours) + faults
     spec = parse_spec(text, "spec")
     world = build_world(spec.traces, spec.nodes, spec.seed, Path())
     durations_s = [training_time_s(device, 5, 20) for device in world.devices]
     setting = Setting(world, SymbolicModels(346_000), None, durations_s.__getitem__, spec.seed)
-    with RunDirectory(out, spec.to_toml(), spec.digest()) as directory:
+    with RunDirectory(out, spec.to_toml(), spec.digest(), about=about) as directory:
         recorder = directory.recorder
         recording = Recording(recorder, 3600 * spec.hours)
 

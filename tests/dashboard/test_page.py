@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tests.browser import Browser
+from tests.dashboard.conftest import serving
 from tests.dashboard.kit import write_run
 
 pytestmark = pytest.mark.slow
-LOOKS = {"desktop": (1360, 900), "phone": (390, 844)}
+LOOKS = {"desktop": (1280, 900), "phone": (390, 844)}
 
 
 def until(browser: Browser, script: str, *arguments: Any) -> Any:
@@ -56,10 +57,61 @@ def test_the_list_leads_to_a_run(browser: Browser, server: str) -> None:
     show(browser, server, "")
     until(browser, "return document.querySelectorAll('.runs tbody tr').length === 4")
     assert "damaged" in words(browser) and "result.json" in words(browser)
+    browser.find("tr.arm button")[0].click()
     browser.run("document.querySelector('.runs a.name[href$=first]').click()")
     until(browser, "return document.querySelector('.map-box canvas[aria-label]')")
     assert browser.run("return document.title") == "first · Plexus"
     assert browser.complaints() == []
+
+
+LISTED = "return [...document.querySelectorAll('.runs tbody .name')].map((each) => each.textContent)"
+
+
+def choose(browser: Browser, label: str, value: str) -> None:
+    browser.run(
+        """const box = document.querySelector(`[aria-label="${arguments[0]}"]`);
+        box.value = arguments[1];
+        box.dispatchEvent(new Event(box.tagName === "SELECT" ? "change" : "input"));""",
+        label,
+        value,
+    )
+
+
+def test_the_list_has_seeds_together_and_is_searched_filtered_and_sorted(
+    browser: Browser, server: str
+) -> None:
+    show(browser, server, "")
+    choose(browser, "Sort", "name")
+    until(browser, f"{LISTED}.length === 4")
+    assert browser.run(LISTED) == ["▸ first", "damaged", "folder/second", "longer"]
+    row = browser.run("return document.querySelector('tr.arm').innerText")
+    assert "90.0 ± 0.0 %" in row and "3 runs" in row and "2 finished" in row
+    browser.find("tr.arm button")[0].click()
+    assert browser.run(LISTED)[:4] == ["▾ first", "seed 1", "seed 1", "seed 2"]
+    browser.find("tr.arm button")[0].click()
+    choose(browser, "Search runs", "SEED 2 folder")
+    assert browser.run(LISTED) == ["folder/second"]
+    choose(browser, "Search runs", "nothing like it")
+    assert "No run matches." in words(browser)
+    choose(browser, "Search runs", "")
+    choose(browser, "Tag", "kept")
+    assert browser.run(LISTED) == ["longer"] and "#kept · for later" in words(browser)
+    choose(browser, "Tag", "")
+    choose(browser, "State", "damaged")
+    assert browser.run(LISTED) == ["damaged"]
+    choose(browser, "State", "")
+    browser.find("label.check input")[0].click()
+    assert browser.run(LISTED) == ["again", "damaged", "first", "folder/second", "growing", "longer"]
+    assert browser.complaints() == []
+
+
+def test_a_single_run_opens_at_once(browser: Browser, tmp_path: Path) -> None:
+    write_run(tmp_path / "only" / "one", until_s=600)
+    with serving(tmp_path / "only") as address:
+        browser.open(address)
+        until(browser, "return document.querySelector('.map-box canvas[aria-label]')")
+        assert browser.run("return document.title") == "one · Plexus"
+        assert browser.complaints() == []
 
 
 def test_a_finished_run_shows_all_its_pictures(browser: Browser, server: str) -> None:
@@ -103,6 +155,27 @@ def test_faults_are_shaded_and_named(browser: Browser, server: str) -> None:
         box.value = "round"; box.dispatchEvent(new Event("change"));"""
     )
     until(browser, "return document.querySelectorAll('.keys.faults li').length === 6")
+    assert browser.complaints() == []
+
+
+def test_the_map_tells_how_good_the_model_is_and_what_goes_wrong(browser: Browser, server: str) -> None:
+    show_map(browser, server, "first")
+    legend = "return document.querySelector('.map-legend').innerText"
+    assert "attacker" not in browser.run(legend) and "fault" not in browser.run(legend)
+    show_map(browser, server, "folder%2Fsecond")
+    assert "attacker" in browser.run(legend) and "hit by a fault" in browser.run(legend)
+    browser.run(
+        """const slider = document.querySelector(".player input");
+        slider.value = 1600; slider.dispatchEvent(new Event("input"));"""
+    )
+    panel = "return document.querySelector('.moment').innerText"
+    until(browser, f"{panel}.includes('partition: 1 node')")
+    moment = browser.run(panel)
+    _, accuracy, of_round, *_ = [line for line in moment.splitlines() if line]
+    assert "crash: 3 nodes" in moment
+    assert accuracy.endswith(" %") and of_round.startswith("of round ")
+    assert "begun with " in moment
+    assert "4 hit by a fault." in browser.run("return document.querySelector('.map-box canvas').ariaLabel")
     assert browser.complaints() == []
 
 
@@ -166,7 +239,9 @@ def test_play_lets_time_pass_on_the_map(browser: Browser, server: str) -> None:
     until(
         browser, "return Number(document.querySelector('input[type=range]').value) > arguments[0] + 60", began
     )
+    assert "replaying " in words(browser) and " of 59 min" in words(browser)
     browser.find("button.play")[0].click()
+    assert "replaying" not in words(browser)
     assert picture(browser) != before
     assert browser.complaints() == []
 
@@ -231,22 +306,59 @@ def test_a_finished_run_counts_all_of_its_messages(browser: Browser, server: str
     assert found == f"{models:,}"
 
 
-def test_runs_of_one_name_are_compared_by_what_sets_them_apart(browser: Browser, server: str) -> None:
+def test_arms_are_named_by_what_sets_them_apart(browser: Browser, server: str) -> None:
     show(browser, server, "#/compare?run=first&run=folder%2Fsecond")
-    assert browser.run("return document.querySelector('th a').textContent") == "first"
+    headings = "return [...document.querySelectorAll('.side thead a')].map((each) => each.textContent)"
+    assert browser.run(headings)[:2] == [
+        "sample_size = 5, no faults, no attackers",
+        "sample_size = 8, faults: partition, crash, attackers: flip",
+    ]
     names = browser.run(
         """
-        const { labelled } = await import("/js/compare.js");
-        const run = (id, hidden) => ({ id, name: "loans", spec: { task: { hidden, kind: "x" } } });
-        return [...labelled([run("loans-1", 16), run("loans-2", 64)]).values()];
+        const { armsOf } = await import("/js/compare.js");
+        const name = "loans", plexus = { name: "plexus", sample_size: 5 }, fedavg = { name: "fedavg" };
+        const spec = (seed, protocol, hidden) => ({ name, seed, protocol, task: { hidden } });
+        const run = (id, ...about) => ({ id, name, spec: spec(...about) });
+        const ids = (arm) => arm.runs.map((each) => each.id).join(" ");
+        const of = (...runs) => armsOf(runs).map((arm) => [arm.label, ids(arm)]);
+        const first = run("a", 1, plexus, 16), again = run("b", 2, plexus, 16);
+        const wide = run("c", 1, plexus, 64), other = run("b", 1, fedavg, 16);
+        return [of(first, again, wide), of(first, other), of(first, again)];
         """
     )
-    assert names == ["hidden = 16", "hidden = 64"]
+    assert names == [
+        [["hidden = 16", "a b"], ["hidden = 64", "c"]],
+        [["fedavg", "b"], ["plexus", "a"]],
+        [["loans", "a b"]],
+    ]
+
+
+def test_numbers_of_several_seeds_have_intervals_and_nobody_is_ranked_across_hours(
+    browser: Browser, server: str
+) -> None:
+    show(browser, server, "#/compare?run=first&run=again")
+    text = words(browser)
+    assert "90.0 % ± 0.0 %" in text and "means over seeds" in text
+    assert "The specs are the same, but for the seed." in text
+    show(browser, server, "#/compare?run=first&run=longer")
+    text = words(browser)
+    assert "not ranked: other tasks, hours or nodes" in text and browser.find("td.better") == []
+    found = browser.run(
+        """
+        const { overSeeds, meanOf } = await import("/js/compare.js");
+        const curve = meanOf([{ x: [0, 2], y: [0, 2] }, { x: [1, 3], y: [3, 3] }]);
+        return [overSeeds([1, 3, null]), overSeeds([2]), overSeeds([null]), [...curve]];
+        """
+    )
+    assert found[0]["mean"] == 2 and abs(found[0]["half"] - 12.706) < 1e-9
+    assert found[1:] == [{"mean": 2, "half": None}, None, [[1, 2], [2, 2.5]]]
+    assert browser.complaints() == []
 
 
 def test_two_runs_are_compared(browser: Browser, server: str) -> None:
     show(browser, server, "")
     until(browser, "return document.querySelectorAll('.runs input').length === 3")
+    browser.run("document.querySelector('label.check input').click()")
     for name in ("first", "folder/second"):
         browser.run("document.querySelector(`input[aria-label='Compare ${arguments[0]}']`).click()", name)
     browser.find("a.primary")[0].click()
@@ -286,6 +398,14 @@ def test_a_run_that_goes_on_grows_on_the_page(
     assert browser.complaints() == []
 
 
+CUT_OFF = """
+const read = "table .name, table td, .side td span, .side th a, .head *, .compare-bar *";
+return [...document.querySelectorAll(read)].filter((each) => {
+  const box = each.getBoundingClientRect();
+  return box.width && (box.right > document.documentElement.clientWidth + 1 || box.left < 0);
+}).map((each) => each.textContent)"""
+
+
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize(
     "page", ["", "#/run/first", "#/run/first/node/3", "#/compare?run=first&run=folder%2Fsecond"]
@@ -295,6 +415,7 @@ def test_every_page_fits_its_window(browser: Browser, server: str, look: str, pa
     until(browser, "return document.querySelector('main .card')")
     width = browser.run("return document.documentElement.scrollWidth")
     assert width <= LOOKS[look][0]
+    assert browser.run(CUT_OFF) == [], "names and numbers can be read without scrolling sideways"
     assert browser.complaints() == []
 
 

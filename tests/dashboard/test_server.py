@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+import numpy as np
 import pytest
 
 from plexus.dashboard.app import Guard, Questions, create_app
 from plexus.dashboard.library import Library
+from plexus.dashboard.run import _made_twice
 from plexus.errors import PlexusError
 from plexus.runs.run import load_run
 from tests.dashboard.kit import write_run
@@ -62,7 +64,7 @@ def ask(client: Client, path: str, **query: Any) -> Any:
 def test_the_list_has_every_run_below_the_directory(client: Client, runs: Path) -> None:
     (runs / "growing" / "rounds.csv").touch()
     found = {run["id"]: run for run in ask(client, "/api/runs")["runs"]}
-    assert set(found) == {"first", "folder/second", "growing", "damaged"}
+    assert set(found) == {"first", "again", "longer", "folder/second", "growing", "damaged"}
     assert found["first"]["status"] == "finished"
     assert found["growing"]["status"] == "running"
     assert found["growing"]["reached_s"] == 1740
@@ -92,7 +94,7 @@ def test_a_window_holds_all_that_was_under_way(client: Client, runs: Path) -> No
     found = ask(client, "/api/window", id="first", **{"from": 1200, "to": 1300})
     completed_s = [s for s in run.tables["rounds"]["simulated_s"].tolist() if s <= 1200]
     began_s = found["from_s"]
-    assert began_s == completed_s[-1]
+    assert began_s == completed_s[-2], "with the models that the round under way began with"
     transfers = run.detail("transfers")
     expected = (transfers["simulated_s"] >= began_s) & (transfers["began_s"] <= 1300)
     assert len(found["transfers"]["source"]) == expected.sum() > 0
@@ -102,6 +104,21 @@ def test_a_window_holds_all_that_was_under_way(client: Client, runs: Path) -> No
             (online.add if is_on else online.discard)(int(node))
     assert set(found["online"]) == online
     assert not found["thinned"]
+
+
+def test_what_goes_wrong_on_purpose_is_told(client: Client, runs: Path) -> None:
+    shown = ask(client, "/api/run", id="folder/second")
+    assert shown["attackers"] == {"4": "flip", "9": "flip"}
+    assert ask(client, "/api/run", id="first")["attackers"] == {}
+    assert shown["made_twice"] == 0
+    twice = {"round": np.array([1, 2, 2, 3, 3, 3]), "aggregator": np.array([5, 6, 7, 8, 8, 9])}
+    assert _made_twice(twice) == 2
+    found = ask(client, "/api/window", id="folder/second", **{"from": 1000, "to": 1100})["faults"]
+    assert (found["node"], found["kind"], found["until_s"]) == ([3], ["partition"], [1800])
+    assert (
+        ask(client, "/api/window", id="folder/second", **{"from": 3000, "to": 3100})["faults"]["node"] == []
+    )
+    assert ask(client, "/api/window", id="first", **{"from": 1000, "to": 1100})["faults"] == {}
 
 
 def test_a_node_has_its_own_answer(client: Client, runs: Path) -> None:

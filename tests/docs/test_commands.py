@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -30,16 +33,19 @@ NOT_RUN = [
 SHOWN_BY_HELP = {
     "node": "needs a running peer; own-task.md has one",
     "export": "needs a running peer; own-task.md has one",
-    "predict": "needs a model; own-task.md has one",
+    "predict": "needs a model; first-hour.md has one",
     "session invite": "needs a peer's key; own-task.md has one",
     "session revoke": "needs an admitted peer; tests/live has some",
+    "session suspects": "needs the logs of peers; tests/live has some",
     "data fetch": "needs a network",
     "data import": "needs the file; tests/data imports some",
-    "fleet": "several seconds of several processes; quickstart.md runs one",
+    "fleet": "several seconds of several processes; first-ten-minutes.md runs one",
     "completion": "changes the shell that one works in",
-    "new": "own-task.md runs it",
-    "run": "quickstart.md runs these",
+    "new": "first-hour.md runs it",
+    "run": "first-ten-minutes.md runs these",
     "report": "tests/report",
+    "sweep": "sweep.md runs some",
+    "runs": "run-directory.md runs these",
     "compare": "tests/report",
     "dashboard": "waits for somebody to look; tests/dashboard",
     "reproduce": "minutes; tests/studies",
@@ -122,11 +128,16 @@ def execute(command: str, where: object) -> None:
 
 
 def in_bash(script: str, where: object) -> None:
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", script],
-        capture_output=True, text=True, check=False, timeout=250,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{where}: {script}\n{done.stdout[-800:]}{done.stderr[-800:]}"
+    command = ["bash", "-o", "pipefail", "-c", script]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as done:
+        try:
+            out, err = done.communicate(timeout=250)
+        finally:
+            with suppress(ProcessLookupError):  # peers that a script that failed left behind
+                os.killpg(done.pid, signal.SIGKILL)
+    assert done.returncode == 0, f"{where}: {script}\n{out[-800:]}{err[-800:]}"
 
 
 def cli_has(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,15 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     for name in ("broken_task:f", "missing_module_x.y:f", ":f"):
         with pytest.raises(PlexusError, match=rf"task\.name: module '{name[:-2]}' cannot be imported"):
             build_task(OwnTaskSpec(name), 5, 1, tmp_path)
+
+
+def test_a_module_that_lacks_an_extra_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "photo_task.py").write_text("from PIL import Image\n")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(PlexusError, match=r"PIL .*: pip install 'plexus-learning\[images\]'$"):
+        build_task(OwnTaskSpec("photo_task:f"), 5, 1, tmp_path)
 
 
 def test_two_projects_may_have_modules_of_one_name(tmp_path: Path) -> None:

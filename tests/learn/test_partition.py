@@ -120,3 +120,29 @@ def test_split_is_complete_and_disjoint() -> None:
 def test_the_impossible_is_one_clear_error(call, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(PlexusError, match=message):
         call(array_stream(1, "p"))
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "shards"])
+def test_with_reuse_several_nodes_have_the_same_examples(kind: str) -> None:
+    spec = DigitsSpec(partition=kind, reuse=True)  # type: ignore[arg-type]
+    parts = partition.by_label(spec, LABELS, 1000, 1)
+    assert len(parts) == 1000
+    sets = len(LABELS) // spec.batch
+    assert len({id(part) for part in parts}) == sets, "a batch each"
+    assert sorted(np.concatenate(parts[:sets]).tolist()) == list(range(len(LABELS)))
+    assert parts[sets] is parts[0]
+    few = partition.by_label(spec, LABELS, 5, 1)
+    alone = partition.by_label(DigitsSpec(partition=kind), LABELS, 5, 1)  # type: ignore[arg-type]
+    assert [p.tolist() for p in few] == [p.tolist() for p in alone], "where there is enough, all is as it was"
+
+
+def test_with_reuse_several_nodes_are_one_user() -> None:
+    users = np.repeat(np.arange(4), 3)
+    own = partition.by_user(users, 10, array_stream(1, "p"), reuse=True)
+    assert len(own) == 4
+    assert [users[part[0]] for part in partition.dealt(own, 10)] == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+
+
+def test_by_speed_has_no_reuse() -> None:
+    with pytest.raises(PlexusError, match=r"^task\.reuse: not with the partition by-speed"):
+        partition.by_label(DigitsSpec(partition="by-speed", reuse=True), LABELS, 2, 1, [3.0, 2.0])

@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
-from plexus.live.identity.authority import REVOKED_FILE, Authority, Session, found_session
+from plexus.live.identity.authority import REVOKED_FILE, Authority
 from plexus.live.identity.keys import create_key, raw_public
+from plexus.live.identity.session_file import Session, found_session
 from plexus.live.transport.addresses import Address
 from plexus.live.transport.frames import Hello, Kind, frame
 from plexus.protocol.messages import NO_ADDRESS

@@ -22,8 +22,8 @@ from plexus.learn.tasks import build_task, create_task
 from plexus.learn.trainer import InlineEngine
 from plexus.live.aggregator import Aggregator
 from plexus.live.fleet.fleet import Fleet
-from plexus.live.identity.authority import session_digest
 from plexus.live.identity.keys import short
+from plexus.live.identity.session_file import session_digest
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.state import newest_model
 from plexus.live.transport.receiving import Buffers, Ticket

@@ -19,8 +19,9 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.live.fleet.fleet import free_ports
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
-from plexus.live.identity.authority import SESSION_FILE, Authority, found_session
+from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, raw_public, short
+from plexus.live.identity.session_file import SESSION_FILE, found_session
 from plexus.live.operator.control import ask
 from plexus.live.state import STATE_FILE, newest_model, read_state
 from plexus.live.transport.limits import Limits
@@ -45,6 +46,9 @@ readvertise_s = 5.0
 
 [traces]
 availability = "none"
+
+[session]
+start_with = 1
 """
 PATIENCE_S = 90.0
 
@@ -223,7 +227,7 @@ def test_a_peer_whose_certificate_runs_out_says_so_and_ends_with_2(tmp_path: Pat
         assert status == 2
         assert words == (
             f"plexus: {peers.homes[0] / CERTIFICATE_FILE}: the certificate has run out, so the node left"
-            " the session; get a new one with `plexus session invite`"
+            " the session; get a new one with `plexus session renew`"
         )
         assert len(peers.events(0, "certificate_runs_out")) == 1, "ahead of it"
 

@@ -13,7 +13,7 @@ import pytest
 from plexus.cli.fleet import fleet_table, share_of_data
 from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
 from plexus.live.fleet.members import NodeResult
-from plexus.live.identity.authority import found_session
+from plexus.live.identity.session_file import found_session
 from plexus.live.worker.client import Ready
 from plexus.spec.experiment import load_spec, parse_spec
 

@@ -21,9 +21,9 @@ from plexus.cli.session import read_session_file
 from plexus.live.fleet.fleet import Fleet
 from plexus.live.fleet.members import Member
 from plexus.live.identity.admission import Admission
-from plexus.live.identity.authority import SESSION_FILE
 from plexus.live.identity.events import SignedRoster, statement
 from plexus.live.identity.keys import short
+from plexus.live.identity.session_file import SESSION_FILE
 from plexus.live.state import STATE_FILE, newest_model, read_state
 from plexus.live.transport.frames import Hello, Kind, Refused, frame
 from plexus.live.transport.receiving import OVERDUE

@@ -20,8 +20,9 @@ from plexus.errors import PlexusError
 from plexus.live.fleet.fleet import LOOPBACK, Fleet
 from plexus.live.fleet.members import Member
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, REVOKED_FILE
-from plexus.live.identity.authority import SESSION_FILE, Authority
+from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, raw_public
+from plexus.live.identity.session_file import SESSION_FILE
 from plexus.live.operator.control import ask
 from plexus.spec.experiment import parse_spec
 from tests.live.homes import node_keys, session_digest

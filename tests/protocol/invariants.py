@@ -42,7 +42,10 @@ def _check_nothing_stalls(node: PlexusNode, armed: Collection[TimerKey], trainin
     if node.joining.is_under_way:
         waits = node.sampler.is_searching(COMING) or ("view", 0) in armed
         assert waits, "the node has not told that it is there, and waits for nothing"
-    assert ("watchdog", 0) in armed, "an online node always has its watchdog"
+    if not node.ending.is_over:
+        assert ("watchdog", 0) in armed, "a node always has its watchdog, until the session has ended"
+    elif not node.ending.has_model:
+        assert ("final", 0) in armed, "the session has ended, and the node does not ask for its model"
     if not node.membership.contacted:
         assert ("readvertise", 0) in armed, "nobody knows of the node, and it will not tell"
 

@@ -23,7 +23,7 @@ from plexus.protocol.api import (
 )
 from plexus.protocol.facts import AggregationCompleted, RoundRestarted, TrainingStarted
 from plexus.protocol.messages import AggregateRequest, NodeId, Ping, Pong, TrainRequest
-from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.parameters import ENDLESS, Course, PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import PROBE
@@ -70,6 +70,7 @@ def make_node(
     bandwidths: Sequence[int] | None = None,
     durable: Durable | None = None,
     seed: int = 0,
+    course: Course = ENDLESS,
     **parameters: Any,
 ) -> PlexusNode:
     """Node `me` of n, not yet online. `known` are those it believes online, by default all."""
@@ -84,6 +85,7 @@ def make_node(
         initial_model=INITIAL,
         rng=Random(f"{seed} {me}"),
         durable=durable,
+        course=course,
     )
 
 

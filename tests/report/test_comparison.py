@@ -7,7 +7,7 @@ import pytest
 from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.report.arms import group
-from plexus.report.comparison import Cost, compare, summary_table
+from plexus.report.comparison import Cost, compare, findings, summary_table
 from plexus.report.document import Quantity, Table, number, over_seeds, text_of
 from plexus.runs.result import Used
 from plexus.runs.run import Run
@@ -64,7 +64,7 @@ def test_an_arm_that_came_there_with_some_seeds_only_has_no_mean_and_saves_nothi
     assert table.columns == ("Method", "Best accuracy", "TTA [h]", "CTA [GB]", "RTA [h]", "Seeds")
     assert cells(table)[0] == [
         "Plexus",
-        "65.0 ± 35.4 %",
+        "65.0 ± 317.6 %",
         "1 of 2 seeds: 2.00",
         "1 of 2 seeds: 2.00",
         "1 of 2 seeds: 20.0",
@@ -80,7 +80,7 @@ def test_how_much_was_used_is_a_column_where_it_is_known() -> None:
     live = arm_run("fedavg", OURS, outcome=result())
     table = summary_table(group([plexus(1, 0.8), plexus(2, 0.9), plexus(3, None), live]), target=0.5)
     assert table.columns[-2:] == ("Used", "Seeds")
-    assert [row[-2:] for row in cells(table)] == [["85.0 ± 7.1 %", "1, 2, 3"], ["–", "1"]]
+    assert [row[-2:] for row in cells(table)] == [["85.0 ± 63.5 %", "1..3"], ["–", "1"]]
     assert "Used: the share of finished trainings" in table.note
     assert "Used" not in summary_table(group([live])).note
 
@@ -156,10 +156,10 @@ def test_numbers_have_three_digits_that_matter(value: float, text: str) -> None:
 
 
 def test_a_mean_and_its_spread_have_the_same_decimals() -> None:
-    assert over_seeds([1.0, 3.0], number) == Quantity("2.00 ± 1.41", 2.0, 2**0.5)
-    assert over_seeds([900.0, 1100.0], quantities.size).text == "1 ± 0.1 kB"
-    assert over_seeds([1.15e6, 1.35e6], quantities.size).text == "1.25 ± 0.14 MB"
-    assert over_seeds([0.2556, 1.6084], number).text == "0.932 ± 0.957"
+    assert over_seeds([1.0, 3.0], number) == Quantity("2.00 ± 12.71", 2.0, pytest.approx(12.706))
+    assert over_seeds([900.0, 1100.0], quantities.size).text == "1 ± 1 kB"
+    assert over_seeds([1.24e6, 1.26e6], quantities.size).text == "1.25 ± 0.13 MB"
+    assert over_seeds([0.2556, 1.6084], number).text == "0.932 ± 8.594"
     assert over_seeds([0.0, 0.0], number).text == "0 ± 0"
     assert over_seeds([2.5], number) == Quantity("2.50", 2.5)
     assert over_seeds([], number) == Quantity("–", None)
@@ -179,3 +179,42 @@ def test_where_an_arm_was_seldom_evaluated_its_costs_are_called_coarse() -> None
     assert "Gossip Learning was evaluated only once: its costs are coarse; see evaluation.every_h" in note
     assert "FedAvg was evaluated only 3 times: its costs are coarse; see evaluation.every_r" in note
     assert note.count("coarse") == 2
+
+
+def seeds_of(protocol: str, bests: list[float]) -> list[Run]:
+    """One run for each seed: 0.5 after an hour, the best after two."""
+    return [arm_run(protocol, [0.5, best], seed, training_h=[seed, 9]) for seed, best in enumerate(bests, 1)]
+
+
+def test_what_is_within_the_intervals_is_not_called_a_difference() -> None:
+    near, far = [0.80, 0.82, 0.84], [0.60, 0.61, 0.62]
+    runs = [*seeds_of("plexus", [0.81, 0.83, 0.85]), *seeds_of("fedavg", near), *seeds_of("gossip", far)]
+    found = compare(group([*runs, arm_run("dpsgd", [0.7, 0.8])]), target=0.5)
+    first, *others = findings(found).split("\n\n")
+    assert first == (
+        "The best accuracy is that of Plexus: 83.0 ± 5.0 %. Within their intervals: FedAvg."
+        " Of one seed, and so without an interval: D-PSGD."
+    )
+    assert found.best_baseline == "D-PSGD" and "needs" in others[0]
+    found = compare(group(runs), target=0.5)
+    assert findings(found).split("\n\n")[1] == (
+        "Time, communication and training to come to accuracy 50.0 %: Plexus and Gossip Learning, the best"
+        " baseline, are within their intervals."
+    )
+    saved = [row[5:8] for row in cells(summary_table(group(runs), target=0.5))]
+    assert saved == [["within"] * 3, [""] * 3, [""] * 3]
+
+
+def test_seeds_that_differ_by_more_than_their_intervals_are_apart() -> None:
+    slow = [arm_run("gossip", [0.1, 0.2, 0.5], seed) for seed in (1, 2, 3)]
+    found = compare(group([*seeds_of("plexus", [0.9, 0.9, 0.9]), *slow]))
+    assert findings(found) == (
+        "The best accuracy is that of Plexus: 90.0 ± 0.0 %.\n\n"
+        "To come to accuracy 50.0 %, Plexus needs 3.00 times less time, 3.00 times less communication and"
+        " 15.0 times less training than Gossip Learning, the best baseline."
+    )
+
+
+def test_a_single_seed_has_no_interval() -> None:
+    found = compare(group([arm_run(values=OURS), arm_run("gossip", GOSSIP)]))
+    assert "One seed has no interval: whether the others differ is not known." in findings(found)

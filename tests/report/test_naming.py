@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from plexus.report.naming import differences, fault, labels, value_words
 
 
@@ -26,6 +28,34 @@ def test_many_differences_are_cut_short_and_sessions_have_none_of_their_own() ->
     keys = ("hours", "a", "b", "c", "d")
     specs = {str(n): {"name": "x", **dict.fromkeys(keys, n), "session": {"k": n}} for n in (1, 2)}
     assert differences(specs)["1"] == ["hours = 1", "a = 1", "b = 1", "c = 1", "…"]
+
+
+def test_a_parameter_tells_a_run_from_others_of_its_protocol_and_folder_alone() -> None:
+    def spec(protocol: str, size: int | None, every: int = 10) -> dict[str, Any]:
+        return {
+            "name": "x",
+            "protocol": {"name": protocol, **({} if size is None else {"sample_size": size})},
+            "evaluation": {"every_rounds": every},
+        }
+
+    found = differences(
+        {
+            "a/1": spec("plexus", 5),
+            "a/2": spec("plexus", 10, every=5),
+            "a/3": spec("gossip", None),
+            "b/1": spec("plexus", 20),
+            "c/1": spec("plexus", 5, every=1),
+            "c/2": spec("plexus", 5, every=2),
+        }
+    )
+    assert found == {
+        "a/1": ["sample_size = 5"],
+        "a/2": ["sample_size = 10"],
+        "a/3": ["every_rounds = 10"],
+        "b/1": [],
+        "c/1": ["every_rounds = 1"],
+        "c/2": ["every_rounds = 2"],
+    }, "how often it is measured is said where nothing else is"
 
 
 def test_faults_are_said_in_words() -> None:

@@ -144,6 +144,9 @@ def test_settings_that_cannot_be_compared_have_sections_of_their_own() -> None:
     peers = replace(digits, versions=digits.versions | {"kind": "live"})
     labels = [arm.label for arms in by_setting(group([peers, cifar])) for arm in arms]
     assert sorted(labels) == ["Plexus, live", "Plexus, simulated"], "whatever is in the other section"
+    longer = arm_run("gossip", hours=8.0)
+    titles = [section.title for section in standard_sections(group([digits, longer]))]
+    assert titles == [f"Digits, 100 nodes, churn, hours = {each}" for each in (4, 8)], "other hours, no rank"
     titles = [section.title for section in standard_sections(group([digits, cifar]))]
     assert titles == ["CIFAR-10, 100 nodes, churn", "Digits, 100 nodes, churn"]
 
@@ -211,7 +214,7 @@ def test_a_table_as_csv_and_latex() -> None:
     rows = (("a_b, c", Quantity("50 ± 1.0 %", 0.5, 0.01), 3), ("d", Quantity("not reached", None), None))
     table = Table("t", "100 %", ("Name", "Best", "N"), rows, "Note & more.")
     assert as_csv(table).splitlines() == [
-        "Name,Best,Best (std over seeds),N",
+        "Name,Best,Best (± 95 %),N",
         '"a_b, c",0.5,0.01,3',
         "d,not reached,,",
     ]
@@ -232,7 +235,7 @@ def test_whose_work_survived_cuts_is_a_table_of_runs_that_had_some() -> None:
     (section,) = standard_sections(group([*cuts, arm_run({"name": "gossip"})]))
     (table,) = [each for each in section.tables if each.id == "cuts"]
     assert [tuple(map(text_of, row)) for row in table.rows] == [
-        ("Plexus", "1–2.5", "3.00 ± 0.00", "20.0 ± 0.0", "2.00 ± 1.41", "50.0 ± 0.0", "48.0 ± 1.4")
+        ("Plexus", "1–2.5", "3.00 ± 0.00", "20.0 ± 0.0", "2.00 ± 12.71", "50.0 ± 0.0", "48.0 ± 12.7")
     ]
     (section,) = standard_sections(group([arm_run()]))
     assert "cuts" not in [each.id for each in section.tables]

@@ -122,11 +122,22 @@ def test_the_theme_is_the_systems_until_the_reader_chooses(page: Path, browser: 
     assert browser.complaints() == []
 
 
-@pytest.mark.parametrize(("width", "columns"), [(360, 1), (1400, 2)])
+@pytest.mark.parametrize(("width", "columns"), [(360, 1), (390, 1), (1280, 2), (1400, 2)])
 def test_it_fits_a_phone_and_a_desk(width: int, columns: int, page: Path, browser: Browser) -> None:
     browser.resize(width, 800, phone=width < 500)
     browser.open(page)
     assert browser.run("return document.documentElement.scrollWidth") <= width
+    cut_off = browser.run(
+        """
+        const read = "#summary td, #summary-best-node td, h1, h2, h3";
+        return [...document.querySelectorAll(read)].filter(each => {
+            const box = each.getBoundingClientRect();
+            return box.width && (box.left < 0 || box.right > arguments[0] + 1);
+        }).map(each => each.textContent);""",
+        width,
+    )
+    assert cut_off == [], "tables are read without scrolling sideways"
+    assert browser.complaints() == []
     lefts = {figure.location["x"] for figure in browser.find("figure")}
     assert len(lefts) == columns
     texts = "[...document.querySelectorAll('figure svg text')].map(t => t.getBoundingClientRect().height)"

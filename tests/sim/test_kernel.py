@@ -50,10 +50,10 @@ def test_run_stops_at_its_limit_and_goes_on_from_there() -> None:
 def test_spreading_one_event_equals_scheduling_each() -> None:
     one, one_log = recording_kernel()
     many, many_log = recording_kernel()
-    delays_s = [0.3, 0.1, 0.2, 0.1]
-    one.spread((0, 1, 3), delays_s, "news")
-    for target in (0, 1, 3):
-        many.at(delays_s[target], target, "news")
+    delays_s = {0: 0.3, 1: 0.1, 3: 0.1}
+    one.spread(list(delays_s), list(delays_s.values()), "news")
+    for target, delay_s in delays_s.items():
+        many.at(delay_s, target, "news")
     one.run(1.0)
     many.run(1.0)
     assert one_log == many_log

@@ -28,11 +28,12 @@ number = 3
 """
 
 
-@pytest.mark.parametrize(("language", "file"), [("python", "whisper.py"), ("toml", "whisper.toml")])
+@pytest.mark.parametrize(
+    ("language", "file"), [("python", "whisper.py"), ("toml", "whisper.toml"), ("python", "first_in_line.py")]
+)
 def test_the_page_shows_the_example_as_it_is(language: str, file: str) -> None:
-    shown = re.search(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert shown is not None
-    assert shown[1] == (ROOT / "examples" / file).read_text()
+    shown = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert (ROOT / "examples" / file).read_text() in shown
 
 
 def test_it_has_sixty_lines() -> None:
@@ -55,6 +56,38 @@ def test_it_learns_and_does_so_again(tmp_path: Path) -> None:
     alone = run("alone", **{"protocol.fanout": 0})
     assert alone.result is not None
     assert alone.result.messages["model"].count == 0
+
+
+VARIATION = """
+from plexus import PlexusNode, own_protocol
+class Same(PlexusNode):
+    pass
+class Last(PlexusNode):
+    def aggregator_rank(self, node):
+        return node
+same, last = own_protocol(Same), own_protocol(Last)
+"""
+
+
+@pytest.mark.slow
+def test_a_variation_of_plexus_changes_who_aggregates_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a spec that comes with Plexus: modules are then searched where one is."""
+    monkeypatch.chdir(tmp_path)
+    Path("variations.py").write_text(VARIATION)
+
+    def run(name: str) -> plexus.Run:
+        changes = {"nodes": 12, "hours": 0.2, "traces.availability": "none", "protocol.name": name}
+        return plexus.simulate("quickstart", out=name, changes=changes)
+
+    plain, same, last = map(run, ("plexus", "variations:same", "variations:last"))
+    assert plain.result is not None and same.result is not None
+    assert same.result.digest == plain.result.digest
+    trained = last.detail("trainings")
+    rounds = list(zip(last.rounds["round"].tolist(), last.rounds["aggregator"].tolist(), strict=True))[:-1]
+    assert rounds != list(zip(plain.rounds["round"], plain.rounds["aggregator"], strict=True))[:-1]
+    assert [who for _, who in rounds] == [max(trained["node"][trained["round"] == k]) for k, _ in rounds]
 
 
 def own(tmp_path: Path, name: str, **keys: Any) -> Any:

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import msgspec
 import numpy as np
 
-from plexus.protocol import late, plexus, trust, wire
+from plexus.protocol import plexus, trust, wire
 from plexus.protocol.aggregation import AggregationTask, models_needed
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.baselines.rounds import Rounds
@@ -321,7 +321,7 @@ MUTATIONS += [
         "self._participants, least = ",
         f"{AGAIN}self._participants, least = ",
     ),
-    bug("the greatest bandwidth is chosen", Trust.best, "view.bandwidth_of", "view.event_of"),
+    bug("the greatest bandwidth is chosen", PlexusNode.aggregator_rank, "view.bandwidth_of", "view.event_of"),
     bug("aggregators that failed are tried last", _send_to_best, "self._tried.add(aggregator)", "pass"),
     bug(
         "bandwidths are merged with events",
@@ -341,7 +341,7 @@ MUTATIONS += [
     bug(
         "those who leave tell as many as those who come", Membership.leave, "_advertise_to", "_readvertise_to"
     ),
-    bug("nobody tells itself", Membership.random_set, "online[self._node.me] = False", "pass"),
+    bug("nobody tells itself", Membership.random_set, "actives[actives != me]", "actives"),
     bug("the model held is saved", PlexusNode.hold, "self.save()", "pass"),
     bug(
         "the aggregate is pushed, not the model held", PlexusNode.on_sample, "search.model", "self.held_model"
@@ -359,7 +359,12 @@ MUTATIONS += [
         "= request.participants",
         "= max(1, request.participants - 1)",
     ),
-    bug("simulator: a goodbye is sent", Runtime.leave, "self._perform", ""),
+    bug(
+        "simulator: a goodbye is sent",
+        Runtime.leave,
+        "self._handle(node, ",
+        "self.nodes[node].handle(self.kernel.now, ",
+    ),
 ]
 
 # Suspicion, quorum and the order of rounds
@@ -405,11 +410,11 @@ MUTATIONS += [
         "int(src in self._used.get(k, ()))",
         "0",
     ),
-    bug("late: who trains says so", PlexusNode.pong, "int(self.is_busy)", "0"),
+    bug("late: who trains says so", PlexusNode.pong, "BUSY * self.is_busy", "0"),
     bug("late: who trains is left out", PlexusNode.on_sample, "node not in busy", "True"),
     bug("late: what is queued is trained", PlexusNode._on_trained, "self.train(queued)", "pass"),
     Mutation("late: changes for past rounds are released", AggregationTask, "release", nothing),
-    Mutation("late: small samples wait for all", PlexusNode, "_sample_is_small", property(lambda _: False)),
+    bug("late: small samples wait for all", PlexusNode._on_aggregate_request, "self._most <= SMALL", "False"),
     Mutation("late: changes are young", AggregationTask, "_is_too_old", lambda *_: False),
     bug(
         "late: changes weigh their own samples",
@@ -432,18 +437,11 @@ MUTATIONS += [
     Mutation("liars: far rounds need witnesses", Trust, "witnesses", property(lambda _: 1)),
     Mutation("liars: where many may lie, more are needed", trust, "MOST_WITNESSES", 2),
     bug(
-        "liars: a round that is not believed stops nobody",
-        PlexusNode._on_answer,
-        "self.trust.believes(src, pong.round)",
-        "True",
-    ),
-    bug(
         "liars: who claims an impossible step is not heeded",
         Trust.may_ask_to_train,
         "self.misbehaved(src)",
         "pass",
     ),
-    Mutation("liars: late models go to those who use them", late, "DECLINED", 10**9),
     bug("liars: who says the same counts once", Trust.believes, "self._claims[src] =", "self._claims[k] ="),
     Mutation("liars: who speaks of far rounds is named", Trust, "_look_through_claims", nothing),
     bug(

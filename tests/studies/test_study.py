@@ -37,6 +37,13 @@ def test_a_size_may_be_said_by_the_study_alone_but_must_be_said(tmp_path: Path) 
         make_plan(tiny, tmp_path / "out")
 
 
+def test_a_task_of_ones_own_gives_runs_a_name(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, study=STUDY, base=BASE.replace('"digits"', '"wine.task:build"'))
+    plan = make_plan(load_study(str(folder / "study.toml"), "paper", folder), tmp_path / "out")
+    names = {run.spec.name for run in plan.all_runs}
+    assert names == {"wine.task-build-plexus", "wine.task-build-gossip"}
+
+
 def test_runs_are_named_by_what_they_are_and_shared(tmp_path: Path) -> None:
     other = STUDY.replace("arms.plexus", "arms.ours").replace("[1, 2]", "[2, 3]")
     folder = folder_with(tmp_path, study=STUDY, other=other, base=BASE)

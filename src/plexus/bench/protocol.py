@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import pairwise, takewhile
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from plexus.checked import Source, convert, suggest
 from plexus.errors import PlexusError
+from plexus.files import named
 from plexus.machine import peak_mb
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
 from plexus.rng import array_stream
@@ -21,6 +23,7 @@ from plexus.sim.lineage import TracedModels
 from plexus.sim.protocols import PROTOCOLS
 from plexus.sim.session import Setting, SymbolicModels, assemble
 from plexus.spec import toml
+from plexus.style import BLUE, VERMILION, figure, styled
 from plexus.traces.build import TracesSpec, build_world
 from plexus.traces.world import Availability, World, always_online, training_time_s
 
@@ -90,6 +93,38 @@ def bench_protocol(
         used=whose.used if whose else None,
         lineage=whose.lineage if whose else None,
     )
+
+
+def bench_growth(sizes: Sequence[int], **options: Any) -> list[ProtocolBench]:
+    """The same of several sizes, each in a process of its own: memory is what one alone takes."""
+    found = []
+    for nodes in sizes:
+        with get_context("spawn").Pool(1) as pool:
+            found.append(pool.apply(bench_protocol, (nodes,), options))
+    return found
+
+
+def picture(benches: Sequence[ProtocolBench], path_png: Path) -> None:
+    """Write a PNG: time, memory and bytes by the number of nodes, on logarithmic scales."""
+    nodes = [bench.nodes for bench in benches]
+    panels: dict[str, dict[str, list[float]]] = {
+        "Processor seconds per simulated hour": {"": [bench.cpu_s_per_simulated_hour for bench in benches]},
+        "Memory, MB": {"": [bench.peak_mb for bench in benches]},
+        "Bytes sent": {
+            kind: [max(1, bench.messages[kind].bytes) for bench in benches] for kind in ("model", "view")
+        },
+    }
+    with styled():
+        drawn = figure(11, 4, pad=0.14)
+        for axes, (title, lines) in zip(drawn.subplots(1, len(panels)), panels.items(), strict=True):
+            for (label, values), colour in zip(lines.items(), (BLUE, VERMILION), strict=False):
+                axes.loglog(nodes, values, marker="o", color=colour, label=label or None)
+            if len(lines) > 1:
+                axes.legend()
+            axes.set_title(title, loc="left")
+            axes.set_xlabel("nodes")
+    with named(path_png):
+        drawn.savefig(path_png, dpi=110)
 
 
 def _parameters(protocol: str, overrides: Sequence[str]) -> Struct:

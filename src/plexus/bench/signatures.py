@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from plexus.errors import PlexusError
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
-from plexus.live.identity.authority import Authority, found_session
+from plexus.live.identity.authority import Authority
 from plexus.live.identity.events import SignedRoster, statement
 from plexus.live.identity.keys import create_key, raw_public
+from plexus.live.identity.session_file import found_session
 from plexus.protocol import wire
 from plexus.protocol.messages import ViewReply
 from plexus.protocol.roster import Entry, key_of

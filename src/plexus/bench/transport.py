@@ -27,8 +27,9 @@ from msgspec import Struct
 
 from plexus.learn.rules import MeanRule
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
-from plexus.live.identity.authority import Authority, Session, found_session
+from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, raw_public
+from plexus.live.identity.session_file import Session, found_session
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
 from plexus.live.runtime import Callbacks, LiveRuntime

@@ -14,7 +14,7 @@ import click
 
 from plexus import __version__
 from plexus.cli.groups import LazyGroup
-from plexus.errors import Interrupted, PlexusError, TaskError
+from plexus.errors import Interrupted, PlexusError, TaskError, missing
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -22,12 +22,14 @@ COMMANDS = {
     "Simulate": {
         "run": "Simulate the experiment in SPEC.",
         "new": "Write the beginnings of a task of your own.",
+        "sweep": "Simulate a spec with every value of a grid and every seed.",
         "reproduce": "Figures and tables of the paper, on one page.",
         "storm": "Find ways in which a session fails.",
     },
     "Look at results": {
         "report": "Write a page about runs: figures, tables, how to repeat them.",
         "compare": "Compare runs in the terminal.",
+        "runs": "List runs, look at one, delete or archive some.",
         "dashboard": "Look at runs and live fleets in a browser.",
     },
     "Devices and data": {
@@ -107,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("plexus"):
             raise  # ours is there, or something is wrong with it
-        _say(f"this needs the Python module {error.name}, which is not installed")
+        _say(missing(error.name, "this"))
         sys.exit(BAD_INPUT)
     except (Interrupted, KeyboardInterrupt, click.Abort) as stop:
         _say(str(stop) or "interrupted")

@@ -7,10 +7,22 @@ from typing import Any
 
 import click
 
-from plexus.cli.groups import COUNT, JSON, NATURAL, POSITIVE, Group, print_json, set_option
-from plexus.cli.summary import print_bench
+from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, POSITIVE, Group, print_json, set_option
+from plexus.cli.summary import print_bench, print_growth
 from plexus.learn.engines import ENGINES
 from plexus.learn.tasks.specs import TASKS
+
+
+class Sizes(click.ParamType):  # type: ignore[type-arg]
+    """One number of nodes, or several with commas between them."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        return [COUNT(size, param, ctx) for size in str(value).split(",")]
+
+
+SIZES = Sizes()
 
 
 @click.group(cls=Group)
@@ -19,24 +31,30 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option("--nodes", type=COUNT, metavar="N", default=1000)
+@click.option("--nodes", type=SIZES, metavar="N[,N...]", default="1000", help="Of several: how it grows.")
 @click.option("--hours", type=POSITIVE, metavar="H", default=1.0, help="Simulated hours.")
 @click.option("--churn", is_flag=True, help="Nodes come and go; about 8 % are online.")
 @click.option("--protocol", default="plexus", metavar="NAME")
 @set_option("a parameter of the protocol, e.g. topology=regular")
 @click.option("--seed", type=NATURAL, metavar="N", default=1)
+@click.option("--plot", type=PATH, metavar="OUT.png", help="Of several sizes, draw a picture.")
 @JSON
-def protocol(as_json: bool, **options: Any) -> None:
+def protocol(nodes: list[int], plot: Path | None, as_json: bool, **options: Any) -> None:
     """A protocol alone: messages, views, timers and transfers, without training."""
-    from plexus.bench.protocol import bench_protocol
-
-    result = bench_protocol(**options)
-    if as_json:
-        print_json(result)
-        return
     from rich.console import Console
 
-    print_bench(result, Console(highlight=False))
+    from plexus.bench.protocol import bench_growth, bench_protocol, picture
+
+    console = Console(highlight=False)
+    if len(nodes) == 1:
+        result = bench_protocol(nodes[0], **options)
+        print_json(result) if as_json else print_bench(result, console)
+        return
+    found = bench_growth(nodes, **options)
+    print_json(found) if as_json else print_growth(found, console)
+    if plot is not None:
+        picture(found, plot)
+        click.echo(f"picture: {plot}", err=as_json)
 
 
 @bench.command()

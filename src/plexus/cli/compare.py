@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,12 @@ import click
 from plexus.cli.groups import JSON, print_json
 from plexus.cli.report import RUNS, TARGET, load_runs
 from plexus.report.arms import group
-from plexus.report.comparison import Judge, table_of
+from plexus.report.comparison import Judge, findings, table_of
 from plexus.report.comparison import compare as compare_arms
 from plexus.report.document import Table, text_of
 from plexus.report.export import is_numeric
 from plexus.report.standard import by_setting, titles
+from plexus.runs.run import Run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,9 +45,17 @@ def compare(paths: tuple[Path, ...], target: float | None, judge: Judge, as_json
     """Compare runs: best metric, and time, communication and training to a target.
 
     RUN is a run directory, or a folder that contains some. Runs that differ only in their seed are
-    averaged; those of different tasks, sizes or traces are compared separately.
+    averaged; those of different tasks, hours, nodes or traces are compared separately. What is within
+    the 95 % intervals of two is not called a difference.
     """
-    groups = by_setting(group(load_runs(paths)))
+    print_comparison(load_runs(paths), as_json, target, judge)
+
+
+def print_comparison(
+    runs: Sequence[Run], as_json: bool, target: float | None = None, judge: Judge = "mean"
+) -> None:
+    """A table for each setting, those first that have ours beside baselines."""
+    groups = by_setting(group(runs))
     found = [
         (title, compare_arms(arms, target, judge)) for title, arms in zip(titles(groups), groups, strict=True)
     ]
@@ -56,11 +66,21 @@ def compare(paths: tuple[Path, ...], target: float | None, judge: Judge, as_json
 
     console = Console(highlight=False)
     for title, each in found:
-        print_table(table_of(each, title=title), console)
+        print_table(_seeds_said_once(table_of(each, title=title)), console, findings(each))
 
 
-def print_table(table: Table, console: Console) -> None:
-    """Title, rows and note. What is too wide even with broken lines is continued below, names again."""
+def _seeds_said_once(table: Table) -> Table:
+    """Without the column of seeds, the last, where all rows have the same: a terminal is narrow."""
+    seeds = {row[-1] for row in table.rows}
+    if len(seeds) > 1 or len(table.rows) == 1:
+        return table
+    rows = tuple(row[:-1] for row in table.rows)
+    return replace(table, columns=table.columns[:-1], rows=rows, note=f"Seeds: {seeds.pop()}. {table.note}")
+
+
+def print_table(table: Table, console: Console, seen: str = "") -> None:
+    """Title, rows, what is seen in them, note. What is too wide even with broken lines goes on below, names
+    again."""
     from rich.markup import escape
 
     console.print(f"\n[bold]{escape(table.title)}[/]")
@@ -71,6 +91,8 @@ def print_table(table: Table, console: Console) -> None:
         if number:
             console.print()
         _print_part(table, columns, part, gap, console)
+    if seen:
+        console.print(f"\n{escape(seen)}")
     if table.note:
         console.print(f"\n[dim]{escape(table.note)}[/]")
 
@@ -89,9 +111,11 @@ def _columns(table: Table, *, narrow: bool) -> Columns:
 
 
 def _parts(columns: Columns, gap: int, width: int) -> list[list[int]]:
-    """Which columns stand side by side: as many as leave the names, the first column, whole words."""
-    longest_word = max(len(word) for text in columns[0] for word in text.split())
-    for_the_rest = width - min(longest_word, width // 2)
+    """Which columns stand side by side: as many as leave the names, the first column, two lines of whole
+    words."""
+    widths = range(max(len(word) for text in columns[0] for word in text.split()), width)
+    of_names = (each for each in widths if all(len(textwrap.wrap(text, each)) <= 2 for text in columns[0]))
+    for_the_rest = width - min(next(of_names, width), width // 2)
     parts, room = [[0]], for_the_rest
     for at in range(1, len(columns)):
         needed = gap + _width(columns[at])

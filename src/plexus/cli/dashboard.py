@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import click
 
-from plexus.errors import PlexusError
+from plexus.errors import EXTRAS, PlexusError, missing
 from plexus.files import named
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def dashboard(
         raise click.UsageError("give a directory or --node, not both")
     if not nodes:
         runs_dir = runs_dir or Path("runs")
-    _need_server("the dashboard")
+    need_server("the dashboard")
     from plexus.dashboard.app import create_app
     from plexus.dashboard.library import Library
 
@@ -83,10 +83,11 @@ def dashboard(
     serve(app, listener)
 
 
-def _need_server(user: str) -> None:
-    for name in ("starlette", "uvicorn"):
+def need_server(user: str) -> None:
+    """Refuse what cannot be served, before anything is done for it."""
+    for name in EXTRAS["dashboard"]:
         if find_spec(name) is None:
-            raise PlexusError(f"{user} needs {name}: pip install 'plexus-learning[dashboard]'")
+            raise PlexusError(missing(name, user))
 
 
 def serve(app: Starlette, listener: socket.socket) -> None:
@@ -121,7 +122,6 @@ def page_url(host: str, port: int, show: str | None = None) -> str:
 @contextmanager
 def watching(out: Path, *, quiet: bool = False) -> Iterator[str]:
     """Show the run that is about to be written to `out`, at this address."""
-    _need_server("--watch")
     with named(out):
         out.mkdir(parents=True, exist_ok=True)
     with listen(LOOPBACK, 0) as listener:

@@ -18,6 +18,7 @@ from plexus import __version__
 from plexus.cli.data import state
 from plexus.cli.groups import JSON, print_json
 from plexus.data.registry import DATASETS
+from plexus.errors import EXTRAS
 from plexus.files import DATA_VARIABLE, data_directory
 from plexus.machine import usable_cores
 
@@ -25,11 +26,13 @@ LIVE_PORT = 7000
 """Where `plexus node start` listens unless told otherwise."""
 ROOM_GB = 1.0
 OPTIONAL = {
-    "matplotlib": ("figures", "pip install 'plexus-learning[report]'"),
-    "ray": ("the engine ray, for a cluster", "pip install 'plexus-learning[cluster]'"),
-    "pillow": ("CelebA's photographs", "pip install 'plexus-learning[images]'"),
-    "pandas": ("Run.metrics.to_pandas()", "pip install pandas"),
+    "report": "figures",
+    "dashboard": "plexus dashboard and --watch",
+    "cluster": "the engine ray, for a cluster",
+    "images": "tasks with photographs",
+    "frames": "Run.metrics.to_pandas() and to_polars()",
 }
+"""What the extras are for that people miss."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "firefox")
 MARKS = {"ok": "✓", "optional": "–", "problem": "✗"}
 
@@ -128,11 +131,13 @@ def _data() -> Examined:
 
 
 def _optional() -> Iterator[Examined]:
-    for package, (purpose, remedy) in OPTIONAL.items():
-        try:
-            yield Examined(package, "ok", metadata.version(package))
-        except metadata.PackageNotFoundError:
-            yield Examined(package, "optional", f"not installed: {purpose}", remedy)
+    for extra, purpose in OPTIONAL.items():
+        for package in EXTRAS[extra]:
+            try:
+                yield Examined(package, "ok", metadata.version(package))
+            except metadata.PackageNotFoundError:
+                remedy = f"pip install 'plexus-learning[{extra}]'"
+                yield Examined(package, "optional", f"not installed: {purpose}", remedy)
 
 
 def _port(port: int) -> Examined:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,17 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as
 HOME = click.option(
     "--home", type=PATH, metavar="DIR", default="plexus-node", help="Its directory: key, certificate, state."
 )
+
+
+TAGS = click.option(
+    "--tag", "tags", metavar="WORD", multiple=True, help="A word to find it by; may be repeated."
+)
+NOTE = click.option("--note", metavar="TEXT", default="", show_default=False, help="To be remembered.")
+
+
+def about(tags: Sequence[str], note: str) -> dict[str, Any]:
+    """What these two say, for the versions of a run."""
+    return {name: value for name, value in (("tags", list(tags)), ("note", note)) if value}
 
 
 def set_option(changes: str) -> Callable[[Any], Any]:

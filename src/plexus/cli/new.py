@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from plexus.cli.groups import PATH
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, needing
 from plexus.files import named
 
 if TYPE_CHECKING:
     from plexus.learn.tabular import CsvTable, Schema
 
 TEMPLATES = Path(__file__).with_name("templates")
+MADE_UP = TEMPLATES / "made-up"
+"""Readings of three kinds of machine, each around its own centre, and texts of three owners."""
 
 
 @click.command()
@@ -81,7 +83,7 @@ def new(
     click.echo(f"  plexus run {session}    # simulate a session")
     click.echo(f"  plexus fleet run {session} --nodes 3 --rounds 20    # for real: three processes")
     click.echo(f"  edit {folder / name / 'task.py'}    # put in your model")
-    click.echo(f"  pytest {folder}    # check the task")
+    click.echo(f"  pytest {folder}    # check the task (pip install pytest)")
 
 
 class OwnTable(NamedTuple):
@@ -117,7 +119,7 @@ def write_project(
         (folder / "data").mkdir()
         if source is None:
             source = OwnTable(folder / "data" / "readings.csv", "kind")
-            _write_readings(source.csv)
+            shutil.copyfile(MADE_UP / "readings.csv", source.csv)
         else:
             shutil.copyfile(source.csv, folder / "data" / source.csv.name)
     words, schema, notes = plan or look_at(source)
@@ -203,28 +205,12 @@ def _notes(table: CsvTable, target: str, ignored: list[str]) -> list[str]:
     return notes
 
 
-def _write_readings(path: Path) -> None:
-    """Made-up readings of three kinds of machine, each around its own centre."""
-    import numpy as np
-
-    rng = np.random.default_rng(1)
-    kinds = rng.integers(0, 3, 600)
-    centres = np.array([[20, 1.0, 0.2, 5], [22, 1.4, 0.5, 4], [25, 0.9, 0.6, 6]])
-    values = centres[kinds] + rng.normal(0, [1.0, 0.15, 0.1, 0.5], (600, 4))
-    lines = ["temperature,vibration,noise,current,kind"]
-    for row, kind in zip(values, kinds, strict=True):
-        lines.append(",".join([*(f"{value:.3f}" for value in row), ("fan", "mill", "pump")[kind]]))
-    path.write_text("\n".join(lines) + "\n")
-
-
 def _write_pictures(folder: Path) -> None:
     """Made-up pictures of three owners: circles, crosses and stripes, each in its owner's colour."""
     import numpy as np
 
-    try:
+    with needing("a project with pictures"):
         from PIL import Image
-    except ImportError:
-        raise PlexusError("pictures need the package pillow: pip install 'plexus-learning[images]'") from None
     rng = np.random.default_rng(1)
     down, across = np.mgrid[-16:16, -16:16]
     shapes: dict[str, Callable[[int, int], Any]] = {
@@ -252,24 +238,6 @@ def _look_at_pictures(folder: Path) -> dict[str, Any]:
     return {"nodes": len(owners), "names": names, "rate": 0.1, "hours": 0.3, "note": note}
 
 
-def _write_texts(folder: Path) -> None:
-    """Made-up texts of three owners."""
-    import numpy as np
-
-    rng = np.random.default_rng(1)
-    for owner, things in (
-        ("ann", "boats ropes sails"),
-        ("ben", "bread flour ovens"),
-        ("cleo", "maps stars hills"),
-    ):
-        lines = [
-            f"{rng.choice(['we', 'you', 'they'])} {rng.choice(['count', 'mend', 'keep'])}"
-            f" {rng.choice(['old', 'new', 'all'])} {rng.choice(things.split())}."
-            for _ in range(120)
-        ]
-        (folder / f"{owner}.txt").write_text("\n".join(lines) + "\n")
-
-
 def _look_at_texts(folder: Path) -> dict[str, Any]:
     files = _seen(folder, "*.txt")
     if not files:
@@ -281,6 +249,10 @@ def _look_at_texts(folder: Path) -> dict[str, Any]:
 
 def _seen(folder: Path, pattern: str) -> list[Path]:
     return sorted(each for each in folder.glob(pattern) if not each.name.startswith("."))
+
+
+def _write_texts(folder: Path) -> None:
+    shutil.copytree(MADE_UP / "letters", folder, dirs_exist_ok=True)
 
 
 OTHERS = {"images": (_write_pictures, _look_at_pictures), "text": (_write_texts, _look_at_texts)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from plexus.live.transport import addresses
 from plexus.live.transport.limits import Limits
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
 from plexus.spec.attackers import AttackerSpec, liars
-from plexus.spec.experiment import build_spec, located
+from plexus.spec.experiment import build_spec
 
 
 @click.group(cls=Group)
@@ -73,11 +74,12 @@ def key(home: Path) -> None:
 @click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus here.")
 @click.option("--source", metavar="HOST", help="The local address to dial from.")
 @click.option("--memory", type=COUNT, metavar="MB", help="For arriving models.")
+@click.option("--stay", is_flag=True, help="Serve the final model when the session has ended.")
 @click.option("--fork-server", type=PATH, hidden=True)
 @click.option("--attackers", hidden=True)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info")
 def start(session_file: Path, home: Path, log_level: str, **options: Any) -> None:
-    """Run a peer of the session until it is told to stop (Ctrl-C, SIGTERM, `plexus node stop`).
+    """Run a peer until the session ends, or it is told to stop (Ctrl-C, SIGTERM, `plexus node stop`).
 
     Logs to standard error, one JSON object a line.
     """
@@ -109,7 +111,7 @@ def peer_config(
     agreed, spec = read_session_file(session_file)
     check_deployable(session_file, spec)
     if spec.task.parameters.initial is not None:  # it is beside the session file, wherever the task is
-        there = (located(session_file).parent / spec.task.parameters.initial).resolve()
+        there = (session_file.parent / spec.task.parameters.initial).resolve()
         spec = build_spec(spec.plain(), str(session_file), {"task.initial": str(there)})
     if attackers is not None:  # a rehearsal, of which the session's own file does not know
         spec = replace(spec, attackers=msgspec.json.decode(attackers, type=tuple[AttackerSpec, ...]))
@@ -118,6 +120,7 @@ def peer_config(
     return PeerConfig(
         session=agreed,
         parameters=spec.protocol.parameters,
+        course=spec.session.live(spec.nodes, spec.protocol.parameters.sample_size),
         aggregation=built(spec.aggregation.parameters, folder),
         spec=spec.to_toml(),
         data=data,
@@ -139,12 +142,17 @@ def peer_config(
 @HOME
 @JSON
 def status(home: Path, as_json: bool) -> None:
-    """Show what the peer in --home is doing, what it waits for and since when."""
+    """Show what the peer in --home is doing, what it waits for and since when.
+
+    Ends with 0 if all is well, 1 if the peer is not online, 2 if there is none, 3 if there is a problem.
+    """
     picture = ask(home, "status")
     if as_json:
         print_json(picture)
     else:
         click.echo(describe(picture))
+    is_ready = picture["phase"] in ("online", "ended")
+    sys.exit(3 if picture.get("problems", []) else 0 if is_ready else 1)
 
 
 @node.command()
@@ -183,6 +191,7 @@ def describe(picture: dict[str, Any]) -> str:
     if metric := picture["metric"]:
         value = quantities.metric(metric["name"], metric["value"])
         lines.append(f"{metric['name']} {value} after round {metric['round']}")
+    lines += [f"problem: {each}" for each in picture.get("problems", [])]
     lines.append(f"certificate good for {picture['certificate_days_left']} more days")
     return "\n".join(lines)
 

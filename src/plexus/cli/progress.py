@@ -191,7 +191,7 @@ class RunProgress:
         return f"{way} {self._hours(self.last)} simulated hours, round {self.last.round}"
 
 
-def study_progress(display: Display) -> Callable[[Standing], None]:
+def study_progress(display: Display, title: str = "reproduce") -> Callable[[Standing], None]:
     """What is shown of many runs side by side."""
     pace = Pace()
 
@@ -204,7 +204,7 @@ def study_progress(display: Display) -> Callable[[Standing], None]:
             hours = f"{quantities.hours(at.simulated_s if at else 0.0)} of {run.spec.hours:g} h"
             under_way.append(", ".join(filter(None, [run.title, hours, at and at.metric])))
         how_far = f"{standing.done} of {len(standing.runs)} runs"
-        return Panel("reproduce", standing.share, how_far, facts, under_way)
+        return Panel(title, standing.share, how_far, facts, under_way)
 
     told = 0
 

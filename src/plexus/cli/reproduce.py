@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -10,9 +12,15 @@ import click
 from plexus import api
 from plexus.cli.groups import COUNT, PATH
 from plexus.errors import Interrupted
-from plexus.studies.plan import make_plan
+from plexus.studies.plan import RunPlan, make_plan
 from plexus.studies.reproduce import default_out, load_studies
-from plexus.studies.study import SIZES, Sized
+from plexus.studies.study import SIZES
+
+DEVICE = click.option("--device", metavar="NAME", help="Where models are trained: cpu, cuda or cuda:N.")
+JOBS = click.option(
+    "--jobs", type=COUNT, metavar="N", help="How many runs at a time.  [default: one for each core]"
+)
+QUIET = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 
 
 @click.command()
@@ -29,12 +37,10 @@ from plexus.studies.study import SIZES, Sized
 @click.option(
     "--task", "tasks", metavar="NAME", multiple=True, help="Only this task, e.g. digits. May be repeated."
 )
-@click.option("--device", metavar="NAME", help="Where models are trained: cpu, cuda or cuda:N.")
-@click.option(
-    "--jobs", type=COUNT, metavar="N", help="How many runs at a time.  [default: one for each core]"
-)
+@DEVICE
+@JOBS
 @click.option("--plan", "only_plan", is_flag=True, help="List the runs, and do nothing.")
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@QUIET
 def reproduce(
     studies: tuple[str, ...],
     size: str,
@@ -52,20 +58,28 @@ def reproduce(
     your own. Runs that are there already are not done again; Ctrl-C stops, and the same command goes on.
     """
     if only_plan:
-        _list(load_studies(studies, size), out or default_out(size), tasks)
+        out = out or default_out(studies, size)
+        print_plan(make_plan(load_studies(studies, size), out, tasks), out)
         return
-    for each in (signal.SIGINT, signal.SIGTERM):  # a polite `kill` stops like Ctrl-C
-        signal.signal(each, signal.default_int_handler)
-    try:
+    with stopping_politely():
         page = api.reproduce(*studies, size=size, out=out, tasks=tasks, device=device, jobs=jobs, quiet=quiet)
-    except KeyboardInterrupt as stop:
-        raise Interrupted(str(stop) or "interrupted") from None
     if not quiet:
         click.echo(f"{page}: figures and tables are in {page.stem}-files, runs in runs")
 
 
-def _list(studies: list[Sized], out: Path, tasks: tuple[str, ...]) -> None:
-    plan = make_plan(studies, out, tasks)
+@contextmanager
+def stopping_politely() -> Iterator[None]:
+    """Ctrl-C, and a `kill`, end the command with a line for whoever waits and a status for scripts."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise Interrupted(str(stop) or "interrupted") from None
+
+
+def print_plan(plan: RunPlan, out: Path) -> None:
+    """A line for each run: what it is, whether it is done, and the name of its directory."""
     for (study, _, arm), runs in plan.runs.items():
         for run in runs:
             state = "done" if run.is_done else "begun" if run.can_resume else "to do"
@@ -73,6 +87,6 @@ def _list(studies: list[Sized], out: Path, tasks: tuple[str, ...]) -> None:
     for task, why in plan.skipped.items():
         click.echo(f"skipped: {task}: {why}")
     asked = sum(map(len, plan.runs.values()))
-    shared = len(studies) > 1 and asked > len(plan.all_runs)
+    shared = len(plan.studies) > 1 and asked > len(plan.all_runs)
     more = ", some in more than one study" if shared else ""
     click.echo(f"{len(plan.all_runs)} runs in {out / 'runs'}{more}")

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from plexus.cli.dashboard import linger, watching
-from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, print_json, set_option
+from plexus.cli.dashboard import linger, need_server, watching
+from plexus.cli.groups import COUNT, JSON, NOTE, PATH, POSITIVE, TAGS, about, print_json, set_option
 from plexus.cli.progress import RunProgress, display_for
 from plexus.cli.summary import print_summary
 from plexus.errors import Interrupted, PlexusError
@@ -22,7 +22,7 @@ from plexus.runs.recorder import Listener
 from plexus.runs.result import Result
 from plexus.runs.run import SPEC, VERSIONS, load_run, versions_of
 from plexus.runs.tensorboard import EventFile
-from plexus.spec.experiment import ExperimentSpec, load_spec, located
+from plexus.spec.experiment import ExperimentSpec, load_spec
 
 
 class Job(NamedTuple):
@@ -65,6 +65,8 @@ class Job(NamedTuple):
 @click.option(
     "--resume", type=PATH, metavar="DIR", help="Go on with the run in DIR from its checkpoint; takes no SPEC."
 )
+@TAGS
+@NOTE
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's files into the directory.")
 @click.option("--watch", is_flag=True, help="Open the dashboard of the run in a browser.")
 @JSON
@@ -80,6 +82,8 @@ def run(
     out: Path | None,
     force: bool,
     resume: Path | None,
+    tags: tuple[str, ...],
+    note: str,
     tensorboard: bool,
     watch: bool,
     as_json: bool,
@@ -95,8 +99,10 @@ def run(
     what there is (twice: at once); --resume goes on with a run that was stopped or killed.
     """
     as_json = as_json or json_lines
+    if watch:
+        need_server("--watch")
     if resume is not None:
-        if spec_file or overrides or size or seed is not None or out or force:
+        if spec_file or overrides or size or seed is not None or out or force or tags or note:
             raise click.UsageError("--resume goes on with a run as it is: give it no spec")
         job = _resumed(resume, as_json, quiet)
         if job is None:
@@ -109,13 +115,13 @@ def run(
         moved = claim(out, spec.digest(), force=force)
         if moved is not None:
             _note(f"the earlier run in {out} is now {moved}", quiet)
-        job = Job(spec, located(spec_file).parent, out, resume=False)
+        job = Job(spec, spec_file.parent, out, resume=False)
     machinery["checkpoint_every_s"] = 60 * checkpoint_every
     with (
         watching(job.out, quiet=quiet) if watch else nullcontext() as url,
         _listeners(job.out, tensorboard, json_lines) as listen,
     ):
-        result, reached = _simulate(job, machinery, listen, quiet)
+        result, reached = _simulate(job, machinery, listen, quiet, about(tags, note))
         _draw(job.out, quiet)
         _show(job.spec, result, as_json, quiet)
         if url is not None and not result.interrupted:
@@ -158,7 +164,9 @@ def _listeners(out: Path, tensorboard: bool, json_lines: bool) -> Iterator[Liste
             events.close()
 
 
-def _simulate(job: Job, machinery: dict[str, Any], listen: Listener, quiet: bool) -> tuple[Result, str]:
+def _simulate(
+    job: Job, machinery: dict[str, Any], listen: Listener, quiet: bool, said: dict[str, Any]
+) -> tuple[Result, str]:
     """The result, and how far it came in words."""
     from plexus.experiment.simulation import Machinery, simulate
 
@@ -168,7 +176,7 @@ def _simulate(job: Job, machinery: dict[str, Any], listen: Listener, quiet: bool
     try:
         with stoppable(shown, quiet=quiet) as progress, display:
             options = Machinery(**machinery)
-            result = simulate(spec, job.base_dir, job.out, progress, options, job.resume, listen)
+            result = simulate(spec, job.base_dir, job.out, progress, options, job.resume, listen, said)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted {shown.how_far()}{_how_to_go_on(job.out)}") from None
     return result, shown.how_far()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import sys
 import tomllib
 from datetime import timedelta
 from pathlib import Path
@@ -12,18 +12,14 @@ import click
 from plexus.cli.groups import JSON, PATH, POSITIVE, Group, print_json, set_option
 from plexus.errors import PlexusError
 from plexus.files import write_text
-from plexus.live.identity.authority import (
-    MODEL_FILE,
-    REVOKED_FILE,
-    SESSION_FILE,
-    Authority,
-    Session,
-    found_session,
-    read_session,
-)
+from plexus.live.identity.authority import REVOKED_FILE, Authority
 from plexus.live.identity.keys import parse_public
-from plexus.protocol.roster import key_of
+from plexus.live.identity.session_file import MODEL_FILE, SESSION_FILE, Session, found_session, read_session
+from plexus.live.state import standing
 from plexus.spec.experiment import ExperimentSpec, load_spec, located
+
+DAYS = click.option("--days", type=POSITIVE, default=30.0, metavar="N", show_default=True)
+OUT = click.option("--out", type=PATH, metavar="FILE", help="[default: standard output]")
 
 
 @click.group(cls=Group)
@@ -50,8 +46,8 @@ def init(
     spec = load_spec(spec_file, overrides)
     check_deployable(spec_file, spec)
     if model is None and (named_in_spec := spec.task.parameters.initial) is not None:
-        model = located(spec_file).parent / Path(named_in_spec).expanduser()
-    frozen = frozen_weights(spec, located(spec_file).parent) if ":" in spec.task.name else ""
+        model = spec_file.parent / Path(named_in_spec).expanduser()
+    frozen = frozen_weights(spec, spec_file.parent) if ":" in spec.task.name else ""
     founded = found_session(directory, spec.plain(), model, frozen)
     if as_json:
         file = str(directory / SESSION_FILE)
@@ -65,41 +61,108 @@ def init(
 @session.command()
 @click.argument("directory", metavar="DIR", type=PATH)
 @click.argument("public_key", metavar="PUBLIC_KEY")
-@click.option("--days", type=POSITIVE, default=30.0, metavar="N")
-@click.option("--out", type=PATH, metavar="FILE", help="[default: standard output]")
-def invite(directory: Path, public_key: str, days: float, out: Path | None) -> None:
+@click.option("--name", metavar="NAME", help="What you call this machine in other commands.")
+@DAYS
+@OUT
+def invite(directory: Path, public_key: str, name: str | None, days: float, out: Path | None) -> None:
     """Admit the node with PUBLIC_KEY (from `plexus node key`): write its certificate.
 
     Send the certificate back to the node as node.crt in its home. It is not secret.
     """
     agreed, _ = read_session_file(directory / SESSION_FILE)
     public = parse_public(public_key)
-    text = Authority.load(directory).invite(public, agreed.digest, timedelta(days=days))
+    authority = Authority.load(directory)
+    if name is not None:
+        authority.call(public, name)
+    _hand_out(authority.invite(public, agreed.digest, timedelta(days=days)), days, out)
+
+
+@session.command()
+@click.argument("directory", metavar="DIR", type=PATH)
+@click.argument("node_name", metavar="NODE")
+@DAYS
+@OUT
+def renew(directory: Path, node_name: str, days: float, out: Path | None) -> None:
+    """Write another certificate for NODE: its name, its public key, or the first digits of its id.
+
+    Put it into the node's home as node.crt: a running peer takes it over within seconds.
+    """
+    agreed, _ = read_session_file(directory / SESSION_FILE)
+    authority = Authority.load(directory)
+    key = authority.resolve(node_name)
+    _hand_out(authority.renew(key, agreed.digest, timedelta(days=days)), days, out)
+
+
+def _hand_out(certificate: str, days: float, out: Path | None) -> None:
     if out is None:
-        click.echo(text, nl=False)
+        click.echo(certificate, nl=False)
     else:
-        write_text(out, text)
+        write_text(out, certificate)
         click.echo(f"the certificate, good for {days:g} days, is in {out}")
+
+
+@session.command(name="list")
+@click.argument("directory", metavar="DIR", type=PATH)
+@JSON
+def list_nodes(directory: Path, as_json: bool) -> None:
+    """List the nodes that were invited to the session whose authority is in DIR, and until when."""
+    nodes = Authority.load(directory).nodes()
+    if as_json:
+        print_json({"nodes": nodes})
+        return
+    if not nodes:
+        click.echo("nobody was invited yet")
+        return
+    width = max(4, *(len(each.name) for each in nodes))
+    click.echo(f"{'name':<{width}}  {'node':<12}  {'state':<8}  days left")
+    for each in nodes:
+        click.echo(f"{each.name:<{width}}  {each.node:<12}  {each.state:<8}  {each.days_left:>9}")
+
+
+@session.command()
+@click.argument("directory", metavar="DIR", type=PATH)
+@click.argument("node_name", metavar="NODE")
+def remove(directory: Path, node_name: str) -> None:
+    """Let NODE (its name, public key or id) leave in peace: its certificates count no more.
+
+    Copy the new revoked.crl into the home of one running peer: it tells the others at once. NODE may be
+    invited again, with the same key.
+    """
+    authority = Authority.load(directory)
+    key = authority.resolve(node_name)
+    count = authority.remove(key)
+    click.echo(f"took back {count} certificates of {key.hex()}; see {directory / REVOKED_FILE}")
 
 
 @session.command()
 @click.argument("directory", metavar="DIR", type=PATH)
 @click.argument("node_name", metavar="NODE")
 def revoke(directory: Path, node_name: str) -> None:
-    """Take back the certificates of NODE: its public key, or the first digits of its id.
+    """Take back the certificates of NODE: its name, its public key, or the first digits of its id.
 
     Copy the new revoked.crl into the home of one running peer: it tells the others at once. NODE is out
     for good: to admit it again it needs a new key.
     """
     authority = Authority.load(directory)
-    if ":" in node_name:
-        key = key_of(parse_public(node_name))
-    elif re.fullmatch("[0-9a-fA-F]+", node_name):
-        key = authority.find(node_name.lower())
-    else:
-        raise PlexusError(f"{node_name!r} is neither a public key nor a node's id")
+    key = authority.resolve(node_name)
     count = authority.revoke(key)
     click.echo(f"revoked {count} certificates of {key.hex()}; see {directory / REVOKED_FILE}")
+
+
+@session.command()
+@click.argument("home", metavar="HOME", type=PATH)
+@JSON
+def status(home: Path, as_json: bool) -> None:
+    """Show how far the session is, by what the peer in HOME has on its disk, whether it runs or not.
+
+    Ends with 0 if the session has come to its end and the final model is here, else with 1.
+    """
+    found = standing(home)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(found.sentence)
+    sys.exit(0 if found.ended and found.final_model else 1)
 
 
 @session.command()
@@ -129,8 +192,7 @@ def read_session_file(path: Path) -> tuple[Session, ExperimentSpec]:
     """A session file: what the peers agree on, and the spec."""
     path = located(path)
     spec = load_spec(path)
-    table = tomllib.loads(path.read_text(encoding="utf-8")).get("session")
-    return read_session(path, table, spec.plain()), spec
+    return read_session(path, tomllib.loads(path.read_text(encoding="utf-8")), spec.plain()), spec
 
 
 def frozen_weights(spec: ExperimentSpec, folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +51,7 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
             f"{quantities.hours(result.training_s)} device hours;"
             f" {quantities.whole(trainings.asked)} trainings, {quantities.whole(spared)} never needed",
         ),
+        *([("examples", f"{result.sets:,} sets, each of several nodes")] if result.sets else []),
         *_used(result.used),
         *_cuts(result.cuts),
         ("sent", f"{quantities.size(result.sent_bytes)} by all nodes"),
@@ -153,3 +155,34 @@ def print_bench(bench: ProtocolBench, console: Console) -> None:
     )
     console.print()
     _print(_traffic(bench.messages), console)
+
+
+def print_growth(benches: Sequence[ProtocolBench], console: Console) -> None:
+    """The same of several sizes, and the power of n by which each grew since the one before."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
+    headings = ("nodes", "cpu s/h", "∝ n^", "memory", "∝ n^", "rounds", "models", "views", "a view")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for bench, before in zip(benches, (None, *benches), strict=False):
+        view, model = bench.messages["view"], bench.messages["model"]
+        table.add_row(
+            quantities.whole(bench.nodes),
+            f"{bench.cpu_s_per_simulated_hour:.3g}",
+            _power(bench, before, bench.cpu_s_per_simulated_hour, "cpu_s_per_simulated_hour"),
+            f"{bench.peak_mb:.0f} MB",
+            _power(bench, before, bench.peak_mb, "peak_mb"),
+            quantities.whole(bench.rounds),
+            quantities.size(model.bytes),
+            quantities.size(view.bytes),
+            quantities.size(round(view.bytes / max(1, view.count))),
+        )
+    console.print()
+    _print(table, console)
+
+
+def _power(bench: ProtocolBench, before: ProtocolBench | None, value: float, name: str) -> str:
+    if before is None or before.nodes == bench.nodes:
+        return ""
+    return f"{math.log(value / getattr(before, name)) / math.log(bench.nodes / before.nodes):.2f}"

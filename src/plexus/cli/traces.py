@@ -9,7 +9,7 @@ import click
 
 from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, Group, print_json
 from plexus.machine import peak_mb
-from plexus.spec.experiment import load_spec
+from plexus.spec.experiment import load_spec, located
 from plexus.traces.build import TracesSpec, build_world
 from plexus.traces.describe.text import Opened, facts_of, lines, open_file, open_world
 from plexus.traces.readers.files import find
@@ -22,7 +22,7 @@ def traces() -> None:
 
 
 @traces.command()
-@click.argument("source", metavar="SPEC.toml|FILE")
+@click.argument("source", metavar="SPEC|FILE")
 @click.option("--plot", type=PATH, metavar="OUT.png", help="Draw a picture.")
 @JSON
 @click.option("--nodes", type=COUNT, metavar="N", help="Of a spec: as many nodes instead.")
@@ -51,7 +51,7 @@ def describe(
 
 
 def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -> Opened:
-    path = find(source, Path())
+    path = find(str(located(Path(source))), Path())
     if path.suffix != ".toml":
         if nodes is not None or seed is not None:
             raise click.UsageError("--nodes and --seed are for a spec; this is a trace file")

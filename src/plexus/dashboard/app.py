@@ -22,7 +22,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from plexus.dashboard.library import Library
 from plexus.dashboard.run import ShownRun
 from plexus.errors import PlexusError
-from plexus.report.naming import differences
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -113,16 +112,7 @@ class Questions:
         self._library = library
 
     def runs(self, request: Request) -> Response:
-        found, specs = [], {}
-        for id, source in self._library.sources().items():
-            try:
-                found.append(source.summary())
-                specs[id] = source.spec()
-            except PlexusError as error:  # one damaged run must not hide the others
-                found.append({"id": id, "name": id, "error": str(error)})
-        apart, root = differences(specs), self._library.root
-        found = [{**each, "differs": apart.get(each["id"], [])} for each in found]
-        return _json({"root": str(root) if root else None, "runs": found})
+        return _json(self._library.listing())
 
     def run(self, request: Request) -> Response:
         source = self._source(request)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from plexus import quantities
 from plexus.dashboard.run import AskedNodes, ShownRun
+from plexus.dashboard.slices import Json
 from plexus.errors import PlexusError
+from plexus.report.arms import NOT_THE_SETTING
+from plexus.report.document import over_seeds
+from plexus.report.naming import differences
 from plexus.runs.run import VERSIONS
 
 DEPTH = 3
@@ -36,6 +44,23 @@ class Library:
                 self._known = dict(self._found(self.root))
             return self._known
 
+    def listing(self) -> Json:
+        """Every run in a line, and the arms: runs of one setting, one for each seed."""
+        found: list[Json] = []
+        specs: dict[str, Json] = {}
+        for id, source in self.sources().items():
+            try:
+                line, spec = source.summary(), source.spec()
+            except PlexusError as error:  # one damaged run must not hide the others
+                found.append({"id": id, "name": id, "error": " ".join(str(error).split())})
+                continue
+            specs[id] = spec
+            found.append({**line, "arm": _arm(line["kind"], spec)})
+        apart = differences(specs)
+        found = [{**each, "differs": apart.get(each["id"], [])} for each in found]
+        root = str(self.root) if self.root else None
+        return {"root": root, "runs": found, "best": _best_over_seeds(found)}
+
     def get(self, id: str) -> ShownRun | None:
         known = self._known.get(id)
         return known if known is not None else self.sources().get(id)
@@ -51,3 +76,23 @@ class Library:
             if is_run:
                 id = below.as_posix() if below.parts else root.name
                 yield id, self._known.get(id) or ShownRun(id, path)
+
+
+def _best_over_seeds(runs: list[Json]) -> dict[str, Json]:
+    """By arm, the mean of its finished runs and its interval, in words and as a number."""
+    of_arms: dict[str, list[Json]] = {}
+    for run in runs:
+        if run.get("status") == "finished" and run["metric"]["best"] is not None:
+            of_arms.setdefault(run["arm"], []).append(run["metric"])
+    found = {}
+    for arm, metrics in of_arms.items():
+        write = partial(quantities.metric, metrics[0]["name"])
+        mean = over_seeds([metric["best"] for metric in metrics], write)
+        found[arm] = {"text": mean.text, "value": mean.value}
+    return found
+
+
+def _arm(kind: str, spec: Json) -> str:
+    """The same for runs of one setting, whatever their seed and name."""
+    setting = {key: value for key, value in spec.items() if key not in NOT_THE_SETTING}
+    return hashlib.blake2b(json.dumps([kind, setting], sort_keys=True).encode(), digest_size=6).hexdigest()

@@ -21,6 +21,7 @@ from plexus.report import naming
 from plexus.runs.directory import CHECKPOINT
 from plexus.runs.run import LIVE, RESULT, SIMULATED, VERSIONS, result_of, spec_of, versions_of
 from plexus.runs.tables import TABLES, Columns, TableReader, checked, rows
+from plexus.spec.attackers import AttackerSpec, attackers_of
 
 PARTS = ("sampling_s", "transfer_s", "training_s", "aggregation_s")
 QUIET_S = {SIMULATED: 120.0, LIVE: 10.0}
@@ -73,7 +74,7 @@ class ShownRun:
 
     def summary(self) -> Json:
         """A line in the list."""
-        spec, result, kind = self.spec(), self.result(), self._kind()
+        spec, result, kind, versions = self.spec(), self.result(), self._kind(), self.versions()
         evaluations = self.table("evaluations")
         metric = _metric(evaluations, result)
         spark = evaluations.get(metric["name"] or "", np.empty(0))
@@ -90,7 +91,9 @@ class ShownRun:
             "reached_s": self._reached_s(result),
             "rounds": self._rounds(result),
             "metric": metric,
-            "started": self.versions().get("started"),
+            "started": versions.get("started"),
+            "tags": versions.get("tags", []),
+            "note": versions.get("note", ""),
             "spark": plain({"value": spark[peaks(spark, SPARK_POINTS)]}, 4)["value"],
         }
 
@@ -104,6 +107,9 @@ class ShownRun:
             "versions": self.versions(),
             "result": result,
             "faults": _faults(self.spec()),
+            "attackers": _attackers(self.spec()),
+            "made_twice": _made_twice(self.table("rounds")),
+            "used": plain(self.table("used")),
             "evaluations": self._curve("evaluations", _metric(self.table("evaluations"), result)["name"], 5),
             "online": self._curve("online", "online"),
             "views": self._curve("views", "mean_view"),
@@ -274,6 +280,21 @@ def _faults(spec: Json) -> list[Json]:
         }
         for each in spec.get("faults", ())
     ]
+
+
+def _attackers(spec: Json) -> dict[int, str]:
+    """Who attacks, and how."""
+    attackers = msgspec.convert(spec.get("attackers", []), list[AttackerSpec])
+    found = attackers_of(attackers, spec["nodes"], spec.get("seed", 0))
+    return {node: each.behaviour for node, each in found.items()}
+
+
+def _made_twice(rounds: Columns) -> int:
+    """How many rounds several nodes have aggregated: there models of one round go different ways."""
+    if not rows(rounds):
+        return 0
+    made = np.unique(np.stack([rounds["round"], rounds["aggregator"]]), axis=1)
+    return int((np.unique(made[0], return_counts=True)[1] > 1).sum())
 
 
 def _metric(evaluations: Columns, result: Json | None) -> Json:

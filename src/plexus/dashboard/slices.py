@@ -75,13 +75,14 @@ def binned(table: Columns, parts: tuple[str, ...], most: int = 240) -> dict[str,
 def window(table: Tables, from_s: float, to_s: float) -> Json:
     """Everything that was under way between two moments, and who was online at the first.
 
-    It begins with the round under way at `from_s`, so that its whole sample is in the answer.
+    It begins with the round before the one under way at `from_s`, so that the whole sample of this one is in
+    the answer, and the models that it began with.
     """
     rounds = table("rounds")
     if rows(rounds):
         before = int(np.searchsorted(rounds["simulated_s"], from_s, side="right")) - 1
         if before >= 0:
-            from_s = min(from_s, float(rounds["simulated_s"][before]))
+            from_s = min(from_s, float(rounds["simulated_s"][max(0, before - 1)]))
     online, changes = _presence(table("presence"), from_s, to_s)
     transfers, thinned = _under_way(table("transfers"), from_s, to_s)
     trainings, also = _under_way(table("trainings"), from_s, to_s)
@@ -94,6 +95,7 @@ def window(table: Tables, from_s: float, to_s: float) -> Json:
         "trainings": plain(trainings),
         "rounds": plain(_around(rounds, from_s, to_s)),
         "phases": plain(_around(table("phases"), from_s, to_s)),
+        "faults": plain(_lasting(table("faults"), from_s, to_s)),
         "thinned": thinned or also,
     }
 
@@ -113,6 +115,12 @@ def _under_way(table: Columns, from_s: float, to_s: float) -> tuple[Columns, boo
     found = np.flatnonzero((table["simulated_s"] >= from_s) & (table["began_s"] <= to_s))
     kept = found[evenly(len(found), MOST_ROWS)]
     return take(table, kept), len(kept) < len(found)
+
+
+def _lasting(faults: Columns, from_s: float, to_s: float) -> Columns:
+    if not rows(faults):
+        return {}
+    return take(faults, (faults["until_s"] >= from_s) & (faults["simulated_s"] <= to_s))
 
 
 def _around(table: Columns, from_s: float, to_s: float) -> Columns:

@@ -8,13 +8,14 @@ the paper.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
 from plexus.learn.expressions import Expression
 from plexus.learn.graph import LazyModels
 from plexus.learn.task import Metrics, Task
+from plexus.protocol.api import Measured
 from plexus.protocol.facts import AggregationCompleted, Fact, ModelUpdated
 from plexus.rng import stream
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
@@ -38,6 +39,8 @@ class Evaluation:
     def __init__(self) -> None:
         self.round = 0
         """How many rounds led to the newest model."""
+        self.tell: Callable[[int, Measured], None] | None = None
+        """Tells a node what was found of its model, where the end of the session depends on it."""
 
     @property
     def next_s(self) -> float:
@@ -153,6 +156,9 @@ class GlobalModelEvaluation(ModelEvaluation):
             # After a fork the newest model may be behind fewer rounds than one that is forgotten.
             if fact.ordinal // every != self._measured_round // every:
                 self.look()
+                if self.tell is not None:
+                    found, of = self._found, (fact.round, fact.ordinal, fact.model)
+                    self.tell(node, Measured(*of, found.score, found.by_name))
 
     def look(self) -> None:
         if self._newest is None or self._measured is not self._model:
@@ -161,7 +167,7 @@ class GlobalModelEvaluation(ModelEvaluation):
                 found, self._own_columns = own, {}
             else:
                 found = self._models.evaluate(self._model)
-            self._measured, self._measured_round = self._model, self.round
+            self._measured, self._measured_round, self._found = self._model, self.round, found
             self._record([self._measured], [found])
 
     def _final(self) -> tuple[Expression, int]:
@@ -245,5 +251,5 @@ class NodeModelsEvaluation(ModelEvaluation):
 
 def _columns(found: Sequence[Metrics]) -> dict[str, float]:
     """The columns of a row: each metric, as its mean over all that were measured."""
-    rows = [{m.name: m.value, **m.others, "loss": m.loss} for m in found]
+    rows = [metrics.by_name for metrics in found]
     return {name: fmean(row[name] for row in rows) for name in rows[0]}

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from plexus.errors import PlexusError
 from plexus.experiment.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation, Taken
 from plexus.learn.attacks import PoisonedEngine, mislabelled
 from plexus.learn.engines import create_engine
@@ -83,6 +84,8 @@ class Learning:
     task: Task | UntrainedSpec
     judge: Callable[[JudgedBy, Runtime, Recorder], Evaluation]
     """Who measures models during the session, given what the protocol is judged by."""
+    sets: int | None = None
+    """How many different sets of examples there are, where several nodes have the same one."""
 
     def keep(self, taken: Mapping[str, Taken], out: Path, metadata: Mapping[str, str]) -> None:
         """Write the models that a run leaves."""
@@ -119,6 +122,9 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: Wo
     ms_per_sample = [device.compute_ms_per_sample for device in world.devices]
     attackers = poisoners(spec.attackers, spec.nodes, spec.seed)
     task = build_task(parameters, spec.nodes, spec.seed, base_dir, ms_per_sample)
+    sets = len(set(map(id, task.parts)))
+    if attackers and getattr(parameters, "reuse", False):
+        raise PlexusError("task.reuse: not with attackers, whose examples would be those of others too")
     if spec.evaluation.on != "test":
         task = hold_out(task, spec.evaluation.own_share)
     task = mislabelled(task, attackers)
@@ -140,4 +146,4 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: Wo
         kind = GlobalModelEvaluation if judged_by == "global model" else NodeModelsEvaluation
         return kind(spec.evaluation, task, models, runtime, recorder)
 
-    return Learning(models, chosen, task, judge)
+    return Learning(models, chosen, task, judge, sets if sets < task.nodes else None)

@@ -135,7 +135,7 @@ class Recording:
                 simulated_s=now_s,
                 node=node,
                 online=runtime.online[node],
-                view=None if membership is None else int(membership.view.online().sum()),
+                view=None if membership is None else membership.view.online_count(),
                 round=self._worked_on.get(node, 0),
                 sent_bytes=accounts.sent_bytes[node],
                 received_bytes=accounts.received_bytes[node],

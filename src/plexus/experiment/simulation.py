@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from plexus.errors import PlexusError, StopRun
 from plexus.experiment.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
 from plexus.experiment.learning import Machinery, set_up
 from plexus.experiment.progress import Progress, Tick
 from plexus.experiment.recording import Recording
-from plexus.protocol.facts import Fact
+from plexus.protocol.facts import Fact, FinalHeld
+from plexus.protocol.parameters import PlexusParameters, unknown_metric
 from plexus.runs.directory import RunDirectory
 from plexus.runs.recorder import Listener
 from plexus.runs.result import Cut, Evaluations, Result, Traffic, Trainings
@@ -40,15 +43,17 @@ def simulate(
     machinery: Machinery | None = None,
     resume: bool = False,
     listen: Listener | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> Result:
     """Run `spec` in virtual time and leave a run directory at `out`, or go on with the run there.
 
-    `listen` is told of every row that is recorded. An interruption (Ctrl-C) ends the run early; its
-    directory is as valid as that of a whole one. If `progress` asks for it, a checkpoint is written there.
+    `listen` is told of every row that is recorded; `about` (tags, a note) is added to its versions. An
+    interruption (Ctrl-C) ends the run early; its directory is as valid as that of a whole one.
     """
     checkpoint = read_checkpoint(out) if resume else None
+    is_replay = checkpoint is not None
     with RunDirectory(
-        out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume, replay=checkpoint is not None
+        out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume, replay=is_replay, about=about
     ) as directory:
         if listen is not None:
             directory.recorder.listen = listen
@@ -76,7 +81,7 @@ class Simulation:
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
         learning = set_up(spec, base_dir, machinery, world)
         self.engine, self._models, self._keep_models = learning.engine, learning.models, learning.keep
-        self._spec_digest = spec.digest()
+        self._spec_digest, self._sets = spec.digest(), learning.sets
         if checkpoint is not None:
             self._models.replay(checkpoint.evaluated)
         task = learning.task
@@ -94,9 +99,10 @@ class Simulation:
             sharing=spec.network.sharing,
             graceful_share=spec.traces.graceful_share,
             liars=liars(spec.attackers, spec.nodes, spec.seed),
+            course=spec.session,
             base_dir=base_dir,
         )
-        if setting.liars and spec.protocol.name != "plexus":
+        if setting.liars and not isinstance(parameters, PlexusParameters):
             behaviour = next(iter(setting.liars.values()))
             raise PlexusError(f"attackers.behaviour {behaviour} needs the protocol plexus")
         self._recording = Recording(directory.recorder, self._until_s, self._models.interrupted)
@@ -106,6 +112,12 @@ class Simulation:
         self._durations_s = durations_s
         self._recording.begin(self._nodes, setting.training_s)
         self._evaluation = learning.judge(entry.judged_by, self._runtime, directory.recorder)
+        self._ended: dict[int, int] = {}
+        """By node that knows of the end: the round of the final model."""
+        if spec.session.is_measured:
+            if wrong := unknown_metric(spec.session, self._evaluation.metric().name):
+                raise PlexusError(wrong)
+            self._evaluation.tell = self._runtime.tell
 
     def run(self, progress: Progress | None = None) -> Result:
         """Let virtual time pass until the end of the session."""
@@ -126,7 +138,7 @@ class Simulation:
 
     def _pass_time(self, progress: Progress | None) -> None:
         runtime, evaluation, now_s = self._runtime, self._evaluation, 0.0
-        while now_s < self._until_s:
+        while now_s < self._until_s and not self._is_over:
             if now_s % ONLINE_EVERY_S == 0:
                 runtime.run(now_s)
                 self._recording.look(now_s, runtime)
@@ -141,6 +153,13 @@ class Simulation:
             except (KeyboardInterrupt, StopRun):
                 self._keep(now_s, is_last=True)
                 raise
+
+    @property
+    def _is_over(self) -> bool:
+        """The session has ended, and all who are there have its model."""
+        there = [node for node, is_online in enumerate(self._runtime.online) if is_online]
+        rounds = {self._ended.get(node, 0) for node in there}
+        return bool(self._ended) and rounds == {max(self._ended.values())}
 
     def _tick(self, now_s: float) -> Tick:
         metric = self._evaluation.metric()
@@ -160,6 +179,8 @@ class Simulation:
     def _on_fact(self, now_s: float, node: int, fact: Fact) -> None:
         self._recording.on_fact(now_s, node, fact, self._runtime)
         self._evaluation.on_fact(node, fact)
+        if isinstance(fact, FinalHeld):
+            self._ended[node] = fact.round
         if self._traced is not None:
             self._traced.on_fact(now_s, node, fact)
 
@@ -200,6 +221,7 @@ class Simulation:
             membership=self._recording.believed(),
             suspects=self._recording.suspects(),
             tuning=self._nodes.tuning,
+            sets=self._sets,
             interrupted=interrupted,
             engine=self.engine,
             out=str(self._out),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,20 @@ def by_label(
     if spec.partition == "by-speed":
         if ms_per_sample is None:
             raise PlexusError("task.partition: by-speed needs the devices of a simulated experiment")
+        if spec.reuse:
+            raise PlexusError("task.reuse: not with the partition by-speed")
         return by_speed(labels, ms_per_sample, rng)
+    sets = min(nodes, max(1, len(labels) // spec.batch)) if spec.reuse else nodes
     if spec.partition == "dirichlet":
-        return dirichlet(labels, nodes, spec.alpha, rng)
+        return dealt(dirichlet(labels, sets, spec.alpha, rng), nodes)
     if spec.partition == "shards":
-        return shards(labels, nodes, spec.shards_per_node, rng)
-    return iid(len(labels), nodes, rng)
+        return dealt(shards(labels, sets, spec.shards_per_node, rng), nodes)
+    return dealt(iid(len(labels), sets, rng), nodes)
+
+
+def dealt(sets: tuple[Rows, ...], nodes: int) -> tuple[Rows, ...]:
+    """One set of examples for each node: from the first again where there are fewer."""
+    return tuple(islice(cycle(sets), nodes))
 
 
 def iid(examples: int, nodes: int, rng: np.random.Generator) -> tuple[Rows, ...]:
@@ -38,9 +47,13 @@ def iid(examples: int, nodes: int, rng: np.random.Generator) -> tuple[Rows, ...]
     return tuple(np.sort(part) for part in np.array_split(rng.permutation(examples), nodes))
 
 
-def by_user(users: NDArray[Any], nodes: int, rng: np.random.Generator) -> tuple[Rows, ...]:
-    """One user a node; where there are more users than nodes, a random choice of users."""
+def by_user(
+    users: NDArray[Any], nodes: int, rng: np.random.Generator, reuse: bool = False
+) -> tuple[Rows, ...]:
+    """One user a node; where there are more users than nodes, a random choice of users. With `reuse` no more
+    than there are: to be `dealt`."""
     names, inverse, counts = np.unique(users, return_inverse=True, return_counts=True)
+    nodes = min(nodes, len(names)) if reuse else nodes
     _enough(len(users), nodes)
     if nodes > len(names):
         raise PlexusError(f"{nodes} nodes, but the data has only {len(names)} users, one per node")

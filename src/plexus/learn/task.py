@@ -118,9 +118,18 @@ class Metrics(Struct, frozen=True):
     loss: float
     others: dict[str, float] = {}
 
+    @property
+    def score(self) -> float:
+        """The value, or what is larger the better it is."""
+        return self.value if self.higher_is_better else -self.value
+
+    @property
+    def by_name(self) -> dict[str, float]:
+        return {self.name: self.value, **self.others, "loss": self.loss}
+
     def better_than(self, other: Metrics) -> bool:
         """Whether this is an improvement over `other`."""
-        return self.value > other.value if self.higher_is_better else self.value < other.value
+        return self.score > other.score
 
 
 class Augmentation(Protocol):

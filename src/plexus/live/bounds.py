@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from plexus.live.models import LiveModel, ModelLayout
-from plexus.protocol.messages import LateModel
+from plexus.protocol.messages import FinalModel, LateModel
 
 FACTOR = 5.0
 """Others may have more data than this node, and make larger steps."""
@@ -70,7 +70,10 @@ class Bounds:
     def flaw(self, body: Any, model: LiveModel, now_s: float) -> Callable[[], str | None]:
         """What finds out, in whatever thread, whether the model of this message is too far away."""
         held, usual, is_change = self._held, self._usual, isinstance(body, LateModel)
-        ahead = 1 if is_change else min(max(0, body.ordinal - self._ordinal), self._passed(now_s))
+        ahead = max(0, body.ordinal - self._ordinal)
+        if isinstance(body, FinalModel):  # it may be older than the one that is held
+            ahead = abs(body.ordinal - self._ordinal)
+        ahead = 1 if is_change else min(ahead, self._passed(now_s))
 
         def found() -> str | None:
             if held is None:

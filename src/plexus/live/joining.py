@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from plexus.live.identity.admission import ITSELF
 from plexus.live.runtime import LiveRuntime
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
@@ -18,7 +19,7 @@ from plexus.protocol import wire
 from plexus.protocol.messages import Message, ViewReply, ViewRequest
 from plexus.protocol.view import View
 
-RETRY_S, MAX_RETRY_S = 0.25, 5.0
+RETRY_S, MAX_RETRY_S, LONGEST_PAUSE_S = 0.25, 5.0, 60.0
 REPLY_S = 2.0
 """How long to wait for views and for the measurement of bandwidth."""
 ALONE_AFTER_S = 10.0
@@ -41,6 +42,10 @@ class Joining:
         self._since_s = 0.0
         self._reason = ""
         """Why those who are missing have not been reached."""
+        self._met: set[Address] = set()
+        """Where somebody of the session was."""
+        self._looking: asyncio.Task[None] | None = None
+        self._look_at_s, self._pause_s = 0.0, MAX_RETRY_S
 
     def waits(self) -> list[dict[str, Any]]:
         """What the peer waits for before it goes online, and since when."""
@@ -100,9 +105,28 @@ class Joining:
 
     async def _try(self, targets: list[Address]) -> None:
         linked = {addresses.unpack(link.hello.address) for link in self._hub.links.values()}
-        attempts = [self._hub.dialler.introduce(address) for address in targets if address not in linked]
-        reasons = [reason for reason in await asyncio.gather(*attempts) if reason]
+        fresh = [address for address in targets if address not in linked]
+        found = await asyncio.gather(*map(self._hub.dialler.introduce, fresh))
+        tried = zip(fresh, found, strict=True)
+        self._met |= {address for address, reason in tried if not reason or reason.endswith(ITSELF)}
+        self._met |= {address for address in linked if address is not None}
+        reasons = [reason for reason in found if reason]
         self._reason = reasons[0] if reasons else ""
+
+    def look_for_the_rest(self) -> None:
+        """Members that were to be joined and not there yet may know nobody else: they are tried again."""
+        now = asyncio.get_running_loop().time()
+        missing = [address for address in self._join if address not in self._met]
+        if missing and now >= self._look_at_s and (self._looking is None or self._looking.done()):
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            self._look_at_s = now + self._pause_s
+            self._looking = asyncio.create_task(self._look_for(missing))
+
+    async def _look_for(self, missing: list[Address]) -> None:
+        before = len(self._met)
+        await self._try(missing)
+        if len(self._met) > before:
+            self.ask()
 
     def _known(self) -> list[Address]:
         roster = self._runtime.roster

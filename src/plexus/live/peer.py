@@ -17,10 +17,11 @@ from msgspec.structs import replace
 
 from plexus.errors import PlexusError
 from plexus.learn.rules import Rule
-from plexus.live.identity.admission import CERTIFICATE_FILE, Admission, NewerLists
-from plexus.live.identity.authority import Session
+from plexus.live.finishing import Finishing
+from plexus.live.identity.admission import CERTIFICATE_FILE, Admission, CertificateWatch, NewerLists
 from plexus.live.identity.events import SignedRoster
 from plexus.live.identity.keys import exposure
+from plexus.live.identity.session_file import Session
 from plexus.live.joining import Joining
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.control import lock_home, notifying, serve_control, serve_metrics, socket_path
@@ -36,9 +37,16 @@ from plexus.live.transport.limits import Limits
 from plexus.live.transport.receiving import Buffers
 from plexus.live.worker.client import Evaluated, Ready, SetUp, TrainingWorker
 from plexus.protocol.api import BandwidthMeasured, Durable, Expelled
-from plexus.protocol.facts import AggregationCompleted, Fact, TrainingStarted
+from plexus.protocol.facts import (
+    AggregationCompleted,
+    EndRevoked,
+    Fact,
+    FinalHeld,
+    SessionEnded,
+    TrainingStarted,
+)
 from plexus.protocol.liar import member
-from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.parameters import ENDLESS, Course, PlexusParameters, unknown_metric
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import EXPELLED, View
 from plexus.protocol.wire import WireError
@@ -49,8 +57,6 @@ ANNOUNCE_EVERY_S = 60.0
 LEAVE_S = 2.0
 SELDOM = 10
 UNSAVED = "the node's counter cannot be saved, so it went offline"
-WARNED_OF_EXPIRY_S = (3 * 86400.0, 86400.0, 3600.0)
-"""How long before its certificate runs out the log says so."""
 
 
 class PeerConfig(Struct, frozen=True, kw_only=True):
@@ -59,6 +65,7 @@ class PeerConfig(Struct, frozen=True, kw_only=True):
     home: Path
     session: Session
     parameters: PlexusParameters
+    course: Course = ENDLESS
     aggregation: Rule
     spec: str
     """The session file's text, for the training worker."""
@@ -80,6 +87,8 @@ class PeerConfig(Struct, frozen=True, kw_only=True):
     source: str | None = None
     """The local address that this node dials from."""
     fork_server: Path | None = None
+    stay: bool = False
+    """Go on to serve the final model when the session has ended."""
     lie: str | None = None
     """How it lies, in a rehearsal."""
     limits: Limits = Limits()
@@ -105,14 +114,17 @@ class Peer:
         self._stop = asyncio.Event()
         self._fault: str | None = None
         """Why the peer ends, if nobody told it to."""
-        self._warned_s = float("inf")
-        """How long its certificate was still good when the log said so last."""
+        self._certificate = CertificateWatch(self._admission, log)
         self._node: PlexusNode | None = None
         self._status = Status(config.session.name, self._admission)
         self._announced_at = 0.0
 
     async def run(self) -> None:
         """From start to stop; returns when the node has left."""
+        state = self._store.state
+        if state.ended and state.ended == state.round and not self._config.stay:
+            self._log.info("session_ended", round=state.ordinal)
+            return
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -125,6 +137,9 @@ class Peer:
         self._trainer = TrainingWorker(
             setup, self._log, self._on_trained, self._on_evaluated, self._config.fork_server
         )
+        self._trainer.measures_first = self._config.course.is_measured
+        parts = self._store, self._trainer, self._log, self._config.stay
+        self._finishing = Finishing(*parts, self._stop.set)
         control = await serve_control(self._config.home, self._now, self._stop.set)
         try:
             initial = await unless(self._stop, self._trainer.start())
@@ -145,6 +160,8 @@ class Peer:
         for note in ready.notes:
             self._log.info("data", note=note)
         agreed = self._config.session.frozen
+        if wrong := unknown_metric(self._config.course, ready.metric):
+            raise PlexusError(wrong)
         if agreed and ready.frozen != agreed:
             raise PlexusError(
                 f"the model's frozen weights are {ready.frozen or 'none'}, those of the session are {agreed}"
@@ -196,7 +213,7 @@ class Peer:
                 await unless(self._stop, self._join())
                 if not self._stop.is_set():
                     self._go_online(initial)
-                    self._status.enter("online")
+                    self._status.enter("ended" if self._store.state.ended else "online")
                     await self._stop.wait()
             if self._node is not None:
                 self._status.enter("leaving")
@@ -223,7 +240,7 @@ class Peer:
         held, self._held = self._held, None
         state = self._store.state
         number, ordinal = (state.round, state.ordinal) if held else (0, 0)
-        durable = Durable(state.counter, number, held or initial, ordinal=ordinal)
+        durable = Durable(state.counter, number, held or initial, ordinal=ordinal, ended=state.ended)
         self._node = member(
             self._config.lie,
             me=0,
@@ -236,6 +253,7 @@ class Peer:
             rng=self._rng,
             durable=durable,
             address=self._hub.advertised,
+            course=self._config.course,
         )
         self._announced_at = time.monotonic()
         network = {"bandwidth_bytes_per_s": self._bandwidth(), "known": len(self._roster) - 1}
@@ -263,12 +281,20 @@ class Peer:
         self._tables.fact(fact)
         every = self._config.evaluate_every
         if isinstance(fact, AggregationCompleted) and fact.ordinal % every == 0:
-            self._trainer.evaluate(fact.ordinal, fact.model)
+            self._finishing.measure(fact.round, fact.ordinal, fact.model)
+        elif isinstance(fact, SessionEnded):
+            self._trainer.interrupt()
+            self._status.enter("ended")
+        elif isinstance(fact, EndRevoked):
+            self._status.enter("online")
+        elif isinstance(fact, FinalHeld) and self._node is not None:
+            self._finishing.has_model(self._node, self._observer.evaluated_round == fact.ordinal)
         elif isinstance(fact, TrainingStarted) and self._node is not None:
             # Who never aggregates wants to see now and then where the session stands.
             behind = fact.ordinal - self._observer.evaluated_round
             if behind >= SELDOM * every:
-                self._trainer.evaluate(self._node.held_ordinal, self._node.held_model)
+                node = self._node
+                self._finishing.measure(node.held_round, node.held_ordinal, node.held_model)
 
     def _on_trained(self, round: int, model: LiveModel) -> None:
         self._tables.training_ended(completed=True)
@@ -279,6 +305,7 @@ class Peer:
         self._store.offer_best(round, model, found.value)
         self._observer.evaluated(self._trainer.ready, round, found.value, found.loss)
         self._tables.evaluated(self._trainer.ready, round, found)
+        self._finishing.measured(self._runtime, round, model, found)
 
     async def _keep_house(self) -> None:
         while True:
@@ -291,28 +318,21 @@ class Peer:
                 self._log.exception("failure", where="housekeeping")
 
     def _look_after(self) -> None:
-        self._watch_certificate()
+        if self._certificate.has_run_out():
+            self._end(
+                f"{self._config.home / CERTIFICATE_FILE}: the certificate has run out, so the node left"
+                " the session; get a new one with `plexus session renew`"
+            )
         if self._node is None or self._runtime.node is None:
             return
         self._announce(self._node)
+        self._joining.look_for_the_rest()
         if self._config.dial_only:
             for node in self._node.membership.view.actives()[: self._config.limits.max_links]:
                 key = self._roster.keys[node]
                 address = self._roster.where(key)
                 if node != 0 and key not in self._hub.links and address is not None:
                     self._hub.dialler.dial(address, key)
-
-    def _watch_certificate(self) -> None:
-        left_s = self._admission.expires_s - time.time()
-        if left_s <= 0:
-            self._end(
-                f"{self._config.home / CERTIFICATE_FILE}: the certificate has run out, so the node left"
-                " the session; get a new one with `plexus session invite`"
-            )
-        due = [limit_s for limit_s in WARNED_OF_EXPIRY_S if left_s <= limit_s < self._warned_s]
-        if due:
-            self._warned_s = due[-1]
-            self._log.warning("certificate_runs_out", hours_left=round(left_s / 3600, 2))
 
     def _expel(self, key: bytes) -> None:
         """The node with this key is no longer admitted."""

@@ -20,7 +20,7 @@ from plexus.live.aggregator import Aggregator
 from plexus.live.bounds import Bounds
 from plexus.live.models import LiveModel, ModelLayout
 from plexus.live.operator.log import Log
-from plexus.live.state import Store
+from plexus.live.state import Store, is_newer
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import LiveRoster, Meter
 from plexus.live.transport.link import DECLINED, Inbox
@@ -35,6 +35,7 @@ from plexus.protocol.wire import WireError
 OBSOLETE, STOPPED = "it has become obsolete", "the node sends no more of it"
 NOT_ONLINE = "the node is not online"
 A_MODEL = "a model"
+HAND_OVER_S = 10.0
 MAX_QUEUED = 64
 """Effects that wait for the disk; with more, messages are lost, as on any network. Few, because each may
 hold a model, and an answer that is late by as much is of no use."""
@@ -114,12 +115,19 @@ class LiveRuntime:
         self.step(api.WentOnline())
 
     async def leave(self) -> None:
-        """Let the node say goodbye, as soon as its disk allows; then it is offline."""
+        """Let the node say goodbye, as soon as nobody waits for what it has made or sends, within reason, and
+        its disk allows; then it is offline."""
+        until = self._loop.time() + HAND_OVER_S
+        while self.node is not None and self._loop.time() < until and self._is_handing_over(self.node):
+            await asyncio.sleep(0.01)
         self.step(api.WentOffline())
         self.node = None
         while self.writing is not None:
             await asyncio.wait([self.writing])
         self.stop()
+
+    def _is_handing_over(self, node: Machine) -> bool:
+        return node.is_indispensable or any(link.sending.under_way for link in self.hub.links.values())
 
     def stop(self) -> None:
         """The node is offline: nothing of what it had under way arrives."""
@@ -254,12 +262,12 @@ class LiveRuntime:
     def _save(self, effect: api.Save) -> None:
         state, on_disk = effect.state, self.store.state
         self._bounds.hold(state.model, state.ordinal, self._loop.time())
-        if state.counter != on_disk.counter:
-            written = self.store.save_counter(state.counter, state.view, self.meter.bytes_per_s)
+        if (state.counter, state.ended) != (on_disk.counter, on_disk.ended):
+            written = self.store.save_counter(state.counter, state.view, self.meter.bytes_per_s, state.ended)
             self.writing = asyncio.wrap_future(written)
             self.writing_since = self._loop.time()
             self.writing.add_done_callback(self._on_written)
-        if state.round > on_disk.round:
+        if is_newer(state, on_disk):
             self.store.save_model(state)
             if self.log.is_detailed:
                 held = {"round": state.ordinal, "number": state.round}

@@ -30,17 +30,21 @@ from plexus.live.models import LiveModel, ModelLayout, fits
 from plexus.protocol import wire
 from plexus.protocol.api import Durable
 from plexus.protocol.messages import ViewReply
+from plexus.protocol.parameters import ENDLESS, Course
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import WireError
 from plexus.runs.encoding import NAMES, WHOLE, unpacked
-from plexus.runs.model_files import BEST_MODEL, MODEL_SUFFIX, is_better, joined, metadata_of
+from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, MODEL_SUFFIX, is_better, joined, metadata_of
+from plexus.runs.run import SPEC
 
 STATE_FILE = "state.bin"
 REST_FILE = "task.safetensors"
 """What a model that is taken home has besides the tensors that travel, and what it says of itself."""
 LOCAL_FILE = "local.safetensors"
 """The tensors that stay with the node, after its last training; only where the task has some."""
+RUN_FOLDER = "run"
+"""The folder in a peer's home with the tables of its run."""
 HEAD = b"plexus state 3\n"
 DIGEST_BYTES = 16
 REMEDY = (
@@ -55,6 +59,8 @@ class State(Struct, frozen=True, kw_only=True):
     counter: int = 0
     round: int = 0
     ordinal: int = 0
+    ended: int = 0
+    """The round that the session has ended with, if the node knows that."""
     model_file: str = ""
     """Beside the state file; empty if the node holds none but the initial model."""
     model_seal: bytes = b""
@@ -95,11 +101,13 @@ class Store:
         assert isinstance(body, ViewReply)
         return body.view
 
-    def save_counter(self, counter: int, view: Snapshot, bandwidth_bytes_per_s: int) -> Future[None]:
-        """Done when it is on the disk; fails if it cannot be written."""
+    def save_counter(
+        self, counter: int, view: Snapshot, bandwidth_bytes_per_s: int, ended: int = 0
+    ) -> Future[None]:
+        """What others will hear of. Done when it is on the disk; fails if it cannot be written."""
         frame = wire.encode(ViewReply(view), self._roster)
-        changes = {"counter": counter, "view": frame, "bandwidth_bytes_per_s": bandwidth_bytes_per_s}
-        return self._thread.submit(self._update, changes)
+        changes = {"counter": counter, "ended": ended, "view": frame}
+        return self._thread.submit(self._update, {**changes, "bandwidth_bytes_per_s": bandwidth_bytes_per_s})
 
     def save_model(self, state: Durable) -> None:
         """Its model is on the disk soon, unless a newer one overtakes it."""
@@ -109,6 +117,11 @@ class Store:
             self._pending = state, frame
         if not is_asked_for:
             self._thread.submit(self._write_newest)
+
+    def keep_final(self, round: int, model: LiveModel) -> Future[None]:
+        """The session has ended with this model: its owner takes it home. Done when it is on the disk."""
+        about = {"session": self.state.session.hex(), "round": str(round)}
+        return self._thread.submit(lambda: self._write(FINAL_MODEL, taken_home(self.home, model.data, about)))
 
     def offer_best(self, round: int, model: LiveModel, value: float) -> None:
         """A model was measured: on the disk soon, for its owner to take home, if it is the best so far."""
@@ -124,7 +137,7 @@ class Store:
         with self._lock:
             newest, self._pending = self._pending, None
         assert newest is not None
-        if newest[0].round <= self.state.round:
+        if not is_newer(newest[0], self.state):
             return
         try:
             self._write_model(*newest)
@@ -169,6 +182,11 @@ class Store:
         if state.session != session:
             raise PlexusError(f"{path}: of another session; use another --home for this one")
         return state
+
+
+def is_newer(state: Durable, on_disk: State) -> bool:
+    """Whether the model of `state` takes the place of the one on the disk. The final one may be older."""
+    return state.round > on_disk.round or (bool(state.ended) and state.round != on_disk.round)
 
 
 class HeldModel(NamedTuple):
@@ -221,6 +239,68 @@ def with_names(model: memoryview, names: str) -> bytes:
         found[name] = own.reshape(shape)
         at += size
     return bytes(save(found))
+
+
+class SessionStanding(Struct, frozen=True, kw_only=True):
+    """Of a session, as a peer knows it."""
+
+    session: str
+    round: int
+    """Of the newest model that the peer holds."""
+    course: Course
+    ended: bool
+    final_model: str | None
+    best_model: str | None
+    best_round: int | None
+    best_value: float | None
+
+    @property
+    def sentence(self) -> str:
+        lines = [f"session {self.session}: round {self.round}" + self._aim]
+        if self.ended:
+            model = self.final_model or "not here yet: start the peer, and it gets it from the others"
+            lines = [f"session {self.session}: ended with round {self.round}", f"final model: {model}"]
+        if self.best_model is not None:
+            measured = f"measured {self.best_value:g} after round {self.best_round}"
+            lines.append(f"best model that this peer measured: {self.best_model} ({measured})")
+        return "\n".join(lines)
+
+    @property
+    def _aim(self) -> str:
+        course = self.course
+        ends = [f"round {course.rounds}"] if course.rounds else []
+        ends += [course.until] if course.until else []
+        ends += [f"{course.patience} rounds without a better model"] if course.patience else []
+        return f"; it ends with {' or '.join(ends)}" if ends else "; it has no end"
+
+
+def standing(home: Path) -> SessionStanding:
+    """What the peer in `home` knows of its session."""
+    if not (home / KEY_FILE).exists():
+        raise PlexusError(f"{home}: not a peer's home")
+    state = read_state(home / STATE_FILE) if (home / STATE_FILE).exists() else State(session=b"")
+    name, course = _agreed(home / RUN_FOLDER / SPEC)
+    best, final = home / BEST_MODEL, home / FINAL_MODEL
+    about = metadata_of(best) if best.exists() else {}
+    return SessionStanding(
+        session=name,
+        round=state.ordinal,
+        course=course,
+        ended=bool(state.ended),
+        final_model=str(final) if state.ended and final.exists() else None,
+        best_model=str(best) if about else None,
+        best_round=int(about["round"]) if about else None,
+        best_value=float(about["value"]) if about else None,
+    )
+
+
+def _agreed(path: Path) -> tuple[str, Course]:
+    from plexus.spec.experiment import load_spec
+
+    if not path.exists():
+        return "not begun", ENDLESS
+    spec = load_spec(path)
+    return spec.name, spec.session
 
 
 def encode_state(state: State) -> bytes:

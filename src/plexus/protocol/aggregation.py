@@ -27,7 +27,7 @@ class AggregationTask:
         self._parameters = parameters
         self.k_agg = k_agg
         self.collecting = False
-        self._combining = False
+        self.is_combining = False
         self._models: dict[NodeId, tuple[Model, int]] = {}
         self.ordinal = 0
         self._participants = 0
@@ -53,7 +53,7 @@ class AggregationTask:
         acknowledge models that nobody aggregates.
         """
         self.k_agg = k_held
-        self.collecting = self._combining = False
+        self.collecting = self.is_combining = False
         self._models.clear()
         self._late.clear()
 
@@ -103,9 +103,9 @@ class AggregationTask:
 
     def on_aggregated(self, event: Aggregated) -> bool:
         """Says whether the result is of the round the task is in, rather than of one it left behind."""
-        if not self._combining or event.round != self.k_agg:
+        if not self.is_combining or event.round != self.k_agg:
             return False
-        self._combining = False
+        self.is_combining = False
         self._node.report(
             AggregationCompleted(
                 round=event.round,
@@ -180,7 +180,7 @@ class AggregationTask:
         self._node.report(Refused(src, f"{self._claims[src]} participants", why))
 
     def _complete(self) -> None:
-        self.collecting, self._combining = False, True
+        self.collecting, self.is_combining = False, True
         if self._parameters.signed_views:
             self._doubt_claims()
         self._acknowledge(used=1)
@@ -193,7 +193,7 @@ class AggregationTask:
 
     def _abandon(self) -> None:
         """The network has gone ahead: release those who wait for this round."""
-        self._combining = False
+        self.is_combining = False
         if self.collecting:
             self.collecting = False
             self._node.cancel_timer(AGGREGATION)

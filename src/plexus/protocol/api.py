@@ -71,6 +71,18 @@ class Aggregated(Event, frozen=True):
     model: Model
 
 
+class Measured(Event, frozen=True):
+    """The model of `round` was measured. Not every model is, and where the end of a session does not depend
+    on it, nobody tells the node."""
+
+    round: int
+    ordinal: int
+    model: Model
+    score: float
+    """The larger the better."""
+    metrics: dict[str, float]
+
+
 class WentOnline(Event, frozen=True):
     """The device is available: after a start, a leave or a crash."""
 
@@ -207,6 +219,8 @@ class Durable(Struct, frozen=True):
     """A snapshot of whom the node knows, if it keeps a view."""
     ordinal: int = 0
     """How many rounds led to that model."""
+    ended: int = 0
+    """The round of the model that the session has ended with, as soon as the node knows of it."""
 
 
 class Node(Protocol):

@@ -120,3 +120,25 @@ class LateModelSent(Fact, frozen=True):
     round: int
     ordinal: int
     aggregator: NodeId
+
+
+class SessionEnded(Fact, frozen=True):
+    """The node knows that the session has ended with the model of `round`."""
+
+    round: int
+    ordinal: int
+
+
+class EndRevoked(Fact, frozen=True):
+    """Nobody has the model that the session was to end with: it goes on."""
+
+    round: int
+    ordinal: int
+
+
+class FinalHeld(Fact, frozen=True):
+    """The node has the model that the session has ended with."""
+
+    round: int
+    ordinal: int
+    model: Model

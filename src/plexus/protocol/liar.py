@@ -43,9 +43,9 @@ class Liar(PlexusNode):
         return tuple(node for node in self.view.actives() if node != self.me)
 
 
-def member(behaviour: str | None, **given: Any) -> PlexusNode:
-    """A node of Plexus: an honest one, unless it lies in some way."""
-    return PlexusNode(**given) if behaviour is None else Liar(behaviour, **given)
+def member(behaviour: str | None, honest: type[PlexusNode] = PlexusNode, **given: Any) -> PlexusNode:
+    """A node of Plexus, or of a variation of it: an honest one, unless it lies in some way."""
+    return honest(**given) if behaviour is None else Liar(behaviour, **given)
 
 
 def far_round(liar: Liar, event: Event, effects: list[Effect]) -> list[Effect]:

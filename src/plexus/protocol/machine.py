@@ -50,12 +50,18 @@ class Machine:
             self._on_timeout[name](number)
         else:
             self._on_event[kind](event)
+        self.outbox = []  # a node that is offline for long is not to keep its last messages
         return effects
 
     @property
     def messages(self) -> Collection[type[Message]]:
         """The kinds of message it understands."""
         return self._on_message.keys()
+
+    @property
+    def is_indispensable(self) -> bool:
+        """It has what the others need to go on, and nobody else has it yet: better not to leave now."""
+        return False
 
     def is_obsolete(self, body: Message) -> bool:
         """Whether a model message has become pointless on its way: a runtime need not finish carrying it,

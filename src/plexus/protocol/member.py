@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from random import Random
 
 from plexus.protocol.api import BandwidthMeasured, Expelled, Offered
@@ -50,6 +51,7 @@ class Member(Machine, ABC):
             self, parameters, view, bandwidth_bytes_per_s, rng, self.save, counter, address, roster
         )
         self.membership.is_wary = parameters.signed_views
+        self.membership.suspicion_s = parameters.watchdog_s
         self.sampler = Sampler(self, parameters.ping_timeout_s, self.on_sample, self._on_gone)
         self.quorum = Quorum(self, parameters, self.membership, self.search_again)
         self.joining = Joining(
@@ -72,6 +74,16 @@ class Member(Machine, ABC):
             "readvertise": self.membership.on_readvertise,
             "view": self.joining.on_timeout,
         }
+
+    @property
+    def heeds(self) -> NodeId | None:
+        """Whose coming and going changes what the node does; of others a runtime that has many nodes may
+        tell it when something else happens to it (`take_note`)."""
+        return None
+
+    def take_note(self, heard: Iterable[tuple[NodeId, int, int, object]]) -> None:
+        """These have joined or left: (node, event, bandwidth, the message)."""
+        self.view.note(heard)
 
     # What the node adds
 
@@ -185,8 +197,8 @@ class Member(Machine, ABC):
 
     def probe_some(self) -> None:
         """Ping a few of those believed online, wherever they are in the order of rounds."""
-        online = self.view.actives()
-        some = self._rng.sample(online, min(len(online), math.ceil(PROBED * len(online))))
+        online = self.view.online_nodes()
+        some = online[self._rng.sample(range(len(online)), math.ceil(PROBED * len(online)))].tolist()
         self.sampler.probe((node for node in some if node != self.me), self.newest_round)
 
     def probe_a_suspect(self) -> None:

@@ -20,6 +20,7 @@ from plexus.protocol.view import (
     LAST,
     LEFT,
     MAX_COUNTER,
+    NOBODY,
     SUSPECTED,
     Events,
     Snapshot,
@@ -79,11 +80,15 @@ class Membership:
         """That the node is online, as others should know it."""
         self.is_wary = False
         """Whether one member's word is not enough to hold another for gone."""
+        self.suspicion_s = math.inf
+        """For how long it matters since when somebody is suspected."""
         self.contacted = False
         """Somebody contacted this node since it joined, or said that it heard of that."""
         self._advertised_at = -math.inf
         self._suspected: dict[NodeId, tuple[int, float]] = {}
         """Node → the event by which it is suspected, and when this node learnt of that."""
+        self._told: list[tuple[float, Events, Events]] = []
+        """The same of what others told: when, nodes, events. In a large session these are many."""
         self._doubts: dict[NodeId, tuple[int, NodeId]] = {}
         """Node → the event by which one other alone suspects it, and who."""
 
@@ -109,6 +114,7 @@ class Membership:
 
     def leave(self) -> None:
         """Tell a random set P that the node goes offline."""
+        self.suspected_for_less_than(self.suspicion_s)  # when it is back it will not ask about older ones
         self._raise_counter(online=False)
         self._node.send(self.random_set(self._advertise_to), Left(self.counter, self._proof, self.address))
 
@@ -134,8 +140,10 @@ class Membership:
         news = self.view.merge(snapshot)
         for node in alone:
             self.view.doubt(node)
-        for node in news[snapshot.events[news] & 3 == SUSPECTED].tolist():
-            self._suspected[node] = self.view.event_of(node), self._node.now
+        told = snapshot.events_at(news)
+        suspected = told & 3 == SUSPECTED
+        if suspected.any():
+            self._told.append((self._node.now, news[suspected].astype(np.uint32), told[suspected]))
         self.refute_if_misrepresented()
 
     def _suspected_by_one(self, src: NodeId, told: Events) -> list[NodeId]:
@@ -168,7 +176,15 @@ class Membership:
         event_of = self.view.event_of
         young = {n: (event, at) for n, (event, at) in self._suspected.items() if at > since}
         self._suspected = {n: (event, at) for n, (event, at) in young.items() if event_of(n) == event}
-        return len(self._suspected)
+        still = []
+        for at, nodes, events in self._told:
+            if at > since:
+                same = [
+                    event_of(n) == event for n, event in zip(nodes.tolist(), events.tolist(), strict=True)
+                ]
+                still.append((at, nodes[same], events[same]))
+        self._told = [lot for lot in still if len(lot[1])]
+        return len(self._suspected) + sum(len(nodes) for _, nodes, _ in self._told)
 
     def refute_if_misrepresented(self, src: NodeId | None = None) -> None:
         """Say that the node is there, if others hold otherwise: first of all to `src`, which said so."""
@@ -241,15 +257,13 @@ class Membership:
 
     def random_set(self, size: int, anybody: bool = False) -> tuple[NodeId, ...]:
         """P: random nodes believed online; if there are too few, random others, which may be back."""
-        online = self.view.online()
-        if anybody:
-            online[:] = False
-        online[self._node.me] = False
-        actives: list[NodeId] = online.nonzero()[0].tolist()
+        me = self._node.me
+        actives = NOBODY if anybody else self.view.online_nodes()
+        actives = actives[actives != me]
         if len(actives) >= size:
-            return tuple(self._rng.sample(actives, size))
-        online[self._node.me] = True
-        online |= self.view.expelled()
-        others: list[NodeId] = (~online).nonzero()[0].tolist()
+            return tuple(actives[self._rng.sample(range(len(actives)), size)].tolist())
+        left_out = self.view.expelled()
+        left_out[actives] = left_out[me] = True
+        others: list[NodeId] = (~left_out).nonzero()[0].tolist()
         missing = min(size - len(actives), len(others))
-        return (*actives, *self._rng.sample(others, missing))
+        return (*actives.tolist(), *self._rng.sample(others, missing))

@@ -44,7 +44,12 @@ class Pong(Message, frozen=True, tag=2):
     held: int
     event: int
     busy: int = 0
-    """1: it trains, and will finish that before it begins anything else."""
+    """The sum of `BUSY`, `FRESH` and `YOURS`, as far as they apply."""
+
+
+BUSY, FRESH, YOURS = 1, 2, 4
+"""In a pong: the node trains, and will finish that before it begins anything else; it has come back just now
+and had no work since; all have just come back, and the asked node's model is the newer one to go on with."""
 
 
 class Joined(Message, frozen=True, tag=3):
@@ -165,6 +170,42 @@ class LateModel(Message, frozen=True, tag=15):
     """A change (see `api.Change`)."""
 
 
+class Ended(Message, frozen=True, tag=16):
+    """The session has ended with the model of `round`."""
+
+    round: int
+    ordinal: int
+    held: int
+    """1: the sender has that model."""
+
+
+class FinalRequest(Message, frozen=True, tag=17):
+    """Please send me the model that the session has ended with."""
+
+    round: int
+
+
+class FinalModel(Message, frozen=True, tag=18):
+    """This."""
+
+    round: int
+    ordinal: int
+    model: Model
+
+
+class Score(Message, frozen=True, tag=19):
+    """A model was measured and is the best that the sender knows of."""
+
+    ordinal: int
+    score: int
+    """The larger the better: a floating-point number's 32 bits."""
+
+
+WIRE_VERSION, OLDEST_WIRE = 5, 4
+"""What is spoken here, and the oldest that is understood: peers of two versions in a row work together."""
+SINCE: dict[type[Message], int] = dict.fromkeys((Ended, FinalRequest, FinalModel, Score), 5)
+"""The version of the wire that brought a kind of message: nobody who speaks an older one is sent it."""
+
 KINDS: tuple[type[Message], ...] = tuple(Message.__subclasses__())
 """All of the above: what can be sent to another process. Messages of a user's own protocol come later."""
 MODEL_KINDS = tuple(kind for kind in KINDS if "model" in kind.__struct_fields__)
@@ -177,6 +218,7 @@ NAMES: dict[type[Message], str] = {
     Ack: "ack",
     ViewRequest: "membership",
     ViewReply: "membership",
+    **dict.fromkeys((Ended, FinalRequest, Score), "membership"),
     **dict.fromkeys(MODEL_KINDS, "model"),
 }
 """The paper's names of what is sent, by which bytes are accounted."""

@@ -1,11 +1,12 @@
-"""The parameters of Plexus (the paper's section III-F), documented and checked in one place."""
+"""The parameters of Plexus (the paper's section III-F), and when a session begins and ends (see `course`)."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 MOST_LATE_ROUNDS = 1000
 
@@ -119,3 +120,77 @@ def require_duration(field: str, value: float) -> None:
 def require(holds: bool, field: str, value: object, allowed: str) -> None:
     if not holds:
         raise ValueError(f"{field} is {value!r}, but must be {allowed}")
+
+
+class Condition(NamedTuple):
+    """When a model is good enough."""
+
+    metric: str
+    is_least: bool
+    bound: float
+
+    def holds(self, metrics: Mapping[str, float]) -> bool:
+        value = metrics.get(self.metric, math.nan)
+        return value >= self.bound if self.is_least else value <= self.bound
+
+
+class Course(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """When a session of Plexus begins, and when it has come to its end: at the first of what is said here."""
+
+    start_with: Annotated[int, Meta(ge=1)] | None = None
+    """How many nodes must be there before anybody trains. If it is not given: live, half of the `nodes`, but
+    at least two and at most `sample_size`; simulated, one."""
+
+    rounds: Annotated[int, Meta(ge=1)] | None = None
+    """The session ends with the model of this round."""
+
+    until: str | None = None
+    """The session ends when a measured model is as good as this, e.g. `"accuracy >= 0.95"` or
+    `"loss <= 0.1"`: the task's metric or the loss. Models are measured as `[evaluation]` says."""
+
+    patience: Annotated[int, Meta(ge=1)] | None = None
+    """The session ends when for so many rounds no measured model was better than the best."""
+
+    def __post_init__(self) -> None:
+        if self.until is not None:
+            condition(self.until)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the end depends on how good models are."""
+        return self.until is not None or self.patience is not None
+
+    @property
+    def has_end(self) -> bool:
+        return self.is_measured or self.rounds is not None
+
+    def live(self, nodes: int, sample_size: int) -> Course:
+        """What it is where nothing else is said, and peers are real."""
+        at_first = min(max(2, math.ceil(nodes / 2)), sample_size, nodes)
+        return Course(
+            start_with=self.start_with or at_first,
+            rounds=self.rounds,
+            until=self.until,
+            patience=self.patience,
+        )
+
+
+ENDLESS = Course()
+
+
+def condition(text: str) -> Condition:
+    """Of the form `metric >= number`."""
+    metric, sign, bound = text.partition(">=") if ">=" in text else text.partition("<=")
+    try:
+        return Condition(metric.strip(), sign == ">=", float(bound))
+    except ValueError:
+        raise ValueError(
+            f"until is {text!r}, but must be a metric, >= or <=, and a number, as 'accuracy >= 0.95'"
+        ) from None
+
+
+def unknown_metric(course: Course, measured: str) -> str | None:
+    """What is wrong with `until`, if models are measured by this metric and the loss."""
+    if course.until is None or condition(course.until).metric in (measured, "loss"):
+        return None
+    return f"session.until is {course.until!r}, but models are measured by {measured} and loss"

@@ -10,6 +10,8 @@ from plexus.protocol.late import LateTask
 from plexus.protocol.member import Member
 from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import (
+    BUSY,
+    FRESH,
     Ack,
     AggregateRequest,
     LateModel,
@@ -17,6 +19,7 @@ from plexus.protocol.messages import (
     Model,
     NodeId,
     Ping,
+    Pong,
     TrainRequest,
 )
 from plexus.protocol.parameters import PlexusParameters
@@ -29,6 +32,7 @@ from plexus.protocol.watchdog import Watchdog
 
 AGGREGATOR, LATE = "aggregator", "late"
 """What a search is for that needs no quorum; for the others see `quorum`."""
+FOR_A_ROUND = (TrainRequest, AggregateRequest, LateModel)
 
 
 class Participant(Member):
@@ -52,8 +56,11 @@ class Participant(Member):
         self.held_ordinal = durable.ordinal
         self.has_worked = False
         """Since it came online: trained, or collected models."""
+        self.came_at = 0.0
         self.watchdog = Watchdog(self, parameters, rng, durable.round)
-        self.trust = Trust(self, parameters, roster, view, self.watchdog, self._ask_about)
+        self.trust = Trust(
+            self, parameters, roster, view, self.watchdog, self._ask_about, self.aggregator_rank
+        )
         self._unbelieved: tuple[NodeId, TrainRequest] | None = None
         """A request to train for a round far ahead, until others have been asked about it."""
         self.settled: tuple[NodeId, int] | None = None
@@ -75,9 +82,32 @@ class Participant(Member):
         self._on_message |= {Ack: self._on_ack, TrainRequest: self._on_train_request}
         self._on_timeout |= {"ack": self._on_no_ack, "late ack": self.late.on_timeout, "look": self._on_look}
 
+    def aggregator_rank(self, node: NodeId) -> float:
+        """Who of a sample aggregates: the highest rank does; here the most bandwidth according to B_i.
+
+        A variation of Plexus may rank by something else that participants know alike; else they choose
+        different aggregators, and rounds fork.
+        """
+        return self.view.bandwidth_of(node)
+
     @property
     def newest_round(self) -> int:
         return self.watchdog.k_seen
+
+    @property
+    @abstractmethod
+    def ended_round(self) -> int:
+        """With which the session has ended; 0 if it goes on."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """It has come back just now, and had no work since."""
+        is_early = self.now - self.came_at < self.parameters.ack_timeout_s
+        return is_early and not self.has_worked and self.held_round > 0 and not self.ended_round
+
+    def pong(self, exchange: int, to: NodeId, hint: int = 0) -> Pong:
+        busy = BUSY * self.is_busy + FRESH * self.is_fresh + hint
+        return Pong(exchange, self.watchdog.k_seen, self.held_round, self.view.event_of(to), busy)
 
     @property
     def is_busy(self) -> bool:
@@ -89,6 +119,10 @@ class Participant(Member):
         self, purpose: str, k: int, ordinal: int, model: Model = None, among_suspects: bool = False
     ) -> None:
         """Derive the sample of round k."""
+
+    @abstractmethod
+    def on_final_lost(self, body: Message) -> None:
+        """A message has not arrived, which may be about the final model."""
 
     @abstractmethod
     def on_not_coming(self, body: Message) -> None:
@@ -206,7 +240,7 @@ class Participant(Member):
         elif isinstance(body, LateModel):
             self.late.on_undelivered(lost.to, body)
         elif not isinstance(body, Ping | AggregateRequest):
-            pass
+            self.on_final_lost(body)
         elif lost.declined or self.is_obsolete(body):
             # The round is complete: this is what its aggregator would have answered to a stale model.
             self._on_ack(lost.to, Ack(body.round, used=0))
@@ -225,9 +259,16 @@ class Participant(Member):
     def is_obsolete(self, body: Message) -> bool:
         """A model for the aggregator of a complete round would be ignored when it arrives. One to train is
         carried to its end, however late: a node with a slow link might otherwise never get any."""
+        if self.ended_round:
+            return isinstance(body, FOR_A_ROUND)
         return isinstance(body, AggregateRequest) and (
             body.round < self.watchdog.k_seen or body.round <= self.held_round
         )
+
+    @property
+    def heeds(self) -> NodeId | None:
+        """Somebody else is looked for if the awaited aggregator leaves."""
+        return self.training.awaited
 
     def notice(self, k: int, src: NodeId) -> None:
         """`src` says that somebody works on round k."""
@@ -277,5 +318,11 @@ class Participant(Member):
     def save(self) -> None:
         view = self.view.snapshot()
         counter = self.membership.counter
-        state = Durable(counter, self.held_round, self.held_model, view, self.held_ordinal)
+        held = self.held_round, self.held_model, view, self.held_ordinal
+        state = Durable(counter, *held, self.ended_round)
         self.outbox.append(Save(state))
+
+    def keep_final(self, k: int, ordinal: int, model: Model) -> None:
+        """Hold this model and no other from now on, even if it is an older one."""
+        self.held_round, self.held_ordinal, self.held_model = k, ordinal, model
+        self.save()

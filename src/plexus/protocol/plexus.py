@@ -8,31 +8,42 @@ of the picture in docs/journey-of-a-round.md is a line in one of them.
 
 from __future__ import annotations
 
+from itertools import chain
 from random import Random
 
 from plexus.protocol.aggregation import AggregationTask
-from plexus.protocol.api import Aggregated, Durable, WentOffline, WentOnline
+from plexus.protocol.api import Aggregated, Durable, Measured, WentOffline, WentOnline
+from plexus.protocol.course import Ending
 from plexus.protocol.facts import RoundRestarted, SampleDerived
 from plexus.protocol.joining import COMING
 from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import (
+    BUSY,
+    FRESH,
     NO_ADDRESS,
+    YOURS,
     AggregateRequest,
+    Ended,
+    FinalModel,
+    FinalRequest,
     LateModel,
     Message,
     Model,
     NodeId,
     Ping,
     Pong,
+    Score,
     TrainRequest,
     ViewRequest,
 )
-from plexus.protocol.parameters import PlexusParameters
-from plexus.protocol.participant import AGGREGATOR, LATE, Participant
+from plexus.protocol.parameters import ENDLESS, Course, PlexusParameters
+from plexus.protocol.participant import AGGREGATOR, FOR_A_ROUND, LATE, Participant
 from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, PURPOSES, RESTART, step
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import SampleSearch, Search
+from plexus.protocol.sparse import Lazy
 from plexus.protocol.view import View
+from plexus.protocol.watchdog import WATCHDOG
 
 START = ("start", 0)
 FIRST_ROUND, FIRST_STEP = 1, 1
@@ -57,27 +68,40 @@ class PlexusNode(Participant):
         rng: Random,
         durable: Durable | None = None,
         address: bytes = NO_ADDRESS,
+        course: Course = ENDLESS,
     ) -> None:
         durable = durable or Durable(counter=0, round=0, model=initial_model)
         super().__init__(me, parameters, roster, view, bandwidth_bytes_per_s, rng, durable, address)
         self._is_starting = False
         """It knows of no round and waits for others to show up before it begins the first."""
+        self._met: list[bool] = []
+        """Of those who answered when it came online and hold a model: whether they have just come, too."""
+        self.course = course
         self.aggregation = AggregationTask(self, parameters, durable.round)
+        self.ending = Ending(self, course, durable.ended)
         self._on_event |= {
             WentOnline: self._on_online,
             WentOffline: lambda _: self.membership.leave(),
             Aggregated: self._on_aggregated,
+            Measured: lambda it: self.ending.on_measured(it),
         }
         self._on_message |= {
             Ping: self._on_ping,
             Pong: self._on_pong,
             AggregateRequest: self._on_aggregate_request,
             LateModel: self._on_late_model,
+            Ended: self.ending.on_ended,
+            FinalRequest: self.ending.on_request,
+            FinalModel: self.ending.on_model,
+            Score: self.ending.on_score,
         }
+        for kind in FOR_A_ROUND:
+            self._on_message[kind] = self.ending.unless_over(self._on_message[kind])
         self._on_timeout |= {
             "aggregation": self.aggregation.on_timeout,
             "start": self._on_start,
             "watchdog": self._on_watchdog,
+            "final": self.ending.ask_again,
         }
 
     # Coming and going (III-E)
@@ -90,10 +114,17 @@ class PlexusNode(Participant):
         self._unbelieved = self.settled = None
         self.aggregation.reset(self.held_round)
         self.has_worked = self._is_starting = False
-        self.watchdog.start(self.held_round)
+        self.came_at = self.now
+        self._met.clear()
+        if self.ending.is_over:
+            self.ending.come_back()
+        else:
+            self.watchdog.start(self.held_round)
         self.joining.begin(self.held_round)
 
     def on_advertised(self) -> None:
+        if self._met and all(self._met) and self.is_fresh:
+            self.watchdog.hurry(self.held_round)
         self._is_starting = self.watchdog.k_seen == 0
         if self._is_starting:
             self.set_timer(START, self.parameters.start_delay_s)
@@ -101,6 +132,19 @@ class PlexusNode(Participant):
     # The first round: everybody derives the first sample, its members begin by themselves
 
     def _on_start(self, _: int) -> None:
+        is_enough = self.view.online_count() >= self._at_first
+        (self._begin_first if is_enough else self._wait_for_more)()
+
+    @property
+    def _at_first(self) -> int:
+        """How many must be there before anybody trains."""
+        return self.course.start_with or 1
+
+    def _wait_for_more(self) -> None:
+        self._is_starting = True
+        self.set_timer(START, max(self.parameters.start_delay_s, self.parameters.ping_timeout_s))
+
+    def _begin_first(self) -> None:
         self._is_starting = False
         first = self.roster.candidates(self.view, FIRST_ROUND)
         # Nodes further back would be members only if earlier ones are silent: the watchdog's case.
@@ -116,12 +160,13 @@ class PlexusNode(Participant):
         known = self.training.view if purpose == AGGREGATOR else None
         candidates = self.roster.candidates(self.view, k, known)
         if among_suspects:
-            candidates += self.roster.suspects(self.view, k)
+            candidates = [*candidates, *self.roster.suspects(self.view, k)]
         size = self.parameters.sample_size
         if purpose == AGGREGATOR:
             # In the place of who is left out nobody comes, whom other participants would not choose.
-            sample_of_all = self.trust.trusted(candidates[:size])
-            candidates, size = sample_of_all + candidates[size:], len(sample_of_all) or size
+            sample_of_all = self.trust.trusted([*candidates[:size]])
+            candidates = Lazy(chain(sample_of_all, candidates[size:]))
+            size = len(sample_of_all) or size
         else:
             candidates = self.trust.order(candidates)
         asking = purpose == RESTART
@@ -145,10 +190,8 @@ class PlexusNode(Participant):
         # Answer with what was known before: nobody must take the echo of its own ping for progress.
         self.send((src,), self.pong(ping.exchange, src))
         self.notice(ping.round, src)
-
-    def pong(self, exchange: int, to: NodeId) -> Pong:
-        busy = int(self.is_busy)
-        return Pong(exchange, self.watchdog.k_seen, self.held_round, self.view.event_of(to), busy)
+        if self.ending.is_over:
+            self.ending.tell((src,))
 
     def _on_first_ping(self) -> None:
         """Nodes do not come at the same instant, but the first one that begins tells the others: who kept
@@ -157,7 +200,7 @@ class PlexusNode(Participant):
             self.joining.end()
         if self._is_starting:
             self.cancel_timer(START)
-            self._on_start(0)
+            self._begin_first()
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
         self.membership.on_event_known(src, pong.event)
@@ -168,12 +211,21 @@ class PlexusNode(Participant):
             self._on_answer(src, pong, search)
         self.notice(pong.round, src)
         self._find_way_back(src, pong.round)
+        if pong.busy & YOURS and self.is_fresh and not self.watchdog.is_hurried:
+            self.watchdog.hurry(self.held_round)
+            self._ask_for_restart()
         self.sampler.on_answer(src, pong.exchange)
 
     def _on_answer(self, src: NodeId, pong: Pong, search: Search) -> None:
         if search.purpose == COMING:
             self.joining.on_answer(src, pong.round)
-        if pong.busy:
+            self._met += [bool(pong.busy & FRESH)] * (pong.held > 0)
+        if search.purpose == RESTART and self.watchdog.is_hurried and pong.held and not pong.busy & FRESH:
+            # It was there all the time, and will know when to start again.
+            self.watchdog.hurry(self.held_round, is_so=False)
+            self.give_up(RESTART)
+            return
+        if pong.busy & BUSY:
             search.sample.busy.add(src)
         if self._is_overtaken(search, pong) and self.trust.believes(src, pong.round):
             self.give_up(search.purpose)
@@ -183,8 +235,13 @@ class PlexusNode(Participant):
     def _wait_for_those_ahead(self, src: NodeId, search: Search, pong: Pong) -> None:
         if pong.round >= search.round:
             self.watchdog.others_are_ahead()
-            self._tell_if_left_out(src, search)
+            if search.purpose == RESTART and not self.has_worked:
+                # It is left out: those who know of it may never get to say so, or it knows of few.
+                self.membership.advertise_again()
+                self.send((src,), ViewRequest())
         else:
+            if self.watchdog.is_hurried:
+                self.send((src,), self.pong(HEARD_ME, src, YOURS))
             self.watchdog.defer(self.held_round)
 
     def _is_overtaken(self, search: Search, pong: Pong) -> bool:
@@ -194,13 +251,6 @@ class PlexusNode(Participant):
         return search.purpose == RESTART and (
             pong.round >= search.round or (pong.held > self.held_round and not self.watchdog.has_deferred)
         )
-
-    def _tell_if_left_out(self, src: NodeId, search: Search) -> None:
-        """Others go on, and had no work for this node yet: those who know of it may never get to say so. Who
-        knows of few asks for more, to tell them the next time."""
-        if search.purpose == RESTART and not self.has_worked:
-            self.membership.advertise_again()
-            self.send((src,), ViewRequest())
 
     def on_sample(self, search: Search) -> None:
         sample, k = search.sample.found, search.round
@@ -225,6 +275,8 @@ class PlexusNode(Participant):
             self.choose_aggregator(sample)
         elif search.purpose == RESTART:
             self._restart(k, search.ordinal, sample)
+        elif len(sample) < min(self._at_first, self.parameters.sample_size):
+            self._wait_for_more()
         elif self.me in sample and self.held_round < FIRST_ROUND:
             view = self.view.snapshot()
             self.train(TrainRequest(k, FIRST_STEP, k, len(sample), view, self.held_model))
@@ -239,25 +291,24 @@ class PlexusNode(Participant):
         if not (self.trust.believes(src, request.round) and self.trust.may_send_model(src, request)):
             self.on_news()
             return
-        if self.aggregation.on_request(src, request, self._sample_is_small, self._most):
+        is_small = self.parameters.late_rounds > 0 and self._most <= SMALL
+        # Where others are not believed, the node itself says how many there are at most.
+        if self.aggregation.on_request(src, request, is_small, self._most if self.trust.is_wary else None):
             self.give_up(PARTICIPANTS)
             self.notice_own_work(request.round)
         self.on_news()
 
     @property
-    def _most(self) -> int | None:
-        """Participants of a round, if what others say of that is not believed."""
-        if not self.trust.is_wary:
-            return None
+    def _most(self) -> int:
+        """Participants that a round can have."""
         return min(self.parameters.sample_size, self.view.online_count())
 
     @property
-    def _sample_is_small(self) -> bool:
-        if not self.parameters.late_rounds:
-            return False
-        return min(self.parameters.sample_size, self.view.online_count()) <= SMALL
+    def is_indispensable(self) -> bool:
+        return self.aggregation.is_combining or self.is_searching(PARTICIPANTS)
 
     def on_not_coming(self, body: Message) -> None:
+        self.on_final_lost(body)
         if isinstance(body, AggregateRequest) and body.round > self.aggregation.k_agg:
             # The round was completed elsewhere, by somebody who does not know of this node.
             self.membership.advertise_again()
@@ -283,6 +334,9 @@ class PlexusNode(Participant):
         if self.aggregation.on_aggregated(aggregated):
             k, ordinal = aggregated.round, self.aggregation.ordinal
             self.hold(k, ordinal, aggregated.model)
+            if self.ending.is_last(ordinal):
+                self.ending.declare(k, ordinal, aggregated.model)
+                return
             # Not the held model: by the time the sample is found, that may be of a newer round.
             self.search(PARTICIPANTS, k, ordinal, aggregated.model)
 
@@ -295,12 +349,19 @@ class PlexusNode(Participant):
 
     def _on_watchdog(self, _: int) -> None:
         # Asking many silent nodes one by one may take longer than the watchdog waits: let it finish.
+        has_begun = self.watchdog.k_seen > 0 or self.view.online_count() >= self._at_first
         if self.watchdog.is_due(self.held_round):
-            if not self.is_searching(RESTART):
-                self.search(RESTART, self.watchdog.k_seen + self.watchdog.step, self.held_ordinal + 1)
+            if has_begun:
+                self._ask_for_restart()
         elif not self.has_worked and self.view.online_count() <= FEW * self.parameters.sample_size:
-            # Rounds go on, and of so few it should have been in a sample.
-            self.membership.advertise_again()
+            self.membership.advertise_again()  # of so few it should have been in a sample
+
+    def _ask_for_restart(self) -> None:
+        k = self.watchdog.k_seen + self.watchdog.step
+        first = self.roster.in_order(self.view, k)[: FEW * self.parameters.sample_size]
+        # Where all have just come back, they would not believe anybody else.
+        if (self.me in first or not self.watchdog.is_hurried) and not self.is_searching(RESTART):
+            self.search(RESTART, k, self.held_ordinal + 1)
 
     def _restart(self, k: int, ordinal: int, sample: tuple[NodeId, ...]) -> None:
         if k <= self.watchdog.k_seen:  # progress came while asking
@@ -315,3 +376,23 @@ class PlexusNode(Participant):
         self.aggregation.release(k)
         self.send(tuple(node for node in sample if node != self.me), Ping(HEARD_ME, k))
         self._push(k, ordinal, self.held_model, sample)
+
+    # The end: not in the paper, see course.py
+
+    def on_final_lost(self, body: Message) -> None:
+        if isinstance(body, FinalRequest | FinalModel):
+            self.ending.on_lost()
+
+    @property
+    def ended_round(self) -> int:
+        return self.ending.round
+
+    def lay_down(self) -> None:
+        """There are no more rounds: nothing is trained, aggregated or begun."""
+        self.training.finish()
+        self.aggregation.skip_to(self.ending.round)
+        self.late.reset()
+        for purpose in (*PURPOSES, AGGREGATOR, LATE):
+            self.give_up(purpose)
+        self.cancel_timer(START)
+        self.cancel_timer(WATCHDOG)

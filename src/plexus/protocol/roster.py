@@ -8,6 +8,7 @@ alone, so it is the same wherever it is computed, in the simulator as in a deplo
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -142,18 +143,12 @@ class Roster:
         """All nodes in the hash order of `round`: the same sequence of keys for everyone."""
         return np.argsort(self._hashes(round), kind="stable")
 
-    def candidates(self, view: View, round: int, known: Snapshot | None = None) -> list[NodeId]:
+    def candidates(self, view: View, round: int, known: Snapshot | None = None) -> Sequence[NodeId]:
         """The nodes that `view` believes online, in the order in which `round` contacts them: of those that
         `known` has online too, if there are any."""
         if len(view) < len(self.keys):
             view.grow(len(self.keys))
-        online = view.online()
-        if known is not None:
-            both = online[: len(known.events)] & (known.events & 3 == JOINED)
-            online = (
-                np.concatenate([both, np.zeros(len(online) - len(both), np.bool_)]) if both.any() else online
-            )
-        candidates = self._in_order(round, online)
+        candidates = view.online_in(self.order(round), known)
         if not view.doubted:
             return candidates
         return sorted(candidates, key=view.doubted.__contains__)

@@ -6,7 +6,7 @@ whom to ping next. `Sampler` turns its answers into pings, pongs and timeouts on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from plexus.protocol.facts import AnsweredLate
@@ -36,7 +36,7 @@ class SampleSearch:
         "silent",
     )
 
-    def __init__(self, me: NodeId, candidates: list[NodeId], size: int, one_by_one: bool = False) -> None:
+    def __init__(self, me: NodeId, candidates: Sequence[NodeId], size: int, one_by_one: bool = False) -> None:
         self._me = me
         self._candidates = candidates
         self._size = size
@@ -52,7 +52,7 @@ class SampleSearch:
     def done(self) -> bool:
         """Enough have answered, or nobody is left to ask."""
         return len(self._answered) >= self._size or (
-            not self._waiting and self._next >= len(self._candidates)
+            not self._waiting and not self._candidates[self._next : self._next + 1]
         )
 
     @property

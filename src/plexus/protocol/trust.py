@@ -60,14 +60,16 @@ class Trust:
         view: View,
         watchdog: Watchdog,
         ask_about: Callable[[int], None],
+        rank: Callable[[NodeId], float],
     ) -> None:
-        """`ask_about(k)` asks several others how far they are."""
+        """`ask_about(k)` asks several others how far they are; `rank` says who is to aggregate."""
         self._node = node
         self._parameters = parameters
         self._roster = roster
         self._view = view
         self._watchdog = watchdog
         self._ask_about = ask_about
+        self._rank = rank
         self.is_wary = parameters.signed_views
         self._claims: dict[NodeId, tuple[int, float]] = {}
         """By member: the far round it spoke of, and when it did so first."""
@@ -117,6 +119,11 @@ class Trust:
         known = self._view.snapshot().known
         several = min(1 - -known // LIARS, MOST_WITNESSES)
         return min(max(WITNESSES, several), self._others)
+
+    @property
+    def several(self) -> int:
+        """Enough that one liar alone decides nothing."""
+        return min(WITNESSES, self._others)
 
     @property
     def _others(self) -> int:
@@ -230,7 +237,7 @@ class Trust:
     def _still(self, those: dict[NodeId, tuple[float, int]]) -> set[NodeId]:
         return {node for node, (until_s, _) in those.items() if until_s > self._node.now}
 
-    def order(self, candidates: list[NodeId]) -> list[NodeId]:
+    def order(self, candidates: Sequence[NodeId]) -> Sequence[NodeId]:
         """Those who misbehaved last."""
         last = self._still(self._misbehaved)
         return sorted(candidates, key=last.__contains__) if last else candidates
@@ -245,6 +252,6 @@ class Trust:
         self._overtaken.pop(aggregator, None)
 
     def best(self, nodes: Sequence[NodeId]) -> NodeId:
-        """Most bandwidth according to B_i; the first in hash order among equals (Algorithm 2)."""
+        """The highest rank; the first in hash order among equals (Algorithm 2)."""
         failed = self._still(self._failed)
-        return max([n for n in nodes if n not in failed] or nodes, key=self._view.bandwidth_of)
+        return max([n for n in nodes if n not in failed] or nodes, key=self._rank)

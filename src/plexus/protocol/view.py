@@ -11,7 +11,7 @@ left event it is 0. The largest integer is nobody's event: it stands for a node 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,13 @@ class Snapshot:
     def event_of(self, node: int) -> int:
         """The newest event of `node` it knows; 0 says nothing."""
         return int(self.events[node]) if node < len(self.events) else 0
+
+    def events_at(self, nodes: NDArray[np.intp]) -> Events:
+        """The events of these, heard of or not."""
+        events = np.zeros(len(nodes), np.uint32)
+        heard_of = nodes < len(self.events)
+        events[heard_of] = self.events[nodes[heard_of]]
+        return events
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Snapshot):
@@ -121,6 +128,11 @@ class View:
         self._bandwidth_of[node] = bandwidth_bytes_per_s
         return True
 
+    def note(self, heard: Iterable[tuple[int, int, int, object]]) -> None:
+        """Learn (node, event, bandwidth) of each; what comes after that is of no concern."""
+        for node, event, bandwidth_bytes_per_s, _ in heard:
+            self.learn(node, event, bandwidth_bytes_per_s)
+
     def merge(self, other: Snapshot) -> NDArray[np.intp]:
         """Adopt every newer event of `other`; these are the nodes of which there was one."""
         if other is self._snapshot:
@@ -166,6 +178,15 @@ class View:
         """A mask over all nodes: whose newest event is joined."""
         return np.asarray((self._events & 3) == JOINED, np.bool_)
 
+    def online_in(self, order: NDArray[np.intp], known: Snapshot | None = None) -> Sequence[int]:
+        """Those online in this order of all nodes: of those that `known` has online too, if there are any."""
+        online = self.online()
+        if known is not None:
+            both = online & (known.events_at(np.arange(len(online))) & 3 == JOINED)
+            online = both if both.any() else online
+        chosen: list[int] = order[online[order]].tolist()
+        return chosen
+
     def suspected(self) -> NDArray[np.bool_]:
         """A mask over all nodes: who is taken as gone without having said so."""
         return np.asarray((self._events & 3) == SUSPECTED, np.bool_)
@@ -185,8 +206,12 @@ class View:
     def actives(self) -> list[int]:
         """The nodes whose newest event is joined (the paper's Actives). Not to be changed."""
         if self._actives is None:
-            self._actives = np.flatnonzero(self.online()).tolist()
+            self._actives = self.online_nodes().tolist()
         return self._actives
+
+    def online_nodes(self) -> NDArray[np.intp]:
+        """The same as an array."""
+        return np.flatnonzero(self.online())
 
     def is_online(self, node: int) -> bool:
         return node < len(self._events) and self._event_of[node] & 3 == JOINED

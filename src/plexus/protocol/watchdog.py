@@ -13,7 +13,9 @@ without an oracle and without a storm of restarts:
 - the node that restarts tells the sample before it sends the model, so that others who ask meanwhile
   hear of it;
 - finding others alive and ahead makes a node patient: it asks half as often each time, until it works
-  in a sample again.
+  in a sample again;
+- who comes back and meets nobody but others who have just come back too need not wait for so long: nobody
+  is at work who could make progress.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ MAX_ROUNDS_BEHIND = 30
 MAX_PATIENCE = 8
 DEFERENCE = 1 / 8
 """As a share of `watchdog_s`: how long a restart is left to somebody whose model is a little newer."""
+HURRY = 1 / 3
+"""As a share of `ack_timeout_s`: how long to wait where all have just come back."""
 A_LITTLE = 3
 """Rounds. Who is further behind loses more by its own restart than the others lose by waiting."""
 
@@ -40,6 +44,9 @@ class Watchdog:
     def __init__(self, node: Machine, parameters: PlexusParameters, rng: Random, k_seen: int) -> None:
         self._node = node
         self._watchdog_s = parameters.watchdog_s
+        self._hurry_s = HURRY * parameters.ack_timeout_s
+        self.is_hurried = False
+        """All have just come back, as it seems."""
         self._rng = rng
         self._progress_at = 0.0
         self._pause_s = 0.0
@@ -56,8 +63,14 @@ class Watchdog:
         """Somebody works on round k."""
         if k > self.k_seen:
             self.k_seen = k
+            self.is_hurried = False
             self._pause_s = self._node.now - self._progress_at
             self._progress_at = self._node.now
+
+    @property
+    def progress_at(self) -> float:
+        """When the node last noticed progress, or came online."""
+        return self._progress_at
 
     @property
     def pause_s(self) -> float:
@@ -82,6 +95,12 @@ class Watchdog:
         """The node came online."""
         self._progress_at = self._node.now
         self._patience = 1
+        self.is_hurried = False
+        self._node.set_timer(WATCHDOG, self._wait_s(held))
+
+    def hurry(self, held: int, is_so: bool = True) -> None:
+        """Whether all have just come back turns out anew."""
+        self.is_hurried = is_so
         self._node.set_timer(WATCHDOG, self._wait_s(held))
 
     def is_due(self, held: int) -> bool:
@@ -100,7 +119,7 @@ class Watchdog:
             self.others_are_ahead()
             return
         self._deferred_at = self.k_seen
-        self._node.set_timer(WATCHDOG, DEFERENCE * self._watchdog_s)
+        self._node.set_timer(WATCHDOG, DEFERENCE * self._least_s)
 
     @property
     def has_deferred(self) -> bool:
@@ -110,7 +129,11 @@ class Watchdog:
     def _wait_s(self, held: int) -> float:
         behind = min(self._behind(held), MAX_ROUNDS_BEHIND)
         stagger = WAIT_PER_ROUND_BEHIND * (behind + self._rng.random())
-        return self._watchdog_s * (self._patience + stagger)
+        return self._least_s * (self._patience + stagger)
+
+    @property
+    def _least_s(self) -> float:
+        return self._hurry_s if self.is_hurried else self._watchdog_s
 
     def _behind(self, held: int) -> int:
         """About how many rounds `held` is behind."""

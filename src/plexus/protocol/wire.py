@@ -35,6 +35,7 @@ LIMITS = {
     "event": EXPELLED,
     "bandwidth_bytes_per_s": 2**32 - 1,
     "used": 1,
+    "score": 2**32 - 1,
 }
 """The largest value of each integer; of others it is `MAX_INT`. No session gets near them, and whatever a
 node adds to what it was told still fits where it keeps it."""

@@ -7,8 +7,9 @@ and the training time of all devices show at the first evaluation that is as goo
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -65,12 +66,17 @@ class ArmOutcome:
     """The share of trainings that are behind the final model, where it is known."""
 
     @property
+    def cost_over_seeds(self) -> list[Quantity]:
+        """The three parts, over the seeds that came to the target; nothing where none did."""
+        costs = [astuple(cost) for cost in self.costs if cost is not None]
+        return [over_seeds(column, number) for column in zip(*costs, strict=True)]
+
+    @property
     def mean_cost(self) -> Cost | None:
         """Over seeds, if all of them came to the target."""
-        costs = [cost for cost in self.costs if cost is not None]
-        if not costs or len(costs) < len(self.costs):
+        if None in self.costs or not self.costs:
             return None
-        return Cost(*map(statistics.fmean, _columns(costs)))
+        return Cost(*(part.value or 0.0 for part in self.cost_over_seeds))
 
 
 @dataclass(frozen=True)
@@ -140,29 +146,88 @@ def table_of(comparison: Comparison, id: str = "summary", title: str = "Summary"
     rows = []
     for outcome in comparison.arms:
         is_best = outcome.label == comparison.best_baseline
-        best = over_seeds(outcome.best, lambda value: quantities.metric(comparison.metric, value))
+        best = over_seeds(outcome.best, partial(quantities.metric, comparison.metric))
         row: list[Cell] = [f"{outcome.label} (best baseline)" if is_best else outcome.label, best]
         row += _cost_cells(outcome)
         if len(columns) > len(row):
-            saved = astuple(outcome.savings) if outcome.savings else ()
-            row += [Quantity(f"{number(times)}×", times) for times in saved] or ["", "", ""]
+            saved = _saved(outcome, comparison)
+            row += [Quantity(f"{number(x)}×" if apart else "within", x) for x, apart in saved] or [""] * 3
         if has_used:
             row.append(over_seeds(outcome.used, quantities.share))
-        rows.append((*row, ", ".join(map(str, outcome.seeds))))
+        rows.append((*row, quantities.ranges(outcome.seeds)))
     headings = (*columns, *(["Used"] if has_used else []), "Seeds")
     return Table(id, title, headings, tuple(rows), _note(comparison))
 
 
 def _cost_cells(outcome: ArmOutcome) -> Sequence[Quantity]:
-    costs = [cost for cost in outcome.costs if cost is not None]
-    if not costs:
+    cells, reached = outcome.cost_over_seeds, sum(cost is not None for cost in outcome.costs)
+    if not cells:
         return [Quantity("not reached", None)] * 3
-    cells = [over_seeds(column, number) for column in _columns(costs)]
-    if len(costs) == len(outcome.costs):
+    if reached == len(outcome.costs):
         return cells
     # A mean over the seeds that made it would flatter the arm: say how many did, and give no number.
-    only = f"{len(costs)} of {len(outcome.costs)} seeds"
-    return [Quantity(f"{only}: {cell.text}", None) for cell in cells]
+    return [Quantity(f"{reached} of {len(outcome.costs)} seeds: {cell.text}", None) for cell in cells]
+
+
+def _saved(outcome: ArmOutcome, comparison: Comparison) -> list[tuple[float, bool]]:
+    """How many times less than the best baseline, and whether that is a difference: that intervals, where
+    both have one, have nothing in common."""
+    if outcome.savings is None:
+        return []
+    baseline = next(each for each in comparison.arms if each.label == comparison.best_baseline)
+    both = zip(outcome.cost_over_seeds, baseline.cost_over_seeds, strict=True)
+    apart = [ours.is_apart_from(theirs) is not False for ours, theirs in both]
+    return list(zip(astuple(outcome.savings), apart, strict=True))
+
+
+def findings(comparison: Comparison) -> str:
+    """The answer in a few sentences."""
+    name = quantities.metric_name(comparison.metric)
+    goal = quantities.metric(comparison.metric, comparison.target)
+    found, against = [_best_of(comparison, name)], comparison.best_baseline
+    for outcome in comparison.arms:
+        if saved := _saved(outcome, comparison):
+            parts = list(zip(("time", "communication", "training"), saved, strict=True))
+            needs = [f"{_times(x)} {part}" for part, (x, is_apart) in parts if is_apart]
+            alike = [part for part, (_, is_apart) in parts if not is_apart]
+            text = f"To come to {name} {goal}, {outcome.label} needs {_and(needs)} than {against}"
+            same = f"{_and(alike)} to come to {name} {goal}: {outcome.label} and {against}"
+            same += ", the best baseline, are within their intervals."
+            found.append(f"{text}, the best baseline." if needs else "")
+            found.append(same[0].upper() + same[1:] if alike else "")
+    ours = [outcome for outcome in comparison.arms if outcome.is_ours and outcome.is_complete]
+    if against and (short := [outcome.label for outcome in ours if not outcome.savings]):
+        found.append(f"{'; '.join(short)} did not come to {name} {goal} with every seed, as {against} did.")
+    return "\n\n".join(filter(None, found))
+
+
+def _best_of(comparison: Comparison, name: str) -> str:
+    """Who came to the best value of the metric, and who cannot be told from it."""
+    write = partial(quantities.metric, comparison.metric)
+    complete = [outcome for outcome in comparison.arms if outcome.is_complete and outcome.best]
+    bests = {outcome.label: over_seeds(outcome.best, write) for outcome in complete}
+    if len(bests) < 2:
+        return ""
+    sign = 1 if comparison.higher_is_better else -1
+    label = max(bests, key=lambda each: sign * (bests[each].value or 0.0))
+    best = bests.pop(label)
+    text = f"The best {name} is that of {label}: {best.text}."
+    within = [each for each, other in bests.items() if best.is_apart_from(other) is False]
+    unknown = [each for each, other in bests.items() if other.interval is None]
+    if best.interval is None:
+        return f"{text} One seed has no interval: whether the others differ is not known."
+    if within:
+        is_all = len(within) == len(bests) > 2
+        text += f" Within their intervals: {'all others' if is_all else '; '.join(within)}."
+    return text + (f" Of one seed, and so without an interval: {'; '.join(unknown)}." if unknown else "")
+
+
+def _times(saved: float) -> str:
+    return f"{number(saved)} times less" if saved >= 1 else f"{number(1 / saved)} times more"
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def _note(comparison: Comparison) -> str:
@@ -178,20 +243,24 @@ def _note(comparison: Comparison) -> str:
         f"Where every node has its own model, the metric is {whose}.",
     ]
     if any(len(outcome.seeds) > 1 for outcome in comparison.arms):
-        parts.append("Mean over seeds ± their standard deviation.")
+        parts.append("Mean over seeds ± its 95 % interval; what is within their intervals is no difference.")
     if any(outcome.used for outcome in comparison.arms):
         parts.append("Used: the share of finished trainings that are behind the final model, late ones too.")
-    return " ".join([*parts, *filter(None, map(_coarse, comparison.arms))])
+    return " ".join([*parts, *_coarse(comparison.arms)])
 
 
-def _coarse(outcome: ArmOutcome) -> str:
+def _coarse(arms: Sequence[ArmOutcome]) -> Iterator[str]:
     """A warning where costs depend more on when models were looked at than on how well they learned."""
-    times = outcome.evaluations
-    if not outcome.is_complete or not 0 < times < ENOUGH_EVALUATIONS:
-        return ""
-    often = {1: "once", 2: "twice"}.get(times, f"{times} times")
-    key = "every_hours" if outcome.has_own_models else "every_rounds"
-    return f"{outcome.label} was evaluated only {often}: its costs are coarse; see evaluation.{key}."
+    seldom: dict[tuple[int, str], list[str]] = {}
+    for arm in arms:
+        if arm.is_complete and 0 < arm.evaluations < ENOUGH_EVALUATIONS:
+            key = "every_hours" if arm.has_own_models else "every_rounds"
+            seldom.setdefault((arm.evaluations, key), []).append(arm.label)
+    for (times, key), labels in seldom.items():
+        often = {1: "once", 2: "twice"}.get(times, f"{times} times")
+        was, its = ("was", "its") if len(labels) == 1 else ("were", "their")
+        who = "; ".join(labels)
+        yield f"{who} {was} evaluated only {often}: {its} costs are coarse; see evaluation.{key}."
 
 
 def _bests(found: Sequence[np.ndarray], higher: bool) -> tuple[float, ...]:
@@ -262,7 +331,3 @@ def _with_savings(outcome: ArmOutcome, against: ArmOutcome | None) -> ArmOutcome
         return outcome
     pairs = zip(astuple(ours), astuple(theirs), strict=True)
     return replace(outcome, savings=Cost(*(b / a if a else float("inf") for a, b in pairs)))
-
-
-def _columns(costs: Sequence[Cost]) -> list[tuple[float, ...]]:
-    return list(zip(*map(astuple, costs), strict=True))

@@ -19,7 +19,21 @@ class Quantity:
     text: str
     value: float | None
     spread: float | None = None
-    """The standard deviation over seeds or what else the table says, where there are several."""
+    """Half the width of the interval that holds the true mean in 95 of 100 cases, where there are seeds."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """From where to where it may be; nothing is known of a single seed."""
+        if self.value is None or self.spread is None:
+            return None
+        return self.value - self.spread, self.value + self.spread
+
+    def is_apart_from(self, other: Quantity) -> bool | None:
+        """Whether their intervals have nothing in common; None where one of them has none."""
+        if self.interval is None or other.interval is None:
+            return None
+        (low, high), (other_low, other_high) = self.interval, other.interval
+        return high < other_low or other_high < low
 
 
 STUDENT_95 = (
@@ -27,8 +41,6 @@ STUDENT_95 = (
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
 )
 """Quantiles of Student's t for two-sided intervals of 95 %, by degrees of freedom from 1."""
-
-SPREAD = "std over seeds"
 
 Cell = str | int | float | Quantity | None
 
@@ -40,18 +52,14 @@ def half_width_95(values: Sequence[float]) -> float:
     return t * statistics.stdev(values) / math.sqrt(len(values))
 
 
-def over_seeds(
-    values: Sequence[float],
-    write: Callable[[float], str],
-    spread_of: Callable[[Sequence[float]], float] = statistics.stdev,
-) -> Quantity:
-    """The mean over seeds and, if there are several, how far they lie apart or the mean may be off."""
+def over_seeds(values: Sequence[float], write: Callable[[float], str]) -> Quantity:
+    """The mean over seeds and, if there are several, how far it may be off."""
     if not values:
         return Quantity("–", None)
     mean = statistics.fmean(values)
     if len(values) == 1 or not math.isfinite(mean):
         return Quantity(write(mean), mean)
-    spread = spread_of(values)
+    spread = half_width_95(values)
     bare, _, unit = write(mean).partition(" ")
     decimals = len(bare.partition(".")[2])
     # The text may be in another unit than the value (percent, kB), by a power of ten: the spread follows.
@@ -75,8 +83,6 @@ class Table:
     """What the reader has to know to read it."""
     folded: bool = False
     """Whether the page shows it only on demand."""
-    spread: str = SPREAD
-    """What the spread of its quantities is."""
 
     def __post_init__(self) -> None:
         for row in self.rows:

@@ -37,7 +37,7 @@ def as_csv(table: Table) -> str:
         columns.append([name, *map(_bare, cells)])
         spreads = [_bare(cell.spread) if isinstance(cell, Quantity) else "" for cell in cells]
         if any(spreads):
-            columns.append([f"{name} ({table.spread})", *spreads])
+            columns.append([f"{name} (± 95 %)", *spreads])
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(zip(*columns, strict=True))
     return buffer.getvalue()

@@ -91,15 +91,23 @@ def assignments(setting: Flat, keys: Sequence[str]) -> list[str]:
 
 
 def differences(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """By id, what sets a run apart from others of its name: directories are called by digests, which tell
-    nobody anything. How a deployed session is agreed on is no setting."""
-    of_one_name: dict[str, dict[str, Flat]] = {}
+    """By id, what sets a run apart from others of its name and folder: a directory that is called by a digest
+    tells nobody anything. How a deployed session is agreed on is no setting."""
+    of_one_name: dict[tuple[str, str], dict[str, Flat]] = {}
     for id, spec in specs.items():
-        of_one_name.setdefault(str(spec.get("name")), {})[id] = flatten({**spec, "session": {}})
+        place = id.rpartition("/")[0], str(spec.get("name"))
+        of_one_name.setdefault(place, {})[id] = flatten({**spec, "session": {}})
     found = {}
     for group in of_one_name.values():
-        keys = [key for key in varying(list(group.values())) if key not in TOLD_ANYWAY]
+        every = [key for key in varying(list(group.values())) if not key.startswith("protocol.")]
+        alike: dict[str, list[Flat]] = {}
+        for flat in group.values():  # a parameter sets it apart from others of its protocol alone
+            alike.setdefault(str(flat.get("protocol.name")), []).append(flat)
+        own = {name: [k for k in varying(each) if k.startswith("protocol.")] for name, each in alike.items()}
         for id, flat in group.items():
+            both = [*own[str(flat.get("protocol.name"))], *every]
+            told = [key for key in both if key not in TOLD_ANYWAY]
+            keys = [key for key in told if not key.startswith("evaluation.")] or told
             found[id] = assignments(flat, keys[:MOST_TOLD]) + ["…"] * (len(keys) > MOST_TOLD)
     return found
 

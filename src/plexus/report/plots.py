@@ -85,24 +85,25 @@ def _draw_curve(axes: Any, arm: Arm, arms: Sequence[Arm], x: Axis, metric: str, 
     found = curve(arm, x, metric, judge)
     if found is None:
         return False
-    stroke = strokes(arms)[arm.label]
-    few, alone = len(found.x) < 12, len(found.x) == 1
-    axes.plot(
-        found.x,
-        found.mean,
-        color=stroke.colour,
-        linestyle=stroke.line,
-        linewidth=1.8,
-        marker=stroke.marker if few else None,
-        markersize=8 if alone else 4,
-        markeredgecolor=CARD if alone else stroke.colour,
-        clip_on=not alone,
-        label=arm.label,
-        zorder=5 if alone else 4 if arm.is_ours else 3,
-    )
-    if len(arm.runs) > 1:
-        axes.fill_between(found.x, found.low, found.high, color=stroke.colour, alpha=0.18, linewidth=0)
+    look: dict[str, Any] = {"zorder": 4 if arm.is_ours else 3}
+    if len(found.x) >= 12:
+        look |= {"marker": None}
+    elif len(found.x) == 1:
+        look |= {"markersize": 8, "markeredgecolor": CARD, "clip_on": False, "zorder": 5}
+    band = (found.low, found.high) if len(arm.runs) > 1 else None
+    _plot(axes, arm, arms, found.x, found.mean, band, **look)
     return True
+
+
+def _plot(
+    axes: Any, arm: Arm, arms: Sequence[Arm], x: Values, y: Values, band: Any = None, **look: Any
+) -> None:
+    """An arm's line, as it looks in every figure, in a band from lowest to highest if there is one."""
+    stroke = strokes(arms)[arm.label]
+    usual = {"linewidth": 1.8, "marker": stroke.marker, "markersize": 4, "label": arm.label}
+    axes.plot(x, y, color=stroke.colour, linestyle=stroke.line, **usual | look)
+    if band is not None:
+        axes.fill_between(x, *band, color=stroke.colour, alpha=0.18, linewidth=0)
 
 
 class Curve(NamedTuple):
@@ -185,18 +186,11 @@ def round_durations(arms: Sequence[Arm]) -> Figure:
             durations = durations_s(arm)
             if not len(durations):
                 continue
-            stroke = strokes(arms)[arm.label]
             share = np.arange(1, len(durations) + 1) / len(durations)
             kept = np.unique(np.linspace(0, len(durations) - 1, 400).round().astype(int))
-            axes.step(
-                durations[kept],
-                100 * share[kept],
-                where="post",
-                color=stroke.colour,
-                linestyle=stroke.line,
-                linewidth=1.8,
-                label=f"{arm.label} (mean {number(durations.mean())} s)",
-            )
+            label = f"{arm.label} (mean {number(durations.mean())} s)"
+            steps = {"drawstyle": "steps-post", "marker": None, "label": label}
+            _plot(axes, arm, arms, durations[kept], 100 * share[kept], **steps)
         if not axes.lines:
             raise PlexusError("no rounds with a global model were completed")
         _log_scale(axes)
@@ -235,12 +229,9 @@ def hourly_rounds(arms: Sequence[Arm]) -> Figure:
     with styled():
         figure, axes = panel()
         for arm in arms:
-            stroke, rows = strokes(arms)[arm.label], np.array([rounds_by_hour(run) for run in arm.runs])
-            hours = np.arange(1, rows.shape[1] + 1)
-            style = {"color": stroke.colour, "linestyle": stroke.line, "marker": stroke.marker}
-            axes.plot(hours, rows.mean(axis=0), linewidth=1.8, markersize=4, label=arm.label, **style)
-            low, high = rows.min(axis=0), rows.max(axis=0)
-            axes.fill_between(hours, low, high, color=stroke.colour, alpha=0.18, linewidth=0)
+            rows = np.array([rounds_by_hour(run) for run in arm.runs])
+            hours, band = np.arange(1, rows.shape[1] + 1), (rows.min(axis=0), rows.max(axis=0))
+            _plot(axes, arm, arms, hours, rows.mean(axis=0), band)
         axes.set_xlabel("simulated hour")
         axes.set_ylabel("rounds completed in it")
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -256,9 +247,7 @@ def used_by_speed(arms: Sequence[Arm]) -> Figure:
         for arm in arms:
             training_s, shares = used_shares(arm)
             if len(shares):
-                stroke = strokes(arms)[arm.label]
-                style = {"color": stroke.colour, "linestyle": stroke.line, "marker": stroke.marker}
-                axes.plot(training_s, 100 * shares, linewidth=1.8, markersize=4, label=arm.label, **style)
+                _plot(axes, arm, arms, training_s, 100 * shares)
         if not axes.lines:
             raise PlexusError("nothing is known of whose trainings were used")
         _log_scale(axes)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from plexus import quantities
 from plexus.report import naming, plots
 from plexus.report.arms import Arm, group
-from plexus.report.comparison import Comparison, compare, table_of
+from plexus.report.comparison import Comparison, compare, findings, table_of
 from plexus.report.document import Cell, Picture, Section, Table, number, over_seeds
 from plexus.runs.run import Run
 
@@ -18,6 +19,8 @@ _OF_TRAINING = frozenset({
     "learning_rate", "momentum", "weight_decay", "local_steps", "batch", "local_epochs", "optimiser",
     "nesterov", "clip_norm", "schedule", "proximal", "initial",
 })  # fmt: skip
+MOST_DRAWN, MOST_REFUSED = 8, 5
+"""Arms in one figure; refusals of one run in the table of suspects."""
 _CURVES: tuple[tuple[plots.Axis, str, str], ...] = (
     ("simulated_h", "time", "time"),
     ("sent_gb", "communication", "what all nodes have sent, on a log scale"),
@@ -26,7 +29,8 @@ _CURVES: tuple[tuple[plots.Axis, str, str], ...] = (
 
 
 def by_setting(arms: Sequence[Arm]) -> list[list[Arm]]:
-    """Arms that can be compared: the same task, nodes, traces and network. Ours beside baselines comes first.
+    """Arms that can be compared: the same task, hours, nodes, traces and network. Ours beside baselines comes
+    first.
 
     Each is named by what sets it apart from those beside it, not from those of other settings.
     """
@@ -38,13 +42,22 @@ def by_setting(arms: Sequence[Arm]) -> list[list[Arm]]:
     return sorted(groups, key=lambda each: len({arm.is_ours for arm in each}) == 1)
 
 
-def standard_sections(arms: Sequence[Arm], target: float | None = None) -> list[Section]:
-    """One section for each setting."""
+def standard_sections(
+    arms: Sequence[Arm], target: float | None = None, about: str = "", name: str = ""
+) -> list[Section]:
+    """One section for each setting. `about` stands above the first; `name` sets apart those of one page."""
     groups = by_setting(arms)
-    return [
-        _section(title, setting, target, f"-{at}" if len(groups) > 1 else "")
+    suffix = f"-{_slug(name)}" if name else ""
+    found = [
+        _section(title, setting, target, f"{suffix}-{at}" if len(groups) > 1 else suffix)
         for at, (title, setting) in enumerate(zip(titles(groups), groups, strict=True), start=1)
     ]
+    found[0] = replace(found[0], text="\n\n".join(filter(None, [about.strip(), found[0].text])))
+    return found
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def titles(groups: Sequence[Sequence[Arm]]) -> list[str]:
@@ -71,7 +84,7 @@ def _short_title(arm: Arm) -> str:
 def _circumstances(arm: Arm) -> dict[str, Any]:
     spec = arm.spec
     task = {key: value for key, value in spec["task"].items() if key not in _OF_TRAINING}
-    return {"task": task, **{key: spec.get(key) for key in ("nodes", "traces", "network", "aggregation")}}
+    return {"task": task, **{key: spec.get(key) for key in ("hours", "nodes", "traces", "network")}}
 
 
 def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str) -> Section:
@@ -83,9 +96,21 @@ def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str)
         tables.append(table_of(best, f"summary-best-node{suffix}", again))
     if cut := [arm for arm in arms if any(run.result and run.result.cuts for run in arm.runs)]:
         tables.append(_cuts_table(cut, f"cuts{suffix}"))
-    pictures = [replace(each, id=f"{each.id}{suffix}") for each in _pictures(arms, mean)]
-    name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-    return Section(f"setting-{name}{suffix}", title, _findings(mean), pictures, tables)
+    if wary := [arm for arm in arms if any(run.result and run.result.suspects for run in arm.runs)]:
+        tables.append(_suspects_table(wary, f"suspects{suffix}"))
+    pictures = [replace(each, id=f"{each.id}{suffix}") for each in _pictures(_shown(arms, mean), mean)]
+    if len(arms) > MOST_DRAWN:
+        pictures = [replace(each, caption=f"{each.caption} The {MOST_DRAWN} best.") for each in pictures]
+    return Section(f"setting-{_slug(title)}{suffix}", title, findings(mean), pictures, tables)
+
+
+def _shown(arms: Sequence[Arm], comparison: Comparison) -> Sequence[Arm]:
+    """Those that a figure has colours for, the best; all are in the table."""
+    sign = 1 if comparison.higher_is_better else -1
+    known = [outcome for outcome in comparison.arms if outcome.best]
+    best = sorted(known, key=lambda outcome: -sign * fmean(outcome.best))[:MOST_DRAWN]
+    labels = {outcome.label for outcome in best}
+    return arms if len(arms) <= MOST_DRAWN else [arm for arm in arms if arm.label in labels]
 
 
 def _cuts_table(arms: Sequence[Arm], id: str) -> Table:
@@ -102,29 +127,19 @@ def _cuts_table(arms: Sequence[Arm], id: str) -> Table:
     return Table(id, "Whose work survived", ("Method", "Cut [h]", *sides), tuple(rows), note)
 
 
-def _findings(comparison: Comparison) -> str:
-    """The answer in a sentence or two."""
-    name = quantities.metric_name(comparison.metric)
-    goal = quantities.metric(comparison.metric, comparison.target)
-    found = []
-    for outcome in comparison.arms:
-        if outcome.savings and comparison.best_baseline:
-            saved = outcome.savings
-            found.append(
-                f"To come to {name} {goal}, {outcome.label} needs {_times(saved.tta_h)} time,"
-                f" {_times(saved.cta_gb)} communication and {_times(saved.rta_h)} training than"
-                f" {comparison.best_baseline}, the best baseline."
-            )
-        elif outcome.is_ours and comparison.best_baseline and outcome.is_complete:
-            found.append(
-                f"{outcome.label} did not come to {name} {goal} with every seed, as"
-                f" {comparison.best_baseline} did."
-            )
-    return "\n\n".join(found)
-
-
-def _times(saved: float) -> str:
-    return f"{number(saved)} times less" if saved >= 1 else f"{number(1 / saved)} times more"
+def _suspects_table(arms: Sequence[Arm], id: str) -> Table:
+    """Who was refused what, by seed; of one reason the whole is in the logs."""
+    rows: list[tuple[Cell, ...]] = []
+    for arm in arms:
+        for seed, run in zip(arm.seeds, arm.runs, strict=True):
+            for each in run.result.suspects[:MOST_REFUSED] if run.result else ():
+                of = (arm.label, str(seed), each.node, each.reason)
+                rows.append((*of, quantities.whole(each.times), quantities.whole(each.peers)))
+    note = (
+        f"The {MOST_REFUSED} most frequent of each run. Honest nodes are refused a little too: many say more."
+    )
+    columns = ("Method", "Seed", "Node", "Why it was refused", "Times", "By nodes")
+    return Table(id, "Suspects", columns, tuple(rows), note)
 
 
 def _pictures(arms: Sequence[Arm], comparison: Comparison) -> Iterator[Picture]:

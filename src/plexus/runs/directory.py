@@ -10,6 +10,7 @@ import itertools
 import os
 import platform
 import shutil
+import tarfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,11 +21,11 @@ from typing import Any
 
 from plexus import __version__
 from plexus.errors import PlexusError
-from plexus.files import lock_directory, named, write_json, write_text
+from plexus.files import lock_directory, named, sync, write_json, write_text
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
 from plexus.runs.recorder import Recorder
 from plexus.runs.result import Result
-from plexus.runs.run import LIVE, RESULT, SPEC, VERSIONS, spec_digest_of
+from plexus.runs.run import LIVE, RESULT, SPEC, VERSIONS, spec_digest_of, versions_of
 from plexus.runs.tables import TABLES
 from plexus.runs.tensorboard import delete_events
 
@@ -34,7 +35,7 @@ REPLAY = f"{CHECKPOINT_FOLDER}replay"
 """Tables of a resumed run until it has come to its checkpoint."""
 _OUTCOME = (RESULT, FIGURE, FINAL_MODEL, BEST_MODEL)
 _TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
-_PACKAGES = ("click", "matplotlib", "msgspec", "numpy", "rich", "safetensors", "scikit-learn", "torch")
+_PACKAGES = ("click", "matplotlib", "msgspec", "numpy", "rich", "safetensors", "torch")
 
 
 class RunDirectory:
@@ -164,6 +165,36 @@ def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
             return None
         places = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
         return path.rename(next(place for place in places if not place.exists()))
+
+
+def remove(path: Path) -> bool:
+    """Delete a run that nobody is writing. Whether its directory is gone too: what else is in it stays."""
+    versions_of(path)
+    claim(path, "", force=True)
+    with suppress(OSError):
+        path.rmdir()
+    return not path.exists()
+
+
+def archive(path: Path, folder: Path) -> Path:
+    """Pack the directory of a run into `folder`/NAME.tar.gz, and delete it when that is written."""
+    versions_of(path)
+    packed = folder / f"{path.resolve().name}.tar.gz"
+    if packed.exists():
+        raise PlexusError(f"{packed}: is there already; choose another folder with --to")
+    lock = lock_directory(path)
+    try:
+        with named(packed):
+            folder.mkdir(parents=True, exist_ok=True)
+            partial = packed.with_name(f".{packed.name}.new")
+            with tarfile.open(partial, "w:gz") as file:
+                file.add(path, packed.name.removesuffix(".tar.gz"))
+            sync(partial)
+            partial.replace(packed)
+            shutil.rmtree(path)
+    finally:
+        os.close(lock)
+    return packed
 
 
 def _has_results(path: Path) -> bool:

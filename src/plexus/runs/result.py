@@ -166,6 +166,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """Where members may lie: what was refused most often."""
     tuning: RoundTuning | None = None
     """How the duration of rounds was found, if the protocol needs one and the spec does not give it."""
+    sets: int | None = None
+    """Different sets of examples, where several nodes have the same one (`task.reuse`)."""
     interrupted: bool
     """Whether the run was stopped before its last simulated hour."""
     engine: ChosenEngine | None = None

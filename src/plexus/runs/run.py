@@ -13,7 +13,7 @@ import msgspec
 from numpy.typing import NDArray
 
 from plexus import quantities
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, needing
 from plexus.files import named
 from plexus.runs.result import Result
 from plexus.runs.tables import TABLES, Columns, checked, read
@@ -32,6 +32,8 @@ class _Versions(msgspec.Struct):
     kind: Literal["simulated", "live"] = SIMULATED
     started_s: float = 0.0
     homes: list[str] = []
+    tags: list[str] = []
+    note: str = ""
 
 
 class _Named(msgspec.Struct):
@@ -187,12 +189,16 @@ class Frame(Mapping[str, NDArray[Any]]):
         return {name: column[number].item() for name, column in self._columns.items()}
 
     def to_pandas(self) -> Any:
-        """The same as a `pandas.DataFrame`; needs pandas, which Plexus itself does not."""
-        try:
+        """The same as a `pandas.DataFrame`."""
+        with needing("to_pandas()"):
             import pandas
-        except ImportError:
-            raise PlexusError("to_pandas() needs the package pandas: pip install pandas") from None
         return pandas.DataFrame(self._columns)
+
+    def to_polars(self) -> Any:
+        """The same as a `polars.DataFrame`."""
+        with needing("to_polars()"):
+            import polars
+        return polars.DataFrame(self._columns)
 
     def __repr__(self) -> str:
         return f"<{self.rows} rows of {', '.join(self._columns) or 'nothing'}>"

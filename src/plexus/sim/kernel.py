@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -42,10 +43,10 @@ class Kernel:
         return token
 
     def spread(self, targets: Sequence[int], delays_s: Sequence[float], event: Any) -> None:
-        """Deliver one event to many targets, each after its own delay; `delays_s` is by target."""
+        """Deliver one event to many targets, each after its own delay."""
         now, heap, token = self.now, self._heap, self._next_token
-        for target in targets:
-            heappush(heap, (now + delays_s[target], token, target, event))
+        for target, delay_s in zip(targets, delays_s, strict=True):
+            heappush(heap, (now + delay_s, token, target, event))
             token += 1
         self._next_token = token
 
@@ -55,6 +56,15 @@ class Kernel:
 
     def run(self, until_s: float) -> None:
         """Deliver everything due up to and including `until_s`, then let the clock stand there."""
+        collects = gc.isenabled()
+        gc.disable()  # events are many, and in no cycles that Python would have to look for
+        try:
+            self._run(until_s)
+        finally:
+            if collects:
+                gc.enable()
+
+    def _run(self, until_s: float) -> None:
         heap, cancelled, deliver = self._heap, self._cancelled, self._deliver
         times = self._times
         # Bound once: these run for every event.

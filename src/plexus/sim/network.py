@@ -15,6 +15,7 @@ from plexus.protocol.api import Received
 from plexus.protocol.messages import NAMES, VIEW, Message, NodeId
 from plexus.protocol.wire import frame_bytes, view_bytes
 from plexus.sim.kernel import Kernel, Token
+from plexus.sim.many import MAIL, Mail
 from plexus.sim.sharing import Flow, Sharing
 from plexus.traces.world import Latency
 
@@ -202,13 +203,13 @@ class Network:
     ) -> None:
         self._kernel = kernel
         self._observer = observer
-        self._latency = latency
         self._city_of: list[int] = latency.city_of.tolist()
-        self._delays_s: list[list[float] | None] = [None] * len(latency.matrix_s)
+        self._between_s: list[list[float]] = latency.matrix_s.tolist()
         self._transfers = Transfers(sharing, self._at, kernel.cancel)
         self._model_bytes = model_bytes
         self._online = online
         self._accounts = accounts
+        self.mail: Mail | None = None
 
     def send(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         """Deliver `body` to each of `to`: at once to oneself, else when the network gets it there."""
@@ -224,7 +225,11 @@ class Network:
             self._accounts.send_control(src, kind, len(to), size_bytes)
             if len(there) < len(to):
                 self._accounts.lose(len(to) - len(there), size_bytes)
-            self._kernel.spread(there, self.delays_s(src), Received(src, body, size_bytes))
+            delays_s, received = self.delays_s(src, there), Received(src, body, size_bytes)
+            if self.mail is not None and kind in MAIL:
+                self.mail.post(there, delays_s, received)
+            else:
+                self._kernel.spread(there, delays_s, received)
 
     def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> list[NodeId]:
         """Nobody listens at a node that is offline: what is sent there is lost at once."""
@@ -243,14 +248,11 @@ class Network:
         """A node's links have `factor` times their usual capacity from now on."""
         self._transfers.resize(node, factor, self._kernel.now)
 
-    def delays_s(self, src: NodeId) -> list[float]:
-        """One-way latency from `src` to every node."""
-        city = self._city_of[src]
-        row = self._delays_s[city]
-        if row is None:
-            row = self._latency.matrix_s[city][self._latency.city_of].tolist()
-            self._delays_s[city] = row
-        return row
+    def delays_s(self, src: NodeId, to: Sequence[NodeId]) -> list[float]:
+        """One-way latency from `src` to each of `to`."""
+        city_of = self._city_of
+        from_here_s = self._between_s[city_of[src]]
+        return [from_here_s[city_of[node]] for node in to]
 
     def _transfer(self, src: NodeId, to: list[NodeId], asked: int, body: Message) -> None:
         model_bytes = self._model_bytes if hasattr(body, "model") else 0
@@ -281,7 +283,7 @@ class Network:
 
     def _arrival_s(self, dst: NodeId, received: Received) -> float:
         """The last byte of a transfer leaves now; it takes the latency, like a message."""
-        return self._kernel.now + self.delays_s(received.src)[dst]
+        return self._kernel.now + self.delays_s(received.src, (dst,))[0]
 
     def _account_cut(self, flows: list[Flow]) -> None:
         for flow in flows:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,9 +20,10 @@ from plexus.checked import Source, convert
 from plexus.errors import PlexusError
 from plexus.protocol.api import Node
 from plexus.protocol.messages import Model, NodeId
+from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.registry import OwnProtocolSpec
 from plexus.protocol.view import View
-from plexus.sim.protocols import PROTOCOLS, Entry, JudgedBy, places
+from plexus.sim.protocols import PROTOCOLS, Entry, JudgedBy, places, plexus
 from plexus.sim.session import Nodes, Setting
 
 
@@ -46,20 +48,23 @@ class Place:
 
 
 def own_protocol(
-    node: Callable[[Place], Node],
+    node: Callable[..., Node],
     parameters: type[Struct] = NoParameters,
     judged_by: JudgedBy = "models of nodes",
 ) -> Entry:
     """A protocol whose nodes are all made by `node`, each from its place.
 
-    `parameters` is a frozen struct of the keys that its table in a spec may have.
+    `parameters` is a frozen struct of the keys that its table in a spec may have. A subclass of `PlexusNode`
+    is a variation of Plexus, and has its parameters.
     """
 
     def build(setting: Setting, values: Any) -> Nodes:
-        nodes = len(setting.world)
-        made = [node(Place(nodes=nodes, parameters=values, **place)) for place in places(setting)]
+        nodes, place = len(setting.world), places(setting)
+        made = [node(Place(nodes=nodes, parameters=values, **place(me))) for me in range(nodes)]
         return Nodes(made, setting.world)
 
+    if isinstance(node, type) and issubclass(node, PlexusNode):
+        return PROTOCOLS["plexus"]._replace(build=partial(plexus, honest=node))
     return Entry(parameters, build, judged_by)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,12 +18,16 @@ from plexus.protocol.baselines.fedavg import FedavgClient, FedavgParameters, Fed
 from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
 from plexus.protocol.baselines.topology import RandomDigraph
 from plexus.protocol.liar import member
+from plexus.protocol.messages import NodeId
 from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.registry import PARAMETERS
 from plexus.protocol.roster import Roster
+from plexus.protocol.sparse import SparseView
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S, Snapshot, View
 from plexus.rng import stream
 from plexus.runs.result import RoundTuning
+from plexus.sim.many import SPARSE, made
 from plexus.sim.session import Nodes, Setting
 from plexus.sim.topologies import build_topology
 from plexus.sim.tuning import tune_rounds
@@ -32,18 +36,21 @@ from plexus.traces.world import Availability, Device, Latency, World
 BYTES_PER_S_PER_MBPS = 1e6 / 8
 
 
-def plexus(setting: Setting, parameters: PlexusParameters) -> Nodes:
+def plexus(setting: Setting, parameters: PlexusParameters, honest: type[PlexusNode] = PlexusNode) -> Nodes:
     require_time_to_answer(setting.world, parameters.ping_timeout_s)
     initial = initial_view(setting.world, parameters.signed_views)
     roster = Roster.simulated(session_key(setting.seed), len(setting.world), initial)
-    given = {"parameters": parameters, "roster": roster}
-    nodes = [member(setting.liars.get(place["me"]), **given, **place) for place in places(setting, initial)]
+    given: dict[str, Any] = {"honest": honest, "parameters": parameters, "roster": roster}
+    given["course"] = setting.course
+    place = places(setting, initial)
+    nodes = made(lambda me: member(setting.liars.get(me), **given, **place(me)), len(setting.world))
     return Nodes(nodes, setting.world)
 
 
 def gossip(setting: Setting, parameters: GossipParameters) -> Nodes:
     require_time_to_answer(setting.world, parameters.ping_timeout_s)
-    nodes = [GossipNode(parameters=parameters, **place) for place in places(setting)]
+    place = places(setting)
+    nodes = made(lambda me: GossipNode(parameters=parameters, **place(me)), len(setting.world))
     return Nodes(nodes, setting.world)
 
 
@@ -66,10 +73,9 @@ def epidemic(setting: Setting, parameters: EpidemicParameters) -> Nodes:
     draws = RandomDigraph(len(setting.world), parameters.fanout, session_key(setting.seed))
 
     def nodes(setting: Setting, duration_s: float | None) -> Sequence[Node]:
-        return [
-            EpidemicNode(parameters=parameters, draws=draws, round_duration_s=duration_s, **place)
-            for place in places(setting)
-        ]
+        place = places(setting)
+        given: dict[str, Any] = {"parameters": parameters, "draws": draws, "round_duration_s": duration_s}
+        return [EpidemicNode(**given, **place(me)) for me in range(len(setting.world))]
 
     return _in_rounds(setting, parameters, nodes, draws.cycle)
 
@@ -117,19 +123,25 @@ def require_time_to_answer(world: World, ping_timeout_s: float) -> None:
         )
 
 
-def places(setting: Setting, initial: Snapshot | None = None) -> Iterator[dict[str, Any]]:
+def places(setting: Setting, initial: Snapshot | None = None) -> Callable[[NodeId], dict[str, Any]]:
     """What each node is given, whatever the protocol. All start with the same view: those who are there at
     time 0. That list is exchanged before training starts, like the model and the parameters (section III-A).
     """
     initial = initial or initial_view(setting.world)
-    for node, device in enumerate(setting.world.devices):
-        yield {
-            "me": node,
-            "view": View(initial),
-            "bandwidth_bytes_per_s": advertised_bandwidth(device),
+    view_of = View
+    if len(setting.world) >= SPARSE:
+        initial, view_of = SparseView(initial).snapshot(), SparseView
+
+    def place(me: NodeId) -> dict[str, Any]:
+        return {
+            "me": me,
+            "view": view_of(initial),
+            "bandwidth_bytes_per_s": advertised_bandwidth(setting.world.devices[me]),
             "initial_model": setting.initial_model,
-            "rng": stream(setting.seed, "node", node, "protocol"),
+            "rng": stream(setting.seed, "node", me, "protocol"),
         }
+
+    return place
 
 
 def session_key(seed: int) -> bytes:

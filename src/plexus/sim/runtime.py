@@ -14,6 +14,7 @@ from plexus.protocol.api import (
     Change,
     Collect,
     Effect,
+    Event,
     Merge,
     Node,
     Received,
@@ -31,6 +32,7 @@ from plexus.protocol.api import (
 )
 from plexus.protocol.messages import Model, NodeId
 from plexus.sim.kernel import Kernel, Token
+from plexus.sim.many import Mail, Unmade
 from plexus.sim.network import INTERNAL, Accounts, Network, Observer
 from plexus.sim.sharing import Sharing
 from plexus.traces.world import World
@@ -83,6 +85,7 @@ class Runtime:
             self.kernel, world.latency, sharing, models.model_bytes, self.online, self.accounts, observer
         )
         self.nodes = nodes
+        self._mail = self.network.mail = Mail(self.kernel, nodes) if isinstance(nodes[0], Unmade) else None
         self._models = models
         self._training_s = training_s
         self._observe = observe
@@ -107,10 +110,18 @@ class Runtime:
 
     def run(self, until_s: float) -> None:
         self.kernel.run(until_s)
+        if self._mail is not None:  # whoever looks at nodes and accounts now finds nothing unread
+            for node, is_online in enumerate(self.online):
+                if is_online:
+                    self.accounts.received_bytes[node] += self._mail.read(node)
 
     def call_at(self, time_s: float, action: Callable[[], None]) -> None:
         """Do something to the simulated world at `time_s`: an evaluation, a fault."""
         self.kernel.at(time_s, INTERNAL, action)
+
+    def tell(self, node: NodeId, event: Event) -> None:
+        """Let a node know something at once, if it is online."""
+        self.kernel.at(self.kernel.now, node, event)
 
     # Coming and going
 
@@ -120,12 +131,12 @@ class Runtime:
             self.online_count += 1
             if self._observer is not None:
                 self._observer.presence(self.kernel.now, node, True)
-            self._perform(node, self.nodes[node].handle(self.kernel.now, WentOnline()))
+            self._handle(node, WentOnline())
 
     def leave(self, node: NodeId) -> None:
         """Graceful: the node sends its last messages, then everything it had under way stops."""
         if self.online[node]:
-            self._perform(node, self.nodes[node].handle(self.kernel.now, WentOffline()))
+            self._handle(node, WentOffline())
             self.crash(node)
 
     def crash(self, node: NodeId) -> None:
@@ -139,6 +150,10 @@ class Runtime:
         self._timers[node].clear()
         self._stop_training(node)
         self.network.cut(node)
+        if self._mail is not None:
+            self.accounts.received_bytes[node] += self._mail.read(node)
+            for lost in self._mail.lose(node):
+                self.accounts.lose(1, lost.size_bytes)
         if self._observer is not None:
             self._observer.presence(self.kernel.now, node, False)
 
@@ -188,9 +203,16 @@ class Runtime:
                 self._observer.training_ended(self.kernel.now, target, True)
         elif not self.online[target]:
             return
-        effects = self.nodes[target].handle(self.kernel.now, event)
+        self._handle(target, event)
+
+    def _handle(self, node: NodeId, event: Event) -> None:
+        if self._mail is not None:
+            self.accounts.received_bytes[node] += self._mail.read(node)
+        effects = self.nodes[node].handle(self.kernel.now, event)
         if effects:
-            self._perform(target, effects)
+            self._perform(node, effects)
+            if self._mail is not None and self.online[node]:
+                self._mail.look_after(node)
 
     def _perform(self, node: NodeId, effects: list[Effect]) -> None:
         perform_one = self._perform_one

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from plexus.protocol.api import Node
 from plexus.protocol.messages import Model, NodeId
+from plexus.protocol.parameters import ENDLESS, Course
 from plexus.rng import stream
 from plexus.runs.result import RoundTuning
 from plexus.sim.faults import FaultyRuntime, PlannedFault
@@ -34,6 +35,8 @@ class Setting:
     graceful_share: float = 1.0
     liars: Mapping[NodeId, str] = field(default_factory=dict)
     """Nodes that lie, and how."""
+    course: Course = ENDLESS
+    """When the session begins and ends."""
     base_dir: Path = Path()
     """What relative paths in parameters are relative to."""
 

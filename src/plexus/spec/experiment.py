@@ -23,6 +23,7 @@ from plexus.checked import Source, choose, convert, suggest
 from plexus.errors import PlexusError
 from plexus.learn.rules import RULES, OwnRuleSpec
 from plexus.learn.tasks.specs import LATER, TASKS, OwnTaskSpec
+from plexus.protocol.parameters import ENDLESS, Course
 from plexus.protocol.registry import PARAMETERS, OwnProtocolSpec
 from plexus.spec import toml
 from plexus.spec.attackers import AttackerSpec
@@ -43,6 +44,9 @@ FULL_SIZE = "paper"
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 """The specs and studies that come with Plexus: in the repository a link to its folder of that name."""
+
+AGREEMENT = ("authority", "digest", "model", "frozen")
+"""Keys of [session] in the file of a session to deploy."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -167,6 +171,9 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     attackers: tuple[AttackerSpec, ...] = ()
     """Who attacks, and how."""
 
+    session: Course = ENDLESS
+    """When the session begins and ends."""
+
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(
@@ -193,7 +200,8 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """The spec as the tables of a TOML file, every default written out."""
         tables: dict[str, Any] = msgspec.to_builtins(self)
         # Specs from before there was any of these keep their digests.
-        for key in ("faults", "attackers"):
+        tables["session"] = {key: value for key, value in tables["session"].items() if value is not None}
+        for key in ("faults", "attackers", "session"):
             if not tables[key]:
                 del tables[key]
         tables["evaluation"] = _written(self.evaluation)
@@ -256,11 +264,12 @@ def build_spec(
 ) -> ExperimentSpec:
     """As `load_spec`, from the tables of a TOML file, which are taken over; errors name `file`."""
     tables = sized(tables, size or FULL_SIZE, file)
-    # What makes it a session to deploy (see `live.identity.session_file`) does not change the experiment.
-    tables.pop("session", None)
+    # What makes it a session to deploy does not change the experiment.
+    if isinstance(session := tables.get("session"), dict):
+        tables["session"] = {key: session[key] for key in session if key not in AGREEMENT}
     source = Source(file)
     for path, value, said in toml.assignments(changes):
-        _assign(tables, path, value, said)
+        assign(tables, path, value, said)
         source.options[path] = said
     if seed is not None:
         tables["seed"] = seed
@@ -334,7 +343,8 @@ def _near(path: Path) -> str:
     return suggest(str(path), found, likeness=0)
 
 
-def _assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, said: str) -> None:
+def assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, said: str) -> None:
+    """Change one key of `tables`; errors say what was `said`."""
     for depth, step in enumerate(path[:-1], start=1):
         tables = tables.setdefault(step, {})
         if not isinstance(tables, dict):
@@ -359,6 +369,9 @@ def typed_spec(tables: dict[str, Any], source: Source) -> ExperimentSpec:
     unchecked = {section: {"name": "", "parameters": None} for section in CHOICES}
     plain = convert({**tables, **unchecked}, ExperimentSpec, (), source)
     chosen = {section: _chosen(section, tables.get(section, {}), source) for section in CHOICES}
+    if plain.session != ENDLESS and chosen["protocol"].name != "plexus":
+        name = chosen["protocol"].name
+        raise source.error(("session",), f"only the protocol plexus has a beginning and an end, not {name}")
     return msgspec.structs.replace(plain, **chosen)
 
 
@@ -377,6 +390,7 @@ def _elsewhere(key: str, tables: dict[str, Any]) -> str:
         "network": NetworkSpec,
         "evaluation": EvaluationSpec,
         "traces": TracesSpec,
+        "session": Course,
     }
     for section, (registry, _) in CHOICES.items():
         name = tables.get(section, {}).get("name")

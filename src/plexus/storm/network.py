@@ -156,7 +156,7 @@ class FaultyNetwork(PartedNetwork):
             self._lose(src, dst, body, size_bytes, "lost")
             return
         self.duplicated_bytes += (len(copies_s) - 1) * size_bytes
-        usual_s = self._kernel.now + self.delays_s(src)[dst]
+        usual_s = self._kernel.now + self.delays_s(src, (dst,))[0]
         for late_s in copies_s:
             self._kernel.at(usual_s + late_s, dst, received)
 

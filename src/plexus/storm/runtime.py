@@ -35,7 +35,8 @@ class Disk:
         if self.newest is None:
             return None
         model = self.before if lagging and self.before is not None else self.newest
-        return Durable(self.newest.counter, model.round, model.model, self.newest.view, model.ordinal)
+        held = model.round, model.model, self.newest.view, model.ordinal
+        return Durable(self.newest.counter, *held, self.newest.ended)
 
 
 class ObservedNode:
@@ -155,7 +156,7 @@ class StormRuntime(Runtime):
     def _offer(self, src: NodeId, to: list[NodeId], body: Message) -> None:
         """On a connection, the message comes ahead of its model."""
         if self._notices is not None:
-            self.kernel.spread(to, self.network.delays_s(src), Offered(src, body))
+            self.kernel.spread(to, self.network.delays_s(src, to), Offered(src, body))
 
     def _notice_later(self, node: NodeId, event: Event) -> None:
         if self._notices is None or not self.online[node] or self._notices.random() > NOTICED:

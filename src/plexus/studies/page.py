@@ -13,9 +13,10 @@ import numpy as np
 from plexus import quantities
 from plexus.experiment.recording import whole_view_bytes
 from plexus.report import naming, plots
-from plexus.report.arms import Arm, common_metric
+from plexus.report.arms import Arm, common_metric, group
 from plexus.report.comparison import summary_table
 from plexus.report.document import Cell, Picture, Quantity, Section, Table, heading, over_seeds
+from plexus.report.standard import standard_sections
 from plexus.runs.result import Result, Traffic
 from plexus.runs.run import Run, load_run
 from plexus.studies import reality
@@ -31,7 +32,7 @@ class Album:
     """All runs of a plan, each loaded once, and what is made of them."""
 
     def __init__(self, plan: RunPlan) -> None:
-        self._plan = plan
+        self.plan = plan
         self.runs: dict[Path, Run] = {run.out: load_run(run.out) for run in plan.all_runs}
         self.seen: list[tuple[str, str]] = []
         """By title of its section, what is seen in each table drawn so far, in words."""
@@ -40,17 +41,24 @@ class Album:
         """Every run of the plan once, in the arm that asked for it first."""
         arms: list[Arm] = []
         listed: set[Path] = set()
-        studies = {study.name: study.study for study in self._plan.studies}
-        for (study, task, name), runs in self._plan.runs.items():
+        studies = {study.name: study.study for study in self.plan.studies}
+        for (study, task, name), runs in self.plan.runs.items():
             new = [run for run in runs if run.out not in listed]
             if new:
                 listed |= {run.out for run in new}
                 arms.append(self._arm(f"{naming.task(task)}: {studies[study].label(name)}", new))
         return arms
 
-    def section(self, study: Sized) -> Section:
-        """A study's figures and tables, task by task."""
-        tasks, told = self._plan.tasks_of(study), len(self.seen)
+    def sections(self, study: Sized) -> list[Section]:
+        """A study's figures and tables, task by task; of one that draws nothing, those of a report."""
+        if study.study.draw:
+            return [self._section(study)]
+        planned = (runs for (name, _, _), runs in self.plan.runs.items() if name == study.name)
+        arms = group(self.runs[run.out] for runs in planned for run in runs)
+        return standard_sections(arms, about=study.study.about, name=study.name)
+
+    def _section(self, study: Sized) -> Section:
+        tasks, told = self.plan.tasks_of(study), len(self.seen)
         drawn = [
             self._draw(study, task, drawing, number, several=len(tasks) > 1)
             for task in tasks
@@ -70,13 +78,13 @@ class Album:
         )
 
     def _text(self, study: Sized, seen: Iterable[str]) -> str:
-        skipped = [(task, why) for task, why in self._plan.skipped.items() if task in study.tasks]
+        skipped = [(task, why) for task, why in self.plan.skipped.items() if task in study.tasks]
         notes = [f"Not shown here: {naming.task(task)}. {why}." for task, why in skipped]
         return "\n\n".join([study.study.about.strip(), *seen, *notes])
 
     def _draw(self, study: Sized, task: str, drawing: Drawing, number: int, several: bool) -> Picture | Table:
         arms = [
-            self._arm(study.study.label(arm), self._plan.runs[study.name, task, arm])
+            self._arm(study.study.label(arm), self.plan.runs[study.name, task, arm])
             for arm in drawing.arms or study.study.arms
         ]
         id = f"{study.name}-{task}-{number}"
@@ -87,7 +95,7 @@ class Album:
             told = TABLES[drawing.kind](arms)
             if told.seen:
                 self.seen.append((study.study.title, f"{heading(title)}. {told.seen}"))
-            return Table(id, title, told.columns, tuple(told.rows), drawing.caption, spread=told.spread)
+            return Table(id, title, told.columns, tuple(told.rows), drawing.caption)
         if drawing.kind == "curves":
             figure = plots.curves(arms, drawing.x, log=drawing.x != "simulated_h")
         elif drawing.kind == "messages":

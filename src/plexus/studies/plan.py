@@ -13,7 +13,7 @@ from plexus.checked import Source
 from plexus.errors import MissingDataError, PlexusError
 from plexus.runs.directory import CHECKPOINT
 from plexus.runs.run import RESULT, VERSIONS, result_of, spec_digest_of
-from plexus.spec.experiment import FULL_SIZE, ExperimentSpec, read_text, read_toml, sized, typed_spec
+from plexus.spec.experiment import FULL_SIZE, ExperimentSpec, located, read_text, read_toml, sized, typed_spec
 from plexus.studies.study import Sized
 
 ONLINE_WITH_CHURN = 0.2
@@ -91,7 +91,7 @@ def make_plan(studies: Sequence[Sized], out: Path, only: Sequence[str] = ()) -> 
         for task in study.tasks:
             if task in plan.skipped or (only and task not in only):
                 continue
-            base = Base(study.file.parent / f"{task}.toml", study)
+            base = Base(_spec_file(study.file.parent, task), study)
             planned = {arm: base.runs(arm, out) for arm in study.study.arms}
             missing = base.missing_data(planned)
             if missing is not None:
@@ -99,6 +99,12 @@ def make_plan(studies: Sequence[Sized], out: Path, only: Sequence[str] = ()) -> 
             else:
                 plan.runs |= {(study.name, task, arm): runs for arm, runs in planned.items()}
     return plan
+
+
+def _spec_file(folder: Path, task: str) -> Path:
+    beside = folder / (task if task.endswith(".toml") else f"{task}.toml")
+    packaged = located(Path(task))
+    return beside if beside.is_file() or packaged == Path(task) else packaged
 
 
 class Base:
@@ -122,7 +128,8 @@ class Base:
         for seed in study.seeds_for.get(self._file.stem, study.seeds):
             spec = typed_spec({**tables, "seed": seed}, source)
             # Named by what it is, so that studies that ask for the same run find it.
-            spec = msgspec.structs.replace(spec, name=f"{spec.task.name}-{spec.protocol.name}")
+            name = f"{spec.task.name}-{spec.protocol.name}".replace(":", "-")  # of one's own: module:name
+            spec = msgspec.structs.replace(spec, name=name)
             path = out / "runs" / f"{spec.name}-{spec.digest()}"
             found.append(Planned(spec, self._file.parent, path))
         return found

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
+from plexus.errors import PlexusError
 from plexus.experiment.progress import Tick
-from plexus.machine import Heard, Pool, Say
+from plexus.machine import Heard, Pool, Say, usable_cores
 from plexus.runs.directory import claim
 from plexus.studies.plan import Planned
 
@@ -22,6 +24,8 @@ class Order(Struct, frozen=True):
     out: str
     resume: bool
     device: str | None
+    about: dict[str, Any] = {}
+    """Tags and a note."""
 
 
 @dataclass
@@ -62,8 +66,35 @@ class Standing:
         return (self._finished + partly) / all_runs if all_runs else 1.0
 
 
+def finish(
+    runs: Sequence[Planned],
+    jobs: int | None,
+    device: str | None,
+    progress: Callable[[Standing], None],
+    about: dict[str, Any] | None = None,
+) -> None:
+    """Do all runs that have no result yet, so many at a time as `jobs` says or there are cores; `about` is
+    added to their versions."""
+    todo = [run for run in runs if not run.is_done]
+    standing = Standing(todo, done_before=len(runs) - len(todo))
+    try:
+        carry_out(standing, jobs or usable_cores(), device, progress, about)
+    except KeyboardInterrupt:
+        done = sum(run.is_done for run in runs)
+        raise KeyboardInterrupt(
+            f"interrupted after {done} of {len(runs)} runs; the same command goes on from there"
+        ) from None
+    if standing.failures:
+        path, why = next(iter(standing.failures.items()))
+        raise PlexusError(f"{len(standing.failures)} of {len(todo)} runs failed; the first, {path}: {why}")
+
+
 def carry_out(
-    standing: Standing, jobs: int, device: str | None, progress: Callable[[Standing], None]
+    standing: Standing,
+    jobs: int,
+    device: str | None,
+    progress: Callable[[Standing], None],
+    about: dict[str, Any] | None = None,
 ) -> None:
     """Do all runs, so many at a time, the longest first.
 
@@ -77,7 +108,7 @@ def carry_out(
                 # What is there has no result and nothing to go on from.
                 claim(run.out, run.spec.digest(), force=True)
             standing.under_way[run.out] = run, None
-            yield Order(run.spec.to_toml(), str(run.base_dir), str(run.out), resume, device)
+            yield Order(run.spec.to_toml(), str(run.base_dir), str(run.out), resume, device, about or {})
 
     Pool(_work, jobs).run(orders(), standing.hear, lambda: progress(standing))
 
@@ -94,5 +125,6 @@ def _work(order: Order, say: Say) -> bool:
         say,
         Machinery(workers=1, device=order.device),
         resume=order.resume,
+        about=order.about,
     )
     return result.interrupted

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from plexus import quantities
 from plexus.report import plots
 from plexus.report.arms import Arm, common_metric
 from plexus.report.comparison import cost_of, values_of
-from plexus.report.document import SPREAD, Cell, Quantity, half_width_95, heading, over_seeds
+from plexus.report.document import Cell, Quantity, heading, over_seeds
 from plexus.runs.result import Result
 from plexus.runs.run import Run
 
@@ -34,7 +34,6 @@ class Told(NamedTuple):
     columns: tuple[str, ...]
     rows: Iterable[tuple[Cell, ...]]
     seen: str = ""
-    spread: str = SPREAD
 
 
 class Column(NamedTuple):
@@ -48,12 +47,12 @@ class Column(NamedTuple):
         """Of the seeds that have one."""
         return [value for value in map(self.of, arm.runs) if value is not None]
 
-    def cell(self, arm: Arm, spread_of: Callable[[Sequence[float]], float]) -> Cell:
+    def cell(self, arm: Arm) -> Cell:
         """The mean over seeds. One over the lucky ones would flatter: it is said if not all have a value."""
         values, seeds = self.values(arm), len(arm.runs)
         if self.write is None:
             return Quantity(f"{sum(values):.0f} of {seeds}", sum(values) / seeds)
-        cell = over_seeds(values, self.write, spread_of)
+        cell = over_seeds(values, self.write)
         return cell if len(values) in (0, seeds) else Quantity(f"{len(values)} of {seeds}: {cell.text}", None)
 
     def said(self, arm: Arm, of: Callable[[list[float]], float] = fmean) -> str:
@@ -64,18 +63,16 @@ class Column(NamedTuple):
         return self.write(of(values)) if values else "–"
 
 
-def tabulated(
-    arms: Sequence[Arm], columns: Sequence[Column], spread_of: Callable[[Sequence[float]], float] = stdev
-) -> Told:
+def tabulated(arms: Sequence[Arm], columns: Sequence[Column]) -> Told:
     """A row for each arm."""
-    rows = [(arm.label, *(column.cell(arm, spread_of) for column in columns)) for arm in arms]
+    rows = [(arm.label, *(column.cell(arm) for column in columns)) for arm in arms]
     return Told(("Setting", *(column.name for column in columns)), rows)
 
 
 def tell(arms: Sequence[Arm], columns: Sequence[Column], say: Callable[[Arm], str]) -> Told:
     """A row and a sentence for each arm."""
     seen = " ".join(f"{heading(arm.label)}: {say(arm)}." for arm in arms)
-    return tabulated(arms, columns, half_width_95)._replace(seen=seen, spread="±, 95 % interval")
+    return tabulated(arms, columns)._replace(seen=seen)
 
 
 def result(run: Run) -> Result:

@@ -1,19 +1,19 @@
-"""From the names of studies to a page: plan, run what is missing, draw."""
+"""From studies and sweeps to a page: plan, run what is missing, draw."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from plexus.checked import suggest
 from plexus.errors import PlexusError
-from plexus.machine import usable_cores
 from plexus.report.page import write_report
 from plexus.spec.experiment import EXPERIMENTS
 from plexus.studies.page import Album
 from plexus.studies.plan import RunPlan, make_plan
-from plexus.studies.pool import Standing, carry_out
+from plexus.studies.pool import Standing, finish
 from plexus.studies.study import REALITY, SIZES, STUDIES, Sized, load_study
 
 PAGE = "report.html"
@@ -36,19 +36,38 @@ def reproduce(
     `progress` is told several times a second how far all runs are, and `say` what somebody should know.
     Returns the path of the page.
     """
-    out = default_out(size) if out is None else Path(out)
+    out = default_out(studies, size) if out is None else Path(out)
     plan = make_plan(load_studies(studies, size, experiments), out, tasks)
+    options = [f"--task={task}" for task in tasks]
+    command = shlex.join(["plexus", "reproduce", *studies, "--size", size, *options])
+    title = "The paper's results"
+    if not {"all", *STUDIES}.issuperset(studies):
+        title = "; ".join(dict.fromkeys(study.title for study in plan.studies))
+    album = carried_out(plan, jobs, device, progress, say)
+    return write_page(album, out, f"{title}, size {size}", command, say)
+
+
+def carried_out(
+    plan: RunPlan,
+    jobs: int | None,
+    device: str | None,
+    progress: Callable[[Standing], None],
+    say: Callable[[str], None],
+    about: dict[str, Any] | None = None,
+) -> Album:
+    """All runs of a plan; those that have no result yet are done now. `about` is added to their versions."""
     for task, why in plan.skipped.items():
         say(f"skipping the task {task}: {why}")
     if not plan.runs:
         raise PlexusError("nothing left to run: the data of every task is missing")
-    _run(plan, device, jobs or usable_cores(), progress)
-    return _write_page(plan, out, studies, tasks, say)
+    finish(plan.all_runs, jobs, device, progress, about)
+    return Album(plan)
 
 
-def default_out(size: str) -> Path:
-    """Where the runs and the page go if nobody says so."""
-    return Path("runs") / f"reproduce-{size}"
+def default_out(studies: Sequence[str], size: str) -> Path:
+    """Where the runs and the page go if nobody says so: studies of one's own have a place of their own."""
+    own = [Path(name).stem for name in studies if name.endswith(".toml")]
+    return Path("runs") / f"{own[0] if own else 'reproduce'}-{size}"
 
 
 def load_studies(names: Sequence[str], size: str, experiments: Path | str | None = None) -> list[Sized]:
@@ -72,35 +91,13 @@ def load_studies(names: Sequence[str], size: str, experiments: Path | str | None
     return [part for name in dict.fromkeys(wanted) for part in load_study(name, size, folder)]
 
 
-def _run(plan: RunPlan, device: str | None, jobs: int, progress: Callable[[Standing], None]) -> None:
-    """Do all runs that have no result yet."""
-    runs = plan.all_runs
-    todo = [run for run in runs if not run.is_done]
-    standing = Standing(todo, done_before=len(runs) - len(todo))
-    try:
-        carry_out(standing, jobs, device, progress)
-    except KeyboardInterrupt:
-        done = sum(run.is_done for run in runs)
-        raise KeyboardInterrupt(
-            f"interrupted after {done} of {len(runs)} runs; the same command goes on from there"
-        ) from None
-    if standing.failures:
-        path, why = next(iter(standing.failures.items()))
-        raise PlexusError(f"{len(standing.failures)} of {len(todo)} runs failed; the first, {path}: {why}")
-
-
-def _write_page(
-    plan: RunPlan, out: Path, studies: Sequence[str], tasks: Sequence[str], say: Callable[[str], None]
-) -> Path:
+def write_page(album: Album, out: Path, title: str, command: str, say: Callable[[str], None]) -> Path:
     """Draw everything, put it on one page, and say what is seen there."""
-    album, size, page = Album(plan), plan.studies[0].size, out / PAGE
-    sections = [album.section(study) for study in plan.studies if plan.tasks_of(study)]
-    options = [f"--task={task}" for task in tasks]
-    command = shlex.join(["plexus", "reproduce", *studies, "--size", size, *options])
-    title = "The paper's results"
-    if not {"all", *STUDIES}.issuperset(studies):
-        title = "; ".join(dict.fromkeys(study.title for study in plan.studies))
-    write_report(page, f"{title}, size {size}", sections, list(album.runs.values()), command, album.arms())
+    page = out / PAGE
+    studies = [study for study in album.plan.studies if album.plan.tasks_of(study)]
+    sections = [section for study in studies for section in album.sections(study)]
+    arms = album.arms() if any(study.study.draw for study in studies) else None
+    write_report(page, title, sections, list(album.runs.values()), command, arms)
     for of, seen in album.seen:
         say(f"{of}: {seen}")
     return page

@@ -1,21 +1,23 @@
-"""A study: what one figure or table of the paper compares, read from a TOML file.
+"""A study: what one figure or table of the paper compares, or a sweep, read from a TOML file.
 
 `docs/reproduce.md` describes the format. A study names tasks (spec files beside it), arms (what is
-changed in those specs), sizes (what is changed for all arms) and what to draw.
+changed in those specs) or a grid of them, sizes (what is changed for all arms) and what to draw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from plexus.checked import Source, convert, suggest
 from plexus.errors import PlexusError
-from plexus.spec.experiment import FULL_SIZE, overlay, read_text, read_toml
+from plexus.spec.experiment import CHOICES, FULL_SIZE, assign, overlay, read_text, read_toml
 
 STUDIES = ("fig1", "fig3", "table2", "overhead", "sample-size", "success-fraction", "views")
 """The paper's, in the order in which it shows them."""
@@ -68,11 +70,13 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     about: str = ""
     """Paragraphs that stand above the figures."""
     tasks: Annotated[tuple[str, ...], Meta(min_length=1)]
-    """Spec files beside this one, without `.toml`."""
+    """Spec files beside this one, without `.toml`, or specs that come with Plexus; or paths, with it."""
     seeds: Seeds
     """Each run once for each of them."""
-    arms: dict[str, dict[str, Any]]
+    arms: dict[str, dict[str, Any]] = {}
     """By name: its `label`, and keys of a spec."""
+    grid: dict[str, Annotated[tuple[Any, ...], Meta(min_length=1)]] = {}
+    """In place of arms: values of keys such as `protocol.sample_size`, each with each of the others."""
     spec: dict[str, Any] = {}
     """Keys of a spec, for all arms and sizes."""
     only: tuple[str, ...] = ()
@@ -80,7 +84,8 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     sizes: dict[str, dict[str, Any]] = {}
     """By name: `tasks` and `seeds` that take the place of the study's, `seeds_for` single tasks, and keys
     of a spec."""
-    draw: Annotated[tuple[Drawing, ...], Meta(min_length=1)]
+    draw: tuple[Drawing, ...] = ()
+    """Without any, the page is that of `plexus report`."""
     paper_table: PaperTable | None = None
 
     def label(self, arm: str) -> str:
@@ -110,14 +115,36 @@ class Sized(_Chosen, frozen=True, kw_only=True):
     def tables(self, task_tables: dict[str, Any], arm: str) -> dict[str, Any]:
         """The tables of a spec for one arm, from those of a task."""
         keys = {key: value for key, value in self.study.arms[arm].items() if key != "label"}
-        return overlay(overlay(overlay(task_tables, self.study.spec), self.changes), keys)
+        return changed(changed(changed(task_tables, self.study.spec), self.changes), keys)
+
+
+def changed(tables: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of a spec with `keys` written over them. One such as `protocol.sample_size` changes that.
+
+    Of a section that gets another name so, what belongs to the new name too stays.
+    """
+    both = deepcopy(overlay(tables, {key: value for key, value in keys.items() if "." not in key}))
+    for path in sorted((key for key in keys if "." in key), key=lambda key: not key.endswith(".name")):
+        section, value = path.partition(".")[0], keys[path]
+        if isinstance(both.get(section), str):
+            both[section] = {"name": both[section]}
+        if path == f"{section}.name" and section in CHOICES and both.get(section, {}).get("name") != value:
+            known = getattr(CHOICES[section][0].get(value), "__struct_fields__", ())
+            both[section] = {key: kept for key, kept in both.get(section, {}).items() if key in known}
+        assign(both, tuple(path.split(".")), value, path)
+    return both
 
 
 def load_study(name: str, size: str, folder: Path) -> list[Sized]:
     """The study called `name` (or in the file of that path) at one of its sizes: the parts it has there."""
     stem = f"study-{name}" if name in REALITY else name
     file = Path(name) if name.endswith(".toml") else folder / f"{stem}.toml"
-    title, parts = parse_study(read_text(file), str(file))
+    return sized_parts(read_text(file), file, size)
+
+
+def sized_parts(text: str, file: Path, size: str) -> list[Sized]:
+    """The same from the text of a file, be it written or not."""
+    title, parts = parse_study(text, str(file))
     short = file.stem.removeprefix("study-")
     made = {part: study for part, study in parts.items() if not study.only or size in study.only}
     if not made:
@@ -156,6 +183,11 @@ def parse_study(text: str, file: str) -> tuple[str, dict[str, Study]]:
 
 def _checked(tables: Any, file: str) -> Study:
     study = convert(tables, Study, (), Source(file))
+    if study.arms and study.grid:
+        raise PlexusError(f"{file}: a study has arms or a grid, not both")
+    if not study.arms:
+        points = product(*([(key, value) for value in values] for key, values in study.grid.items()))
+        study = replace(study, arms={_words(point): dict(point) for point in points})
     for name in (*study.sizes, *study.only):
         _known(name, SIZES, f"{file}: sizes.{name}: is not a size")
     for name, arm in study.arms.items():
@@ -171,6 +203,10 @@ def _checked(tables: Any, file: str) -> Study:
                 f"{file}: paper_table.rows[{number}]: {len(row)} cells for {len(table.columns)} columns"
             )
     return study
+
+
+def _words(point: Sequence[tuple[str, Any]]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in point) or "as it is"
 
 
 def _known(word: str, known: Sequence[str], complaint: str) -> None:

@@ -57,13 +57,14 @@ class Availability:
 
     def toggles(self, device: int) -> Iterator[tuple[float, bool]]:
         """The changes of one device from time 0 on, in order: (time_s, online). Offline before."""
-        sessions, period_s = self.sessions[device].tolist(), float(self.periods_s[device])
-        if sessions == [[0.0, period_s]]:  # never offline: the loop below would find nothing to yield
+        # One row at a time: as lists the rows of all devices would take several times their room.
+        sessions, period_s = self.sessions[device], float(self.periods_s[device])
+        if sessions.tolist() == [[0.0, period_s]]:  # never offline: the loop below would find nothing
             yield 0.0, True
             return
         offset_s, online_until_s = 0.0, -1.0
-        while sessions:
-            for start_s, end_s in sessions:
+        while len(sessions):
+            for start_s, end_s in map(np.ndarray.tolist, sessions):
                 if offset_s + start_s != online_until_s:
                     if online_until_s >= 0:
                         yield online_until_s, False

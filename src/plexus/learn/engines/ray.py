@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from plexus.errors import PlexusError, TaskError
+from plexus.errors import PlexusError, TaskError, needing
 from plexus.learn.engines.processes import PoolEngine, RemoteTrainer, Request, WorkerLostError
 from plexus.learn.task import Task
 
@@ -19,11 +19,8 @@ class RayEngine(PoolEngine):
     """Trains on the cluster at `address`, or on one that it starts on this machine."""
 
     def __init__(self, task: Task, workers: int | None = None, address: str | None = None) -> None:
-        try:
+        with needing("the engine ray"):
             import ray
-        except ImportError:
-            how = "pip install 'plexus-learning[cluster]'"
-            raise PlexusError(f"the engine ray needs the package ray: {how}") from None
         self._ray = ray
         self._began = not ray.is_initialized()
         if self._began:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 from torch import nn
 
-from plexus.errors import PlexusError
+from plexus.errors import PlexusError, needing
 from plexus.learn import partition
 from plexus.learn.images import classification, image_sets, scaled
 from plexus.learn.networks import celeba_cnn, femnist_cnn
@@ -55,7 +55,8 @@ def _build(
         wrong = examples.labels[(examples.labels < 0) | (examples.labels >= classes)]
         if np.any(wrong):
             raise PlexusError(f"{folder}: label {wrong[0]} is not one of 0 to {classes - 1}")
-    parts = partition.by_user(train.users, nodes, array_stream(seed, "learn", "partition"))
+    rng = array_stream(seed, "learn", "partition")
+    parts = partition.dealt(partition.by_user(train.users, nodes, rng, spec.reuse), nodes)
     sets = image_sets(*((images(examples, folder), examples.labels) for examples in (train, test)))
     return classification(spec, seed, parts, *sets, network, scaled)
 
@@ -132,12 +133,8 @@ def femnist_images(examples: LeafExamples, folder: Path) -> NDArray[np.uint8]:
 
 def celeba_images(examples: LeafExamples, folder: Path) -> NDArray[np.uint8]:
     """The photographs as 3 x 84 x 84 bytes."""
-    try:
+    with needing("CelebA"):
         from PIL import Image
-    except ImportError:
-        raise PlexusError(
-            "CelebA needs the package pillow to read photographs: pip install 'plexus-learning[images]'"
-        ) from None
     images = np.empty((len(examples.x), 3, CELEBA_SIDE, CELEBA_SIDE), np.uint8)
     for row, name in enumerate(examples.x):
         path = folder / "img_align_celeba" / str(name)

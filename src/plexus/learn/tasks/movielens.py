@@ -36,7 +36,7 @@ def build(spec: MovielensSpec, nodes: int, seed: int) -> Task:
     )
     ratings = read_ratings(folder)
     train_rows, test_rows = [], []
-    own = partition.by_user(ratings.users, nodes, array_stream(seed, "learn", "partition"))
+    own = partition.by_user(ratings.users, nodes, array_stream(seed, "learn", "partition"), spec.reuse)
     for node, rows in enumerate(own):
         rng = array_stream(seed, "learn", "split", node)
         train, test = partition.split(len(rows), spec.test_share, rng)
@@ -51,7 +51,7 @@ def build(spec: MovielensSpec, nodes: int, seed: int) -> Task:
         name=spec.name,
         seed=seed,
         train=_examples(ratings, np.concatenate(train_rows)),
-        parts=tuple(np.split(np.arange(ends[-1]), ends[:-1])),
+        parts=partition.dealt(tuple(np.split(np.arange(ends[-1]), ends[:-1])), nodes),
         test=_examples(ratings, np.sort(np.concatenate(test_rows))),
         build_model=partial(model, *shape, spec.spread, sparse=sparse),
         loss=functional.mse_loss,

@@ -78,6 +78,9 @@ class TaskSpec(TrainingSpec, frozen=True, kw_only=True):
     """FedProx: how strongly a local training is pulled back to the model that it began with."""
     initial: str | None = None
     """The file of a model to start from, as runs leave and `plexus export` writes them."""
+    reuse: bool = False
+    """Where there are more nodes than the data is enough for, several have the same examples: those of a
+    user, or at least a batch. The result says how many sets of examples there are."""
 
 
 class PartitionedSpec(TaskSpec, frozen=True):
@@ -94,7 +97,7 @@ class PartitionedSpec(TaskSpec, frozen=True):
 
 
 class DigitsSpec(PartitionedSpec, frozen=True, tag="digits"):
-    """scikit-learn's bundled 8 x 8 digits: 1,797 images, nothing to download."""
+    """Handwritten digits of 8 x 8: 1,797 images that come with Plexus, nothing to download."""
 
     learning_rate: Positive = 0.3
     test_share: Share = 0.2

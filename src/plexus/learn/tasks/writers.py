@@ -48,7 +48,8 @@ def build(spec: WritersSpec, nodes: int, seed: int) -> Task:
     if spec.test_examples is not None and spec.test_examples < len(test.labels):
         rng = array_stream(seed, "learn", "test")
         test = test.rows(np.sort(rng.choice(len(test.labels), spec.test_examples, replace=False)))
-    parts = partition.by_user(train.writers, nodes, array_stream(seed, "learn", "partition"))
+    rng = array_stream(seed, "learn", "partition")
+    parts = partition.dealt(partition.by_user(train.writers, nodes, rng, spec.reuse), nodes)
     sets = image_sets(*((digits.images[:, None], digits.labels) for digits in (train, test)))
     network = partial(femnist_cnn, 10) if spec.hidden is None else partial(perceptron, spec.hidden)
     return classification(spec, seed, parts, *sets, network, scaled)

@@ -27,8 +27,9 @@ from plexus.live.fleet.fleet_tables import FleetTables
 from plexus.live.fleet.members import Member, NodeResult, TraceChurn
 from plexus.live.fleet.shaping import Neighbourhood
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
-from plexus.live.identity.authority import SESSION_FILE, Authority, Session, found_session
+from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, make_home, raw_public, short
+from plexus.live.identity.session_file import SESSION_FILE, Session, found_session
 from plexus.live.operator.log import suspects
 from plexus.live.state import newest_of, taken_home
 from plexus.live.transport import addresses
@@ -202,6 +203,10 @@ async def run_fleet(
     world = None
     if config.shape or config.churn:
         world = build_world(spec.traces, nodes, spec.seed, base_dir)
+    if config.churn and world is not None:  # half of those who are there at first, not of all
+        there = max(1, int(world.availability.online_at(0.0).sum()))
+        course = spec.session.live(there, spec.protocol.parameters.sample_size)
+        spec = msgspec.structs.replace(spec, session=course)
     fork_server, told = await _try_out(spec, base_dir, out)
     fleet = Fleet(spec, out, world if config.shape else None, base_dir, fork_server)
     try:
@@ -251,6 +256,9 @@ async def _watch(fleet: Fleet, config: FleetConfig, churn: TraceChurn | None, ta
             if member.notice_death():
                 return
         if config.rounds is not None and fleet.round >= config.rounds:
+            return
+        running = any(member.is_running for member in fleet.members)
+        if not running and any(member.has_finished for member in fleet.members):
             return
         if churn is not None:
             await churn.go_on(time.monotonic() - began)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from plexus.live.operator.peer_tables import FOLDER, LOOK_S, LOOKS
+from plexus.live.operator.peer_tables import LOOK_S, LOOKS
+from plexus.live.state import RUN_FOLDER
 from plexus.runs.critical_path import CriticalPaths
 from plexus.runs.recorder import Recorder
 from plexus.runs.run import SPEC, started_s
@@ -45,7 +46,7 @@ class PeerRows:
     """The tables of one peer, row by row as they come."""
 
     def __init__(self, home: Path, node: int) -> None:
-        self._path = home / FOLDER
+        self._path = home / RUN_FOLDER
         self.node = node
         self._readers = {table: TableReader(self._path / f"{table}.csv") for table in READ}
         self._taken = dict.fromkeys(READ, 0)

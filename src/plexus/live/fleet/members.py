@@ -121,8 +121,13 @@ class Member:
     def is_running(self) -> bool:
         return self.process is not None and self.process.returncode is None
 
+    @property
+    def has_finished(self) -> bool:
+        """The session has come to its end, and so has this process."""
+        return not self.is_running and bool(self.log.counts["session_ended"])
+
     async def start(self) -> None:
-        if self.is_running:
+        if self.is_running or self.has_finished:
             return
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         with (self.home / LOG_FILE).open("ab") as log:
@@ -152,8 +157,11 @@ class Member:
         """Whether the process ended by itself since last asked."""
         if self.process is None or self.process.returncode is None:
             return False
-        self.unexpected.append(self.process.returncode)
-        self.process = None
+        self.log.read()
+        status, self.process = self.process.returncode, None
+        if status == 0 and self.has_finished:
+            return False
+        self.unexpected.append(status)
         return True
 
     def result(self, state: dict[str, Any]) -> NodeResult:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -23,15 +24,20 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.files import named, write_text
 from plexus.live.identity import authority
-from plexus.live.identity.authority import ANEW, Admitted, AuthorityList, Session, pem
+from plexus.live.identity.authority import ANEW, Admitted, AuthorityList, pem
 from plexus.live.identity.keys import load_key, raw_public
+from plexus.live.identity.session_file import Session
 from plexus.protocol.roster import key_of
 
 if TYPE_CHECKING:
+    from plexus.live.operator.log import Log
     from plexus.live.transport.hub import Hub
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, TRUST_FILE = ("node.key", "node.crt", "revoked.crl", "trust.pem")
 MAX_LIST_BYTES = 2**21
+ITSELF = "the certificate is this node's own"
+WARNED_OF_EXPIRY_S = (7 * 86400.0, 3 * 86400.0, 86400.0, 3600.0)
+"""How long before its certificate runs out the log says so."""
 
 
 class RefusedError(Exception):
@@ -56,11 +62,9 @@ class Admission:
         self._authority = Ed25519PublicKey.from_public_bytes(session.authority)
         private = load_key(home / KEY_FILE)
         self.sign = private.sign
-        public = raw_public(private.public_key())
-        chain = authority.load_certificates(home / CERTIFICATE_FILE)
-        self._check_own(chain, public)
-        self._own, self._anchor = chain
-        self.key = key_of(public)
+        self._public = raw_public(private.public_key())
+        self._own, self._anchor = self._read_own()
+        self.key = key_of(self._public)
         self.expires_s = self._own.not_valid_after_utc.timestamp()
         self._certified: dict[bytes, Admitted] = {}
         """Nodes that have shown their certificates: a list may be older."""
@@ -70,8 +74,13 @@ class Admission:
         self.list = self._newest_on_disk()
         """The one in force."""
         self._renew_contexts()
-        if self._own.serial_number in self.list.revoked or self.key in self.list.revoked_nodes:
+        if self.is_revoked:
             raise PlexusError(f"{home / CERTIFICATE_FILE}: this certificate has been revoked")
+
+    @property
+    def is_revoked(self) -> bool:
+        """This node's own certificate."""
+        return self._own.serial_number in self.list.revoked or self.key in self.list.revoked_nodes
 
     def admitted(self, key: bytes) -> Admitted | None:
         """The node with this key, if the authority has ever admitted it."""
@@ -95,7 +104,7 @@ class Admission:
         peer = LinkedPeer(key, expires_s, certificate.serial_number)
         self.check_still(peer)
         if key == self.key:
-            raise RefusedError("the certificate is this node's own")
+            raise RefusedError(ITSELF)
         self._certified[key] = Admitted(public, expires_s)
         return peer
 
@@ -103,7 +112,9 @@ class Admission:
         """Refuse a peer whose certificate has since expired or been revoked."""
         if peer.serial in self.list.revoked or peer.key in self.list.revoked_nodes:
             raise RefusedError("the certificate has been revoked")
-        if peer.expires_s <= datetime.now(UTC).timestamp():
+        renewed = self.list.nodes.get(peer.key)
+        expires_s = max(peer.expires_s, renewed.until_s if renewed else 0.0)
+        if expires_s <= datetime.now(UTC).timestamp():
             raise RefusedError("the certificate has expired")
 
     def read(self, list_der: bytes) -> AuthorityList:
@@ -114,11 +125,17 @@ class Admission:
             raise RefusedError(f"not a list by this authority: {error}") from None
 
     def read_from_disk(self) -> AuthorityList:
-        """The operator may have put a newer list beside the certificate."""
+        """The operator may have put a newer list or certificate into the node's home."""
         stamps = self._stamps()
         if stamps == self._seen:
             return self.list
         self._seen = stamps
+        own, _ = self._read_own()
+        if own.not_valid_after_utc > self._own.not_valid_after_utc:
+            with self._lock:
+                self._own = own
+                self._renew_contexts()
+            self.expires_s = own.not_valid_after_utc.timestamp()
         return self._newest_on_disk()
 
     def adopt(self, offered: AuthorityList) -> bool:
@@ -134,14 +151,15 @@ class Admission:
             self._renew_contexts()
             write_text(self._home / REVOKED_FILE, pem(self.list.signed))
 
-    def _check_own(self, chain: list[x509.Certificate], public: bytes) -> None:
+    def _read_own(self) -> list[x509.Certificate]:
         path = self._home / CERTIFICATE_FILE
+        chain = authority.load_certificates(path)
         if len(chain) != 2:
             raise PlexusError(f"{path}: expected two certificates, the node's and the authority's; {ANEW}")
         own, anchor = chain
         authority.check_signature(anchor, anchor, path)
         authority.check_signature(own, anchor, path)
-        if authority.certificate_public(own) != public:
+        if authority.certificate_public(own) != self._public:
             raise PlexusError(f"{path}: this certificate is not for the key in {KEY_FILE}")
         if authority.certificate_public(anchor) != self.session.authority:
             raise PlexusError(f"{path}: signed by another authority than that of the session file")
@@ -152,6 +170,7 @@ class Admission:
             )
         if own.not_valid_after_utc <= datetime.now(UTC):
             raise PlexusError(f"{path}: expired on {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
+        return chain
 
     def _files(self) -> list[Path]:
         """Where lists may be."""
@@ -225,7 +244,7 @@ class NewerLists:
         try:
             await self._enforce(self._admission.read_from_disk)
         except PlexusError as error:
-            self._log.warning("list_not_read", reason=str(error))
+            self._log.warning("home_not_read", reason=str(error))
 
     async def _judge(self) -> None:
         while self._offers:
@@ -247,10 +266,34 @@ class NewerLists:
         self._hub.enforce_list()
         for key in offered.revoked_nodes - before:
             self._expel(key)
+        if self._admission.is_revoked:
+            self._expel(self._admission.key)
         try:
             await asyncio.to_thread(self._admission.keep)
         except (PlexusError, OSError) as error:
             self._log.warning("list_not_written", reason=str(error))
+
+
+class CertificateWatch:
+    """A node's own certificate while it runs: the log says when it was renewed, and when it has to be."""
+
+    def __init__(self, admission: Admission, log: Log) -> None:
+        self._admission, self._log = admission, log
+        self._expires_s = admission.expires_s
+        self._warned_s = float("inf")
+        """How long it was still good when the log said so last."""
+
+    def has_run_out(self) -> bool:
+        """To be asked now and then."""
+        left_s = self._admission.expires_s - time.time()
+        if self._admission.expires_s != self._expires_s:
+            self._expires_s, self._warned_s = self._admission.expires_s, float("inf")
+            self._log.info("certificate_renewed", days_left=round(left_s / 86400, 2))
+        due = [limit_s for limit_s in WARNED_OF_EXPIRY_S if left_s <= limit_s < self._warned_s]
+        if due:
+            self._warned_s = due[-1]
+            self._log.warning("certificate_runs_out", hours_left=round(left_s / 3600, 2))
+        return left_s <= 0
 
 
 _VERIFICATION = {

@@ -1,10 +1,6 @@
-"""A session: what its peers agree on, and its authority, which admits nodes and takes that back.
+"""The authority of a session, which admits nodes and takes that back.
 
-A session file is an experiment's spec with a `[session]` table: the authority's public key, and the digest
-of everything that peers must have in common (name, seed, number of nodes, protocol, task, aggregation,
-authority). What only matters to a rehearsal (traces, network, hours) is not in the digest and may be changed.
-
-The rest is ordinary X.509, so that TLS itself refuses strangers before any code of ours sees a byte.
+It is ordinary X.509, so that TLS itself refuses strangers before any code of ours sees a byte.
 A certificate names the node's key and the session's digest. The authority's list says who belongs to the
 session: it is a list of revocations, which names certificates and, in an extension of each entry, the node (a
 key that was revoked is out for good), and in an extension of its own it names all nodes that were ever
@@ -14,16 +10,16 @@ and the higher one replaces the lower wherever two meet.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import struct
+import time
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -32,9 +28,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
+from plexus.checked import suggest
 from plexus.errors import PlexusError
-from plexus.files import lock_directory, named, write_bytes, write_text
-from plexus.live.identity.keys import create_key, load_key, make_home, parse_public, public_text, raw_public
+from plexus.files import lock_directory, named, write_text
+from plexus.live.identity.keys import load_key, parse_public, public_text, raw_public
 from plexus.protocol.roster import key_of
 from plexus.spec import toml
 
@@ -53,94 +50,8 @@ _ADMITTED = struct.Struct(">32sI")
 ANEW = "get the file anew from the authority"
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = ("authority.key", "authority.crt", "revoked.crl", "issued")
-SESSION_FILE, MODEL_FILE = "session.toml", "model.safetensors"
-WEIGHTS = ("model", "frozen")
-"""Keys of [session] that name weights by their hash: of the model that it starts from, in `MODEL_FILE`, and
-of what nobody trains or sends."""
-WIRE_VERSION = 4
-"""Part of the digest: peers that speak differently are in different sessions."""
-
-_AGREED = ("name", "seed", "nodes", "protocol", "task", "aggregation")
-_DIGEST = re.compile(r"[0-9a-f]{32}")
-
-
-class Session(Struct, frozen=True):
-    """A session as a peer knows it."""
-
-    name: str
-    nodes: int
-    authority: bytes
-    """The authority's public key, 32 bytes."""
-    digest: bytes
-    """16 bytes; also what the order of samples is derived from."""
-    frozen: str = ""
-    """The hash of the model's weights that nobody trains or sends, if its founder knew it."""
-
-
-def session_digest(spec: Mapping[str, Any], authority: bytes, weights: Mapping[str, str] = {}) -> bytes:
-    """The digest of what the peers agree on; `spec` is the resolved spec as plain tables.
-
-    `weights` are hashes of what a session file does not hold itself: see `WEIGHTS`.
-    """
-    agreed = {key: spec[key] for key in _AGREED}
-    agreed |= {"authority": authority.hex(), "wire": WIRE_VERSION, **weights}
-    canonical = json.dumps(agreed, sort_keys=True).encode()
-    return hashlib.blake2b(canonical, digest_size=16, person=b"plexus session").digest()
-
-
-def found_session(
-    directory: Path, spec: Mapping[str, Any], initial: Path | None = None, frozen: str = ""
-) -> Session:
-    """Make `directory` the home of a new session: its file, its authority and nothing yet revoked.
-
-    `initial` is the file of the model that it starts from, if not from a new one; it gets a copy. `frozen` is
-    the hash of weights that nobody trains or sends.
-    """
-    weights = {} if initial is None else {"model": hash_of(initial)}
-    weights |= {"frozen": frozen} if frozen else {}
-    make_home(directory)
-    if (directory / SESSION_FILE).exists():
-        raise PlexusError(f"{directory / SESSION_FILE}: there is a session in this directory already")
-    key = create_key(directory / KEY_FILE)
-    public = raw_public(key.public_key())
-    if initial is not None:
-        write_bytes(directory / MODEL_FILE, initial.read_bytes())
-        spec = {**spec, "task": {**spec["task"], "initial": MODEL_FILE}}
-    digest = session_digest(spec, public, weights)
-    Authority.create(directory, key, spec["name"], digest)
-    table = {"authority": public_text(public), "digest": digest.hex(), **weights}
-    write_text(directory / SESSION_FILE, toml.dumps({**spec, "session": table}))
-    return Session(spec["name"], spec["nodes"], public, digest, frozen)
-
-
-def hash_of(path: Path) -> str:
-    """Names the contents of a file."""
-    with named(path):
-        return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
-
-
-def read_session(path: Path, table: Any, spec: Mapping[str, Any]) -> Session:
-    """The session of the file at `path`, whose `[session]` is `table` and whose resolved spec is `spec`."""
-    if table is None:
-        raise PlexusError(f"{path}: no [session] table; `plexus session init` makes a session file")
-    if not isinstance(table, dict) or set(table) - set(WEIGHTS) != {"authority", "digest"}:
-        raise PlexusError(f"{path}: [session] must have exactly the keys authority and digest")
-    weights = {key: str(table[key]) for key in WEIGHTS if key in table}
-    if "model" in weights and hash_of(path.parent / MODEL_FILE) != weights["model"]:
-        raise PlexusError(f"{path.parent / MODEL_FILE}: not the model that this session starts from")
-    if not isinstance(table["authority"], str):
-        raise PlexusError(f"{path}: session.authority must be a string")
-    authority = parse_public(table["authority"])
-    stated = table["digest"]
-    if not isinstance(stated, str) or not _DIGEST.fullmatch(stated):
-        raise PlexusError(f"{path}: session.digest must be 32 hex digits")
-    actual = session_digest(spec, authority, weights)
-    if actual.hex() != stated:
-        raise PlexusError(
-            f"{path}: session.digest is {stated}, but the file's contents have {actual.hex()}: it was"
-            " changed after `plexus session init`, or is of another version of Plexus"
-        )
-    return Session(spec["name"], spec["nodes"], authority, actual, weights.get("frozen", ""))
+NAMES_FILE = "names.toml"
+_NODE_NAME = re.compile("[A-Za-z][A-Za-z0-9._-]*")
 
 
 class Admitted(NamedTuple):
@@ -149,6 +60,18 @@ class Admitted(NamedTuple):
     public: bytes
     until_s: float
     """End of its certificate, in seconds since 1970."""
+
+
+class KnownNode(Struct, frozen=True):
+    """A node that was invited, as `plexus session list` shows it."""
+
+    name: str
+    node: str
+    state: str
+    """admitted, expired, removed or revoked."""
+    days_left: float
+    """Of its newest certificate; below 0 since it has run out."""
+    public_key: str
 
 
 class AuthorityList:
@@ -229,6 +152,68 @@ class Authority:
             rest = pem(self._certificate) + pem(self._list().signed)
         return [pem(each) + rest for each in certificates]
 
+    def call(self, public: bytes, name: str) -> None:
+        """Give the node with this public key a name, by which its operators know it."""
+        if not _NODE_NAME.fullmatch(name):
+            raise PlexusError(
+                f"--name {name}: must consist of letters, digits, '.', '_' and '-', and begin with a letter"
+            )
+        names = self._names()
+        owner = next((key for key, other in names.items() if other == name), key_of(public).hex())
+        if owner != key_of(public).hex():
+            raise PlexusError(f"--name {name}: that is node {owner[:12]} already")
+        write_text(self.directory / NAMES_FILE, toml.dumps({**names, key_of(public).hex(): name}))
+
+    def nodes(self) -> list[KnownNode]:
+        """All that were ever invited, by name."""
+        now_s, names, newest = time.time(), self._names(), self._list()
+        until_s: dict[bytes, float] = {}
+        publics = {}
+        for certificate in self._issued():
+            key, ends_s = certificate_node(certificate), certificate.not_valid_after_utc.timestamp()
+            publics[key] = certificate_public(certificate)
+            until_s[key] = max(until_s.get(key, 0.0), ends_s)
+        found = []
+        for key, ends_s in until_s.items():
+            state = "admitted" if newest.nodes[key].until_s > now_s else "expired"
+            if key in newest.revoked_nodes:
+                state = "revoked"
+            elif not newest.nodes[key].until_s:
+                state = "removed"
+            name, left = names.get(key.hex(), ""), round((ends_s - now_s) / 86400, 1)
+            found.append(KnownNode(name, key.hex()[:12], state, left, public_text(publics[key])))
+        return sorted(found, key=lambda node: (node.name == "", node.name, node.node))
+
+    def resolve(self, node: str) -> bytes:
+        """The key of the node with this name or public key, or whose id begins so."""
+        named_so = [key for key, name in self._names().items() if name == node]
+        if named_so:
+            return bytes.fromhex(named_so[0])
+        if ":" in node:
+            return key_of(parse_public(node))
+        if re.fullmatch("[0-9a-fA-F]+", node):
+            return self.find(node.lower())
+        known = (each.name for each in self.nodes() if each.name)
+        raise PlexusError(
+            f"{node!r} is neither a node's name{suggest(node, known)}, nor a public key, nor a node's id"
+        )
+
+    def renew(self, node: bytes, digest: bytes, valid: timedelta) -> str:
+        """Another certificate for a node that was invited before."""
+        publics = [certificate_public(each) for each in self._of(node)]
+        return self.invite(publics[0], digest, valid)
+
+    def remove(self, node: bytes) -> int:
+        """The node leaves in peace: its certificates count no more, and it may be invited again."""
+        return self._take_back(node, None)
+
+    def _names(self) -> dict[str, str]:
+        path = self.directory / NAMES_FILE
+        if not path.exists():
+            return {}
+        with named(path):
+            return {str(key): str(name) for key, name in tomllib.loads(path.read_text()).items()}
+
     def find(self, digits: str) -> bytes:
         """The key of the invited node whose id begins with these hex digits."""
         keys = sorted(set(map(certificate_node, self._issued())))
@@ -241,14 +226,25 @@ class Authority:
         return bytes.fromhex(found[0])
 
     def revoke(self, node: bytes) -> int:
-        """Take back all certificates of the node with this key; the number of them."""
-        serials = {c.serial_number for c in self._issued() if certificate_node(c) == node}
-        if not serials:
-            raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
+        """Take back all certificates of the node with this key, which is out for good; the number of them."""
+        return self._take_back(node, node)
+
+    def _take_back(self, node: bytes, whose: bytes | None) -> int:
+        serials = {certificate.serial_number for certificate in self._of(node)}
         with self._changing() as now:
-            revoked = now.revoked | dict.fromkeys(serials, node)
+            if node in now.revoked_nodes:
+                raise PlexusError(f"node {node.hex()} has been revoked already: it is out for good")
+            if whose is None:  # others may still speak of it, and are no liars
+                now.nodes[node] = Admitted(now.nodes[node].public, 0)
+            revoked = now.revoked | dict.fromkeys(serials, whose)
             self._sign_list(revoked, list(now.nodes.values()), now.number + 1)
         return len(serials)
+
+    def _of(self, node: bytes) -> list[x509.Certificate]:
+        issued = [certificate for certificate in self._issued() if certificate_node(certificate) == node]
+        if not issued:
+            raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
+        return issued
 
     def _issued(self) -> list[x509.Certificate]:
         issued = []

@@ -22,6 +22,8 @@ from plexus.live.transport.addresses import Address
 SOCKET_FILE = "control.sock"
 STATUS_PATH = "/status"
 """Where a node's `--metrics` tells all that `plexus node status` does, as JSON."""
+HEALTH_PATH, READY_PATH = "/healthz", "/readyz"
+OK, UNAVAILABLE = "200 OK", "503 Service Unavailable"
 MAX_PATH_BYTES = 100
 REQUEST_TIMEOUT_S = 5.0
 MAX_REQUEST_BYTES = 4096
@@ -91,8 +93,22 @@ def socket_path(home: Path) -> Path:
     return path
 
 
+def page(path: str, status: PeerStatus) -> tuple[str, bytes, str]:
+    """What is answered to a request for this path: code, body and type of the body."""
+    text = "text/plain; charset=utf-8"
+    if path == STATUS_PATH:
+        return OK, msgspec.json.encode(status), "application/json"
+    if path == HEALTH_PATH:  # that it answers at all says that its event loop turns
+        return OK, b"ok\n", text
+    if path == READY_PATH:
+        wrong = [] if status.is_ready else [f"the peer is {status.phase}"]
+        said = "; ".join([*wrong, *status.problems]) or "ok"
+        return UNAVAILABLE if said != "ok" else OK, f"{said}\n".encode(), text
+    return OK, as_prometheus(status), "text/plain; version=0.0.4"
+
+
 async def serve_metrics(address: Address, now: Now) -> asyncio.Server:
-    """Answer every HTTP request at `address` with the peer's metrics, or its status at `STATUS_PATH`."""
+    """Answer every HTTP request at `address`: with the peer's metrics, unless `page` has something else."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with _answering(writer):
@@ -100,12 +116,9 @@ async def serve_metrics(address: Address, now: Now) -> asyncio.Server:
                 request = await reader.readuntil(b"\r\n\r\n")
             except (asyncio.LimitOverrunError, asyncio.IncompleteReadError):
                 return
-            if request.startswith(f"GET {STATUS_PATH} ".encode()):
-                body, kind = msgspec.json.encode(now()), "application/json"
-            else:
-                body, kind = as_prometheus(now()), "text/plain; version=0.0.4"
+            code, body, kind = page(request.split(b" ")[1].decode() if b" " in request else "", now())
             head = (
-                f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n"
+                f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\n"
                 f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             )
             writer.write(head.encode() + body)

@@ -19,6 +19,7 @@ from typing import Any
 from plexus.errors import PlexusError
 from plexus.live.identity.keys import short
 from plexus.live.operator.log import Log
+from plexus.live.state import RUN_FOLDER
 from plexus.live.transport.limits import ByteCounts
 from plexus.live.worker.client import Evaluated, Ready
 from plexus.protocol.facts import AggregationCompleted, Fact, TrainingInterrupted, TrainingStarted
@@ -28,8 +29,6 @@ from plexus.runs.directory import go_on, live
 from plexus.runs.run import started_s
 from plexus.runs.tables import TABLES, Columns, read
 
-FOLDER = "run"
-"""In the home of a peer."""
 MOST_BYTES = 4 * 2**20
 """Of each table."""
 MOST_ROWS = 10_000
@@ -45,7 +44,7 @@ class PeerTables:
     def __init__(self, home: Path, spec: str, key: bytes, log: Log) -> None:
         from plexus.spec.experiment import parse_spec
 
-        self._path = home / FOLDER
+        self._path = home / RUN_FOLDER
         self._log = log
         digest = parse_spec(spec, "session").digest()
         self._recorder = go_on(self._path, spec, digest, MOST_BYTES, live([".."]))

@@ -28,6 +28,7 @@ from plexus.protocol.facts import (
     Suspected,
 )
 from plexus.protocol.messages import NodeId
+from plexus.protocol.plexus import PlexusNode
 
 AWAITED = {
     "ping": "answers to pings",
@@ -42,6 +43,9 @@ ALARMS = {"readvertise": "a sign that somebody knows this node", "watchdog": "pr
 """What the other timers watch over while the node goes on; they always run."""
 
 
+TOLD_REASONS = 20
+PRESSING_S = 86400.0
+"""A certificate that runs out sooner is a problem."""
 MOST_REASONS = 1000
 """Why something was refused, told apart; others may think up new reasons."""
 
@@ -92,6 +96,15 @@ class FactObserver:
         self.round = max(self.round, fields.get("round", 0))
         self._log.info(type(fact).__name__, **fields)
 
+    def by_reason(self) -> dict[str, int]:
+        """What was refused most often; the rest together, as others may think up new reasons."""
+        reasons: Counter[str] = Counter()
+        for (_, why), times in self.refused.items():
+            reasons[why] += times
+        told = dict(reasons.most_common(TOLD_REASONS))
+        rest = reasons.total() - sum(told.values())
+        return {**told, "other reasons": told.get("other reasons", 0) + rest} if rest else told
+
     def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
         name, better = measure.metric, {"higher_is_better": measure.higher_is_better}
         self.evaluated_round = round
@@ -115,7 +128,7 @@ class PeerStatus(Struct, frozen=True, kw_only=True):
     session: str
     node: str
     phase: str
-    """starting, joining, online or leaving."""
+    """starting, joining, online, ended or leaving."""
     phase_since_s: float
     certificate_days_left: float
     waiting_for: list[dict[str, Any]]
@@ -129,7 +142,21 @@ class PeerStatus(Struct, frozen=True, kw_only=True):
     transfers: list[dict[str, Any]] = []
     bandwidth_bytes_per_s: int = 0
     metric: dict[str, Any] | None = None
+    online_view: int = 0
+    """How many nodes, itself among them, the peer believes online."""
+    since_progress_s: float = 0.0
+    """Since it last heard of a newer round, or came online."""
+    problems: list[str] = []
+    """What an operator should look into."""
     counts: dict[str, int] = {}
+    sent_bytes: dict[str, int] = {}
+    """By type of message, as the tables of a run have them."""
+    refused: dict[str, int] = {}
+    """What was not believed, by reason."""
+
+    @property
+    def is_ready(self) -> bool:
+        return self.phase in ("online", "ended")
 
 
 class Status:
@@ -162,10 +189,12 @@ class Status:
         if self._parts is None:
             return PeerStatus(**common, waiting_for=[{"what": "its training worker", "since_s": since_s}])
         runtime, trainer, facts = self._parts
+        node = runtime.node if isinstance(runtime.node, PlexusNode) else None
+        now = asyncio.get_running_loop().time()
+        idle_s = round(now - node.watchdog.progress_at, 1) if node else 0.0
         training = None
         if trainer.since_s is not None:
-            trained_s = asyncio.get_running_loop().time() - trainer.since_s
-            training = {"round": trainer.round, "since_s": round(trained_s, 2)}
+            training = {"round": trainer.round, "since_s": round(now - trainer.since_s, 2)}
         return PeerStatus(
             **common,
             waiting_for=_waits(runtime) if joining is None else joining,
@@ -179,8 +208,22 @@ class Status:
             transfers=_transfers(runtime),
             bandwidth_bytes_per_s=runtime.meter.bytes_per_s,
             metric=facts.metric,
-            counts=counts(runtime, facts),
+            online_view=node.view.online_count() if node else 0,
+            since_progress_s=idle_s,
+            problems=self._problems(node, idle_s),
+            counts={**counts(runtime, facts), "trainings_failed": trainer.failed},
+            sent_bytes={name: size for name, (_, size) in runtime.hub.traffic.sent.items()},
+            refused=facts.by_reason(),
         )
+
+    def _problems(self, node: PlexusNode | None, idle_s: float) -> list[str]:
+        found = []
+        if node is not None and not node.ending.is_over and idle_s > 2 * node.parameters.watchdog_s:
+            found.append(f"no progress for {idle_s:.0f} s")
+        left_s = self._admission.expires_s - time.time()
+        if left_s < PRESSING_S:
+            found.append(f"the certificate runs out in {left_s / 3600:.0f} h")
+        return found
 
 
 def counts(runtime: LiveRuntime, facts: FactObserver) -> dict[str, int]:
@@ -192,6 +235,7 @@ def counts(runtime: LiveRuntime, facts: FactObserver) -> dict[str, int]:
         "pings_answered_late": facts.answered_late,
         "events_handled": runtime.handled,
         "connections_refused": hub.refused,
+        "clones_noticed": hub.clones,
         "messages_refused": facts.refused.total(),
         "errors": runtime.log.errors,
         "writes_failed": runtime.store.failed,
@@ -254,6 +298,10 @@ def as_prometheus(status: PeerStatus) -> bytes:
         "training": status.training is not None,
         "bandwidth_bytes_per_second": status.bandwidth_bytes_per_s,
         "certificate_days_left": status.certificate_days_left,
+        "online_view": status.online_view,
+        "seconds_since_progress": status.since_progress_s,
+        "ended": status.phase == "ended",
+        "problems": len(status.problems),
     }
     if status.metric is not None:
         values |= {f"metric_{name}": status.metric[name] for name in ("round", "value", "loss")}
@@ -263,4 +311,10 @@ def as_prometheus(status: PeerStatus) -> bytes:
         for kind, numbers in kinds
         for name, value in numbers.items()
     ]
+    labelled = {"refused": ("reason", status.refused), "sent_bytes": ("type", status.sent_bytes)}
+    for name, (label, parts) in labelled.items():
+        family = CounterMetricFamily(f"plexus_{name}", f"{name.replace('_', ' ')} by {label}", labels=[label])
+        for part, value in parts.items():
+            family.add_metric([part], value)
+        families.append(family)
     return generate_latest(SimpleNamespace(collect=lambda: families))

@@ -30,6 +30,7 @@ from plexus.live.transport.frames import (
     frame,
     parse,
 )
+from plexus.protocol.messages import OLDEST_WIRE, WIRE_VERSION
 from plexus.protocol.wire import WireError
 
 if TYPE_CHECKING:
@@ -328,6 +329,9 @@ class Connection(asyncio.BufferedProtocol):
         mine = self._hub.admission.session.digest
         if hello.digest != mine:
             raise RefusedError(f"this is session {mine.hex()}, not {hello.digest.hex()}")
+        if hello.wire < OLDEST_WIRE:
+            spoken = f"{OLDEST_WIRE} to {WIRE_VERSION}"
+            raise RefusedError(f"it speaks version {hello.wire} of the wire, this node {spoken}: upgrade it")
         self._hub.greeted(self, hello)
         if not self.dialled:
             self._send_now(Kind.WELCOME, self._hub.hello(self.remote))

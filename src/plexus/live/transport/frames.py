@@ -74,6 +74,8 @@ class Hello(Struct, frozen=True, array_like=True):
     """The number of the authority's list that the sender has."""
     observed: Annotated[bytes, Meta(min_length=ADDRESS_BYTES, max_length=ADDRESS_BYTES)]
     """Where the sender sees the other side come from."""
+    wire: Annotated[int, Meta(ge=0, lt=2**31)] = 4
+    """The newest version of the wire that the sender speaks; those who do not say it speak this one."""
 
 
 class Refused(Struct, frozen=True, array_like=True):

@@ -24,9 +24,10 @@ from plexus.live.transport.connection import Connection, RaceError
 from plexus.live.transport.frames import Hello, Kind, frame
 from plexus.live.transport.limits import ByteCounts, Handshakes, Limits, LiveRoster
 from plexus.live.transport.link import Inbox, PeerLink
-from plexus.protocol.messages import NO_ADDRESS
+from plexus.protocol.messages import NO_ADDRESS, SINCE, WIRE_VERSION
 
 UNREACHABLE = "it cannot be reached"
+NOT_UNDERSTOOD = "it speaks an older version"
 BACKLOG = 256
 
 
@@ -51,6 +52,10 @@ class Hub:
         self.advertised: bytes = NO_ADDRESS
         """Where this node wants to be dialled."""
         self._incarnation = secrets.token_bytes(8)
+        self._incarnations: dict[bytes, deque[bytes]] = {}
+        """By peer: its newest ones."""
+        self.clones = 0
+        """How often a peer was met that was thought to be replaced by a newer process."""
         self._roster = roster
         self.bandwidth = bandwidth
         self.log = log
@@ -109,11 +114,19 @@ class Hub:
 
     def send(self, key: bytes, message: bytes, tag: Any = None) -> None:
         """Send a message (as encoded by `protocol.wire`); `tag` comes back if the node cannot be reached."""
-        self._when_up(key, lambda link: link.send(message), tag)
+        self._when_up(key, lambda link: self._if_understood(link, tag, link.send, message), tag)
 
     def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
         """Send a model; `tag` comes back if it is known not to have arrived."""
-        self._when_up(key, lambda link: link.send_model(payload, model, tag), tag)
+        what = payload, model, tag
+        self._when_up(key, lambda link: self._if_understood(link, tag, link.send_model, *what), tag)
+
+    def _if_understood(self, link: PeerLink, tag: Any, send: Callable[..., None], *what: Any) -> None:
+        """A peer of an older version is not sent what it does not know."""
+        if SINCE.get(type(tag), 0) <= link.hello.wire:
+            send(*what)
+        else:
+            self.inbox.not_sent(link.key, tag, NOT_UNDERSTOOD)
 
     def _when_up(self, key: bytes, action: Callable[[PeerLink], None], tag: Any = None) -> None:
         link = self.links.get(key)
@@ -147,6 +160,7 @@ class Hub:
             address=self.advertised,
             list_number=self.admission.list.number,
             observed=addresses.pack(observed),
+            wire=WIRE_VERSION,
         )
 
     def greeted(self, connection: Connection, hello: Hello) -> None:
@@ -157,6 +171,7 @@ class Hub:
         link = self.links.get(key)
         if self.closing:
             raise RefusedError("this node is leaving")
+        self._notice_clone(key, hello.incarnation)
         if not connection.dialled and key in self.dialler.attempts and mine_wins and link is None:
             raise RaceError("both dialled at once, and the other connection is kept")
         if link is not None:
@@ -165,6 +180,16 @@ class Hub:
             if link.hello.incarnation == hello.incarnation and kept_is_better and not same_way:
                 raise RaceError("there is a connection already")
             link.connection.close("replaced by a newer connection", is_race=True)
+
+    def _notice_clone(self, key: bytes, incarnation: bytes) -> None:
+        """A process that was restarted never comes back as it was; two that share a key take turns."""
+        seen = self._incarnations.setdefault(key, deque(maxlen=4))
+        if incarnation in seen and incarnation != seen[-1]:
+            self.clones += 1
+            self.log.warning("cloned_identity", peer=key, reason="two processes use the key of this node")
+            seen.remove(incarnation)
+        if incarnation not in seen:
+            seen.append(incarnation)
 
     def up(self, connection: Connection, hello: Hello) -> PeerLink:
         assert connection.peer is not None

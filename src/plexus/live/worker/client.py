@@ -206,6 +206,16 @@ class TrainingWorker:
         self.ready: Ready | None = None
         self.since_s: float | None = None
         """When the training under way began."""
+        self.measures_first = False
+        """A training waits for an evaluation under way, rather than interrupting it."""
+        self._is_held_back = False
+        self.failed = 0
+        """Trainings and evaluations that came to nothing."""
+
+    @property
+    def is_evaluating(self) -> bool:
+        """Or about to."""
+        return self._evaluating is not None or self._to_evaluate is not None
 
     @property
     def round(self) -> int | None:
@@ -230,7 +240,9 @@ class TrainingWorker:
         self._losses = 0
         self._training = TrainJob(self._last_job, round), model
         self.since_s = asyncio.get_running_loop().time()
-        self._outbox.put_nowait((self._training[0], model.data))
+        self._is_held_back = self.measures_first and self._evaluating is not None
+        if not self._is_held_back:
+            self._outbox.put_nowait((self._training[0], model.data))
 
     def interrupt(self) -> None:
         """Stop training, within one step."""
@@ -266,11 +278,17 @@ class TrainingWorker:
             case Stopped(job, reason, kind) if self._evaluating and job == self._evaluating[0].job:
                 round, self._evaluating = self._evaluating[1], None
                 if kind:  # else a training came in between
+                    self.failed += 1
                     self._log.error("evaluation_failed", round=round, reason=reason)
+        if self._is_held_back and self._evaluating is None:
+            self._is_held_back = False
+            if self._training is not None:
+                self._outbox.put_nowait((self._training[0], self._training[1].data))
         self._evaluate_if_idle()
 
     def _give_up(self, reason: str) -> None:
         assert self._training is not None
+        self.failed += 1
         self._log.error("training_failed", round=self._training[0].round, reason=reason)
         self._training = self.since_s = None
 
@@ -297,6 +315,7 @@ class TrainingWorker:
     def _resume(self) -> None:
         """Give a new worker the training that was lost with the old one, unless it takes them all down."""
         self._outbox = asyncio.Queue()
+        self._is_held_back = False
         if self._evaluating is not None:
             self._log.error("evaluation_failed", round=self._evaluating[1], reason=WORKER_DIED)
             self._evaluating = None

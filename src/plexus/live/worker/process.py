@@ -247,8 +247,6 @@ def serve(sock: socket.socket) -> None:
 
 def fork_server(path: Path) -> None:
     """Fork a worker for every connection, until standard input ends."""
-    import sklearn.datasets  # noqa: F401  what the default task needs, before the first fork
-
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))

@@ -8,6 +8,7 @@ view holds online, and takes the first that answer.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from random import Random
 
 from msgspec import Struct
@@ -83,6 +84,12 @@ class PeerNode(Machine, ABC):
             Left: self.membership.on_left,
         }
         self._on_timeout |= {"ping": self.sampler.on_timeout, "readvertise": self.membership.on_readvertise}
+
+    heeds = None
+    """It does nothing about who comes and goes, and notes it (see `Member`)."""
+
+    def take_note(self, heard: Iterable[tuple[NodeId, int, int, object]]) -> None:
+        self.membership.view.note(heard)
 
     # What a protocol adds
 

@@ -17,8 +17,17 @@ from plexus.protocol.api import (
     Undelivered,
 )
 from plexus.protocol.facts import AggregationCompleted, Fact, Refused, RoundRestarted, SampleDerived
-from plexus.protocol.membership import HEARD_ME
-from plexus.protocol.messages import Ack, AggregateRequest, Message, Model, NodeId, Ping, Pong, TrainRequest
+from plexus.protocol.messages import (
+    BUSY,
+    Ack,
+    AggregateRequest,
+    Message,
+    Model,
+    NodeId,
+    Ping,
+    Pong,
+    TrainRequest,
+)
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.participant import AGGREGATOR
 from plexus.protocol.plexus import FIRST_STEP, PlexusNode
@@ -69,7 +78,7 @@ class SampleChecker(Checker):
             if search is None:
                 return
             answers = self._answers[node, search.purpose]
-            if event.body.busy:  # since it was asked, or since it has answered
+            if event.body.busy & BUSY:  # since it was asked, or since it has answered
                 answers.busy.add(event.src)
                 answers.free.discard(event.src)
             elif event.src in search.sample.waiting and event.src not in answers.busy:
@@ -133,8 +142,8 @@ class AllOfTheSampleAreAsked(SampleChecker):
             told = self._told.get((src, body.round), set())
             if body.participants not in told:
                 self.fail(src, f"was told of {told} participants, and speaks of {body.participants}")
-        elif isinstance(body, Pong) and body.exchange != HEARD_ME and body.busy != self._is_busy(src):
-            self.fail(src, f"says that it is {'busy' if body.busy else 'free'}, and is not")
+        elif isinstance(body, Pong) and body.exchange and (body.busy & BUSY) != self._is_busy(src):
+            self.fail(src, f"says that it is {'busy' if body.busy & BUSY else 'free'}, and is not")
 
     def settled(self, node: NodeId) -> None:
         if node in self._due:

@@ -19,6 +19,8 @@ export function bytes(count) {
 }
 export const whole = (count) => (missing(count) ? "–" : Math.round(count).toLocaleString("en-US"));
 
+export const count = (number, noun) => `${whole(number)} ${noun}${number === 1 ? "" : "s"}`;
+
 export function seconds(value) {
   if (missing(value)) return "–";
   if (value >= 5400) return `${(value / 3600).toFixed(1)} h`;
@@ -37,6 +39,11 @@ export function clock(value) {
   const s = Math.max(0, Math.floor(value));
   const pad = (n) => String(n).padStart(2, "0");
   return `${Math.floor(s / 3600)}:${pad(Math.floor(s / 60) % 60)}:${pad(s % 60)}`;
+}
+// `41.2 of 50 h`
+export function pair(done, all) {
+  const [s, unit] = all >= 3600 ? [3600, "h"] : all >= 300 ? [60, "min"] : [1, "s"];
+  return `${(done / s).toFixed(1)} of ${Number((all / s).toFixed(1))} ${unit}`;
 }
 export function date(text) {
   if (!text) return "";

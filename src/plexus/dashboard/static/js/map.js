@@ -4,17 +4,19 @@ import { colour, h, replace } from "./dom.js";
 import { onMap, positions, SHAPE } from "./places.js";
 
 const LEGEND = [["sw-offline", "offline"], ["sw-online", "online"], ["sw-training", "training"], ["ring", "aggregator"]];
+const USED = ["sw-used", "in this round's model"], ATTACKER = ["sw-attacker", "attacker"], HIT = ["sw-hit", "hit by a fault"], FORK = ["ring sw-fork", "fork"];
 const LINES = [["sw-transfer", "model to train"], ["sw-aggregation", "trained model"], ["sw-cut", "cut"]];
 let coast = null;
 
 export class WorldMap {
-  constructor({ nodes, count, name, open, hasRounds }) {
-    Object.assign(this, { nodes, count, name, open });
+  constructor({ nodes, count, name, open, hasRounds, attackers, hasFaults }) {
+    Object.assign(this, { nodes, count, name, open, attackers });
+    const marks = [...(hasRounds ? [...LEGEND, USED, FORK] : LEGEND.slice(0, 3)), ...(Object.keys(attackers).length ? [ATTACKER] : []), ...(hasFaults ? [HIT] : [])];
     this.isWorld = Boolean(nodes.places && nodes.places.latitude.some((v) => v !== null));
     this.canvas = h("canvas", { role: "img" });
     this.tip = h("div", { class: "tip", hidden: true });
     this.element = h("div", { class: "map-box" }, this.canvas, this.tip, h("ul", { class: "map-legend", "aria-label": "Legend" },
-      (hasRounds ? LEGEND : LEGEND.slice(0, 3)).map(([c, text]) => h("li", { class: "key" }, h("i", { class: c }), text)),
+      marks.map(([c, text]) => h("li", { class: "key" }, h("i", { class: c }), text)),
       (hasRounds ? LINES : [["sw-transfer", "model"], LINES[2]]).map(([c, text]) => h("li", { class: "key" }, h("i", { class: `line ${c}` }), text))));
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
@@ -54,6 +56,7 @@ export class WorldMap {
     this.drawNodes(draw, moment);
     this.drawNames(draw);
     this.drawSample(draw, moment);
+    this.drawMarks(draw, moment);
     for (const each of moment.moving) this.drawTransfer(draw, each);
     this.drawAggregators(draw, moment);
     this.canvas.setAttribute("aria-label", this.words(moment));
@@ -112,10 +115,24 @@ export class WorldMap {
     }
   }
 
-  drawAggregators(draw, { pusher, collector }) {
-    for (const [node, dash] of [[collector, [3, 2.5]], [pusher, []]]) {
+  // Whose work is in the model, who attacks, who is hit by a fault.
+  drawMarks(draw, { used, hit, training }) {
+    const c = this.palette;
+    draw.fillStyle = c.aggregation;
+    for (const node of used) if (this.where[node]) { this.circle(draw, node, this.dot * (training.has(node) ? 0.6 : 1)); draw.fill(); }
+    draw.strokeStyle = c.bad; draw.lineWidth = 1.5;
+    for (const node of Object.keys(this.attackers)) if (this.where[node]) { const [x, y] = this.where[node], r = this.dot + 2.5; draw.strokeRect(x - r, y - r, 2 * r, 2 * r); }
+    draw.lineWidth = 2;
+    for (const node of hit.keys()) if (this.where[node]) {
+      const [x, y] = this.where[node], r = this.dot + 2.5;
+      draw.beginPath(); draw.moveTo(x - r, y - r); draw.lineTo(x + r, y + r); draw.moveTo(x - r, y + r); draw.lineTo(x + r, y - r); draw.stroke();
+    }
+  }
+
+  drawAggregators(draw, { pusher, collector, twins }) {
+    for (const [node, dash, ink] of [...twins.map((twin) => [twin, [], "bad"]), [collector, [3, 2.5], "aggregation"], [pusher, [], "aggregation"]]) {
       if (node === null || node === undefined || !this.where[node]) continue;
-      draw.strokeStyle = this.palette.aggregation; draw.lineWidth = 2.6; draw.setLineDash(dash);
+      draw.strokeStyle = this.palette[ink]; draw.lineWidth = 2.6; draw.setLineDash(dash);
       this.circle(draw, node, this.dot + 5.5); draw.stroke();
     }
     draw.setLineDash([]);
@@ -147,10 +164,11 @@ export class WorldMap {
     draw.globalAlpha = 1;
   }
 
-  words({ online, training, sample, moving, number, pusher }) {
+  words({ online, training, sample, moving, number, pusher, twins, hit }) {
     const under = moving.filter((each) => each.age === 0).length;
-    const who = pusher === null ? "" : `, aggregated by ${this.name(pusher)}`;
-    return `${online.size} of ${this.count} nodes online. ${number === null ? "" : `Round ${number}${who}. `}${sample.length} nodes in the sample, ${training.size} training, ${under} models on their way.`;
+    const who = pusher === null ? "" : `, aggregated by ${[pusher, ...twins].map((node) => this.name(node)).join(" and by ")}`;
+    const wrong = hit.size ? ` ${hit.size} hit by a fault.` : "";
+    return `${online.size} of ${this.count} nodes online. ${number === null ? "" : `Round ${number}${who}. `}${sample.length} nodes in the sample, ${training.size} training, ${under} models on their way.${wrong}`;
   }
 
   nearest(event) {
@@ -170,7 +188,8 @@ export class WorldMap {
     if (node === null || !this.moment) return;
     const m = this.moment, [x, y] = this.where[node];
     const state = !m.online.has(node) ? "offline" : m.training.has(node) ? `training in round ${m.training.get(node).round}` : node === m.pusher ? "aggregator" : m.sample.includes(node) ? "in the sample" : "online";
-    replace(this.tip, h("b", {}, this.name(node)), state);
+    const more = [m.used.has(node) ? "its work is in this model" : null, m.twins.includes(node) ? "made the same round" : null, m.hit.get(node), this.attackers[node] && `attacker: ${this.attackers[node]}`];
+    replace(this.tip, h("b", {}, this.name(node)), [state, ...more].filter(Boolean).join("; "));
     this.tip.style.left = `${Math.min(x + 14, this.width - 170)}px`;
     this.tip.style.top = `${Math.max(6, Math.min(y - 12, this.height - 60))}px`;
   }

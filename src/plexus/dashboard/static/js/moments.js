@@ -39,23 +39,26 @@ export class Moments {
     const p = data.presence;
     for (let i = 0; p.node && i < p.node.length && p.simulated_s[i] <= t; i++) if (p.online[i]) online.add(p.node[i]); else online.delete(p.node[i]);
     const round = current(data.rounds, t);
-    const training = new Map(), sample = new Set();
-    const tr = data.trainings;
+    const training = new Map(), sample = new Set(), used = new Set(), hit = new Map();
+    const tr = data.trainings, faults = data.faults;
+    for (let i = 0; faults.node && i < faults.node.length; i++) if (faults.simulated_s[i] <= t && t < faults.until_s[i]) hit.set(faults.node[i], faults.kind[i]);
     for (let i = 0; i < tr.count; i++) {
       if (tr.began_s[i] <= t && t < tr.simulated_s[i]) training.set(tr.node[i], { round: tr.round[i], began_s: tr.began_s[i], ends_s: tr.simulated_s[i] });
       if (round.number !== null && tr.round[i] === round.number && tr.began_s[i] >= round.since_s - 1e-3) sample.add(tr.node[i]);
+      if (tr.node[i] === round.pusher && tr.round[i] === round.number - 1 && tr.completed[i] && tr.simulated_s[i] <= round.since_s) used.add(tr.node[i]);
     }
     const moving = [];
     const f = data.transfers;
     for (let i = 0; i < f.count; i++) {
       if (f.kind[i] === "train" && f.round[i] === round.number) sample.add(f.destination[i]);
+      if (f.kind[i] !== "train" && !f.cut[i] && f.round[i] === round.number && f.destination[i] === round.pusher && f.simulated_s[i] <= round.since_s) used.add(f.source[i]);
       if (f.began_s[i] > t || f.simulated_s[i] < t - trail) continue;
       const span = f.simulated_s[i] - f.began_s[i] || 1e-6;
       moving.push({ source: f.source[i], destination: f.destination[i], kind: f.kind[i], round: f.round[i], cut: f.cut[i],
         share: f.progress?.[i] ?? Math.min(1, (t - f.began_s[i]) / span), age: Math.max(0, t - f.simulated_s[i]) / trail });
     }
     if (round.number === null) for (const node of training.keys()) sample.add(node);
-    return { t, online, training, sample: [...sample].sort((a, b) => a - b), moving, ...round, thinned: data.thinned };
+    return { t, online, training, sample: [...sample].sort((a, b) => a - b), used, hit, moving, ...round, thinned: data.thinned };
   }
 }
 
@@ -66,10 +69,11 @@ function index(data) {
 
 // The round under way: who completed the last one, and who will complete this one.
 function current(rounds, t) {
-  const found = { number: null, since_s: 0, pusher: null, collector: null };
+  const found = { number: null, since_s: 0, pusher: null, collector: null, models: 0, participants: 0, twins: [] };
   for (let i = 0; rounds.round && i < rounds.round.length; i++) {
     if (rounds.simulated_s[i] <= t) {
-      if (found.number === null || rounds.round[i] > found.number) Object.assign(found, { number: rounds.round[i], since_s: rounds.simulated_s[i], pusher: rounds.aggregator[i] });
+      if (found.number === null || rounds.round[i] > found.number) Object.assign(found, { number: rounds.round[i], since_s: rounds.simulated_s[i], pusher: rounds.aggregator[i], models: rounds.models[i], participants: rounds.participants[i], twins: [] });
+      else if (rounds.round[i] === found.number && rounds.aggregator[i] !== found.pusher) found.twins.push(rounds.aggregator[i]);
     } else if (found.number === null || rounds.round[i] > found.number) {
       found.collector = rounds.aggregator[i];
       found.until_s = rounds.simulated_s[i];

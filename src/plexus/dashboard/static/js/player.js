@@ -90,7 +90,7 @@ export class Player {
     this.slider.max = this.until;
     this.slider.value = this.t;
     this.slider.setAttribute("aria-valuetext", f.clock(this.t));
-    this.when.textContent = `${f.clock(this.t)} / ${f.clock(this.until)}`;
+    this.when.textContent = this.isPlaying ? `replaying ${f.pair(this.t, this.until)}` : `${f.clock(this.t)} / ${f.clock(this.until)}`;
     this.icon.setAttribute("d", this.isPlaying ? PAUSE : PLAY);
     this.button.setAttribute("aria-label", this.isPlaying ? "Pause" : "Play");
     this.follow.hidden = !this.live;

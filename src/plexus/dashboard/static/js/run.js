@@ -47,8 +47,8 @@ export async function showRun({ main, place, isCurrent }, id) {
 }
 
 // Which parts a page has: a run that has just begun gets more of them.
-const rowsOf = (table) => (table.simulated_s || table.to_s || []).length;
-const shapeOf = (run) => [run.metric.name, rowsOf(run.online) > 0, rowsOf(run.phases) > 0, rowsOf(run.traffic) > 1, Object.keys(run.nodes_known).length > 0, (run.nodes_known.place_of || []).length].join();
+const rowsOf = (table) => (table.simulated_s || table.to_s || table.node || []).length;
+const shapeOf = (run) => [run.metric.name, rowsOf(run.online) > 0, rowsOf(run.phases) > 0, rowsOf(run.traffic) > 1, Object.keys(run.nodes_known).length > 0, (run.nodes_known.place_of || []).length, rowsOf(run.used)].join();
 
 // A run that is about to begin has no directory yet.
 async function begun(id, main, isCurrent) {
@@ -88,7 +88,7 @@ function headPart(state) {
   const element = h("div", { class: "head" });
   const update = () => {
     const run = state.run, spec = run.spec || {};
-    const about = [run.kind === "live" ? "live" : null, run.protocol, run.task, `${f.whole(run.nodes)} nodes`, spec.seed === undefined ? null : `seed ${spec.seed}`, run.started ? `started ${f.date(run.started)}` : null];
+    const about = [run.kind === "live" ? "live" : null, run.protocol, run.task, `${f.whole(run.nodes)} nodes`, spec.seed === undefined ? null : `seed ${spec.seed}`, run.started ? `started ${f.date(run.started)}` : null, ...(run.tags || []).map((tag) => `#${tag}`), run.note];
     replace(element, h("h1", {}, run.name), h("span", { class: `pill ${run.status}` }, f.words[run.status] || run.status),
       h("p", { class: "meta" }, about.filter(Boolean).join(" · ")));
   };
@@ -108,7 +108,7 @@ function tilesPart(state) {
     const trained = run.result ? run.result.training_s : last(t.training_s);
     replace(element,
       tile(m.name ? `Best ${f.metricName(m.name)}` : "Metric", f.metric(m.name, m.best), m.name ? `now ${f.metric(m.name, m.final)}` : ""),
-      tile("Rounds", f.whole(run.rounds), run.phase_means_s.training_s === undefined ? "" : `${f.seconds(Object.values(run.phase_means_s).reduce((a, b) => a + b, 0))} each`),
+      tile("Rounds", f.whole(run.rounds), run.made_twice ? f.count(run.made_twice, "fork") : run.phase_means_s.training_s === undefined ? "" : `${f.seconds(Object.values(run.phase_means_s).reduce((a, b) => a + b, 0))} each`),
       tile(run.kind === "live" ? "Running for" : "Simulated", f.clock(run.reached_s), run.until_s ? `of ${f.hours(run.until_s)}` : ""),
       isOver ? tile("Online at most", f.whole(Math.max(0, ...(run.online.online || []))), `of ${f.whole(run.nodes)} nodes`)
         : tile("Online", f.whole(last(run.online.online) ?? statuses.length), `of ${f.whole(run.nodes)} nodes`),
@@ -124,8 +124,8 @@ function mapCard(state, player, told) {
   const name = namer(run);
   const count = run.nodes_known.place_of ? run.nodes_known.place_of.length : run.nodes_known.names.length;
   const open = (node) => { window.location.hash = nodeLink(id, node, player.follows ? null : player.t); };
-  const map = new WorldMap({ nodes: run.nodes_known, count, name, open, hasRounds: rowsOf(run.phases) > 0 });
-  const panel = momentPanel(id, name, run.kind);
+  const map = new WorldMap({ nodes: run.nodes_known, count, name, open, hasRounds: rowsOf(run.phases) > 0, attackers: run.attackers, hasFaults: run.faults.length > 0 });
+  const panel = momentPanel(state, name);
   const redraw = () => {
     const trail = Math.max(player.isPlaying ? player.speed * 0.7 : 12, 1);
     const moment = moments.at(player.t, trail);

@@ -1,0 +1,235 @@
+"""The course of a session: when it begins, and how it ends (not in the paper, whose sessions have no end).
+
+Nobody begins the first round before `start_with` nodes are there. The last aggregator, or who measured a
+model that is good enough, ends the session: it tells everybody of the final round. Who hears of it lays down
+its work and gets the model from the node above it in a tree that the hash of the round spans: so nobody sends
+more than a few, and who is silent is passed over. Of two ends the one with the larger round prevails. A node
+that has ended answers everybody with the end: whoever comes back hears of it at once.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from plexus.protocol.api import Measured, StopSending
+from plexus.protocol.facts import EndRevoked, FinalHeld, SessionEnded
+from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Message, Model, NodeId, Score
+from plexus.protocol.parameters import Course, condition
+from plexus.protocol.trust import REACH
+
+if TYPE_CHECKING:
+    from plexus.protocol.plexus import PlexusNode
+
+FINAL = ("final", 0)
+_SCORE = struct.Struct(">f")
+
+
+class Ending:
+    """What a node knows of the end, and does about it."""
+
+    def __init__(self, node: PlexusNode, course: Course, ended: int) -> None:
+        """`ended` is the round that the session ended with, if the node knew that before."""
+        self._node = node
+        self._course = course
+        self._condition = condition(course.until) if course.until is not None else None
+        self.round, self.ordinal = ended, node.held_ordinal
+        """Of the final model; the round is 0 as long as there is none."""
+        self._best: tuple[float, int] = (-math.inf, 0)
+        """The best score known, and the ordinal of its round."""
+        self._root: NodeId = node.me
+        """Who told of the end."""
+        self._tries = 0
+        self._heard_at = 0.0
+        self._missed = 0
+        """The final round whose model nobody had any more."""
+        self._askers: set[NodeId] = set()
+        """Who wants the model that is still on its way."""
+        self._having: set[NodeId] = set()
+        """Who said that it has the model."""
+        self._asked: set[NodeId] = set()
+        """Whose model it takes."""
+        self._claims: dict[NodeId, int] = {}
+        """Who says that the session has ended, and with which round."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.round > 0
+
+    @property
+    def has_model(self) -> bool:
+        return self.is_over and self._node.held_round == self.round
+
+    @property
+    def is_known_to_all(self) -> bool:
+        """All who seem to be there have the model."""
+        there = set(self._node.view.actives())
+        return self.has_model and there <= self._having | {self._node.me}
+
+    # Coming to the end
+
+    def is_last(self, ordinal: int) -> bool:
+        return self._course.rounds is not None and ordinal >= self._course.rounds
+
+    def on_measured(self, measured: Measured) -> None:
+        """Is that good enough, or has it been so for long?"""
+        if self.is_over or not self._course.is_measured:
+            return
+        best, since = self._best
+        patience = self._course.patience or math.inf
+        if self._condition is not None and self._condition.holds(measured.metrics):
+            self.declare(measured.round, measured.ordinal, measured.model)
+        elif measured.score > best:
+            self._best = measured.score, measured.ordinal
+            self._node.send(self._others, Score(measured.ordinal, _bits(measured.score)))
+        elif measured.ordinal - since >= patience:
+            self.declare(measured.round, measured.ordinal, measured.model)
+
+    def on_score(self, _: NodeId, told: Score) -> None:
+        """Somebody else measured a model; the better one is remembered."""
+        [score] = _SCORE.unpack(told.score.to_bytes(_SCORE.size, "big"))
+        if score > self._best[0]:
+            self._best = score, told.ordinal
+
+    def declare(self, k: int, ordinal: int, model: Model) -> None:
+        """The session ends here, with this model."""
+        self._node.keep_final(k, ordinal, model)
+        self._adopt(k, ordinal, self._node.me)
+
+    # Hearing of it
+
+    def on_ended(self, src: NodeId, ended: Ended) -> None:
+        if not self._is_believable(src, ended):
+            return
+        if ended.round > self.round:
+            self._adopt(ended.round, ended.ordinal, src)
+        elif ended.round < self.round:
+            self.tell((src,))
+        if ended.held and ended.round == self.round:
+            self._having.add(src)
+
+    def come_back(self) -> None:
+        """The node is online again, and knew of the end."""
+        self._node.lay_down()
+        self._having.clear()
+        self._askers.clear()
+        if not self.has_model:
+            self._root, self._tries, self._heard_at = self._node.me, 0, self._node.now
+            self._node.set_timer(FINAL, self._node.parameters.ping_timeout_s)
+
+    def unless_over(self, handle: Callable[[NodeId, Any], None]) -> Callable[[NodeId, Any], None]:
+        """Who asks for more after the end is told of it."""
+
+        def handle_or_tell(src: NodeId, body: Message) -> None:
+            if self.is_over:
+                self.tell((src,))
+            else:
+                handle(src, body)
+
+        return handle_or_tell
+
+    def tell(self, nodes: tuple[NodeId, ...]) -> None:
+        self._node.send(nodes, Ended(self.round, self.ordinal, int(self.has_model)))
+
+    def _is_believable(self, src: NodeId, ended: Ended) -> bool:
+        trust, course = self._node.trust, self._course
+        if not trust.is_wary or ended.round <= self.round:
+            return True
+        if not course.has_end or (not course.is_measured and not self.is_last(ended.ordinal)):
+            trust.refuse(src, "the end of the session", "it has not come to its end")
+            return False
+        if trust.has_misbehaved(src) or not trust.believes(src, ended.round):
+            return False
+        self._claims[src] = ended.round
+        # That rounds come to an end everybody sees; of what was measured, or is far ahead, one is not enough.
+        is_seen = not course.is_measured and ended.ordinal <= self._node.held_ordinal + REACH
+        return is_seen or len(self._claims) >= trust.several
+
+    def _adopt(self, k: int, ordinal: int, root: NodeId) -> None:
+        self.round, self.ordinal, self._root, self._tries = k, ordinal, root, 0
+        self._heard_at = self._node.now
+        self._having.clear()
+        self._node.watchdog.notice(k)
+        self._node.lay_down()
+        self._node.outbox.append(StopSending())
+        self._node.report(SessionEnded(k, ordinal))
+        self._node.save()
+        if self.has_model:
+            self._has_it()
+        else:
+            self._ask()
+
+    # The final model
+
+    def on_request(self, src: NodeId, request: FinalRequest) -> None:
+        if not self.has_model:
+            self._askers.add(src)
+        else:
+            self._node.send((src,), FinalModel(self.round, self.ordinal, self._node.held_model))
+
+    def on_model(self, src: NodeId, final: FinalModel) -> None:
+        if not self.is_over and final.round == self._missed:
+            self._adopt(final.round, final.ordinal, src)
+        if final.round == self.round and not self.has_model and src in self._asked:
+            self._node.keep_final(final.round, final.ordinal, final.model)
+            self._node.cancel_timer(FINAL)
+            self.ordinal = final.ordinal
+            self._has_it()
+
+    def ask_again(self, _: int = 0) -> None:
+        """Nothing came: ask somebody else. If that is of no use for long, who had the model is gone with it,
+        and the session goes on until it ends again."""
+        if self.has_model or not self.is_over:
+            return
+        if self._node.now - self._heard_at < self._node.parameters.ack_timeout_s:
+            self._tries += 1
+            self._ask()
+        else:
+            self._node.report(EndRevoked(self.round, self.ordinal))
+            self._missed, self.round = self.round, 0
+            self._node.save()
+            self._node.watchdog.start(self._node.held_round)
+
+    def on_lost(self) -> None:
+        """The request or the model did not arrive. Who reaches nobody must not race on."""
+        if self.is_over and not self.has_model:
+            self._node.set_timer(FINAL, self._node.parameters.ping_timeout_s)
+
+    def _ask(self) -> None:
+        self._node.set_timer(FINAL, self._node.parameters.aggregation_timeout_s)
+        source = self._source()
+        if source != self._node.me:
+            self._asked.add(source)
+            self._node.send((source,), FinalRequest(self.round))
+
+    def _source(self) -> NodeId:
+        """The node above this one in the tree; if nothing comes from there, one that says that it has the
+        model, or who told of the end."""
+        node = self._node
+        order = node.roster.candidates(node.view, self.round)
+        at = order.index(node.me) if node.me in order else 0
+        above = order[(at - 1) // node.parameters.sample_size] if at else self._root
+        if not self._tries and above != node.me:
+            return above
+        known = sorted((self._having | {self._root}) - {node.me})
+        return known[self._tries % len(known)] if known else node.me
+
+    def _has_it(self) -> None:
+        node = self._node
+        node.report(FinalHeld(self.round, self.ordinal, node.held_model))
+        for asker in sorted(self._askers):
+            self.on_request(asker, FinalRequest(self.round))
+        self._askers.clear()
+        # Who ends a session tells everybody; who has its model, those who would wait for it before they go.
+        at_most = None if self._root == node.me else node.parameters.advertise_to
+        self.tell(self._others[:at_most])
+
+    @property
+    def _others(self) -> tuple[NodeId, ...]:
+        return tuple(other for other in self._node.view.actives() if other != self._node.me)
+
+
+def _bits(score: float) -> int:
+    return int.from_bytes(_SCORE.pack(score), "big")

@@ -1,0 +1,351 @@
+"""Views of many thousand nodes: what one node knows differs little from what it was once told.
+
+A dense view has eight bytes for each node of the session, and as many nodes have one: memory grows with the
+square. Here a view is a dense one that is shared, and what differs from it: layers of sorted entries, the
+older shared too, and a few newest entries of its own. Who takes over a view shares its base and its layers.
+Nothing is in these that the view does not know, so all laws of `view` hold as they are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import islice
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plexus.protocol.view import JOINED, NOBODY, SUSPECTED, Bandwidths, Events, Snapshot, View
+
+LAST_LAYER = 64
+BOTH_LAYERS = 16
+"""The newest entries become part of the shared layer when they are more than this part of all nodes, and the
+layer a base of its own when it is."""
+CHUNK = 256
+"""Nodes that are looked at together in the search for some that are online."""
+
+
+class SharedBase:
+    """A dense view; immutable."""
+
+    def __init__(self, events: Events, bandwidths: Bandwidths) -> None:
+        self.events, self.bandwidths = events, bandwidths
+        self.event_of, self.bandwidth_of = events.data, bandwidths.data
+
+    @cached_property
+    def actives(self) -> NDArray[np.intp]:
+        return np.flatnonzero((self.events & 3) == JOINED)
+
+    @cached_property
+    def rank(self) -> NDArray[np.int32]:
+        """The place of each node among the actives, below 0 if it has none."""
+        rank = np.full(len(self.events), -1, np.int32)
+        rank[self.actives] = np.arange(len(self.actives))
+        return rank
+
+
+@lru_cache(64)
+def _apart(base: SharedBase, other: SharedBase) -> NDArray[np.intp]:
+    """The nodes of which the two have different events; there are few bases, and many to compare."""
+    return NOBODY if base is other else np.flatnonzero(base.events != other.events)
+
+
+class Layer:
+    """Some nodes, sorted, and the events that replace those of the base; immutable."""
+
+    __slots__ = ("at", "bandwidth_of", "bandwidths", "event_of", "events", "places")
+
+    def __init__(self, at: NDArray[np.uint32], events: Events, bandwidths: Bandwidths) -> None:
+        self.at, self.events, self.bandwidths = at, events, bandwidths
+        # A memoryview reads single elements several times faster than the array itself.
+        self.places, self.event_of, self.bandwidth_of = at.data, events.data, bandwidths.data
+
+    @classmethod
+    def of(cls, own: dict[int, int]) -> Layer:
+        """From packed entries (see `SparseView`), in any order."""
+        at = np.fromiter(own.keys(), np.uint32, len(own))
+        entries = np.fromiter(own.values(), np.uint64, len(own))
+        order = np.argsort(at)
+        entries = entries[order]
+        return cls(at[order], (entries >> np.uint64(32)).astype(np.uint32), entries.astype(np.uint32))
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def under(self, newer: Layer) -> Layer:
+        """Both in one, the entries of `newer` in place of others of the same nodes."""
+        if not len(self) or not len(newer):
+            return newer if len(newer) else self
+        at = np.concatenate([self.at, newer.at])
+        order = np.argsort(at, kind="stable")  # two sorted runs: in linear time
+        at = at[order]
+        last = np.append(at[1:] != at[:-1], True)
+        chosen = order[last]
+        return Layer(
+            at[last],
+            np.concatenate([self.events, newer.events])[chosen],
+            np.concatenate([self.bandwidths, newer.bandwidths])[chosen],
+        )
+
+
+EMPTY = Layer(np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.uint32))
+
+
+class SparseSnapshot(Snapshot):
+    """A base and two layers."""
+
+    __slots__ = ("base", "layers")
+
+    def __init__(self, base: SharedBase, layers: tuple[Layer, Layer], is_signed: bool) -> None:
+        self.base = base
+        self.layers = layers
+        self.is_signed = is_signed
+        self._known = None
+
+    @property
+    def events(self) -> Events:  # type: ignore[override]
+        """Of all nodes; made for whoever asks."""
+        events = self.base.events.copy()
+        for layer in self.layers:
+            events[layer.at] = layer.events
+        return events
+
+    @property
+    def bandwidths(self) -> Bandwidths:  # type: ignore[override]
+        bandwidths = self.base.bandwidths.copy()
+        for layer in self.layers:
+            bandwidths[layer.at] = layer.bandwidths
+        return bandwidths
+
+    def online_nodes(self) -> NDArray[np.intp]:
+        """As of a view. Those of the base, less who has left since, and who has joined since."""
+        base, changed = self.base, self.layers[0].under(self.layers[1])
+        joined = (changed.events & 3) == JOINED
+        rank = base.rank[changed.at]
+        stays = np.ones(len(base.actives), np.bool_)
+        stays[rank[(rank >= 0) & ~joined]] = False
+        actives = np.concatenate([base.actives[stays], changed.at[(rank < 0) & joined]])
+        actives.sort(kind="stable")
+        return actives
+
+    def apart(self, other: Snapshot) -> NDArray[np.intp]:
+        """Among these are all nodes of which the two have different events."""
+        if not isinstance(other, SparseSnapshot) or len(self.base.events) != len(other.base.events):
+            return np.arange(len(other.events))
+        own = [layer.at for layer in self.layers if layer not in other.layers]
+        others = [layer.at for layer in other.layers if layer not in self.layers]
+        return np.concatenate([_apart(self.base, other.base), *own, *others])
+
+    def events_at(self, nodes: NDArray[np.intp]) -> Events:
+        found = Snapshot(self.base.events, self.base.bandwidths).events_at(nodes)
+        for layer in self.layers:
+            if len(layer):
+                places = np.minimum(np.searchsorted(layer.at, nodes), len(layer) - 1)
+                here = layer.at[places] == nodes
+                found[here] = layer.events[places[here]]
+        return found
+
+    def event_of(self, node: int) -> int:
+        return SparseView(self).event_of(node)
+
+
+class SparseView(View):
+    """One node's knowledge as a base, two layers, and entries `event << 32 | bandwidth` by node."""
+
+    __slots__ = ("_base", "_layers", "_own")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        if isinstance(snapshot, SparseSnapshot):
+            self._base, self._layers = snapshot.base, snapshot.layers
+        else:
+            self._base, self._layers = SharedBase(snapshot.events, snapshot.bandwidths), (EMPTY, EMPTY)
+        self._own: dict[int, int] = {}
+        self.is_signed = snapshot.is_signed
+        self._snapshot: SparseSnapshot | None = None
+        self.doubted: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._base.events)
+
+    def learn(self, node: int, event: int, bandwidth_bytes_per_s: int = 0) -> bool:
+        if node >= len(self):
+            self.grow(node + 1)
+        if event <= self.event_of(node):
+            return False
+        self._snapshot = None
+        self.doubted.discard(node)
+        self._own[node] = event << 32 | bandwidth_bytes_per_s
+        return True
+
+    def note(self, heard: Iterable[tuple[int, int, int, object]]) -> None:
+        if self.doubted:
+            super().note(heard)
+            return
+        own = self._own
+        for node, event, bandwidth_bytes_per_s, _ in heard:
+            if event > own.get(node, 0) >> 32:
+                # Whether it is newer than what is beneath will be seen when that matters.
+                own[node] = event << 32 | bandwidth_bytes_per_s
+        self._snapshot = None
+
+    def merge(self, other: Snapshot) -> NDArray[np.intp]:
+        """As of a dense view. Of two bases the one that leaves fewer differences is kept."""
+        mine = self.snapshot()
+        if other is mine:
+            return NOBODY
+        theirs = other.events
+        if len(theirs) > len(self):
+            self.grow(len(theirs))
+            mine = self.snapshot()
+        known, apart = mine.events, mine.apart(other)
+        told, held = theirs[apart], known[apart]
+        news = _distinct(apart[told > held])
+        if not len(news):
+            return NOBODY
+        newer = Layer(news.astype(np.uint32), theirs[news], other.bandwidths[news])
+        if isinstance(other, SparseSnapshot) and len(theirs) == len(known):
+            ahead = _distinct(apart[held > told])
+            if len(ahead) < len(news):
+                self._base, self._layers = other.base, other.layers
+                newer = Layer(ahead.astype(np.uint32), known[ahead], mine.bandwidths[ahead])
+        self._add(newer)
+        self._snapshot = None
+        if self.doubted:
+            self.doubted.difference_update(news.tolist())
+        return news
+
+    def snapshot(self) -> SparseSnapshot:
+        if self._snapshot is None:
+            if self._own:
+                self._add(self._newer())
+                self._own = {}
+            self._snapshot = SparseSnapshot(self._base, self._layers, self.is_signed)
+        return self._snapshot
+
+    def _add(self, newer: Layer) -> None:
+        first, last = self._layers
+        last = last.under(newer)
+        if len(last) > len(self) // LAST_LAYER:
+            first, last = first.under(last), EMPTY
+        self._layers = first, last
+        if len(first) > len(self) // BOTH_LAYERS:
+            whole = SparseSnapshot(self._base, self._layers, self.is_signed)
+            self._base, self._layers = SharedBase(whole.events, whole.bandwidths), (EMPTY, EMPTY)
+
+    def _newer(self) -> Layer:
+        """Of its own entries those that are newer than what is beneath."""
+        noted = Layer.of(self._own)
+        known = SparseSnapshot(self._base, self._layers, self.is_signed).events_at(noted.at.astype(np.intp))
+        newer = noted.events > known
+        return Layer(noted.at[newer], noted.events[newer], noted.bandwidths[newer])
+
+    def events_of_first(self, size: int) -> Events:
+        if size > len(self):
+            self.grow(size)
+        return self.snapshot().events[:size]
+
+    def online(self) -> NDArray[np.bool_]:
+        return View(self.snapshot()).online()
+
+    def online_in(self, order: NDArray[np.intp], known: Snapshot | None = None) -> Sequence[int]:
+        mine = self.snapshot()
+        return Lazy(_online(order, mine) if known is None else _online_too(order, mine, known))
+
+    def online_nodes(self) -> NDArray[np.intp]:
+        return self.snapshot().online_nodes()
+
+    def online_count(self) -> int:
+        return len(self.online_nodes())
+
+    def actives(self) -> list[int]:
+        nodes: list[int] = self.online_nodes().tolist()
+        return nodes
+
+    def suspected(self) -> NDArray[np.bool_]:
+        return View(self.snapshot()).suspected()
+
+    def expelled(self) -> NDArray[np.bool_]:
+        return View(self.snapshot()).expelled()
+
+    def is_online(self, node: int) -> bool:
+        return self.event_of(node) & 3 == JOINED
+
+    def is_suspected(self, node: int) -> bool:
+        return self.event_of(node) & 3 == SUSPECTED
+
+    def event_of(self, node: int) -> int:
+        return self._entry(node) >> 32
+
+    def bandwidth_of(self, node: int) -> int:
+        return self._entry(node) & 0xFFFFFFFF
+
+    def _entry(self, node: int) -> int:
+        noted = self._own.get(node, 0)
+        first, last = self._layers
+        at = bisect_left(last.places, node)
+        if at == len(last.places) or last.places[at] != node:
+            last = first
+            at = bisect_left(first.places, node)
+        if at < len(last.places) and last.places[at] == node:
+            known = last.event_of[at] << 32 | last.bandwidth_of[at]
+        elif node < len(self._base.event_of):
+            known = self._base.event_of[node] << 32 | self._base.bandwidth_of[node]
+        else:
+            known = 0
+        return noted if noted >> 32 > known >> 32 else known
+
+    def grow(self, size: int) -> None:
+        whole = View(self.snapshot())
+        whole.grow(size)
+        grown = whole.snapshot()
+        self._base, self._layers = SharedBase(grown.events, grown.bandwidths), (EMPTY, EMPTY)
+        self._snapshot = None
+
+
+class Lazy(Sequence[int]):
+    """A sequence that is found as far as somebody looks: of very many candidates few are ever asked."""
+
+    def __init__(self, nodes: Iterable[int]) -> None:
+        self._found: list[int] = []
+        self._rest = iter(nodes)
+
+    def __len__(self) -> int:
+        self._found.extend(self._rest)
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[int]: ...
+    def __getitem__(self, at: int | slice) -> int | Sequence[int]:
+        if isinstance(at, slice) and at.stop is None:
+            return Lazy(islice(self, at.start, None))
+        end = at.stop if isinstance(at, slice) else at + 1
+        self._found.extend(islice(self._rest, max(0, end - len(self._found))))
+        return self._found[at]
+
+
+def _online(order: NDArray[np.intp], *views: Snapshot) -> Iterator[int]:
+    """Those whom all these views have online."""
+    for at in range(0, len(order), CHUNK):
+        nodes = order[at : at + CHUNK]
+        for view in views:
+            nodes = nodes[view.events_at(nodes) & 3 == JOINED]
+        yield from nodes.tolist()
+
+
+def _online_too(order: NDArray[np.intp], mine: Snapshot, known: Snapshot) -> Iterator[int]:
+    nobody = True
+    for node in _online(order, mine, known):
+        nobody = False
+        yield node
+    if nobody:
+        yield from _online(order, mine)
+
+
+def _distinct(nodes: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Sorted, each once."""
+    nodes.sort()
+    return nodes[np.append(nodes[1:] != nodes[:-1], True)] if len(nodes) else nodes

@@ -1,0 +1,300 @@
+"""The beginning of a session, its end, and how it goes on after everybody was gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plexus.protocol.api import Durable, Measured, Received, SetTimer, TimerFired, Train
+from plexus.protocol.facts import (
+    EndRevoked,
+    FinalHeld,
+    Refused,
+    RoundRestarted,
+    SessionEnded,
+    TrainingStarted,
+)
+from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Score, TrainRequest
+from plexus.protocol.parameters import Course, condition, unknown_metric
+from plexus.testing.exchange import reported, sent
+from tests.protocol.kit import Exchange, come_online, hash_order, make_node, online_node, train_request
+
+N = 6
+SHORT: dict[str, Any] = {"sample_size": 3, "aggregation_timeout_s": 20.0, "ack_timeout_s": 60.0}
+
+
+def session(n: int = N, **course: Any) -> Exchange:
+    return Exchange(n, course=Course(**course), **SHORT)
+
+
+# The beginning
+
+
+def test_nobody_trains_before_enough_are_there() -> None:
+    exchange = Exchange(N, known=[], course=Course(start_with=3), **SHORT)
+    exchange.go_online(0, 1)
+    for node in (0, 1):  # they know of each other, as if they had joined the same member
+        exchange.nodes[node].view.merge(exchange.nodes[1 - node].view.snapshot())
+    exchange.run(5000)
+    assert exchange.of(TrainingStarted) == []
+    for node in (2, 0):
+        exchange.nodes[node].view.merge(exchange.nodes[1].view.snapshot())
+    exchange.go_online(2)
+    exchange.run_until(exchange.has_aggregated(3))
+    trained = {node for _, node, fact in exchange.of(TrainingStarted) if fact.ordinal == 1}
+    assert trained == {0, 1, 2}
+
+
+def test_silent_members_do_not_count() -> None:
+    """The view may be old: those who are in it and do not answer are not there."""
+    exchange = session(start_with=3)
+    exchange.go_online(0, 1)
+    exchange.run(850)
+    assert exchange.of(TrainingStarted) == []
+    exchange.go_online(2, 3)
+    exchange.run_until(exchange.has_aggregated(2))
+
+
+def test_without_the_key_one_is_enough() -> None:
+    exchange = Exchange(N, known=[0], **SHORT)
+    exchange.go_online(0)
+    exchange.run_until(exchange.has_aggregated(2))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "size", "least"), [(1, 5, 1), (2, 5, 2), (3, 5, 2), (8, 13, 4), (60, 13, 13), (9, 1, 1)]
+)
+def test_live_half_of_the_nodes_begin(nodes: int, size: int, least: int) -> None:
+    assert Course().live(nodes, size).start_with == least
+    assert Course(start_with=2, rounds=9).live(nodes, size) == Course(start_with=2, rounds=9)
+
+
+# The end
+
+
+def test_the_session_ends_with_its_last_round_and_everybody_gets_its_model() -> None:
+    exchange = session(rounds=5)
+    exchange.go_online(*range(N))
+    exchange.run_until(lambda: len(exchange.of(FinalHeld)) == N)
+    [final] = {(fact.round, fact.ordinal, fact.model) for _, _, fact in exchange.of(FinalHeld)}
+    assert final[1] == 5
+    before = len(exchange.of(TrainingStarted))
+    exchange.run(exchange.now + 10_000)
+    assert len(exchange.of(TrainingStarted)) == before, "nobody goes on"
+    assert max(exchange.rounds) == 5
+    assert all(node.ending.is_known_to_all for node in exchange.nodes)
+    assert {(state.ended, state.round, state.model) for state in exchange.saved.values()} == {
+        (final[0], final[0], final[2])
+    }
+
+
+def test_nobody_sends_the_final_model_to_more_than_a_sample() -> None:
+    exchange = session(40, rounds=3)
+    exchange.go_online(*range(40))
+    exchange.run_until(lambda: len(exchange.of(FinalHeld)) == 40)
+    senders = [src for _, src, _, body in exchange.messages if isinstance(body, FinalModel)]
+    assert len(senders) == 39
+    # The root has those who ask it because it told them, and its own place in the tree.
+    assert max(senders.count(node) for node in range(40)) <= 2 * SHORT["sample_size"]
+
+
+def test_who_was_away_hears_of_the_end_when_it_comes_back() -> None:
+    exchange = session(rounds=4)
+    exchange.go_online(*range(N))
+    exchange.run_until(exchange.has_aggregated(2))
+    exchange.crash(0)
+    exchange.run_until(lambda: len(exchange.of(FinalHeld)) == N - 1)
+    exchange.run(exchange.now + 500)
+    exchange.restart(0)
+    exchange.run_until(lambda: len(exchange.of(FinalHeld)) == N)
+    assert len({state.model for state in exchange.saved.values()}) == 1
+
+
+def test_the_end_survives_a_restart_of_all_and_the_model_is_still_passed_on() -> None:
+    exchange = session(rounds=4)
+    exchange.go_online(*range(1, N))
+    exchange.run_until(lambda: len(exchange.of(FinalHeld)) == N - 1)
+    for node in range(1, N):
+        exchange.crash(node)
+    for node in range(N):
+        exchange.restart(node)
+    exchange.run_until(lambda: 0 in {node for _, node, _ in exchange.of(FinalHeld)})
+    exchange.run(exchange.now + 5000)
+    assert max(exchange.rounds) == 4
+
+
+def test_who_knew_of_the_end_and_had_not_got_the_model_asks_for_it_again() -> None:
+    node = make_node(0, 4, durable=Durable(3, 10, "old", None, 10, 20), course=Course(rounds=20))
+    effects = come_online(node)
+    assert SetTimer(("final", 0), 2.0) in effects
+    effects = node.handle(1.0, Received(2, Ended(20, 20, 1)))
+    effects = node.handle(2.0, TimerFired(("final", 0)))
+    [(other, request)] = sent(effects, FinalRequest)
+    assert request.round == 20
+    effects = node.handle(3.0, Received(other, FinalModel(20, 20, "final")))
+    assert reported(effects, FinalHeld) == [FinalHeld(20, 20, "final")]
+    assert node.held_model == "final"
+
+
+def test_if_the_last_aggregator_vanishes_another_ends_the_session() -> None:
+    exchange = session(rounds=4)
+    exchange.go_online(*range(N))
+    exchange.run_until(exchange.has_aggregated(3))
+    exchange.run_until(lambda: bool(exchange.of(SessionEnded)))
+    [(_, first, _)] = exchange.of(SessionEnded)[:1]
+    exchange.crash(first)  # all hear of the end, and nobody has the model
+    exchange.run_until(lambda: len({node for _, node, _ in exchange.of(FinalHeld)} - {first}) == N - 1, 1e4)
+    assert len(exchange.of(EndRevoked)) == N - 1
+    exchange.restart(first)
+    exchange.run(exchange.now + 2000)
+    models = {exchange.nodes[node].held_model for node in range(N)}
+    assert len(models) == 1, "of two ends the one with the larger round prevails"
+
+
+def test_a_measured_model_that_is_good_enough_ends_the_session_though_others_are_further() -> None:
+    exchange = session(until="accuracy >= 0.9")
+    exchange.go_online(*range(N))
+    exchange.run_until(exchange.has_aggregated(6))
+    at = [(node, fact) for _, node, fact in exchange.facts if getattr(fact, "ordinal", 0) == 4]
+    node, fact = next((node, fact) for node, fact in at if hasattr(fact, "model"))
+    exchange.deliver(node, Measured(fact.round, 4, fact.model, 0.8, {"accuracy": 0.8, "loss": 1.0}))
+    assert exchange.of(SessionEnded) == []
+    exchange.deliver(node, Measured(fact.round, 4, fact.model, 0.95, {"accuracy": 0.95, "loss": 0.3}))
+    exchange.run_until(lambda: len(exchange.of(FinalHeld)) == N)
+    assert {state.model for state in exchange.saved.values()} == {fact.model}
+
+
+def test_patience_counts_rounds_since_the_best_that_anybody_measured() -> None:
+    exchange = session(3, patience=10)
+    exchange.go_online(0, 1, 2)
+    exchange.run(0.1)
+
+    def measured(node: int, ordinal: int, score: float) -> None:
+        exchange.deliver(node, Measured(ordinal, ordinal, f"m{ordinal}", score, {}))
+        exchange.run(exchange.now + 0.2)
+
+    measured(0, 10, 0.5)
+    measured(1, 20, 0.6)  # better
+    measured(2, 25, 0.6)  # not better, and not for long
+    assert exchange.of(SessionEnded) == []
+    measured(0, 30, 0.59)
+    assert exchange.of(SessionEnded)[0][2].ordinal == 30
+
+
+def test_a_loss_is_better_the_smaller_it_is() -> None:
+    assert condition("loss <= 0.25").holds({"loss": 0.25})
+    assert not condition("loss<=0.25").holds({"loss": 0.3})
+    assert not condition("accuracy >= 0.9").holds({"loss": 0.3})
+    node = online_node(0, 3, course=Course(patience=5))
+    told = sent(node.handle(1.0, Measured(1, 1, "m", -3.5, {})), Score)
+    other = online_node(1, 3, course=Course(patience=5))
+    other.handle(1.0, Received(0, told[0][1]))
+    assert reported(other.handle(2.0, Measured(5, 5, "m", -3.6, {})), SessionEnded) == []
+    assert reported(other.handle(2.0, Measured(6, 6, "m", -3.6, {})), SessionEnded)
+
+
+@pytest.mark.parametrize("text", ["accuracy", "accuracy > 0.9", "accuracy >= high", ""])
+def test_a_condition_that_says_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"until is .*, but must be a metric, >= or <=, and a number"):
+        Course(until=text)
+
+
+def test_a_metric_that_nobody_measures_is_named() -> None:
+    assert unknown_metric(Course(until="f1 >= 0.5"), "accuracy") == (
+        "session.until is 'f1 >= 0.5', but models are measured by accuracy and loss"
+    )
+    assert unknown_metric(Course(until="loss <= 0.5"), "accuracy") is None
+
+
+def test_where_members_may_lie_an_end_that_has_not_come_is_not_believed() -> None:
+    node = online_node(0, 4, course=Course(rounds=100), signed_views=True)
+    effects = node.handle(9.0, Received(1, Ended(3, 3, 1)))
+    assert [fact.what for fact in reported(effects, Refused)] == ["the end of the session"]
+    assert not node.ending.is_over
+    endless = online_node(0, 4, signed_views=True)
+    assert reported(endless.handle(9.0, Received(1, Ended(3, 3, 1))), Refused)
+
+
+@pytest.mark.parametrize("course", [Course(rounds=100), Course(until="accuracy >= 0.9")])
+def test_where_members_may_lie_one_alone_ends_no_session(course: Course) -> None:
+    """Neither one of rounds, far before its last, nor one whose end somebody has to measure."""
+    node = online_node(0, 4, course=course, signed_views=True)
+    node.handle(9.0, Received(1, Ended(3, 100, 1)))
+    node.handle(9.1, Received(1, Ended(4, 100, 1)))
+    assert not node.ending.is_over
+    node.handle(9.2, Received(2, Ended(4, 100, 1)))
+    assert node.ending.is_over
+
+
+def test_where_rounds_come_to_their_end_the_last_aggregator_is_believed() -> None:
+    held = Durable(3, 90, "m", ordinal=99)
+    node = online_node(0, 4, course=Course(rounds=100), signed_views=True, durable=held)
+    node.handle(9.0, Received(1, Ended(91, 100, 1)))
+    assert node.ending.is_over
+
+
+def test_a_final_model_that_nobody_asked_for_is_not_taken() -> None:
+    node = online_node(0, 4, course=Course(rounds=5))
+    effects = node.handle(9.0, Received(1, Ended(50, 5, 1)))
+    [(asked, _)] = sent(effects, FinalRequest)
+    other = next(each for each in (1, 2, 3) if each != asked)
+    node.handle(10.0, Received(other, FinalModel(50, 5, "poison")))
+    assert not node.ending.has_model
+    node.handle(11.0, Received(asked, FinalModel(50, 5, "final")))
+    assert node.ending.has_model and node.held_model == "final"
+
+
+def test_a_node_that_has_ended_neither_trains_nor_aggregates_and_says_why() -> None:
+    node = online_node(0, 4, course=Course(rounds=5))
+    node.handle(9.0, Received(1, Ended(50, 5, 1)))
+    effects = node.handle(10.0, Received(2, train_request(60)))
+    assert not any(isinstance(effect, Train) for effect in effects)
+    assert sent(effects) == [(2, Ended(50, 5, 0))]
+    assert node.is_obsolete(train_request(60))
+    assert isinstance(train_request(60), TrainRequest)
+
+
+# After everybody was gone
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_a_restart_of_all_the_session_goes_on_within_the_ack_timeout(seed: int) -> None:
+    exchange = Exchange(N, **SHORT, watchdog_s=10_000.0, seed=seed)
+    exchange.go_online(*range(N))
+    exchange.run_until(exchange.has_aggregated(4 + seed))
+    exchange.run(exchange.now + 3.0 * seed)
+    for node in range(N):
+        exchange.crash(node)
+    began_s = exchange.now
+    for node in range(N):
+        exchange.run(exchange.now + 1.0)
+        exchange.restart(node)
+    number = max(exchange.numbers.values())
+    exchange.run_until(lambda: bool(exchange.of(RoundRestarted)), began_s + 2 * SHORT["ack_timeout_s"])
+    assert exchange.now - began_s - N <= SHORT["ack_timeout_s"]
+    exchange.run_until(exchange.has_gone_on(number, 3))
+
+
+def test_the_newest_model_is_the_one_to_go_on_with() -> None:
+    """The first to come back has it, and nobody was there to tell it that all have just come."""
+    newest, older = hash_order(2, 1)[0], hash_order(2, 1)[1]
+    exchange = Exchange(2, **SHORT, watchdog_s=10_000.0)
+    for node, round in ((newest, 40), (older, 32)):
+        exchange.saved[node] = Durable(5, round, f"m{round}", exchange.nodes[node].view.snapshot(), round)
+    exchange.restart(newest)
+    exchange.run(30.0)
+    exchange.restart(older)
+    exchange.run_until(lambda: bool(exchange.of(RoundRestarted)), 200.0)
+    assert [fact.held for _, _, fact in exchange.of(RoundRestarted)] == [40]
+
+
+def test_who_comes_back_to_a_session_under_way_does_not_disturb_it() -> None:
+    exchange = Exchange(N, **SHORT, watchdog_s=10_000.0)
+    exchange.go_online(*range(N))
+    exchange.run_until(exchange.has_aggregated(5))
+    exchange.crash(0)
+    exchange.run_until(exchange.has_aggregated(8))
+    exchange.restart(0)
+    exchange.run(exchange.now + 5 * SHORT["ack_timeout_s"])
+    assert exchange.of(RoundRestarted) == []
