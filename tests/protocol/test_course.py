@@ -17,6 +17,7 @@ from plexus.protocol.facts import (
 )
 from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Score, TrainRequest
 from plexus.protocol.parameters import Course, condition, unknown_metric
+from plexus.protocol.quorum import RESTART
 from plexus.testing.exchange import reported, sent
 from tests.protocol.kit import Exchange, come_online, hash_order, make_node, online_node, train_request
 
@@ -256,6 +257,20 @@ def test_a_node_that_has_ended_neither_trains_nor_aggregates_and_says_why() -> N
 
 
 # After everybody was gone
+
+
+def test_hurry_ends_though_the_node_may_not_start_again_by_itself() -> None:
+    """Who holds the newest model and is far back in the order of the next round must not wait for ever."""
+    last = hash_order(12, 8)[-1]
+    held = Durable(3, 7, "m7", ordinal=7)
+    node = online_node(last, 12, durable=held, signed_views=True, **SHORT)
+    node.watchdog.hurry(node.held_round)
+    node.handle(30.0, TimerFired(("watchdog", 0)))
+    assert node.watchdog.is_hurried and not node.is_searching(RESTART)
+    node.handle(100.0, TimerFired(("watchdog", 0)))
+    assert not node.watchdog.is_hurried
+    node.handle(2000.0, TimerFired(("watchdog", 0)))
+    assert node.is_searching(RESTART)
 
 
 @pytest.mark.parametrize("seed", range(4))

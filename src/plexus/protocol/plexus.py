@@ -350,7 +350,9 @@ class PlexusNode(Participant):
     def _on_watchdog(self, _: int) -> None:
         # Asking many silent nodes one by one may take longer than the watchdog waits: let it finish.
         has_begun = self.watchdog.k_seen > 0 or self.view.online_count() >= self._at_first
-        if self.watchdog.is_due(self.held_round):
+        if self.watchdog.is_hurried and not self.is_fresh:  # it was long ago that all came back
+            self.watchdog.hurry(self.held_round, is_so=False)
+        elif self.watchdog.is_due(self.held_round):
             if has_begun:
                 self._ask_for_restart()
         elif not self.has_worked and self.view.online_count() <= FEW * self.parameters.sample_size:
