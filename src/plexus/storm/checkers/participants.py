@@ -209,7 +209,9 @@ class ModelsKeepTheirLineage(Checker):
 
     def _train(self, node: NodeId, event: Event, made: Made) -> None:
         asked = event.body if isinstance(event, Received) else None
-        if isinstance(asked, TrainRequest) and not same(made, (asked.round, asked.model)):
+        # What was not believed at first may be taken up when another one comes: that is newer.
+        older = isinstance(asked, TrainRequest) and made[0] <= asked.round
+        if asked is not None and older and not same(made, (asked.round, asked.model)):
             self.fail(node, f"was sent {asked.model} and trains {made[1]}")
         self._hold(node, made)
 
@@ -329,7 +331,7 @@ class ParticipantsStopForTheirAck(Checker):
         is_told = self._done(machine, event) == k
         if is_told and machine.trust.is_wary and isinstance(event, Received):
             is_told = event.src in asked  # nobody else can know
-        if is_told and task.busy:
+        if is_told and self._busy.get(node) == k:
             self.fail(node, f"was told that round {k} is aggregated, and goes on")
         is_late = isinstance(event, Trained) and machine.watchdog.k_seen > k
         is_back = machine.trust.is_wary and machine.watchdog.k_seen < k - MISLED
