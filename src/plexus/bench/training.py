@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from plexus.bench.rounds import bare_training
 from plexus.errors import PlexusError
-from plexus.learn.engines import Engine, LocalTraining, create_engine
-from plexus.learn.engines.stacked import StackedEngine
+from plexus.learn.engines import Engine, LocalTraining, Precision, create_engine
 from plexus.learn.task import Task
 from plexus.learn.tasks import create_task
 from plexus.learn.tasks.cifar10 import RECORD_BYTES, TEST_FILE, TRAIN_FILES
@@ -48,13 +47,12 @@ def bench_training(
     seed: int = 1,
     workers: int | None = None,
     device: str | None = None,
+    precision: Precision = "tf32",
     random_data: bool = False,
 ) -> TrainingBench:
     """Let `clients` clients train once, `repeats` times, by the loop and by the engine in turn."""
     task = _task(task_name, clients, seed, random_data)
-    engine, chosen = create_engine(engine_name, task, workers=workers, device=device)
-    if isinstance(engine, StackedEngine):
-        engine.compile_after = 0  # what a long run comes to
+    engine, chosen = create_engine(engine_name, task, workers=workers, device=device, precision=precision)
     try:
         loop_s, engine_s = _in_turn(task, engine, clients, repeats)
     finally:

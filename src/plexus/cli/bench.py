@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, POSITIVE, Group, print_json, set_option
 from plexus.cli.summary import print_bench, print_growth
-from plexus.learn.engines import ENGINES
+from plexus.learn.engines import ENGINES, Precision
 from plexus.learn.tasks.specs import TASKS
 
 
@@ -65,6 +65,7 @@ def protocol(nodes: list[int], plot: Path | None, as_json: bool, **options: Any)
 @click.option("--seed", type=int, default=1)
 @click.option("--workers", type=COUNT, help="Of the engines processes and ray.")
 @click.option("--device", help="cpu, cuda or cuda:N.  [default: a GPU if there is one]")
+@click.option("--precision", type=click.Choice(get_args(Precision)), default="tf32", help="Of a GPU.")
 @click.option("--random-data", is_flag=True, help="For cifar10: no files needed, as fast as real.")
 @JSON
 def training(task: str, engine: str, clients: int, as_json: bool, **options: Any) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import click
 
@@ -17,6 +17,7 @@ from plexus.cli.progress import RunProgress, display_for
 from plexus.cli.summary import print_summary
 from plexus.errors import Interrupted, PlexusError
 from plexus.experiment.progress import stoppable
+from plexus.learn.engines import Precision
 from plexus.runs.directory import CHECKPOINT, FIGURE, claim
 from plexus.runs.recorder import Listener
 from plexus.runs.result import Result
@@ -45,6 +46,12 @@ class Job(NamedTuple):
     "--engine", metavar="NAME", default="auto", help="What trains: auto, inline, processes, stacked or ray."
 )
 @click.option("--device", metavar="NAME", help="Where it trains: cpu, cuda or cuda:N.")
+@click.option(
+    "--precision",
+    type=click.Choice(get_args(Precision)),
+    default="tf32",
+    help="Of products on a GPU: bf16 is fastest, float32 the CPU's.",
+)
 @click.option("--workers", type=COUNT, metavar="N", help="How many processes train.")
 @click.option("--address", metavar="ADDRESS", help="The Ray cluster that the engine ray uses.")
 @click.option(

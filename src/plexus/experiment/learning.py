@@ -13,7 +13,7 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.experiment.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation, Taken
 from plexus.learn.attacks import PoisonedEngine, mislabelled
-from plexus.learn.engines import create_engine
+from plexus.learn.engines import Precision, create_engine
 from plexus.learn.graph import Costs, LazyModels
 from plexus.learn.rules import built
 from plexus.learn.saved import about, save_model
@@ -40,6 +40,8 @@ class Machinery(Struct, frozen=True, kw_only=True):
 
     engine: str = "auto"
     device: str | None = None
+    precision: Precision = "tf32"
+    """Of products on a GPU."""
     workers: int | None = None
     address: str | None = None
     """Of a Ray cluster; without one the engine `ray` starts one of its own."""
@@ -133,6 +135,7 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: Wo
         task,
         workers=machinery.workers,
         device=machinery.device,
+        precision=machinery.precision,
         address=machinery.address,
         expected=expected_trainings(spec, task, world),
     )

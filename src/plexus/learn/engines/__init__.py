@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from plexus.checked import not_one_of
 from plexus.errors import PlexusError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from plexus.learn.layout import Layout
     from plexus.learn.task import Metrics, Task
 
+Precision = Literal["float32", "tf32", "bf16"]
+"""Of products on a GPU, where kernels do them; bf16 also of what is between layers."""
 ENGINES = ("auto", "inline", "processes", "stacked", "ray")
 STACKED_PARAMETERS = 50_000
 """Up to here a model without convolutions trains faster stacked on a CPU; measured on two cores:
@@ -75,8 +77,10 @@ def create_engine(
     device: str | None = None,
     address: str | None = None,
     expected: int | None = None,
+    precision: Precision = "tf32",
 ) -> tuple[Engine, ChosenEngine]:
-    """The engine called `name`; `auto` chooses. `workers` for processes and ray, `address` for ray.
+    """The engine called `name`; `auto` chooses. `workers` for processes and ray, `address` for ray,
+    `precision` for stacked on a GPU.
 
     `expected` is about how many trainings there will be, where somebody has an idea.
     """
@@ -104,7 +108,7 @@ def create_engine(
             return RayEngine(task, workers, address), chosen
     if name != "auto" and (unfit := cannot_stack(task)) is not None:
         raise CannotStackError(task.name, unfit)
-    return StackedEngine(task, chosen.device), chosen
+    return StackedEngine(task, chosen.device, precision=precision), chosen
 
 
 def choose(

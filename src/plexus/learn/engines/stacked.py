@@ -3,20 +3,20 @@
 Within rounding the weights are those of `inline`: the same examples and steps, with sums in another
 order. The tests hold one local training to a difference of 1e-4 of the largest weight.
 
-The forward pass comes from `stacked_layers` where that knows the network, else from `torch.func.vmap`
-of the task's own module. A step is recorded as a plain list of tensor operations (`make_fx`) and
-replayed: going through autograd and vmap anew for every step would take longer than a small model's
-arithmetic. On a GPU the replay is recorded once more, as a CUDA graph: a local training of all
-clients is then a single launch.
+The forward pass comes from `stacked_layers`, on a GPU from `kernels`, where these know the network, else
+from `torch.func.vmap` of the task's own module. A step is recorded as a plain list of tensor operations
+(`make_fx`) and replayed: going through autograd and vmap anew for every step would take longer than a small
+model's arithmetic. On a GPU the whole training is recorded, as a CUDA graph: a local training of all clients
+is then a single launch.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map
 
 from plexus.errors import PlexusError, blaming, described
-from plexus.learn.engines import LocalTraining
+from plexus.learn.engines import LocalTraining, Precision
 from plexus.learn.engines.stacked_layers import Forward, forward_of
 from plexus.learn.layout import Layout, TensorSlice, cast
 from plexus.learn.optimiser import Descent
@@ -35,12 +35,6 @@ from plexus.learn.trainer import InlineEngine, one_thread
 
 MOST_CLIENTS = {"cpu": 64, "cuda": 128}
 """Clients in one stack: enough to fill the machine; memory grows with it."""
-COMPILED_CLIENTS = 64
-"""On a GPU, stacks from this size on are compiled: 100 clients of GN-LeNet on an H200 take 0.35 ms each
-instead of 0.53, ten clients gain little (benchmarks/gpu_cifar.py)."""
-COMPILE_AFTER = 3000
-"""Compiling takes the better part of a minute: it must be earned back by so many stacks of one size."""
-
 Tensors = dict[str, Tensor]
 """By name, of all clients."""
 State = tuple[Tensors, list[Tensor], Tensors]
@@ -56,7 +50,9 @@ JOINT_LOSSES = (functional.cross_entropy, functional.mse_loss)
 class StackedEngine(InlineEngine):
     """Trains all clients of a wave together; evaluates one model after the other."""
 
-    def __init__(self, task: Task, device: str = "cpu", most_clients: int | None = None) -> None:
+    def __init__(
+        self, task: Task, device: str = "cpu", most_clients: int | None = None, precision: Precision = "tf32"
+    ) -> None:
         super().__init__(task, device)
         self._task = task
         self._most = most_clients or MOST_CLIENTS.get(self.device.type, 64)
@@ -64,9 +60,8 @@ class StackedEngine(InlineEngine):
         for part in self._module.modules():
             if isinstance(part, nn.Embedding | nn.EmbeddingBag):
                 part.sparse = False  # stacking knows no sparse gradients
-        self._stacks: dict[tuple[tuple[int, int], bool], Stack | RecordedStack] = {}
-        self._used: Counter[int] = Counter()
-        self.compile_after = COMPILE_AFTER
+        self._passes = passes_of(task, self._module, self.device, self.frozen, precision)
+        self._stacks: dict[tuple[int, int], Stack | RecordedStack] = {}
         if self.device.type == "cuda":
             # As torch does by default for convolutions: half the time, and rounding far below the
             # differences between clients.
@@ -119,17 +114,12 @@ class StackedEngine(InlineEngine):
 
     def _stack(self, clients: int, steps: int) -> Stack | RecordedStack:
         on_gpu = self.device.type == "cuda"
-        compiled = on_gpu and clients >= COMPILED_CLIENTS and self._used[clients] >= self.compile_after
-        self._used[clients] += 1
         # A recording is of so many steps; else any number of them will do.
         kind = (clients, steps if on_gpu else 0)
-        if (kind, compiled) not in self._stacks:
-            self._stacks.pop((kind, False), None)
-            # On a GPU vmap's grouped convolutions are faster than ours, unless ours are compiled.
-            by_hand = (compiled or not on_gpu) and isinstance(self._task.train.inputs, Tensor)
-            stack = Stack(self._task, self.layout, self._module, self.frozen, by_hand, compiled)
-            self._stacks[kind, compiled] = RecordedStack(stack) if on_gpu else stack
-        return self._stacks[kind, compiled]
+        if kind not in self._stacks:
+            stack = Stack(self._task, self.layout, self._passes)
+            self._stacks[kind] = RecordedStack(stack) if on_gpu else stack
+        return self._stacks[kind]
 
     def close(self) -> None:
         self._stacks.clear()
@@ -193,26 +183,16 @@ class CannotStackError(PlexusError):
 class Stack:
     """The local training of many clients of one task, the same number every time."""
 
-    def __init__(
-        self,
-        task: Task,
-        layout: Layout,
-        module: nn.Module,
-        frozen: Tensors,
-        by_hand: bool,
-        compiled: bool = False,
-    ) -> None:
+    def __init__(self, task: Task, layout: Layout, passes: Passes) -> None:
         self._task = task
         self._layout = layout
         trainable = [entry.name for entry in layout.entries if entry.trainable]
         assert task.optimiser is not None, "a loop of one's own is not stacked"
         self._optimiser = task.optimiser
         self._descent = Descent(task.optimiser, task.proximal, trainable)
-        self._plain = build_step(task, module, by_hand, self._descent)
-        # By hand every layer is given its tensors; a module has the frozen ones itself.
-        self._frozen = frozen if by_hand else {}
-        self._compiled = compiled
-        self._step: Step | None = None
+        self._plain = build_step(task, passes.forward, self._descent)
+        self._passes = passes
+        self._step: Step | None = None if passes.is_recorded else self._plain
 
     def train(self, bases: Tensor, inputs: Inputs, targets: Tensor, scale: Tensor) -> Tensor:
         """Rows of weights after training: row i of `bases` on `inputs[:, i]`, step by step.
@@ -220,7 +200,8 @@ class Stack:
         `scale[i]` is the factor on the learning rate of row i, for tasks that have a schedule.
         """
         trainable, fixed = self._unstack(bases, True), self._unstack(bases, False)
-        fixed |= {name: each.expand(len(bases), *each.shape) for name, each in self._frozen.items()}
+        fixed |= {name: each.expand(len(bases), *each.shape) for name, each in self._passes.frozen.items()}
+        trainable, fixed = self._passes.arrange(trainable), self._passes.arrange(fixed)
         memory = self._optimiser.begin(list(trainable.values()))
         given: Given = {"anchors": self._descent.anchors(list(trainable.values()))}
         given["scale"] = [scale] if self._optimiser.schedule is not None else []
@@ -230,7 +211,7 @@ class Stack:
         for at, wanted in enumerate(targets):
             batch = taken(inputs, at)
             trainable, memory, fixed = self._step(trainable, memory, fixed, given, batch, wanted)
-        tensors = trainable | fixed
+        tensors = self._passes.restore(trainable | fixed)
         rows = [tensors[entry.name].reshape(len(bases), -1) for entry in self._layout.entries]
         return torch.cat([row.to(self._layout.dtype) for row in rows], dim=1)
 
@@ -244,8 +225,6 @@ class Stack:
             drawing = "it draws random numbers (dropout), which differ from client to client"
             reason = drawing if "randomness" in str(error) else described(error)
             raise CannotStackError(self._task.name, reason) from error
-        if self._compiled:
-            step = torch.compile(step, fullgraph=True, dynamic=False)
         return step
 
     def _unstack(self, bases: Tensor, trainable: bool) -> Tensors:
@@ -289,9 +268,40 @@ class RecordedStack:
         return graph
 
 
-def build_step(task: Task, module: nn.Module, by_hand: bool, descent: Descent) -> Step:
+class Passes(NamedTuple):
+    """How a network is gone through for many clients, and what it must be given."""
+
+    forward: Forward
+    frozen: Tensors
+    """By hand every layer is given its tensors; a module has the frozen ones itself."""
+    arrange: Callable[[Tensors], Tensors] = dict
+    restore: Callable[[Tensors], Tensors] = dict
+    """Tensors as the pass wants them, and back as the module has them."""
+    is_recorded: bool = True
+    """As a list of operations; kernels are in the recording of the GPU alone."""
+
+
+def passes_of(
+    task: Task, module: nn.Module, device: torch.device, frozen: Tensors, precision: Precision
+) -> Passes:
+    inputs = task.train.inputs
+    if not isinstance(inputs, Tensor):
+        return Passes(_vmapped(module), {})
+    if device.type == "cuda" and find_spec("triton"):
+        from plexus.learn.engines import kernels
+
+        layers = kernels.layers_of(module, tuple(inputs.shape[1:]))
+        if layers:
+            arrange = partial(kernels.arranged, layers)
+            forward = kernels.forward_of(layers, precision)
+            return Passes(forward, frozen, arrange, partial(arrange, back=True), is_recorded=False)
+    # On a GPU vmap's grouped convolutions are faster than ours.
+    by_hand = forward_of(module) if device.type != "cuda" else None
+    return Passes(by_hand, frozen) if by_hand else Passes(_vmapped(module), {})
+
+
+def build_step(task: Task, forward: Forward, descent: Descent) -> Step:
     """One step for all clients, in place."""
-    forward = (forward_of(module) if by_hand else None) or _vmapped(module)
 
     def step(
         trainable: Tensors,

@@ -20,7 +20,7 @@ Forward = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
 def forward_of(module: nn.Module) -> Forward | None:
     """The stacked forward pass of `module`, or None if it has anything unknown here."""
-    if type(module) is not nn.Sequential or not all(_known(layer) for layer in module):
+    if type(module) is not nn.Sequential or not all(is_known(layer) for layer in module):
         return None
     layers = [(name, layer) for name, layer in module.named_children()]
 
@@ -33,7 +33,8 @@ def forward_of(module: nn.Module) -> Forward | None:
     return forward
 
 
-def _known(layer: nn.Module) -> bool:
+def is_known(layer: nn.Module) -> bool:
+    """Whether it can be done by hand, here or in `kernels`."""
     if type(layer) is nn.Conv2d:
         side, padding = layer.kernel_size[0], layer.padding
         plain = (layer.stride, layer.dilation, layer.groups) == ((1, 1), (1, 1), 1)
