@@ -23,7 +23,7 @@ from plexus.protocol.messages import (
     TrainRequest,
 )
 from plexus.protocol.parameters import PlexusParameters
-from plexus.protocol.quorum import RESTART
+from plexus.protocol.quorum import RESTART, step
 from plexus.protocol.roster import Roster
 from plexus.protocol.training import TrainingTask
 from plexus.protocol.trust import Trust
@@ -33,6 +33,8 @@ from plexus.protocol.watchdog import Watchdog
 AGGREGATOR, LATE = "aggregator", "late"
 """What a search is for that needs no quorum; for the others see `quorum`."""
 FOR_A_ROUND = (TrainRequest, AggregateRequest, LateModel)
+FEW = 2
+"""In samples: of so few nodes each is in one soon."""
 
 
 class Participant(Member):
@@ -288,6 +290,19 @@ class Participant(Member):
                 self._unbelieved = None
                 if self.trust.may_ask_to_train(src, request):
                     self.train(request)
+
+    def restart_number(self) -> int | None:
+        """Of the round to begin if others have vanished; None: that is for others to do."""
+        first = self.watchdog.k_seen + self.watchdog.step
+        if not self.watchdog.is_hurried:
+            return first
+        # Where all have just come back they believe those in front alone. Who holds the newest model may not
+        # be there: if nobody has begun, it takes a number for which it is.
+        is_late = self.now - self.came_at > self.parameters.ack_timeout_s / 2
+        last = self.watchdog.k_seen + step(self.view.online_count()) if is_late else first
+        in_front = FEW * self.parameters.sample_size
+        numbers = range(first, max(first, last) + 1)
+        return next((k for k in numbers if self.me in self.roster.in_order(self.view, k)[:in_front]), None)
 
     def fall_back(self, k: int) -> None:
         """The node was misled about rounds: the others are at k. What it did beyond that is void."""

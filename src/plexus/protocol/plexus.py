@@ -37,7 +37,7 @@ from plexus.protocol.messages import (
     ViewRequest,
 )
 from plexus.protocol.parameters import ENDLESS, Course, PlexusParameters
-from plexus.protocol.participant import AGGREGATOR, FOR_A_ROUND, LATE, Participant
+from plexus.protocol.participant import AGGREGATOR, FEW, FOR_A_ROUND, LATE, Participant
 from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, PURPOSES, RESTART, step
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import SampleSearch, Search
@@ -50,8 +50,6 @@ FIRST_ROUND, FIRST_STEP = 1, 1
 
 SMALL = 3
 """Of so few nodes nobody is left behind, where late models count."""
-FEW = 2
-"""In samples: of so few nodes each is in one soon."""
 
 
 class PlexusNode(Participant):
@@ -359,10 +357,8 @@ class PlexusNode(Participant):
             self.membership.advertise_again()  # of so few it should have been in a sample
 
     def _ask_for_restart(self) -> None:
-        k = self.watchdog.k_seen + self.watchdog.step
-        first = self.roster.in_order(self.view, k)[: FEW * self.parameters.sample_size]
-        # Where all have just come back, they would not believe anybody else.
-        if (self.me in first or not self.watchdog.is_hurried) and not self.is_searching(RESTART):
+        k = self.restart_number()
+        if k is not None and not self.is_searching(RESTART):
             self.search(RESTART, k, self.held_ordinal + 1)
 
     def _restart(self, k: int, ordinal: int, sample: tuple[NodeId, ...]) -> None:
