@@ -5,7 +5,7 @@ order. The tests hold one local training to a difference of 1e-4 of the largest 
 
 The forward pass comes from `stacked_layers`, on a GPU from `kernels`, where these know the network, else
 from `torch.func.vmap` of the task's own module. A step is recorded as a plain list of tensor operations
-(`make_fx`) and replayed: going through autograd and vmap anew for every step would take longer than a small
+(`tape`) and replayed: going through autograd and vmap anew for every step would take longer than a small
 model's arithmetic. On a GPU the whole training is recorded, as a CUDA graph: a local training of all clients
 is then a single launch.
 """
@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map
 
 from plexus.errors import PlexusError, blaming, described
 from plexus.learn.engines import LocalTraining, Precision
+from plexus.learn.engines.tape import recorded
 from plexus.learn.engines.stacked_layers import Forward, forward_of
 from plexus.learn.layout import Layout, TensorSlice, cast
 from plexus.learn.optimiser import Descent
@@ -218,7 +218,7 @@ class Stack:
     def _record(self, *example: Any) -> Step:
         try:
             # On copies: recording runs the step once, and a module may change its buffers in place.
-            step: Step = make_fx(self._plain)(*tree_map(torch.clone, example))
+            step: Step = recorded(self._plain, *tree_map(torch.clone, example))
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
