@@ -26,8 +26,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from plexus.errors import PlexusError, blaming, described
 from plexus.learn.engines import LocalTraining, Precision
-from plexus.learn.engines.tape import recorded
 from plexus.learn.engines.stacked_layers import Forward, forward_of
+from plexus.learn.engines.tape import recorded
 from plexus.learn.layout import Layout, TensorSlice, cast
 from plexus.learn.optimiser import Descent
 from plexus.learn.task import Inputs, Task, called, taken
