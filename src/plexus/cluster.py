@@ -39,6 +39,8 @@ class Cluster:
         except (OSError, RuntimeError, ValueError) as error:
             first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise PlexusError(f"no Ray cluster at {address or 'this machine'}: {first_line}") from error
+        # What is known of a lost machine would stand on our standard output, among results.
+        ray._private.worker.print_to_stdstream = lambda *_, **__: None
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, asked_to_stop)  # Ray has put its own in its place
 
