@@ -61,7 +61,12 @@ class Standing:
             self.under_way[run.out] = run, news.value
             return
         del self.under_way[run.out]
-        was_stopped = news.kind == "stopped" or (news.kind == "done" and news.value)
+        was_stopped = news.kind == "stopped"
+        if news.kind == "done":
+            was_stopped, files = news.value
+            if files is not None:
+                claim(run.out, "", force=True)
+                unpack(files, run.out)
         if news.kind == "failed":
             self.failures[run.out] = news.value
         if not was_stopped:
@@ -87,11 +92,22 @@ def finish(
     address: str | None = None,
 ) -> None:
     """Do all runs that have no result yet, so many at a time as `jobs` says or there are cores: here, or on
-    the Ray cluster at `address`. `about` is added to their versions."""
+    the Ray cluster at `address`. `about` is added to their versions.
+
+    Ctrl-C stops those under way, keeps what they have, and is raised again.
+    """
     todo = [run for run in runs if not run.is_done]
+    if not todo:
+        return
     standing = Standing(todo, done_before=len(runs) - len(todo))
+    if address:
+        device = device or "cpu"  # a GPU is given to those who ask for one
+        pool: Pool = RayPool(_work_afar, jobs, address, on_gpus=device != "cpu")
+    else:
+        pool = Pool(_work, jobs or usable_cores())
+    orders = _orders(standing, device, about or {}, is_afar=address is not None)
     try:
-        carry_out(standing, jobs, device, progress, about, address)
+        pool.run(orders, standing.hear, lambda: progress(standing))
     except KeyboardInterrupt:
         done = sum(run.is_done for run in runs)
         raise KeyboardInterrupt(
@@ -102,44 +118,22 @@ def finish(
         raise PlexusError(f"{len(standing.failures)} of {len(todo)} runs failed; the first, {path}: {why}")
 
 
-def carry_out(
-    standing: Standing,
-    jobs: int | None,
-    device: str | None,
-    progress: Callable[[Standing], None],
-    about: dict[str, Any] | None = None,
-    address: str | None = None,
-) -> None:
-    """Do all runs, so many at a time, the longest first.
+def _orders(standing: Standing, device: str | None, about: dict[str, Any], is_afar: bool) -> Iterator[Order]:
+    """Of all runs, the longest first."""
+    for run in sorted(standing.runs, key=lambda run: -run.cost):
+        resume = run.can_resume
+        if not resume:
+            # What is there has no result and nothing to go on from.
+            claim(run.out, run.spec.digest(), force=True)
+        standing.under_way[run.out] = run, None
+        begun = packed(run.out) if resume and is_afar else b""
+        folder = str(run.base_dir.resolve())
+        yield Order(run.spec.to_toml(), folder, str(run.out), resume, device, about, begun)
 
-    Ctrl-C stops those under way, keeps what they have, and is raised again.
-    """
 
-    def orders() -> Iterator[Order]:
-        for run in sorted(standing.runs, key=lambda run: -run.cost):
-            resume = run.can_resume
-            if not resume:
-                # What is there has no result and nothing to go on from.
-                claim(run.out, run.spec.digest(), force=True)
-            standing.under_way[run.out] = run, None
-            begun = packed(run.out) if resume and address else b""
-            folder = str(run.base_dir.resolve())
-            yield Order(run.spec.to_toml(), folder, str(run.out), resume, device, about or {}, begun)
-
-    def hear(news: Heard) -> None:
-        if news.kind == "done" and address:
-            was_stopped, files = news.value
-            claim(Path(news.job.out), "", force=True)
-            unpack(files, Path(news.job.out))
-            news = news._replace(value=was_stopped)
-        standing.hear(news)
-
-    if address:
-        device = device or "cpu"  # a GPU is given to those who ask for one
-        pool: Pool = RayPool(_work_afar, jobs, address, on_gpus=device != "cpu")
-    else:
-        pool = Pool(_work, jobs or usable_cores())
-    pool.run(orders(), hear, lambda: progress(standing))
+def _work(order: Order, say: Say) -> tuple[bool, None]:
+    """In a worker: one run. Whether it was stopped before its end; all that it left is where it should be."""
+    return _simulated(order, say).interrupted, None
 
 
 def _work_afar(order: Order, say: Say) -> tuple[bool, bytes]:
@@ -151,11 +145,6 @@ def _work_afar(order: Order, say: Say) -> tuple[bool, bytes]:
         result = _simulated(replace(order, out=str(out)), say)
         write_json(out / RESULT, replace(result, out=order.out))
         return result.interrupted, packed(out)
-
-
-def _work(order: Order, say: Say) -> bool:
-    """In a worker: one run. Whether it was stopped before its end."""
-    return _simulated(order, say).interrupted
 
 
 def _simulated(order: Order, say: Say) -> Result:
