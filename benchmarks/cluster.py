@@ -4,8 +4,9 @@
     python benchmarks/cluster.py --task cifar10 --clients 20       # GN-LeNet, on random images
 
 The two machines are processes of this one, which must have two free cores. Weights are compared bit for bit.
-Times are milliseconds a training, medians over the waves; `speedup` is the median over waves of one worker's
-time divided by two workers'.
+Times are milliseconds a training, medians over the waves: by the clock, and of all processors together, this
+process included. `speedup` is one worker's time by the clock divided by two workers', the median over waves.
+Where others use the cores too, the clock tells of them; the processors' time does not.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ray.cluster_utils import Cluster
 from plexus.bench.training import bench_task
 from plexus.learn.engines import Engine, LocalTraining, create_engine
 
+Seconds = dict[str, list[float]]
 WORKERS = {"one worker": 1, "two workers": 2}
 
 
@@ -40,34 +42,42 @@ def main() -> None:
     for name, workers in WORKERS.items():
         engines[name] = create_engine(options.engine, task, workers=workers, address=cluster.address)[0]
     try:
-        times = waves(engines, options.clients, options.waves, exact=options.engine == "ray")
+        times, cpu = waves(engines, options.clients, options.waves, exact=options.engine == "ray")
     finally:
         for engine in reversed(engines.values()):
             engine.close()
         cluster.shutdown()
-    found = {f"{name}_ms": 1000 * statistics.median(each) / options.clients for name, each in times.items()}
+    kinds = {"ms": times, "cpu_ms": cpu}
+    found = {
+        f"{name}_{kind}": 1000 * statistics.median(each) / options.clients
+        for kind, table in kinds.items()
+        for name, each in table.items()
+    }
     one, two = (times[name] for name in WORKERS)
     found["speedup"] = statistics.median(a / b for a, b in zip(one, two, strict=True))
     print(json.dumps({key.replace(" ", "_"): round(value, 3) for key, value in found.items()}))
 
 
-def waves(engines: dict[str, Engine], clients: int, count: int, exact: bool) -> dict[str, list[float]]:
-    """How long each engine took for each wave, in seconds. Nodes differ from wave to wave, as in sessions."""
-    times: dict[str, list[float]] = {name: [] for name in engines}
+def waves(engines: dict[str, Engine], clients: int, count: int, exact: bool) -> tuple[Seconds, Seconds]:
+    """How long each engine took for each wave, by the clock and of processors. Nodes differ from wave to
+    wave, as in sessions."""
+    times: Seconds = {name: [] for name in engines}
+    cpu: Seconds = {name: [] for name in engines}
     base, nodes = engines["inline"].initial, 4 * clients
     for round in range(-4, count):  # the first four are to warm up: every node is given away once
         drawn = range((round + 4) * clients, (round + 5) * clients)
         jobs = [LocalTraining(base, (7 * each + round) % nodes, each) for each in drawn]
         trained = {}
         for name, engine in engines.items():
-            began_s = time.perf_counter()
+            began_s, before_s = time.perf_counter(), time.process_time() + engine.workers_cpu_s
             trained[name] = engine.train(jobs)
             if round >= 0:
                 times[name].append(time.perf_counter() - began_s)
+                cpu[name].append(time.process_time() + engine.workers_cpu_s - before_s)
         for found in trained.values():
             equal = map(torch.equal, trained["inline"], found)
             assert not exact or all(equal), "the weights differ"
-    return times
+    return times, cpu
 
 
 if __name__ == "__main__":

@@ -53,7 +53,9 @@ def quietly(standing: Standing) -> None: ...
 
 
 @pytest.mark.slow
-def test_runs_on_a_cluster_leave_the_files_of_local_ones_also_if_a_machine_is_lost(tmp_path: Path) -> None:
+def test_runs_on_a_cluster_leave_the_files_of_local_ones_also_if_a_machine_is_lost(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     here, there = planned(tmp_path / "here", hours=3), planned(tmp_path / "there", hours=3)
     with two_machines() as cluster:
         lost_at: list[int] = []
@@ -64,6 +66,7 @@ def test_runs_on_a_cluster_leave_the_files_of_local_ones_also_if_a_machine_is_lo
                 lose_a_machine(cluster)
 
         finish(there, None, None, look, {"note": "n"}, cluster.address)
+        assert capfd.readouterr().out == "", "what Ray says of it is not among results"
     finish(here, 2, None, quietly, {"note": "n"})
     assert lost_at and lost_at[0] < 4, "while some were still to be done"
     for one, other in zip(here, there, strict=True):

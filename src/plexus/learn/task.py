@@ -67,7 +67,7 @@ class Examples:
         if isinstance(self.inputs, list):
             inputs, targets = ([own[row] for row in rows] for own in (self.inputs, self.targets))
             return Examples(inputs, targets, self.ids[rows])
-        at = torch.from_numpy(rows)
+        at = torch.from_numpy(rows).to(self.targets.device)
         return Examples(taken(self.inputs, at), self.targets[at], self.ids[rows])
 
 

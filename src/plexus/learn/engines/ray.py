@@ -125,13 +125,13 @@ class RayEngine(PoolEngine[RayWorker]):
     def _welcome(self, worker: RayWorker) -> None:
         try:
             self._ray.get(worker.arrival)
+            worker.is_there = True
         except self._ray.exceptions.RayError as error:
             self._stillborn += 1
             if self._stillborn >= MOST_LOSSES:
                 why = str(error).strip().splitlines()[-1]
                 raise TaskError(f"workers of the Ray cluster die as they start: {why}") from error
             self._workers[self._workers.index(worker)] = self._new_worker()
-        worker.is_there = True
 
     def _share(self, worker: RayWorker, waiting: deque[Request], most: int) -> list[Request]:
         """First what it has the data for, then what nobody has, then what would wait for others."""
