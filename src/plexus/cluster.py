@@ -36,7 +36,7 @@ class Cluster:
             if port.isdigit():  # Ray itself would knock for minutes
                 socket.create_connection((host, int(port)), KNOCK_S).close()
             ray.init(address=address, log_to_driver=False, logging_level="error", **of_its_own)
-        except (OSError, RuntimeError, ValueError) as error:
+        except (OSError, OverflowError, RuntimeError, ValueError) as error:
             first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise PlexusError(f"no Ray cluster at {address or 'this machine'}: {first_line}") from error
         # What is known of a lost machine would stand on our standard output, among results.
