@@ -5,6 +5,7 @@ Needs the extra `cluster`. Events and weights are those of this machine: a clust
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 import threading
@@ -25,22 +26,22 @@ class Cluster:
     def __init__(self, user: str, address: str | None, cpus: int | None = None) -> None:
         with needing(user):
             import ray
-        self.ray = ray
+        self.ray: Any = ray
         self._began = not ray.is_initialized()
         if not self._began:
             return
-        of_its_own = {} if address else {"num_cpus": cpus, "include_dashboard": False}
+        of_its_own: dict[str, Any] = {} if address else {"num_cpus": cpus, "include_dashboard": False}
         asked_to_stop = signal.getsignal(signal.SIGTERM)
         host, _, port = (address or "").removeprefix("ray://").rpartition(":")
         try:
             if port.isdigit():  # Ray itself would knock for minutes
                 socket.create_connection((host, int(port)), KNOCK_S).close()
-            ray.init(address=address, log_to_driver=False, logging_level="error", **of_its_own)
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **of_its_own)
         except (OSError, OverflowError, RuntimeError, ValueError) as error:
             first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise PlexusError(f"no Ray cluster at {address or 'this machine'}: {first_line}") from error
         # What is known of a lost machine would stand on our standard output, among results.
-        ray._private.worker.print_to_stdstream = lambda *_, **__: None
+        self.ray._private.worker.print_to_stdstream = lambda *_, **__: None
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, asked_to_stop)  # Ray has put its own in its place
 

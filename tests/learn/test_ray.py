@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import plexus
 from plexus.errors import PlexusError
+from plexus.experiment.progress import Tick
 from plexus.learn.engines import LocalTraining, create_engine
 from plexus.learn.engines.ray import RayEngine
 from plexus.learn.task import Examples, Task, hold_out, joined
@@ -137,3 +140,24 @@ def test_sets_of_examples_are_joined_in_order(kind: str) -> None:
 
     found, expected = joined([examples(0, 3), examples(3, 4), examples(4, 9)]), examples(0, 9)
     assert str(found) == str(expected)
+
+
+@pytest.mark.slow
+def test_a_session_that_loses_a_machine_has_the_result_of_inline(cluster: Any, tmp_path: Path) -> None:
+    changes = {"nodes": 12, "hours": 2, "evaluation.every_rounds": 5}
+    lost: list[float] = []
+
+    def look(at: Tick) -> None:
+        if at.simulated_s >= 1800 and not lost:
+            lost.append(at.simulated_s)
+            lose_a_machine(cluster)
+
+    def run(name: str, **machinery: Any) -> plexus.Run:
+        return plexus.simulate("quickstart", out=tmp_path / name, changes=changes, **machinery)
+
+    inline = run("inline", engine="inline")
+    afar = run("ray", engine="ray", address=cluster.address, on_progress=look)
+    assert lost and afar.result is not None and inline.result is not None
+    assert afar.result.weights_hash == inline.result.weights_hash
+    assert afar.result.digest == inline.result.digest
+    assert afar.result.metric == inline.result.metric
