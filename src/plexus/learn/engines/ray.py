@@ -27,8 +27,8 @@ from plexus.machine import cpu_s
 
 FIRST_S, OTHERS_S = 120.0, 10.0
 """How long one waits for a worker if there is none, and then for the others that were asked for."""
-INSIDE_BYTES = 100_000
-"""Smaller vectors travel inside a request, larger ones once to each machine."""
+INSIDE_BYTES = 90_000
+"""What is smaller travels inside a request or an answer; larger vectors go once to each machine."""
 
 Message = tuple[str, list[tuple[int, tuple[int, ...]]], dict[int, Examples], list[int]]
 """A method of `Trainer`, calls of it, the examples of new nodes, and nodes that somebody else has now. A call
@@ -46,25 +46,28 @@ class RayWorker:
         """By node, what it is to have from now on."""
         self.gone: list[int] = []
         """Nodes that others have now."""
-        self._answer: Any = None
+        self._answers: list[Any] = []
 
     def give(self, share: Sequence[Request]) -> Hashable:
         places: dict[int, int] = {}
         calls = [(places.setdefault(id(each.vector), len(places)), each.arguments) for each in share]
         vectors = [self._stored[key] for key in places]
+        rows = INSIDE_BYTES // share[0].vector.nbytes or len(share)
+        pieces = -(-len(share) // rows)
         message = share[0].method, calls, self.new, self.gone
-        self._answer = self.actor.answer.remote(message, *vectors)
+        answer = self.actor.answer.options(num_returns=pieces).remote(message, rows, *vectors)
+        self._answers = answer if pieces > 1 else [answer]
         self.new, self.gone = {}, []
-        return self._answer  # type: ignore[no-any-return]
+        return self._answers[0]  # type: ignore[no-any-return]
 
     def take(self) -> tuple[list[NDArray[Any]], float]:
         try:
-            rows, spent_s = self._ray.get(self._answer)
+            pieces, spent_s = zip(*self._ray.get(self._answers), strict=True)
         except self._ray.exceptions.RayTaskError as error:
             raise TaskError(str(error.cause)) from error
         except self._ray.exceptions.RayError as error:
             raise WorkerLostError(type(error).__name__) from error
-        return list(rows), spent_s
+        return [row for piece in pieces for row in piece], sum(spent_s)
 
     def stop(self) -> None:
         self._ray.kill(self.actor)
@@ -205,8 +208,8 @@ class Actor:
         """The nodes whose examples are here."""
         return sorted(self._held)
 
-    def answer(self, message: Message, *vectors: NDArray[Any]) -> tuple[NDArray[Any], float]:
-        """A row for each call, and the processor time since the answer before."""
+    def answer(self, message: Message, rows: int, *vectors: NDArray[Any]) -> Any:
+        """A row for each call, so many in each piece, and the processor time since the answer before."""
         method, calls, new, gone = message
         for node in gone:
             del self._held[node]
@@ -220,7 +223,9 @@ class Actor:
             found = [getattr(self._engine.trainer, method)(given[at], *rest) for at, rest in calls]
         spent_s = cpu_s() - self._told_s
         self._told_s += spent_s
-        return torch.stack(found).cpu().numpy(), spent_s
+        whole = torch.stack(found).cpu().numpy()
+        pieces = [(whole[at : at + rows], 0.0 if at else spent_s) for at in range(0, len(whole), rows)]
+        return pieces if len(pieces) > 1 else pieces[0]
 
     def _gather(self, nodes: Sequence[int]) -> None:
         rows = np.concatenate([rows_of(self._task, node) for node in nodes])
