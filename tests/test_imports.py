@@ -19,7 +19,7 @@ import plexus
 SOURCE = Path(plexus.__file__).parent
 
 LEAVES = {
-    "__version__", "errors", "rng", "files", "quantities", "checked", "loading", "machine", "style"
+    "__version__", "errors", "rng", "files", "quantities", "checked", "loading", "machine", "cluster", "style"
 }  # fmt: skip
 """Small modules that everything but the protocol may use."""
 
@@ -78,6 +78,7 @@ READS_THE_CLOCK = {
     "learn.graph",
     "data.fetch",
     "machine",
+    "cluster",
     "storm.seeds",
 }
 """Packages and modules that may ask for the time of day or how long something took."""

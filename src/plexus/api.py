@@ -75,9 +75,12 @@ def simulate_many(
     base_dir: Path | str | None = None,
     jobs: int | None = None,
     device: str | None = None,
+    address: str | None = None,
     quiet: bool = False,
 ) -> list[LoadedRun]:
-    """Run variants of an experiment side by side, on all cores, and give back all of them.
+    """Run variants of an experiment side by side, and give back all of them.
+
+    They run on all cores, or on the Ray cluster at `address`.
 
     There is a run for each of `changes` with each of `seeds`, in this order; it goes to `out`/NAME-DIGEST.
     One that has its result there is not run again, one that was interrupted goes on.
@@ -91,7 +94,7 @@ def simulate_many(
     places = [Path(out) / f"{each.name}-{each.digest()}" for each in specs]
     runs = {at: Planned(each, folder, at) for each, at in zip(specs, places, strict=True)}
     with display_for(sys.stderr, quiet=quiet) as display:
-        finish(list(runs.values()), jobs, device, study_progress(display, "simulate"))
+        finish(list(runs.values()), jobs, device, study_progress(display, "simulate"), address=address)
     return [load(at) for at in places]
 
 
@@ -134,6 +137,7 @@ def reproduce(
     tasks: Sequence[str] = (),
     device: str | None = None,
     jobs: int | None = None,
+    address: str | None = None,
     experiments: Path | str | None = None,
     quiet: bool = False,
 ) -> Path:
@@ -152,6 +156,7 @@ def reproduce(
             tasks=tasks,
             device=device,
             jobs=jobs,
+            address=address,
             experiments=experiments,
             progress=study_progress(display),
             say=display.note,

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from plexus import cli
 from plexus.cli.groups import examples
 from tests.docs.blocks import PAGES, ROOT, SHELL, Block, blocks, inline
 from tests.docs.shrink import shrunk, unfit
+from tests.machines import two_machines
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 SHOWN = [block for block in BLOCKS if block.language in SHELL]
@@ -54,10 +56,23 @@ SHOWN_BY_HELP = {
 """Examples of --help that are not run here, by the beginning of the command."""
 
 
+@pytest.fixture
+def surroundings(page: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a page takes for granted: that of clusters has one."""
+    if page != "docs/cluster.md":
+        yield
+        return
+    with two_machines() as cluster:
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        yield
+
+
 @pytest.mark.docs
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
-def test_commands_of_a_page_run(page: str, clone: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_commands_of_a_page_run(
+    page: str, clone: Path, surroundings: None, capfd: pytest.CaptureFixture[str]
+) -> None:
     ports = dict(zip(("7000", "7001", "7002"), free_ports(3), strict=True))
     for block in BLOCKS:
         if block.page != page or block.reason:

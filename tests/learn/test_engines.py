@@ -132,21 +132,6 @@ def test_a_task_that_cannot_be_pickled_says_so(digits: Task) -> None:
         ProcessesEngine(task, workers=1)
 
 
-@pytest.mark.slow
-def test_ray_gives_the_bits_of_inline_and_survives_a_lost_worker(digits: Task) -> None:
-    ray = pytest.importorskip("ray", reason="the package ray (extra cluster) is not installed")
-    inline = InlineEngine(digits)
-    engine, _ = create_engine("ray", digits, workers=2)
-    try:
-        expected = inline.train(jobs_for(inline))
-        assert same(engine.train(jobs_for(engine)), expected)
-        ray.kill(engine._workers[0].actor)  # type: ignore[attr-defined]
-        assert same(engine.train(jobs_for(engine)), expected)
-        assert engine.evaluate(expected[:2]) == inline.evaluate(expected[:2])
-    finally:
-        engine.close()
-
-
 def test_without_ray_the_extra_is_named(digits: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(PlexusError, match=r"pip install 'plexus-learning\[cluster\]'"):

@@ -51,7 +51,7 @@ def bench_training(
     random_data: bool = False,
 ) -> TrainingBench:
     """Let `clients` clients train once, `repeats` times, by the loop and by the engine in turn."""
-    task = _task(task_name, clients, seed, random_data)
+    task = bench_task(task_name, clients, seed, random_data)
     engine, chosen = create_engine(engine_name, task, workers=workers, device=device, precision=precision)
     try:
         loop_s, engine_s = _in_turn(task, engine, clients, repeats)
@@ -106,7 +106,7 @@ def bare_loop(task: Task, device: torch.device) -> Callable[[list[LocalTraining]
     return train
 
 
-def _task(name: str, clients: int, seed: int, random_data: bool) -> Task:
+def bench_task(name: str, clients: int, seed: int, random_data: bool) -> Task:
     if not random_data:
         return create_task(name, clients, seed)
     if name != "cifar10":

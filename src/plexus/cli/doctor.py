@@ -28,7 +28,7 @@ ROOM_GB = 1.0
 OPTIONAL = {
     "report": "figures",
     "dashboard": "plexus dashboard and --watch",
-    "cluster": "the engine ray, for a cluster",
+    "cluster": "a Ray cluster: --address, the engine ray",
     "images": "tasks with photographs",
     "frames": "Run.metrics.to_pandas() and to_polars()",
 }

@@ -20,6 +20,9 @@ DEVICE = click.option("--device", metavar="NAME", help="Where models are trained
 JOBS = click.option(
     "--jobs", type=COUNT, metavar="N", help="How many runs at a time.  [default: one for each core]"
 )
+ADDRESS = click.option(
+    "--address", metavar="ADDRESS", help="Do the runs on the Ray cluster there: HOST:PORT, or auto."
+)
 QUIET = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 
 
@@ -39,6 +42,7 @@ QUIET = click.option("--quiet", "-q", is_flag=True, help="Print nothing but erro
 )
 @DEVICE
 @JOBS
+@ADDRESS
 @click.option("--plan", "only_plan", is_flag=True, help="List the runs, and do nothing.")
 @QUIET
 def reproduce(
@@ -48,6 +52,7 @@ def reproduce(
     tasks: tuple[str, ...],
     device: str | None,
     jobs: int | None,
+    address: str | None,
     only_plan: bool,
     quiet: bool,
 ) -> None:
@@ -62,7 +67,9 @@ def reproduce(
         print_plan(make_plan(load_studies(studies, size), out, tasks), out)
         return
     with stopping_politely():
-        page = api.reproduce(*studies, size=size, out=out, tasks=tasks, device=device, jobs=jobs, quiet=quiet)
+        page = api.reproduce(
+            *studies, size=size, out=out, tasks=tasks, device=device, jobs=jobs, address=address, quiet=quiet
+        )
     if not quiet:
         click.echo(f"{page}: figures and tables are in {page.stem}-files, runs in runs")
 

@@ -43,7 +43,10 @@ class Job(NamedTuple):
 @click.option("--out", type=PATH, metavar="DIR", help="The run directory.  [default: runs/NAME-DIGEST]")
 @click.option("--force", is_flag=True, help="Replace an earlier run in the run directory.")
 @click.option(
-    "--engine", metavar="NAME", default="auto", help="What trains: auto, inline, processes, stacked or ray."
+    "--engine",
+    metavar="NAME",
+    default="auto",
+    help="What trains: auto, inline, processes, stacked, ray or ray-stacked.",
 )
 @click.option("--device", metavar="NAME", help="Where it trains: cpu, cuda or cuda:N.")
 @click.option(

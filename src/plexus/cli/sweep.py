@@ -12,7 +12,7 @@ from plexus import quantities
 from plexus.cli.compare import print_comparison
 from plexus.cli.groups import JSON, NOTE, PATH, TAGS, about, set_option
 from plexus.cli.progress import display_for, study_progress
-from plexus.cli.reproduce import DEVICE, JOBS, QUIET, print_plan, stopping_politely
+from plexus.cli.reproduce import ADDRESS, DEVICE, JOBS, QUIET, print_plan, stopping_politely
 from plexus.errors import PlexusError
 from plexus.files import write_text
 from plexus.machine import usable_cores
@@ -41,6 +41,7 @@ from plexus.studies.study import sized_parts
 @NOTE
 @DEVICE
 @JOBS
+@ADDRESS
 @JSON
 @QUIET
 def sweep(
@@ -56,6 +57,7 @@ def sweep(
     note: str,
     device: str | None,
     jobs: int | None,
+    address: str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -90,7 +92,7 @@ def sweep(
         return
     with stopping_politely(), display_for(sys.stderr, quiet=quiet) as display:
         album = carried_out(
-            plan, jobs, device, study_progress(display, "sweep"), display.note, about(tags, note)
+            plan, jobs, device, study_progress(display, "sweep"), display.note, about(tags, note), address
         )
         page = write_page(album, out, studies[0].title, command, display.note)
     if as_json or not quiet:

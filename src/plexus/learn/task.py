@@ -7,8 +7,9 @@ Nothing here knows how trainings are carried out (see `engines`) or which of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,8 +67,18 @@ class Examples:
         if isinstance(self.inputs, list):
             inputs, targets = ([own[row] for row in rows] for own in (self.inputs, self.targets))
             return Examples(inputs, targets, self.ids[rows])
-        at = torch.from_numpy(rows)
+        at = torch.from_numpy(rows).to(self.targets.device)
         return Examples(taken(self.inputs, at), self.targets[at], self.ids[rows])
+
+
+def joined(sets: Sequence[Examples]) -> Examples:
+    """One set after the other."""
+    ids = np.concatenate([each.ids for each in sets])
+    if isinstance(sets[0].inputs, list):
+        inputs, targets = zip(*((each.inputs, each.targets) for each in sets), strict=True)
+        return Examples(list(chain(*inputs)), list(chain(*targets)), ids)
+    inputs = tree_map(lambda *parts: torch.cat(parts), *(each.inputs for each in sets))
+    return Examples(inputs, torch.cat([each.targets for each in sets]), ids)
 
 
 def each_leaf(change: Callable[[Any], Any], inputs: Inputs) -> Inputs:

@@ -103,8 +103,8 @@ class DeviceData:
     def _examples(
         self, examples: NDArray[np.int64], augmentation: NDArray[np.int64] | None
     ) -> tuple[Inputs, Tensor]:
-        rows = torch.from_numpy(examples).to(self._device)
-        inputs, targets = taken(self._train.inputs, rows), self._train.targets[rows]
+        found = self._train.rows(examples)
+        inputs, targets = found.inputs, found.targets
         if self._task.prepare is not None:
             inputs = self._task.prepare(inputs)
         if self._task.augment is not None and augmentation is not None:
@@ -224,22 +224,22 @@ class InlineEngine:
 
     def __init__(self, task: Task, device: str = "cpu") -> None:
         self.device = torch.device(device)
-        self._trainer = Trainer(task, self.device)
-        self.layout, self.initial = self._trainer.layout, self._trainer.initial
-        self.frozen = self._trainer.frozen
+        self.trainer = Trainer(task, self.device)
+        self.layout, self.initial = self.trainer.layout, self.trainer.initial
+        self.frozen = self.trainer.frozen
 
     def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         with one_thread():
-            return self._trainer.train_all(jobs)
+            return self.trainer.train_all(jobs)
 
     def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
         with one_thread():
-            return [self._trainer.evaluate(vector) for vector in vectors]
+            return [self.trainer.evaluate(vector) for vector in vectors]
 
     def evaluate_own(self, models: Sequence[tuple[Tensor, int]]) -> list[Metrics]:
-        task = self._trainer.task
+        task = self.trainer.task
         with one_thread():
-            sums = [self._trainer.evaluate_own(*each).tolist() for each in models]
+            sums = [self.trainer.evaluate_own(*each).tolist() for each in models]
         return [
             metrics_of(task, [found], len(task.held[node]))
             for found, (_, node) in zip(sums, models, strict=True)

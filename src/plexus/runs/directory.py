@@ -6,6 +6,7 @@ appended to, and a directory belongs to one running process at a time.
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import platform
@@ -195,6 +196,24 @@ def archive(path: Path, folder: Path) -> Path:
     finally:
         os.close(lock)
     return packed
+
+
+def packed(path: Path) -> bytes:
+    """A run directory as bytes, to travel. Its mark is first, and what says how far it is last: whoever is
+    killed while unpacking leaves a run that is begun anew, not one that is broken."""
+    files = [file for file in path.rglob("*") if file.is_file()]
+    places = {VERSIONS: 0, CHECKPOINT: 2, RESULT: 3}
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w") as tar:
+        for file in sorted(files, key=lambda file: (places.get(file.name, 1), file)):
+            tar.add(file, str(file.relative_to(path)))
+    return held.getvalue()
+
+
+def unpack(data: bytes, path: Path) -> None:
+    """Write what was packed into a directory that holds no run."""
+    with named(path), tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        tar.extractall(path, filter="data")
 
 
 def _has_results(path: Path) -> bool:

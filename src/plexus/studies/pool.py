@@ -1,18 +1,28 @@
-"""The runs of a plan side by side, each in its own process, until all are done or somebody stops them."""
+"""The runs of a plan side by side, each in its own process, until all are done or somebody stops them.
+
+The processes are of this machine, or tasks of a Ray cluster. There a run is made in a folder of its own and
+its files travel: machines need to share none, and one that is cut off spoils nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from plexus.cluster import RayPool
 from plexus.errors import PlexusError
 from plexus.experiment.progress import Tick
+from plexus.files import write_json
 from plexus.machine import Heard, Pool, Say, usable_cores
-from plexus.runs.directory import claim
+from plexus.runs.directory import claim, packed, unpack
+from plexus.runs.result import Result
+from plexus.runs.run import RESULT
 from plexus.studies.plan import Planned
 
 
@@ -26,6 +36,8 @@ class Order(Struct, frozen=True):
     device: str | None
     about: dict[str, Any] = {}
     """Tags and a note."""
+    begun: bytes = b""
+    """For another machine: what there is of a run that goes on."""
 
 
 @dataclass
@@ -49,7 +61,12 @@ class Standing:
             self.under_way[run.out] = run, news.value
             return
         del self.under_way[run.out]
-        was_stopped = news.kind == "stopped" or (news.kind == "done" and news.value)
+        was_stopped = news.kind == "stopped"
+        if news.kind == "done":
+            was_stopped, files = news.value
+            if files is not None:
+                claim(run.out, "", force=True)
+                unpack(files, run.out)
         if news.kind == "failed":
             self.failures[run.out] = news.value
         if not was_stopped:
@@ -72,13 +89,25 @@ def finish(
     device: str | None,
     progress: Callable[[Standing], None],
     about: dict[str, Any] | None = None,
+    address: str | None = None,
 ) -> None:
-    """Do all runs that have no result yet, so many at a time as `jobs` says or there are cores; `about` is
-    added to their versions."""
+    """Do all runs that have no result yet, so many at a time as `jobs` says or there are cores: here, or on
+    the Ray cluster at `address`. `about` is added to their versions.
+
+    Ctrl-C stops those under way, keeps what they have, and is raised again.
+    """
     todo = [run for run in runs if not run.is_done]
+    if not todo:
+        return
     standing = Standing(todo, done_before=len(runs) - len(todo))
+    if address:
+        device = device or "cpu"  # a GPU is given to those who ask for one
+        pool: Pool = RayPool(_work_afar, jobs, address, on_gpus=device != "cpu")
+    else:
+        pool = Pool(_work, jobs or usable_cores())
+    orders = _orders(standing, device, about or {}, is_afar=address is not None)
     try:
-        carry_out(standing, jobs or usable_cores(), device, progress, about)
+        pool.run(orders, standing.hear, lambda: progress(standing))
     except KeyboardInterrupt:
         done = sum(run.is_done for run in runs)
         raise KeyboardInterrupt(
@@ -89,36 +118,40 @@ def finish(
         raise PlexusError(f"{len(standing.failures)} of {len(todo)} runs failed; the first, {path}: {why}")
 
 
-def carry_out(
-    standing: Standing,
-    jobs: int,
-    device: str | None,
-    progress: Callable[[Standing], None],
-    about: dict[str, Any] | None = None,
-) -> None:
-    """Do all runs, so many at a time, the longest first.
-
-    Ctrl-C stops those under way, keeps what they have, and is raised again.
-    """
-
-    def orders() -> Iterator[Order]:
-        for run in sorted(standing.runs, key=lambda run: -run.cost):
-            resume = run.can_resume
-            if not resume:
-                # What is there has no result and nothing to go on from.
-                claim(run.out, run.spec.digest(), force=True)
-            standing.under_way[run.out] = run, None
-            yield Order(run.spec.to_toml(), str(run.base_dir), str(run.out), resume, device, about or {})
-
-    Pool(_work, jobs).run(orders(), standing.hear, lambda: progress(standing))
+def _orders(standing: Standing, device: str | None, about: dict[str, Any], is_afar: bool) -> Iterator[Order]:
+    """Of all runs, the longest first."""
+    for run in sorted(standing.runs, key=lambda run: -run.cost):
+        resume = run.can_resume
+        if not resume:
+            # What is there has no result and nothing to go on from.
+            claim(run.out, run.spec.digest(), force=True)
+        standing.under_way[run.out] = run, None
+        begun = packed(run.out) if resume and is_afar else b""
+        folder = str(run.base_dir.resolve())
+        yield Order(run.spec.to_toml(), folder, str(run.out), resume, device, about, begun)
 
 
-def _work(order: Order, say: Say) -> bool:
-    """In a worker: one run. Whether it was stopped before its end."""
+def _work(order: Order, say: Say) -> tuple[bool, None]:
+    """In a worker: one run. Whether it was stopped before its end; all that it left is where it should be."""
+    return _simulated(order, say).interrupted, None
+
+
+def _work_afar(order: Order, say: Say) -> tuple[bool, bytes]:
+    """The same on another machine, with the files that it left."""
+    with TemporaryDirectory(prefix="plexus-run-") as folder:
+        out = Path(folder) / "run"
+        if order.begun:
+            unpack(order.begun, out)
+        result = _simulated(replace(order, out=str(out)), say)
+        write_json(out / RESULT, replace(result, out=order.out))
+        return result.interrupted, packed(out)
+
+
+def _simulated(order: Order, say: Say) -> Result:
     from plexus.experiment.simulation import Machinery, simulate
     from plexus.spec.experiment import parse_spec
 
-    result = simulate(
+    return simulate(
         parse_spec(order.spec_toml, order.out),
         Path(order.base_dir),
         Path(order.out),
@@ -127,4 +160,3 @@ def _work(order: Order, say: Say) -> bool:
         resume=order.resume,
         about=order.about,
     )
-    return result.interrupted

@@ -26,6 +26,7 @@ def reproduce(
     tasks: Sequence[str] = (),
     device: str | None = None,
     jobs: int | None = None,
+    address: str | None = None,
     experiments: Path | str | None = None,
     progress: Callable[[Standing], None] = lambda standing: None,
     say: Callable[[str], None] = lambda text: None,
@@ -33,8 +34,8 @@ def reproduce(
     """Carry out the runs that `studies` ("fig3", …, "all") need and write the page about them.
 
     Runs go to `out`/runs. One that has its result is not run again, one that was interrupted goes on.
-    `progress` is told several times a second how far all runs are, and `say` what somebody should know.
-    Returns the path of the page.
+    They are done on this machine, or on the Ray cluster at `address`. `progress` is told several times a
+    second how far all runs are, and `say` what somebody should know. Returns the path of the page.
     """
     out = default_out(studies, size) if out is None else Path(out)
     plan = make_plan(load_studies(studies, size, experiments), out, tasks)
@@ -43,7 +44,7 @@ def reproduce(
     title = "The paper's results"
     if not {"all", *STUDIES}.issuperset(studies):
         title = "; ".join(dict.fromkeys(study.title for study in plan.studies))
-    album = carried_out(plan, jobs, device, progress, say)
+    album = carried_out(plan, jobs, device, progress, say, address=address)
     return write_page(album, out, f"{title}, size {size}", command, say)
 
 
@@ -54,13 +55,14 @@ def carried_out(
     progress: Callable[[Standing], None],
     say: Callable[[str], None],
     about: dict[str, Any] | None = None,
+    address: str | None = None,
 ) -> Album:
     """All runs of a plan; those that have no result yet are done now. `about` is added to their versions."""
     for task, why in plan.skipped.items():
         say(f"skipping the task {task}: {why}")
     if not plan.runs:
         raise PlexusError("nothing left to run: the data of every task is missing")
-    finish(plan.all_runs, jobs, device, progress, about)
+    finish(plan.all_runs, jobs, device, progress, about, address)
     return Album(plan)
 
 

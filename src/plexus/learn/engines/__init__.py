@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Precision = Literal["float32", "tf32", "bf16"]
 """Of products on a GPU, where kernels do them; bf16 also of what is between layers."""
-ENGINES = ("auto", "inline", "processes", "stacked", "ray")
+ENGINES = ("auto", "inline", "processes", "stacked", "ray", "ray-stacked")
 STACKED_PARAMETERS = 50_000
 """Up to here a model without convolutions trains faster stacked on a CPU; measured on two cores:
 digits (4,810) 4 to 6 times, MovieLens (206,680) 0.7 times as fast as one after the other."""
@@ -97,17 +97,20 @@ def create_engine(
         chosen = choose(task, workers, device, expected)
     else:
         usual = "cuda" if name == "stacked" and torch.cuda.is_available() else "cpu"
-        chosen = ChosenEngine(name, device or usual, "asked for")
+        # What a cluster has, the cluster says.
+        on = "cpu" if name.startswith("ray") else device or usual
+        chosen = ChosenEngine(name, on, "asked for")
     _check_device(chosen)
+    if name.endswith("stacked") and (unfit := cannot_stack(task)) is not None:
+        raise CannotStackError(task.name, unfit)
     match chosen.name:
         case "inline":
             return InlineEngine(task, chosen.device), chosen
         case "processes":
             return ProcessesEngine(task, workers), chosen
-        case "ray":
-            return RayEngine(task, workers, address), chosen
-    if name != "auto" and (unfit := cannot_stack(task)) is not None:
-        raise CannotStackError(task.name, unfit)
+        case "ray" | "ray-stacked":
+            ray = RayEngine(task, workers, address, device, stacked=name == "ray-stacked")
+            return ray, ChosenEngine(name, ray.trains_on, chosen.reason)
     return StackedEngine(task, chosen.device, precision=precision), chosen
 
 
@@ -162,5 +165,5 @@ def _check_device(chosen: ChosenEngine) -> None:
         raise PlexusError(f"unknown device {chosen.device!r}: cpu, cuda or cuda:N") from None
     if kind == "cuda" and not torch.cuda.is_available():
         raise PlexusError(f"device {chosen.device} was asked for, but this machine has no CUDA GPU")
-    if kind != "cpu" and chosen.name in ("processes", "ray"):
-        raise PlexusError(f"the engine {chosen.name} computes on the CPU, not on {chosen.device}")
+    if kind != "cpu" and chosen.name == "processes":
+        raise PlexusError(f"the engine processes computes on the CPU, not on {chosen.device}")

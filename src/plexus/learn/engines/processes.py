@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from numpy.typing import NDArray
@@ -46,6 +46,11 @@ class Request:
     vector: Tensor
     arguments: tuple[int, ...]
     losses: int = 0
+
+    @property
+    def node(self) -> int | None:
+        """Whose data it needs."""
+        return None if self.method == "evaluate_batch" else self.arguments[0]
 
 
 class RemoteTrainer:
@@ -74,19 +79,23 @@ class WorkerLostError(Exception):
 
 
 class WorkerHandle(Protocol):
-    """A worker as the engine sees it: at most one request at a time."""
+    """A worker as the engine sees it: at most one share of the work at a time."""
 
-    def give(self, request: Request) -> Hashable:
-        """Let it begin; what comes back stands for its answer."""
+    def give(self, share: Sequence[Request]) -> Hashable:
+        """Let it begin; what comes back stands for its answers."""
 
-    def take(self) -> tuple[NDArray[Any], float]:
-        """The answer, when there is one; WorkerLostError if none will come, TaskError if the work failed."""
+    def take(self) -> tuple[Sequence[NDArray[Any]], float]:
+        """The answers, when they are there, and the processor time that they took; WorkerLostError if none
+        will come, TaskError if the work failed."""
 
     def stop(self) -> None:
         """End it, whatever it is doing."""
 
 
-class PoolEngine(ABC):
+W = TypeVar("W", bound=WorkerHandle)
+
+
+class PoolEngine(ABC, Generic[W]):
     """Hands requests to workers and collects their answers."""
 
     def __init__(self, task: Task, count: int) -> None:
@@ -95,11 +104,19 @@ class PoolEngine(ABC):
         trainer = Trainer(task, self.device)
         self.layout, self.initial, self.frozen = trainer.layout, trainer.initial, trainer.frozen
         self.workers_cpu_s = 0.0
-        self._workers: list[WorkerHandle] = [self._new_worker() for _ in range(count)]
+        self._workers: list[W] = [self._new_worker() for _ in range(count)]
         self._count = count
 
     @abstractmethod
-    def _new_worker(self) -> WorkerHandle: ...
+    def _new_worker(self) -> W: ...
+
+    def _able(self, nobody_works: bool) -> Sequence[W]:
+        """Those who can be given work: at least one if nobody has any."""
+        return self._workers
+
+    def _share(self, worker: W, waiting: deque[Request], most: int) -> list[Request]:
+        """Take out of `waiting` what `worker` is to do; `most` would leave the others as much."""
+        return [waiting.popleft()]
 
     @abstractmethod
     def _first(self, answers: Sequence[Any]) -> Any:
@@ -142,39 +159,82 @@ class PoolEngine(ABC):
 
     def _collect(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
         found: dict[int, NDArray[Any]] = {}
-        waiting, free = deque(requests), deque(self._workers)
-        running: dict[Hashable, tuple[WorkerHandle, Request]] = {}
+        waiting = deque(requests)
+        running: dict[Hashable, tuple[W, list[Request]]] = {}
         while waiting or running:
-            while waiting and free:
-                worker, request = free.popleft(), waiting.popleft()
-                running[worker.give(request)] = worker, request
-            worker, request = running.pop(self._first(list(running)))
+            if waiting:
+                self._hand_out(waiting, running)
+            worker, share = running.pop(self._first(list(running)))
             try:
-                found[request.place], spent_s = worker.take()
+                answers, spent_s = worker.take()
+                found |= {request.place: each for request, each in zip(share, answers, strict=True)}
                 self.workers_cpu_s += spent_s
             except WorkerLostError as loss:
-                worker = self._replaced(worker, request, loss)
-                waiting.appendleft(request)
-            free.append(worker)
+                self._replace(worker, share, loss)
+                waiting.extendleft(reversed(share))
         return [found[place] for place in range(len(requests))]
 
-    def _replaced(self, lost: WorkerHandle, request: Request, loss: WorkerLostError) -> WorkerHandle:
-        """A new worker in the place of one that died."""
-        request.losses += 1
-        if request.losses >= MOST_LOSSES:
+    def _hand_out(self, waiting: deque[Request], running: dict[Hashable, tuple[W, list[Request]]]) -> None:
+        at_work = [worker for worker, _ in running.values()]
+        idle = [worker for worker in self._able(not running) if worker not in at_work]
+        for others, worker in zip(reversed(range(len(idle))), idle, strict=True):
+            if waiting:
+                share = self._share(worker, waiting, -(-len(waiting) // (1 + others)))
+                running[worker.give(share)] = worker, share
+
+    def _replace(self, lost: W, share: Sequence[Request], loss: WorkerLostError) -> None:
+        """Have a new worker in the place of one that died."""
+        for request in share:
+            request.losses += 1
+        if share[0].losses >= MOST_LOSSES:
             training = "training node {} in round {}".format
-            what = training(*request.arguments) if request.method == "train" else "evaluating"
+            what = training(*share[0].arguments) if share[0].method == "train" else "evaluating"
             raise TaskError(
                 f"task {self._task.name}: {MOST_LOSSES} worker processes died on the same work,"
                 f" {what} ({loss}): is there enough memory?"
             )
         lost.stop()
-        new = self._new_worker()
-        self._workers[self._workers.index(lost)] = new
-        return new
+        self._workers[self._workers.index(lost)] = self._new_worker()
 
 
-class ProcessesEngine(PoolEngine):
+class WorkerProcess:
+    """A process, and which weights it was sent last."""
+
+    def __init__(self, task: Path) -> None:
+        context = _context()
+        self.connection, far_end = context.Pipe()
+        self.process = context.Process(target=work, args=(far_end, task), daemon=True)
+        self.process.start()
+        far_end.close()
+        self._sent: Tensor | None = None
+
+    def give(self, share: Sequence[Request]) -> Connection:
+        (request,) = share
+        # Weights only if they are not those of the request before.
+        weights = None if request.vector is self._sent else request.vector.numpy()
+        self._sent = request.vector
+        with suppress(OSError):  # a process that is gone is found out when its answer is read
+            self.connection.send((request.method, weights, *request.arguments))
+        return self.connection
+
+    def take(self) -> tuple[list[NDArray[Any]], float]:
+        try:
+            answer: tuple[NDArray[Any], float] | str = self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join(timeout=5)  # it has closed its end
+            raise WorkerLostError(f"exit code {self.process.exitcode}") from None
+        if isinstance(answer, str):
+            raise TaskError(answer)
+        return [answer[0]], answer[1]
+
+    def stop(self) -> None:
+        self.connection.close()
+        self.process.terminate()
+        self.process.join()
+        self.process.close()
+
+
+class ProcessesEngine(PoolEngine[WorkerProcess]):
     """Trains on several cores of this machine."""
 
     def __init__(self, task: Task, workers: int | None = None) -> None:
@@ -199,42 +259,6 @@ class ProcessesEngine(PoolEngine):
 
     def _first(self, answers: Sequence[Any]) -> Any:
         return wait(answers)[0]
-
-
-class WorkerProcess:
-    """A process, and which weights it was sent last."""
-
-    def __init__(self, task: Path) -> None:
-        context = _context()
-        self.connection, far_end = context.Pipe()
-        self.process = context.Process(target=work, args=(far_end, task), daemon=True)
-        self.process.start()
-        far_end.close()
-        self._sent: Tensor | None = None
-
-    def give(self, request: Request) -> Connection:
-        # Weights only if they are not those of the request before.
-        weights = None if request.vector is self._sent else request.vector.numpy()
-        self._sent = request.vector
-        with suppress(OSError):  # a process that is gone is found out when its answer is read
-            self.connection.send((request.method, weights, *request.arguments))
-        return self.connection
-
-    def take(self) -> tuple[NDArray[Any], float]:
-        try:
-            answer: tuple[NDArray[Any], float] | str = self.connection.recv()
-        except (EOFError, OSError):
-            self.process.join(timeout=5)  # it has closed its end
-            raise WorkerLostError(f"exit code {self.process.exitcode}") from None
-        if isinstance(answer, str):
-            raise TaskError(answer)
-        return answer
-
-    def stop(self) -> None:
-        self.connection.close()
-        self.process.terminate()
-        self.process.join()
-        self.process.close()
 
 
 def work(connection: Connection, task: Path) -> None:

@@ -103,7 +103,7 @@ class StackedEngine(InlineEngine):
         draws = [self._task.draw(job.node, job.round) for job in jobs]
         # Idle places repeat the first client, and are thrown away.
         idle = clients - len(jobs)
-        inputs, targets = self._trainer.data.stacked(draws + draws[:1] * idle)
+        inputs, targets = self.trainer.data.stacked(draws + draws[:1] * idle)
         bases = torch.stack([job.base for job in jobs] + [jobs[0].base] * idle)
         assert self._task.optimiser is not None, "a loop of one's own is not stacked"
         factors = [self._task.optimiser.scale(job.round) for job in jobs]
