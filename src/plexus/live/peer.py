@@ -76,7 +76,7 @@ class PeerConfig(Struct, frozen=True, kw_only=True):
     advertise: Address | None = None
     """None: where others see this node come from, with the port it listens at."""
     dial_only: bool = False
-    """Nobody can reach this node; it dials everybody and never aggregates."""
+    """Nobody can dial this node: it dials everybody that has an address, and others by way of these."""
     join: list[Address] = []
     at_least: int = 0
     """Go online when links to this many others are up."""
@@ -266,8 +266,8 @@ class Peer:
             loop.call_later(share * self._config.parameters.start_delay_s, self._joining.ask)
 
     def _bandwidth(self) -> int:
-        if self._config.dial_only:
-            return 0  # nobody could send this node its model
+        if self._config.dial_only and not self._hub.dialler.has_relay:
+            return 0  # not everybody could send this node its model
         declared = self._config.bandwidth_bytes_per_s
         return self._runtime.meter.bytes_per_s if declared is None else declared
 

@@ -28,6 +28,7 @@ from plexus.live.transport.frames import (
 )
 from plexus.live.transport.limits import MESSAGE, MODEL, PROBE, PROBES_BYTES, Transfer
 from plexus.live.transport.receiving import Buffers, Receiving, Ticket
+from plexus.live.transport.streams import Streams
 from plexus.protocol.messages import ordinal_of
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class PeerLink:
         self._measured_at = -MEASURE_EVERY_S
         self.sending = Sending(self)
         self.receiving = Receiving(self)
+        self.streams = Streams(self)
+        self._is_models_turn = False
         self._on_kind: dict[Kind, Callable[[bytearray], None]] = {
             Kind.MESSAGE: self._on_message,
             Kind.HEARTBEAT: lambda _: None,
@@ -98,11 +101,12 @@ class PeerLink:
             Kind.RECEIVED: self.sending.on_received,
             Kind.LIST: self._on_list,
             Kind.MEASURE_ME: self._on_measure_me,
+            **self.streams.on_kind,
         }
 
     @property
     def is_idle(self) -> bool:
-        return not self.sending.under_way and not self.receiving.under_way
+        return not (self.sending.under_way or self.receiving.under_way or self.streams.under_way)
 
     def send(self, message: bytes) -> None:
         """Send a message as `protocol.wire` encodes it, head and all."""
@@ -120,6 +124,13 @@ class PeerLink:
         self.sending.probe()
         self.connection.send(frame(Kind.MEASURE_ME))
 
+    def next_bulk(self) -> tuple[bytes, memoryview] | None:
+        """The next piece of a model or of a stream, in turn."""
+        self._is_models_turn = not self._is_models_turn
+        if self._is_models_turn:
+            return self.sending.next_chunk() or self.streams.next_frame()
+        return self.streams.next_frame() or self.sending.next_chunk()
+
     def on_frame(self, complete: WholeFrame) -> None:
         if complete.kind is Kind.CHUNK:
             self.receiving.on_chunk(number_of(complete.payload), complete.chunk_bytes)
@@ -134,6 +145,7 @@ class PeerLink:
     def close(self, reason: str) -> None:
         self.receiving.close()
         self.sending.close(reason)
+        self.streams.close(reason)
 
     def _on_message(self, payload: bytearray) -> None:
         self.hub.traffic.note(MESSAGE, HEAD_BYTES + len(payload), sent=False)
