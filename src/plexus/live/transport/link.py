@@ -200,8 +200,9 @@ class Window:
     alone, to see the idle link again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hops: int = 1) -> None:
         self.bytes = INITIAL_BYTES
+        self._queue_s = hops * QUEUE_S
         self._chunks: deque[Chunk] = deque()
         self._in_flight_bytes = 0
         self._arrived_bytes = 0
@@ -241,7 +242,7 @@ class Window:
         self._is_looking |= now - self._looked_at > LOOK_AGAIN_S
         rate = (self._arrived_bytes - chunk.arrived_before) / took_s
         peak = self._rate.note(rate, now)
-        target_s = 2 * self._idle_s + QUEUE_S
+        target_s = 2 * self._idle_s + self._queue_s
         # Where the way is that crowded, by other links as well, the peak was of a moment without them.
         wanted = (rate if took_s > CROWDED * target_s else peak) * target_s
         self.bytes = int(min(max(wanted, MIN_BYTES), MAX_BYTES))
@@ -287,7 +288,7 @@ class Sending:
         self._now = asyncio.get_running_loop().time
         self._last_number = 0
         self._granted: deque[Outgoing] = deque()
-        self._window = Window()
+        self._window = Window(1 if link.connection.relay is None else 2)
         self.under_way: dict[int, Outgoing] = {}
 
     def offer(self, message: bytes, model: LiveModel, tag: Any) -> None:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from plexus.live.transport.hub import Hub
     from plexus.live.transport.link import PeerLink
 
+MOST_PER_PAIR = 4
+"""One, and some that are being replaced."""
 BURST_S = 0.05
 """For so long may be sent at once what was not sent before, where bandwidth is bounded."""
 
@@ -46,6 +48,9 @@ class Carried(Stream):
         self._relay.spent(len(piece))
         return about, piece
 
+    def leads_to(self, link: PeerLink) -> bool:
+        return self.other.link is link
+
     def ended(self, reason: str) -> None:
         self.other.finish(reason)
 
@@ -76,8 +81,12 @@ class Relay:
             return "this node does not relay"
         if far is None or far is near or not far.streams.are_possible:
             return "it has no link with that node"
+        why = None
         if len(self.carried) >= 2 * self._limits.max_relayed:
-            why = "too many relayed links at a time"
+            why = f"more than {self._limits.max_relayed} relayed links at a time"
+        elif sum(each.leads_to(far) for each in near.streams.under_way.values()) >= MOST_PER_PAIR:
+            why = f"more than {MOST_PER_PAIR} relayed links with one node"
+        if why is not None:
             near.streams.refused(why)
             return why
         here, there = Carried(near, number, self), Carried(far, far.streams.new_number(), self)

@@ -110,6 +110,10 @@ class Stream:
     def is_ready(self) -> bool:
         return bool(self._queue) and self._may_send_bytes > 0
 
+    def leads_to(self, link: PeerLink) -> bool:
+        """Whether it is carried on over that link."""
+        return False
+
     def may_go_on(self) -> bool:
         """Whether more may be sent now; if not, who decides that wakes the link."""
         return True
