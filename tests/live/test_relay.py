@@ -18,7 +18,7 @@ from plexus.live.transport.connection import Connection
 from plexus.live.transport.frames import RELAYS_SINCE, Kind, number_of, numbered
 from plexus.live.transport.hub import UNREACHABLE
 from plexus.live.transport.limits import Limits
-from plexus.live.transport.streams import DATA_BYTES, WINDOW_BYTES, Stream, Streams
+from plexus.live.transport.streams import DATA_BYTES, WINDOW_BYTES, RelayedTransport, Stream, Streams
 from tests.live.ends import End
 from tests.live.party import Party, greeted
 
@@ -224,7 +224,8 @@ def test_a_relayed_link_is_not_relayed_again(party: Party) -> None:
             b.send(c, b"hello")
             await c.until(lambda: b.messages and c.messages)
             attempt = Connection(a.hub, dialled=True, expected=c.key, relay=b.key)
-            a.hub.links[b.key].streams.open(c.key, attempt)
+            link = a.hub.links[b.key]
+            RelayedTransport(link, link.streams.begin(Kind.OPEN, c.key), attempt)
             await attempt.settled
             assert "a relayed link is not relayed again" in str(attempt.reason)
             (warning,) = [line for line in b.warnings() if line["event"] == "Refused"]
@@ -315,21 +316,13 @@ def test_a_relay_holds_no_more_than_a_window(party: Party, memory: int, is_polit
 
 def test_a_relay_carries_as_much_as_it_was_told(party: Party) -> None:
     async def story() -> None:
-        now = 0.0
         async with hidden(party, limits=Limits(relay_bytes_per_s=1000)) as (*_, r):
-            relay, (one, other) = r.hub.relay, r.hub.links.values()
-            relay._now, relay._left_at = lambda: now, 0.0
-            now = 1.0
-            assert relay.may_send(one)
-            relay.spent(3000)
-            assert not relay.may_send(one)
-            assert not relay.may_send(other)
-            now = 2.9
-            relay._go_on()
-            assert not relay.may_send(one)
-            now = 3.1
-            relay._go_on()
-            assert relay.may_send(one)
+            relay = r.hub.relay
+            began = relay._loop.time()
+            assert relay.in_time(lambda: (b"", memoryview(bytes(100_000)))) is not None
+            assert relay.in_time(lambda: (b"", memoryview(bytes(1)))) is None
+            assert relay._timer is not None
+            assert relay._timer.when() - began > 99
 
     run(story)
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.transport.connection import Connection
+from plexus.live.transport.frames import Kind
+from plexus.live.transport.streams import RelayedTransport
 from plexus.protocol.messages import NO_ADDRESS
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ RELAYS_TRIED = 2
 """In one attempt; there may be another one soon."""
 FAILED_KEPT = 8
 DIRECT_AGAIN_S = 30.0
+Way = Callable[[], Coroutine[Any, Any, str | None]]
 
 
 class Dialler:
@@ -39,8 +43,8 @@ class Dialler:
         self.by_relay: set[bytes] = set()
         """Nodes with which a link by way of another one is being made."""
         self._pauses: dict[bytes | Address, tuple[float, float]] = {}
-        self._no_way: dict[bytes, Address] = {}
-        """By node, where it could not be reached directly."""
+        self._no_way: dict[bytes, Address | None] = {}
+        """By node, where it could not be reached directly the last time."""
         self._directly_at: dict[bytes, float] = {}
         """When a better way to a node is looked for again."""
         self._failed: dict[bytes, deque[bytes]] = {}
@@ -93,12 +97,10 @@ class Dialler:
         pair = b"".join(sorted((key, self._hub.admission.key)))
         failed = list(self._failed.get(key, ()))
 
-        def place(link: PeerLink) -> tuple[int, bool, float]:
-            drawn = hashlib.blake2b(link.key + pair, digest_size=7).digest()
-            chance = (int.from_bytes(drawn, "big") + 1) / 2**56
-            turn = math.log(chance) / max(1, self._hub.bandwidth(link.key))
+        def place(link: PeerLink) -> tuple[int, bool, int]:
+            chance = int.from_bytes(hashlib.blake2b(link.key + pair, digest_size=4).digest(), "big")
             before = failed.index(link.key) + 1 if link.key in failed else 0
-            return before, link.hello.address == NO_ADDRESS, -turn
+            return before, link.hello.address == NO_ADDRESS, -chance * max(1, self._hub.bandwidth(link.key))
 
         links = self._hub.links.values()
         return sorted((link for link in links if link.streams.are_possible and link.key != key), key=place)
@@ -113,62 +115,51 @@ class Dialler:
 
     async def _reach(self, address: Address | None, key: bytes | None) -> str | None:
         """By one way after the other; returns why there is no link, or None."""
-        if key is None:
-            assert address is not None
-            return await self._directly(address, None)
-        relays = [] if key in self._hub.links else self._relays(key)[:RELAYS_TRIED]
-        reason: str | None = None
-        is_last = self._no_way.get(key) == address
-        if address is not None and not is_last:
-            reason = await self._directly(address, key)
-            if reason is None:
-                return None
-        for relay in relays:
-            if key not in self._hub.links and relay.connection.is_up:
-                reason = await self._by_way_of(relay, key)
-                if reason is None:
-                    return None
-        if address is not None and is_last:
-            reason = await self._directly(address, key)
+        direct: list[Way] = [] if address is None else [partial(self._directly, address, key)]
+        relayed: list[Way] = []
+        if key is not None and key not in self._hub.links:
+            relayed += [partial(self._by_way_of, link, key) for link in self._relays(key)[:RELAYS_TRIED]]
+        is_hopeless = key is not None and self._no_way.get(key) == address
+        reason: str | None = "no way is known"
+        for way in [*relayed, *direct] if is_hopeless else [*direct, *relayed]:
+            reason = reason and await way()
         return reason
 
     async def _directly(self, address: Address, key: bytes | None) -> str | None:
-        loop = asyncio.get_running_loop()
-        connection = Connection(self._hub, dialled=True, expected=key)
+        loop, connection = asyncio.get_running_loop(), Connection(self._hub, dialled=True, expected=key)
+        connection.remote = address
         local = None if self._source is None else (self._source, 0)
+        connecting = loop.create_connection(lambda: connection, *address, local_addr=local)
+        reason = await self._settled(connection, connecting)
+        if key is not None:
+            self._no_way[key] = address if reason else None
+        return reason and f"{addresses.show(address)}: {reason}"
+
+    async def _by_way_of(self, relay: PeerLink, key: bytes) -> str | None:
+        if key in self._hub.links or not relay.connection.is_up:
+            return "there is another way by now"
+        connection = Connection(self._hub, dialled=True, expected=key, relay=relay.key)
+        self.by_relay.add(key)
+        RelayedTransport(relay, relay.streams.begin(Kind.OPEN, key), connection)
+        reason = await self._settled(connection, connection.settled)
+        self.by_relay.discard(key)
+        if reason is not None:
+            self.blame(relay.key, key)
+        return reason
+
+    async def _settled(self, connection: Connection, connecting: Awaitable[object]) -> str | None:
+        """Why there is no link by this connection, if there is none."""
         try:
             async with asyncio.timeout(self._limits.handshake_timeout_s):
                 async with asyncio.timeout(self._limits.connect_timeout_s):
-                    await loop.create_connection(lambda: connection, *address, local_addr=local)
+                    await connecting
                 await connection.settled
         except TimeoutError:
             connection.close("no answer", tell=False)
         except OSError as error:
-            connection.remote = address
             connection.close(f"cannot be reached: {error.strerror or error}", tell=False)
-        is_there = connection.was_race or connection.reason is None
-        if key is not None and is_there:
-            self._no_way.pop(key, None)
-        elif key is not None:
-            self._no_way[key] = address
         # After a race the other side's connection is kept, and on its way.
-        return None if is_there else f"{addresses.show(address)}: {connection.reason}"
-
-    async def _by_way_of(self, relay: PeerLink, key: bytes) -> str | None:
-        connection = Connection(self._hub, dialled=True, expected=key, relay=relay.key)
-        self.by_relay.add(key)
-        try:
-            async with asyncio.timeout(self._limits.connect_timeout_s):
-                relay.streams.open(key, connection)
-                await connection.settled
-        except TimeoutError:
-            connection.close("no answer", tell=False)
-        finally:
-            self.by_relay.discard(key)
-        if connection.was_race or connection.reason is None:
-            return None
-        self.blame(relay.key, key)
-        return connection.reason
+        return None if connection.was_race else connection.reason
 
     def _ended(self, name: bytes | Address, key: bytes | None, task: asyncio.Task[str | None]) -> None:
         del self.attempts[name]

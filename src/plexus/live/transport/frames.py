@@ -66,6 +66,7 @@ class Kind(IntEnum):
 
 
 KINDS = frozenset(Kind)
+OF_STREAMS = (Kind.OPEN, Kind.CALL, Kind.DATA, Kind.CREDIT, Kind.CLOSE)
 RELAYS_SINCE = 5
 """The version of the wire that brought streams: nobody who speaks an older one is sent a frame of them."""
 

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from plexus.live.identity.admission import MAX_LIST_BYTES
@@ -17,6 +18,7 @@ from plexus.live.transport.connection import Connection
 from plexus.live.transport.frames import (
     HEAD_BYTES,
     ID_BYTES,
+    OF_STREAMS,
     FrameError,
     Hello,
     Kind,
@@ -89,7 +91,7 @@ class PeerLink:
         self.sending = Sending(self)
         self.receiving = Receiving(self)
         self.streams = Streams(self)
-        self._is_models_turn = False
+        self._bulk = [self.sending.next_chunk, self.streams.next_frame]
         self._on_kind: dict[Kind, Callable[[bytearray], None]] = {
             Kind.MESSAGE: self._on_message,
             Kind.HEARTBEAT: lambda _: None,
@@ -101,7 +103,7 @@ class PeerLink:
             Kind.RECEIVED: self.sending.on_received,
             Kind.LIST: self._on_list,
             Kind.MEASURE_ME: self._on_measure_me,
-            **self.streams.on_kind,
+            **{kind: partial(self.streams.on_frame, kind) for kind in OF_STREAMS},
         }
 
     @property
@@ -126,10 +128,8 @@ class PeerLink:
 
     def next_bulk(self) -> tuple[bytes, memoryview] | None:
         """The next piece of a model or of a stream, in turn."""
-        self._is_models_turn = not self._is_models_turn
-        if self._is_models_turn:
-            return self.sending.next_chunk() or self.streams.next_frame()
-        return self.streams.next_frame() or self.sending.next_chunk()
+        self._bulk.reverse()
+        return self._bulk[0]() or self._bulk[1]()
 
     def on_frame(self, complete: WholeFrame) -> None:
         if complete.kind is Kind.CHUNK:

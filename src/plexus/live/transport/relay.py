@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from plexus.live.transport.frames import Kind, numbered
-from plexus.live.transport.streams import DATA_BYTES, Stream
+from plexus.live.transport.frames import Kind
+from plexus.live.transport.streams import Stream
 
 if TYPE_CHECKING:
     from plexus.live.transport.hub import Hub
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 MOST_PER_PAIR = 4
 """One, and some that are being replaced."""
 BURST_S = 0.05
-"""For so long may be sent at once what was not sent before, where bandwidth is bounded."""
+"""So much may be made up for, where bandwidth is bounded."""
+Piece = tuple[bytes, memoryview]
 
 
 class Carried(Stream):
@@ -29,27 +32,18 @@ class Carried(Stream):
         relay.carried.add(self)
 
     def arrived(self, data: memoryview) -> None:
-        if self.other.is_ending:
-            return
-        self._relay.waiting_bytes += len(data)
-        self._relay.relayed_bytes += len(data)
-        self.other.send(data)
-        self._relay.keep_within_memory()
+        if not self.other.is_ending:
+            self._relay.waiting_bytes += len(data)
+            self._relay.relayed_bytes += len(data)
+            self.other.send(data)
+            self._relay.keep_within_memory()
+
+    def take(self) -> Piece | None:
+        return self._relay.in_time(super().take)
 
     def gone(self, count: int) -> None:
         self._relay.waiting_bytes -= count
         self.other.used(count)
-
-    def may_go_on(self) -> bool:
-        return self._relay.may_send(self.link)
-
-    def take(self) -> tuple[bytes, memoryview]:
-        about, piece = super().take()
-        self._relay.spent(len(piece))
-        return about, piece
-
-    def leads_to(self, link: PeerLink) -> bool:
-        return self.other.link is link
 
     def ended(self, reason: str) -> None:
         self.other.finish(reason)
@@ -60,72 +54,59 @@ class Carried(Stream):
 
 
 class Relay:
-    """What this node carries for others, and how much of it."""
+    """All streams that this node carries."""
 
     def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self._limits = hub.limits
-        self._now = asyncio.get_running_loop().time
+        self._hub, self._limits = hub, hub.limits
+        self._loop = asyncio.get_running_loop()
         self.carried: set[Carried] = set()
         """Two halves of each."""
         self.waiting_bytes = self.relayed_bytes = 0
-        self._left_bytes, self._left_at = 0.0, self._now()
-        """Of what may be sent by now; below nothing after a piece that was larger."""
-        self._held_up: dict[PeerLink, None] = {}
+        self._free_at = 0.0
+        """When what was sent so far is over, at the bandwidth that is allowed."""
         self._timer: asyncio.TimerHandle | None = None
 
     def carry(self, near: PeerLink, number: int, key: bytes) -> str | None:
         """Begin to carry a stream from `near` to the node `key`, or say why not."""
-        far = self._hub.links.get(key)
+        far, most = self._hub.links.get(key), self._limits.max_relayed
         if self._limits.relay_bytes_per_s == 0:
             return "this node does not relay"
         if far is None or far is near or not far.streams.are_possible:
             return "it has no link with that node"
-        why = None
-        if len(self.carried) >= 2 * self._limits.max_relayed:
-            why = f"more than {self._limits.max_relayed} relayed links at a time"
-        elif sum(each.leads_to(far) for each in near.streams.under_way.values()) >= MOST_PER_PAIR:
-            why = f"more than {MOST_PER_PAIR} relayed links with one node"
-        if why is not None:
-            near.streams.refused(why)
-            return why
-        here, there = Carried(near, number, self), Carried(far, far.streams.new_number(), self)
-        here.other, there.other = there, here
-        far.connection.send(numbered(Kind.CALL, there.number, near.key))
+        theirs = [each for each in near.streams.under_way.values() if isinstance(each, Carried)]
+        if sum(each.other.link is far for each in theirs) >= MOST_PER_PAIR:
+            return near.streams.refuse(f"more than {MOST_PER_PAIR} relayed links with one node")
+        if len(self.carried) >= 2 * most:
+            return near.streams.refuse(f"more than {most} relayed links at a time")
+        here = Carried(near, number, self)
+        here.other = Carried(far, far.streams.begin(Kind.CALL, near.key), self)
+        here.other.other = here
         return None
 
     def keep_within_memory(self) -> None:
         """Those who send to somebody slow must not take the memory that others need."""
         while self.waiting_bytes > self._limits.relay_memory_bytes:
             fullest = max(self.carried, key=lambda each: each.queued_bytes)
-            why = "too much waits for a node that does not take it"
-            fullest.other.link.streams.refused(why)
+            why = fullest.other.link.streams.refuse("too much waits for a node that does not take it")
             fullest.other.end(why)
             fullest.end(why)
 
-    def may_send(self, link: PeerLink) -> bool:
-        """Whether it is within the bandwidth for relaying; if not, the link gets its turn later."""
-        rate = self._limits.relay_bytes_per_s
-        if rate is None:
-            return True
-        now, most = self._now(), max(DATA_BYTES, rate * BURST_S)
-        self._left_bytes = min(self._left_bytes + rate * (now - self._left_at), most)
-        self._left_at = now
-        if self._left_bytes > 0 and self._timer is None:
-            return True
-        self._held_up[link] = None
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(-self._left_bytes / rate, self._go_on)
-        return False
-
-    def spent(self, count: int) -> None:
-        self._left_bytes -= count
+    def in_time(self, take: Callable[[], Piece | None]) -> Piece | None:
+        """Take something to send if that is within the bandwidth for relaying, else see to it later."""
+        rate, now = self._limits.relay_bytes_per_s, self._loop.time()
+        if rate is not None and now < self._free_at:
+            self._timer = self._timer or self._loop.call_at(self._free_at, self._go_on)
+            return None
+        found = take()
+        if rate is not None and found is not None:
+            self._free_at = max(self._free_at, now - BURST_S) + len(found[1]) / rate
+        return found
 
     def _go_on(self) -> None:
         self._timer = None
-        while self._held_up and self._timer is None:
-            link = next(iter(self._held_up))
-            del self._held_up[link]
+        links = list({each.link for each in self.carried})
+        random.shuffle(links)  # whoever is first takes what there is
+        for link in links:
             link.connection.pump()
 
     def close(self) -> None:

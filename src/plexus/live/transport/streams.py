@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from plexus.live.operator.log import REFUSED
@@ -32,8 +31,7 @@ class Stream:
     """One end of a stream on one link."""
 
     def __init__(self, link: PeerLink, number: int) -> None:
-        self.link = link
-        self.number = number
+        self.link, self.number = link, number
         self._queue: deque[memoryview] = deque()
         self.queued_bytes = 0
         self._may_send_bytes = self._may_come_bytes = WINDOW_BYTES
@@ -41,6 +39,18 @@ class Stream:
         """Of what came, and not yet told."""
         self._last_words: str | None = None
         link.streams.under_way[number] = self
+
+    def arrived(self, data: memoryview) -> None:
+        """More bytes have come; `used` is to be called when they need no more room."""
+        raise NotImplementedError
+
+    def gone(self, count: int) -> None:
+        """So many queued bytes have been sent, or are not going to be."""
+        raise NotImplementedError
+
+    def ended(self, reason: str) -> None:
+        """By the other end of the link, or with the link itself."""
+        raise NotImplementedError
 
     @property
     def is_over(self) -> bool:
@@ -50,16 +60,9 @@ class Stream:
     def is_ending(self) -> bool:
         return self.is_over or self._last_words is not None
 
-    def arrived(self, data: memoryview) -> None:
-        """More bytes have come; `used` is to be called when they need no more room."""
-        raise NotImplementedError
-
-    def gone(self, count: int) -> None:
-        """So many queued bytes have been sent, or are not going to be."""
-
-    def ended(self, reason: str) -> None:
-        """The other end of the link has ended it, or the link itself is down."""
-        raise NotImplementedError
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._queue) and self._may_send_bytes > 0
 
     def send(self, data: memoryview) -> None:
         if not self.is_ending:
@@ -67,8 +70,22 @@ class Stream:
             self.queued_bytes += len(data)
             self.link.streams.wake(self)
 
+    def take(self) -> tuple[bytes, memoryview] | None:
+        """The next bytes to be sent, as a frame; None if they are to wait."""
+        first = self._queue.popleft()
+        piece = first[: min(DATA_BYTES, self._may_send_bytes)]
+        if len(piece) < len(first):
+            self._queue.appendleft(first[len(piece) :])
+        self._may_send_bytes -= len(piece)
+        self.queued_bytes -= len(piece)
+        self.gone(len(piece))
+        if not self._queue and self._last_words is not None:
+            # Behind this piece, which is on its way out already.
+            asyncio.get_running_loop().call_soon(self.end, self._last_words)
+        return head(Kind.DATA, ID_BYTES + len(piece)) + self.number.to_bytes(ID_BYTES, "big"), piece
+
     def used(self, count: int) -> None:
-        """Room for as much again, which is told when it is worth a frame."""
+        """There is room for as much again, which is told when it is worth a frame."""
         self._used_bytes += count
         if self._used_bytes >= WINDOW_BYTES // 4 and not self.is_over:
             self._may_come_bytes += self._used_bytes
@@ -90,7 +107,7 @@ class Stream:
             self.forget()
 
     def forget(self) -> None:
-        self.link.streams.drop(self.number)
+        self.link.streams.drop(self)
         self._queue.clear()
         count, self.queued_bytes = self.queued_bytes, 0
         self.gone(count)
@@ -98,39 +115,14 @@ class Stream:
     def on_data(self, data: memoryview) -> None:
         self._may_come_bytes -= len(data)
         if self._may_come_bytes < 0 or len(data) > DATA_BYTES:
-            self.link.streams.refused("more bytes of a relayed link than it may send")
-            raise FrameError("more bytes of a stream than were allowed")
+            why = "more bytes of a relayed link than it may send"
+            self.link.streams.refuse(why)
+            raise FrameError(why)
         self.arrived(data)
 
     def on_credit(self, count: int) -> None:
         self._may_send_bytes += count
         self.link.streams.wake(self)
-
-    @property
-    def is_ready(self) -> bool:
-        return bool(self._queue) and self._may_send_bytes > 0
-
-    def leads_to(self, link: PeerLink) -> bool:
-        """Whether it is carried on over that link."""
-        return False
-
-    def may_go_on(self) -> bool:
-        """Whether more may be sent now; if not, who decides that wakes the link."""
-        return True
-
-    def take(self) -> tuple[bytes, memoryview]:
-        """The next bytes to be sent, as a frame."""
-        first = self._queue.popleft()
-        piece = first[: min(DATA_BYTES, self._may_send_bytes)]
-        if len(piece) < len(first):
-            self._queue.appendleft(first[len(piece) :])
-        self._may_send_bytes -= len(piece)
-        self.queued_bytes -= len(piece)
-        self.gone(len(piece))
-        if not self._queue and self._last_words is not None:
-            # Behind this piece, which is on its way out already.
-            asyncio.get_running_loop().call_soon(self.end, self._last_words)
-        return head(Kind.DATA, ID_BYTES + len(piece)) + self.number.to_bytes(ID_BYTES, "big"), piece
 
     def _tell(self, kind: Kind, rest: bytes) -> None:
         self.link.connection.send(numbered(kind, self.number, rest))
@@ -145,6 +137,7 @@ class RelayedTransport(Stream, asyncio.Transport):
         self._protocol = protocol
         self._is_full = self._is_deaf = False
         self._unread: deque[memoryview] = deque()
+        protocol.connection_made(self)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.send(memoryview(data))
@@ -185,9 +178,6 @@ class RelayedTransport(Stream, asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return self.queued_bytes
 
-    def is_closing(self) -> bool:
-        return self.is_ending
-
     def close(self) -> None:
         self.finish(CLOSED)
 
@@ -199,18 +189,10 @@ class Streams:
     """Those on one link."""
 
     def __init__(self, link: PeerLink) -> None:
-        self._link = link
-        self._hub = link.hub
+        self._link, self._hub = link, link.hub
         # Both sides open streams: one has the odd numbers, the other the even ones.
         self._last_number = 1 if link.connection.dialled else 2
         self.under_way: dict[int, Stream] = {}
-        self.on_kind: dict[Kind, Callable[[bytearray], None]] = {
-            Kind.OPEN: self._on_open,
-            Kind.CALL: self._on_call,
-            Kind.DATA: self._on_data,
-            Kind.CREDIT: self._on_credit,
-            Kind.CLOSE: self._on_close,
-        }
         self._ready: dict[int, Stream] = {}
 
     @property
@@ -218,57 +200,11 @@ class Streams:
         """Not over a link that is in a stream itself, so that nothing goes round in circles."""
         return self._link.connection.relay is None and self._link.hello.wire >= RELAYS_SINCE
 
-    def open(self, key: bytes, connection: Connection) -> None:
-        """Let a connection with the node `key` be made by way of the node at the other end."""
-        number = self.new_number()
-        self._link.connection.send(numbered(Kind.OPEN, number, key))
-        connection.connection_made(RelayedTransport(self._link, number, connection))
-
-    def _on_open(self, payload: bytearray) -> None:
-        number, key = self._asked(payload)
-        if number is not None:
-            why = self._hub.relay.carry(self._link, number, key)
-            if why is not None:
-                self._link.connection.send(numbered(Kind.CLOSE, number, why.encode()))
-
-    def _on_call(self, payload: bytearray) -> None:
-        number, key = self._asked(payload)
-        if number is not None:
-            connection = Connection(self._hub, dialled=False, expected=key, relay=self._link.key)
-            connection.connection_made(RelayedTransport(self._link, number, connection))
-
-    def _asked(self, payload: bytearray) -> tuple[int | None, bytes]:
-        """Number and key of a stream that the other end opens; no number if it may not."""
-        number, key = number_of(payload), bytes(payload[ID_BYTES:])
-        is_mine = number % 2 == self._last_number % 2
-        if len(key) != KEY_BYTES or is_mine or number in self.under_way:
-            raise FrameError("a malformed stream")
-        why = None
-        if self._link.connection.relay is not None:
-            why = "a relayed link is not relayed again"
-        elif len(self.under_way) >= self._hub.limits.max_relayed_per_link:
-            why = f"more than {self._hub.limits.max_relayed_per_link} relayed links at a time"
-        if why is None:
-            return number, key
-        self.refused(why)
-        self._link.connection.send(numbered(Kind.CLOSE, number, why.encode()))
-        return None, key
-
-    def _on_data(self, payload: bytearray) -> None:
-        stream = self.under_way.get(number_of(payload))
-        if stream is not None:  # else it has ended meanwhile
-            stream.on_data(memoryview(payload)[ID_BYTES:])
-
-    def _on_credit(self, payload: bytearray) -> None:
-        stream = self.under_way.get(number_of(payload))
-        if stream is not None:
-            stream.on_credit(number_of(payload[ID_BYTES:]))
-
-    def _on_close(self, payload: bytearray) -> None:
-        stream = self.under_way.get(number_of(payload))
-        if stream is not None:
-            stream.forget()
-            stream.ended(payload[ID_BYTES : ID_BYTES + MAX_REASON_BYTES].decode(errors="replace"))
+    def begin(self, kind: Kind, key: bytes) -> int:
+        """Tell the other end of a new stream to or from the node `key`; returns its number."""
+        self._last_number = (self._last_number + 2) % 2 ** (8 * ID_BYTES)
+        self._link.connection.send(numbered(kind, self._last_number, key))
+        return self._last_number
 
     def wake(self, stream: Stream) -> None:
         """There may be something to send."""
@@ -278,19 +214,18 @@ class Streams:
 
     def next_frame(self) -> tuple[bytes, memoryview] | None:
         """The next piece of a stream, each of them in turn."""
-        for number in list(self._ready):
-            stream = self._ready[number]
-            if stream.may_go_on():
-                del self._ready[number]
-                found = stream.take()
+        for stream in list(self._ready.values()):
+            found = stream.take()
+            if found is not None:
+                self._ready.pop(stream.number, None)
                 if stream.is_ready:
-                    self._ready[number] = stream
+                    self._ready[stream.number] = stream
                 return found
         return None
 
-    def drop(self, number: int) -> None:
-        self.under_way.pop(number, None)
-        self._ready.pop(number, None)
+    def drop(self, stream: Stream) -> None:
+        self.under_way.pop(stream.number, None)
+        self._ready.pop(stream.number, None)
 
     def close(self, reason: str) -> None:
         """The link is down."""
@@ -298,9 +233,39 @@ class Streams:
             stream.forget()
             stream.ended(reason)
 
-    def refused(self, why: str) -> None:
+    def refuse(self, why: str) -> str:
+        """What the other end asks for is too much, and the log says whose that was."""
         self._hub.log.warning(REFUSED, peer=self._link.key, what="a relayed link", reason=why)
+        return why
 
-    def new_number(self) -> int:
-        self._last_number = (self._last_number + 2) % 2 ** (8 * ID_BYTES)
-        return self._last_number
+    def on_frame(self, kind: Kind, payload: bytearray) -> None:
+        number, rest = number_of(payload), payload[ID_BYTES:] if kind is not Kind.DATA else b""
+        stream = self.under_way.get(number)
+        if kind in (Kind.OPEN, Kind.CALL):
+            self._on_begun(kind, number, bytes(rest))
+        elif stream is None:
+            return  # it has ended meanwhile
+        elif kind is Kind.DATA:
+            stream.on_data(memoryview(payload)[ID_BYTES:])
+        elif kind is Kind.CREDIT:
+            stream.on_credit(number_of(rest))
+        else:
+            stream.forget()
+            stream.ended(rest[:MAX_REASON_BYTES].decode(errors="replace"))
+
+    def _on_begun(self, kind: Kind, number: int, key: bytes) -> None:
+        is_mine, most = number % 2 == self._last_number % 2, self._hub.limits.max_relayed_per_link
+        if len(key) != KEY_BYTES or is_mine or number in self.under_way:
+            raise FrameError("a malformed stream")
+        why = None
+        if self._link.connection.relay is not None:
+            why = self.refuse("a relayed link is not relayed again")
+        elif len(self.under_way) >= most:
+            why = self.refuse(f"more than {most} relayed links at a time")
+        elif kind is Kind.OPEN:
+            why = self._hub.relay.carry(self._link, number, key)
+        else:
+            connection = Connection(self._hub, dialled=False, expected=key, relay=self._link.key)
+            RelayedTransport(self._link, number, connection)
+        if why is not None:
+            self._link.connection.send(numbered(Kind.CLOSE, number, why.encode()))
