@@ -28,8 +28,9 @@ from plexus.live.identity.admission import Admission
 from plexus.live.identity.session_file import Session
 from plexus.live.models import LiveModel, seal
 from tests.live.ends import End
-from tests.live.netns import Star, network, why_not
+from tests.live.netns import why_not
 from tests.live.party import Party
+from tests.live.star import Star, star
 
 HOSTS, PORT = 8, 7000
 RELAY = 1
@@ -130,7 +131,7 @@ def main() -> None:
         return
     if reason := why_not():
         sys.exit(reason)
-    with tempfile.TemporaryDirectory() as directory, network(Star(HOSTS, reachable=1)) as net:
+    with tempfile.TemporaryDirectory() as directory, star(HOSTS, reachable=1) as net:
         net.shape(RELAY, options.megabits)
         shares = asyncio.run(measure(net, Party(Path(directory)), options))
     about = {"megabits": options.megabits, "megabytes": options.megabytes, "delay_ms": options.delay_ms}

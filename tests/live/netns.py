@@ -1,5 +1,4 @@
-"""Hosts as network namespaces: two pairs, each on its own switch, and a cable between the switches; or many
-on one switch, most of which cannot reach each other."""
+"""Hosts as network namespaces: two pairs, each on its own switch, and a cable between the switches."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 HALVES = ((1, 2), (3, 4))
 
@@ -31,8 +29,6 @@ def why_not() -> str | None:
 
 class Network:
     """Four hosts, 10.77.0.1 to 10.77.0.4."""
-
-    hosts: tuple[int, ...] = (1, 2, 3, 4)
 
     def __init__(self) -> None:
         self._prefix = f"plx{os.getpid()}"
@@ -78,44 +74,14 @@ class Network:
         _ip("-n", self._switch, "link", *words)
 
     def remove(self) -> None:
-        for name in (self._switch, *map(self.host, self.hosts)):
+        for name in (self._switch, *(self.host(n) for half in HALVES for n in half)):
             _ip("netns", "del", name, check=False)
 
 
-class Star(Network):
-    """Hosts of which the first ones reach all others, and those nobody but the first ones."""
-
-    def __init__(self, hosts: int, reachable: int) -> None:
-        super().__init__()
-        self.hosts = tuple(range(1, hosts + 1))
-        self._reachable = reachable
-
-    def build(self) -> None:
-        _ip("netns", "add", self._switch)
-        self._in_switch("add", "br0", "type", "bridge")
-        self._in_switch("set", "br0", "up")
-        for number in self.hosts:
-            self._add_host(number, 0)
-            if number > self._reachable:
-                self.hide(number)
-
-    def hide(self, number: int, is_hidden: bool = True) -> None:
-        """Hidden hosts do not hear each other."""
-        word = "on" if is_hidden else "off"
-        self._in_switch("set", f"port{number}", "type", "bridge_slave", "isolated", word)
-
-    def shape(self, number: int, megabits_per_s: float) -> None:
-        """Give a host a link that is so fast each way."""
-        for space, device in ((self.host(number), "eth0"), (self._switch, f"port{number}")):
-            rate = ("rate", f"{megabits_per_s:g}mbit", "burst", "32k", "latency", "100ms")
-            words = ["tc", "-n", space, "qdisc", "replace", "dev", device, "root", "tbf", *rate]
-            subprocess.run(words, check=True, capture_output=True, text=True)
-
-
 @contextmanager
-def network(net: Network | None = None) -> Iterator[Any]:
+def network() -> Iterator[Network]:
     """A network that is gone afterwards."""
-    net = net or Network()
+    net = Network()
     try:
         net.build()
         yield net

@@ -12,7 +12,8 @@ from plexus.live.fleet.fleet import Fleet
 from plexus.live.fleet.members import Member
 from plexus.live.operator.control import ask
 from plexus.spec.experiment import parse_spec
-from tests.live.netns import Star, network, why_not
+from tests.live.netns import why_not
+from tests.live.star import Star, star
 
 HOSTS, PORT = 8, 7000
 SPEC = """
@@ -91,7 +92,7 @@ async def run(net: Star, out: Path, reachable: int) -> tuple[Fleet, list[int]]:
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 @pytest.mark.parametrize("reachable", [1, 2])
 def test_those_whom_nobody_can_dial_train_and_aggregate(tmp_path: Path, reachable: int) -> None:
-    with network(Star(HOSTS, reachable)) as net:
+    with star(HOSTS, reachable) as net:
         fleet, relayed = asyncio.run(run(net, tmp_path, reachable))
     hidden = fleet.members[reachable:]
     aggregated = [member.log.counts["AggregationCompleted"] for member in fleet.members]

@@ -204,6 +204,28 @@ def test_what_a_relay_changes_does_not_arrive(party: Party, how: str) -> None:
     run(story)
 
 
+def test_a_model_that_a_relay_holds_up_is_not_held_against_its_sender(party: Party) -> None:
+    async def story() -> None:
+        data, limits = bytes(3_000_000), Limits(transfer_grace_s=0.3, relay_bytes_per_s=1_000_000)
+        async with hidden(party, relays=2, limits=limits, size=len(data)) as (a, b, *relays):
+            b.known_bandwidth, blamed = 10**9, []
+            b.overdue = blamed.append  # type: ignore[method-assign]
+            a.send_model(b, data, "tag")
+            await b.until(lambda: b.buffers.free < b.buffers.count)
+            liar = carrier(a, b, relays)
+            lie(liar, "delays")
+            await b.until(lambda: not b.is_linked(a))
+            assert [line["relay"] for line in b.warnings() if line["event"] == "model_overdue"] == [
+                short(liar.key)
+            ]
+            b.send(a, b"by another way")
+            await a.until(lambda: a.messages)
+            assert carrier(b, a, relays) is not liar
+            assert blamed == []
+
+    run(story)
+
+
 def test_a_relay_that_connects_somebody_else_is_found_out(party: Party) -> None:
     async def story() -> None:
         async with hidden(party, names="abc", limits=HASTY) as (a, b, c, r):
@@ -317,10 +339,12 @@ def test_a_relay_holds_no_more_than_a_window(party: Party, memory: int, is_polit
 def test_a_relay_carries_as_much_as_it_was_told(party: Party) -> None:
     async def story() -> None:
         async with hidden(party, limits=Limits(relay_bytes_per_s=1000)) as (*_, r):
-            relay = r.hub.relay
+            relay, (one, other) = r.hub.relay, r.hub.links.values()
             began = relay._loop.time()
-            assert relay.in_time(lambda: (b"", memoryview(bytes(100_000)))) is not None
-            assert relay.in_time(lambda: (b"", memoryview(bytes(1)))) is None
+            assert relay.in_time(one, lambda: (b"", memoryview(bytes(100_000)))) is not None
+            for link in (other, one):
+                assert relay.in_time(link, lambda: (b"", memoryview(bytes(1)))) is None
+            assert list(relay._held_up) == [other, one]
             assert relay._timer is not None
             assert relay._timer.when() - began > 99
 

@@ -372,7 +372,7 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         assert self._transport is not None
         data = self._tls.to_send()
-        if data:
+        if data and not self._transport.is_closing():  # by now, many relayed links may end on a dead one
             self.spoke_at = self._loop.time()
             self.sent_bytes += len(data)
             self._transport.write(data)

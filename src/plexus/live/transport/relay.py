@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -39,7 +38,7 @@ class Carried(Stream):
             self._relay.keep_within_memory()
 
     def take(self) -> Piece | None:
-        return self._relay.in_time(super().take)
+        return self._relay.in_time(self.link, super().take)
 
     def gone(self, count: int) -> None:
         self._relay.waiting_bytes -= count
@@ -65,6 +64,8 @@ class Relay:
         self._free_at = 0.0
         """When what was sent so far is over, at the bandwidth that is allowed."""
         self._timer: asyncio.TimerHandle | None = None
+        self._held_up: dict[PeerLink, None] = {}
+        """Who waits for it, who is next first."""
 
     def carry(self, near: PeerLink, number: int, key: bytes) -> str | None:
         """Begin to carry a stream from `near` to the node `key`, or say why not."""
@@ -91,22 +92,25 @@ class Relay:
             fullest.other.end(why)
             fullest.end(why)
 
-    def in_time(self, take: Callable[[], Piece | None]) -> Piece | None:
-        """Take something to send if that is within the bandwidth for relaying, else see to it later."""
+    def in_time(self, link: PeerLink, take: Callable[[], Piece | None]) -> Piece | None:
+        """Take something to send if that is within the bandwidth for relaying; else the link has to wait."""
         rate, now = self._limits.relay_bytes_per_s, self._loop.time()
-        if rate is not None and now < self._free_at:
+        if rate is None:
+            return take()
+        if now < self._free_at or self._timer is not None:
+            self._held_up[link] = None
             self._timer = self._timer or self._loop.call_at(self._free_at, self._go_on)
             return None
         found = take()
-        if rate is not None and found is not None:
+        if found is not None:
             self._free_at = max(self._free_at, now - BURST_S) + len(found[1]) / rate
         return found
 
     def _go_on(self) -> None:
         self._timer = None
-        links = list({each.link for each in self.carried})
-        random.shuffle(links)  # whoever is first takes what there is
-        for link in links:
+        while self._held_up and self._timer is None:
+            link = next(iter(self._held_up))
+            del self._held_up[link]
             link.connection.pump()
 
     def close(self) -> None:

@@ -178,6 +178,9 @@ class RelayedTransport(Stream, asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return self.queued_bytes
 
+    def is_closing(self) -> bool:
+        return self.is_ending
+
     def close(self) -> None:
         self.finish(CLOSED)
 
