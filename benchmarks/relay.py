@@ -27,6 +27,8 @@ from plexus.live.fleet.shaping import Proxy, Route, Way
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.session_file import Session
 from plexus.live.models import LiveModel, seal
+from plexus.live.transport.limits import Limits
+from plexus.live.transport.receiving import Buffers
 from tests.live.ends import End
 from tests.live.netns import why_not
 from tests.live.party import Party
@@ -47,8 +49,8 @@ WAYS: dict[str, dict[int, list[int]]] = {
 async def host(home: Path, size_bytes: int, relay: str, delay_s: float) -> None:
     """One host: says its key, then sends what standard input says."""
     session = msgspec.msgpack.decode((home.parent / "session.bin").read_bytes(), type=Session)
-    end = End(Admission(home, session), HOSTS * size_bytes)
-    end.buffers.size_bytes = size_bytes
+    end = End(Admission(home, session), size_bytes)
+    end.buffers = Buffers(size_bytes, Limits().memory_bytes)
     if relay:
         reason = await end.hub.dialler.introduce((relay, PORT))
         assert reason is None, reason

@@ -180,9 +180,10 @@ def describe(picture: dict[str, Any]) -> str:
     )
     if picture["phase"] == "starting":
         return "\n".join([first, *map(_wait, picture["waiting_for"])])
+    relayed = f" ({count} by way of others)" if (count := picture["peers"]["relayed"]) else ""
     lines = [
         f"{first}, at {picture['address']}",
-        f"round {picture['round']}, {picture['peers']['linked']} linked of"
+        f"round {picture['round']}, {picture['peers']['linked']} linked{relayed} of"
         f" {picture['peers']['known']} known, bandwidth"
         f" {quantities.size(picture['bandwidth_bytes_per_s'])}/s",
     ]

@@ -231,8 +231,11 @@ class Hub:
                 self.dialler.blame(connection.relay, key)
             self._guarded(self.inbox.link_down, key, reason)
         elif link is None and not connection.was_race:
-            self.refused += 1
             say = self.log.info if connection.dialled else self.log.warning
+            if connection.dialled and connection.relay is not None:
+                say = self.log.debug  # of whom nobody reaches, relays only say so once more
+            else:
+                self.refused += 1
             who = {"remote": addresses.show(connection.remote), "dialled": connection.dialled}
             say("no_link", **who, peer=key, reason=reason, relay=connection.relay)
 
