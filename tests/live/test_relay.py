@@ -18,7 +18,14 @@ from plexus.live.transport.connection import Connection
 from plexus.live.transport.frames import RELAYS_SINCE, Kind, number_of, numbered
 from plexus.live.transport.hub import UNREACHABLE
 from plexus.live.transport.limits import Limits
-from plexus.live.transport.streams import DATA_BYTES, WINDOW_BYTES, RelayedTransport, Stream, Streams
+from plexus.live.transport.streams import (
+    DATA_BYTES,
+    PIECE_BYTES,
+    WINDOW_BYTES,
+    RelayedTransport,
+    Stream,
+    Streams,
+)
 from tests.live.ends import End
 from tests.live.party import Party, greeted
 
@@ -300,27 +307,30 @@ def test_a_member_that_opens_thousands_of_streams_gets_few(party: Party, limits:
     run(story)
 
 
+@pytest.mark.parametrize("piece_bytes", [DATA_BYTES, 1])
 @pytest.mark.parametrize(("memory", "is_polite"), [(2**26, False), (2**26, True), (500_000, True)])
-def test_a_relay_holds_no_more_than_a_window(party: Party, memory: int, is_polite: bool) -> None:
-    """Both ends are made of sockets: one sends all that it may, and more, and the other takes nothing."""
+def test_a_relay_holds_no_more_than_a_window(
+    party: Party, memory: int, is_polite: bool, piece_bytes: int
+) -> None:
+    """Both ends are made of sockets: one sends all that it may, or more, and the other takes nothing."""
 
     async def story() -> None:
         r = End(party.admission("r"), limits=Limits(relay_memory_bytes=memory))
         await r.open()
         homes = [party.home(name) for name in "ab"]
-        a, b = [await asyncio.to_thread(greeted, party, home, r.address, 5) for home in homes]
+        a, b = [await asyncio.to_thread(greeted, party, home, r.address, RELAYS_SINCE) for home in homes]
         keys = [Admission(home, party.session).key for home in homes]
         await r.until(lambda: len(r.hub.links) == 2)
-        pieces = WINDOW_BYTES // DATA_BYTES + (0 if is_polite else 1)
-        # The far end says that it takes any amount, and then nothing is taken by its socket.
-        stuck = r.hub.links[keys[1]].connection
         await asyncio.to_thread(a.sendall, numbered(Kind.OPEN, 1, keys[1]))
         await r.until(lambda: r.hub.relay.carried)
+        stuck = r.hub.links[keys[1]].connection
         stuck.pause_writing()
-        flood = b"".join(numbered(Kind.DATA, 1, bytes(DATA_BYTES)) for _ in range(pieces))
+        most = WINDOW_BYTES // (piece_bytes + PIECE_BYTES)
+        flood = numbered(Kind.DATA, 1, bytes(piece_bytes)) * (most if is_polite else most + 1)
         await asyncio.to_thread(a.sendall, flood)
         if is_polite and memory > WINDOW_BYTES:
-            await r.until(lambda: r.hub.relay.waiting_bytes == WINDOW_BYTES)
+            await r.until(lambda: r.hub.relay.relayed_bytes == most * piece_bytes)
+            assert r.hub.relay.waiting_bytes <= WINDOW_BYTES
             stuck.resume_writing()
             await r.until(lambda: r.hub.relay.waiting_bytes == 0)
         else:

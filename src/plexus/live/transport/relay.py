@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from plexus.live.transport.frames import Kind
-from plexus.live.transport.streams import Stream
+from plexus.live.transport.streams import PIECE_BYTES, Stream
 
 if TYPE_CHECKING:
     from plexus.live.transport.hub import Hub
@@ -32,7 +32,7 @@ class Carried(Stream):
 
     def arrived(self, data: memoryview) -> None:
         if not self.other.is_ending:
-            self._relay.waiting_bytes += len(data)
+            self._relay.waiting_bytes += len(data) + PIECE_BYTES
             self._relay.relayed_bytes += len(data)
             self.other.send(data)
             self._relay.keep_within_memory()

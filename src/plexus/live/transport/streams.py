@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 WINDOW_BYTES = 2**20
 """Of one stream on one link, one way: on their way, or not taken by who is next."""
 DATA_BYTES = 64 * 1024
+PIECE_BYTES = 256
+"""What a piece counts beside its bytes: very many small ones take memory, too."""
 MAX_REASON_BYTES = 300
 CLOSED = "the other side closed the connection"
 
@@ -62,23 +64,25 @@ class Stream:
 
     @property
     def is_ready(self) -> bool:
-        return bool(self._queue) and self._may_send_bytes > 0
+        return bool(self._queue) and self._may_send_bytes > PIECE_BYTES
 
     def send(self, data: memoryview) -> None:
         if not self.is_ending:
             self._queue.append(data)
-            self.queued_bytes += len(data)
+            self.queued_bytes += len(data) + PIECE_BYTES
             self.link.streams.wake(self)
 
     def take(self) -> tuple[bytes, memoryview] | None:
         """The next bytes to be sent, as a frame; None if they are to wait."""
         first = self._queue.popleft()
-        piece = first[: min(DATA_BYTES, self._may_send_bytes)]
+        piece = first[: min(DATA_BYTES, self._may_send_bytes - PIECE_BYTES)]
+        count = len(piece) + PIECE_BYTES
+        self._may_send_bytes -= count
         if len(piece) < len(first):
             self._queue.appendleft(first[len(piece) :])
-        self._may_send_bytes -= len(piece)
-        self.queued_bytes -= len(piece)
-        self.gone(len(piece))
+            count = len(piece)
+        self.queued_bytes -= count
+        self.gone(count)
         if not self._queue and self._last_words is not None:
             # Behind this piece, which is on its way out already.
             asyncio.get_running_loop().call_soon(self.end, self._last_words)
@@ -113,8 +117,8 @@ class Stream:
         self.gone(count)
 
     def on_data(self, data: memoryview) -> None:
-        self._may_come_bytes -= len(data)
-        if self._may_come_bytes < 0 or len(data) > DATA_BYTES:
+        self._may_come_bytes -= len(data) + PIECE_BYTES
+        if self._may_come_bytes < 0 or not 0 < len(data) <= DATA_BYTES:
             why = "more bytes of a relayed link than it may send"
             self.link.streams.refuse(why)
             raise FrameError(why)
@@ -163,7 +167,7 @@ class RelayedTransport(Stream, asyncio.Transport):
             data = self._unread.popleft()
             self._protocol.get_buffer(len(data))[: len(data)] = data
             self._protocol.buffer_updated(len(data))
-            self.used(len(data))
+            self.used(len(data) + PIECE_BYTES)
 
     def pause_reading(self) -> None:
         self._is_deaf = True
