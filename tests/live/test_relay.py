@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.keys import short
 from plexus.live.transport.connection import Connection
-from plexus.live.transport.frames import RELAYS_SINCE, Kind, number_of, numbered
+from plexus.live.transport.frames import OF_STREAMS, RELAYS_SINCE, Kind, number_of, numbered
 from plexus.live.transport.hub import UNREACHABLE
 from plexus.live.transport.limits import Limits
 from plexus.live.transport.streams import (
@@ -372,6 +373,41 @@ def test_a_bound_on_relaying_slows_down_or_refuses(party: Party, bytes_per_s: in
             await a.until(lambda: a.fates and c.fates)
             assert a.fates == c.fates == [("tag", "sent" if bytes_per_s else UNREACHABLE)]
             assert b.models == ([(a.key, b"a model", data)] if bytes_per_s else [])
+            assert r.hub.relay.waiting_bytes == 0
+
+    run(story)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_a_member_says_of_streams_ends_its_link_at_most(party: Party, seed: int) -> None:
+    """Frames of streams in any order, most of them well-formed: no handler fails, and nothing is left."""
+    rng = Random(seed)
+
+    def one(keys: list[bytes]) -> bytes:
+        kind = rng.choice(OF_STREAMS)
+        rest = {
+            Kind.OPEN: rng.choice([*keys, bytes(3)] if rng.random() < 0.05 else keys),
+            Kind.CALL: rng.choice(keys),
+            Kind.DATA: bytes(rng.choice([1, 100, 60_000])) if rng.random() < 0.99 else b"",
+            Kind.CREDIT: rng.choice([1, 2**20, 2**32 - 1]).to_bytes(4, "big"),
+            Kind.CLOSE: rng.choice([b"", b"\xff", bytes(1000)]),
+        }[kind]
+        return numbered(kind, rng.choice([1, 3, 5, 7] if rng.random() < 0.98 else [2, 2**32 - 1]), rest)
+
+    async def story() -> None:
+        async with hidden(party) as (a, b, r):
+            home = party.home("c")
+            keys = [a.key, b.key, r.key, Admission(home, party.session).key, bytes(16)]
+            for number in range(10):
+                member = await asyncio.to_thread(greeted, party, home, r.address, RELAYS_SINCE)
+                await r.until(lambda: keys[3] in r.hub.links)
+                with suppress(OSError):  # it may be thrown out before it has said all
+                    await asyncio.to_thread(member.sendall, b"".join(one(keys) for _ in range(100)))
+                member.close()
+                await r.until(lambda: keys[3] not in r.hub.links)
+                a.send(b, b"message %d" % number)
+                await b.until(lambda number=number: len(b.messages) > number)  # type: ignore[misc]
+            await r.until(lambda: len(r.hub.relay.carried) == 2)
             assert r.hub.relay.waiting_bytes == 0
 
     run(story)
