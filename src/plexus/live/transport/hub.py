@@ -288,13 +288,13 @@ class Hub:
         if now - connection.heard_at > self.limits.silent_after_s:
             connection.close(f"silent for {now - connection.heard_at:.0f} s", tell=False)
             return
+        if connection.relay is not None and link.is_idle and now - connection.used_at > QUIET_S:
+            self.dialler.look_for_direct(self._roster.where(link.key), link.key)
         try:
             self.admission.check_still(connection.peer)
         except RefusedError as error:
             connection.close(str(error))
             return
-        if connection.relay is not None and link.is_idle and now - connection.used_at > QUIET_S:
-            self.dialler.look_for_direct(self._roster.where(link.key), link.key)
         if now - connection.spoke_at >= self.limits.heartbeat_s / 2:
             connection.send(frame(Kind.HEARTBEAT))
 
