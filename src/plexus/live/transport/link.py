@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 MEASURE_EVERY_S = 60.0
 QUEUE_S = 0.02
 """How long chunks may queue somewhere, beyond twice the round trip of an idle link."""
+BY_WAY = 3
+"""By way of another node they queue in two links and in its program."""
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 * 1024, 256 * 1024
 CHUNKS_PER_WINDOW = 4
 MIN_BYTES, INITIAL_BYTES, MAX_BYTES = 16 * 1024, 128 * 1024, 64 * 2**20
@@ -88,8 +90,7 @@ class PeerLink:
         self.hello = hello
         self.connection = connection
         self._measured_at = -MEASURE_EVERY_S
-        self.sending = Sending(self)
-        self.receiving = Receiving(self)
+        self.sending, self.receiving = Sending(self), Receiving(self)
         self.streams = Streams(self)
         self._bulk = [self.sending.next_chunk, self.streams.next_frame]
         self._on_kind: dict[Kind, Callable[[bytearray], None]] = {
@@ -200,9 +201,8 @@ class Window:
     alone, to see the idle link again.
     """
 
-    def __init__(self, hops: int = 1) -> None:
-        self.bytes = INITIAL_BYTES
-        self._queue_s = hops * QUEUE_S
+    def __init__(self, queues: int = 1) -> None:
+        self.bytes, self._queue_s = INITIAL_BYTES, queues * QUEUE_S
         self._chunks: deque[Chunk] = deque()
         self._in_flight_bytes = 0
         self._arrived_bytes = 0
@@ -288,7 +288,7 @@ class Sending:
         self._now = asyncio.get_running_loop().time
         self._last_number = 0
         self._granted: deque[Outgoing] = deque()
-        self._window = Window(1 if link.connection.relay is None else 2)
+        self._window = Window(1 if link.connection.relay is None else BY_WAY)
         self.under_way: dict[int, Outgoing] = {}
 
     def offer(self, message: bytes, model: LiveModel, tag: Any) -> None:
