@@ -16,6 +16,8 @@ from tests.live.netns import why_not
 from tests.live.star import Star, star
 
 HOSTS, PORT = 8, 7000
+APART_S = 15.0
+"""By then everybody suspects the relay to be gone."""
 SPEC = """
 name = "reach"
 nodes = 8
@@ -80,9 +82,13 @@ async def run(net: Star, out: Path, reachable: int) -> tuple[Fleet, list[int]]:
         await asyncio.gather(*(member.start() for member in fleet.members))
         await all_train(fleet.members, 5)
         seen = [await asyncio.to_thread(ask, member.home, "status") for member in fleet.members]
+        await fleet.members[0].end(signal.SIGKILL)
         if reachable > 1:
-            await fleet.members[0].end(signal.SIGKILL)
             await all_train(fleet.members[1:], 5)
+        else:
+            await asyncio.sleep(APART_S)
+            await fleet.members[0].start()
+            await all_train(fleet.members, 5)
     finally:
         await fleet.close()
     return fleet, [each["peers"]["relayed"] for each in seen]
@@ -92,6 +98,7 @@ async def run(net: Star, out: Path, reachable: int) -> tuple[Fleet, list[int]]:
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 @pytest.mark.parametrize("reachable", [1, 2])
 def test_those_whom_nobody_can_dial_train_and_aggregate(tmp_path: Path, reachable: int) -> None:
+    """By way of one, which is killed and comes back; or of two, of which one is killed for good."""
     with star(HOSTS, reachable) as net:
         fleet, relayed = asyncio.run(run(net, tmp_path, reachable))
     hidden = fleet.members[reachable:]
@@ -100,4 +107,5 @@ def test_those_whom_nobody_can_dial_train_and_aggregate(tmp_path: Path, reachabl
     assert sum(aggregated[reachable:]) >= 5
     assert all(count >= 1 for count in relayed[reachable:])
     assert all(member.log.counts["TrainingStarted"] >= 5 for member in hidden)
-    assert not any(member.log.errors or member.unexpected for member in fleet.members)
+    # The log of who was killed may hold a line that was cut off.
+    assert not any(member.log.errors or member.unexpected for member in fleet.members[1:])

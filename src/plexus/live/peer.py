@@ -327,12 +327,10 @@ class Peer:
             return
         self._announce(self._node)
         self._joining.look_for_the_rest()
-        if self._config.dial_only:
-            for node in self._node.membership.view.actives()[: self._config.limits.max_links]:
-                key = self._roster.keys[node]
-                address = self._roster.where(key)
-                if node != 0 and key not in self._hub.links and address is not None:
-                    self._hub.dialler.dial(address, key)
+        view = self._node.membership.view
+        known = [*view.actives(), *view.suspected().nonzero()[0].tolist()]
+        for node in self._rng.sample(known, min(self._hub.links_wanted, len(known))):
+            self._hub.keep_linked(self._roster.keys[node])
 
     def _expel(self, key: bytes) -> None:
         """The node with this key is no longer admitted."""

@@ -31,6 +31,7 @@ from plexus.protocol.messages import NO_ADDRESS, SINCE, WIRE_VERSION
 UNREACHABLE = "it cannot be reached"
 NOT_UNDERSTOOD = "it speaks an older version"
 BACKLOG = 256
+SOME = 8
 QUIET_S = 0.5
 """A relayed link is replaced by a direct one when nothing was said on it for so long."""
 
@@ -145,6 +146,19 @@ class Hub:
         is_out = key in self.admission.list.revoked_nodes
         if is_out or not self.dialler.dial(self._roster.where(key), key):
             self.forget(key)
+
+    @property
+    def links_wanted(self) -> int:
+        """With so many that have an address there should be links, whether or not there is something to say:
+        others reach a node that nobody can dial by way of these. Who has lost them all tries some."""
+        if self._dial_only:
+            return self.limits.max_links
+        return 0 if self.dialler.has_relay else SOME
+
+    def keep_linked(self, key: bytes) -> None:
+        address = self._roster.where(key)
+        if address is not None and key not in self.links and key != self.admission.key:
+            self.dialler.dial(address, key)
 
     def forget(self, key: bytes) -> None:
         """The node cannot be reached: what waited for it is lost."""
