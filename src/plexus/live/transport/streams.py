@@ -44,15 +44,12 @@ class Stream:
 
     def arrived(self, data: memoryview) -> None:
         """More bytes have come; `used` is to be called when they need no more room."""
-        raise NotImplementedError
 
     def gone(self, count: int) -> None:
         """So many queued bytes have been sent, or are not going to be."""
-        raise NotImplementedError
 
     def ended(self, reason: str) -> None:
         """By the other end of the link, or with the link itself."""
-        raise NotImplementedError
 
     @property
     def is_over(self) -> bool:
