@@ -1,7 +1,7 @@
 """Reaching out to others: directly, and by way of members who have links with both.
 
-Relays are tried in an order of chance, weighted by bandwidth; those that failed come last. Where the direct way
-has failed, relays are tried before it, and it is tried again while the link is by way of one.
+Relays are tried in an order of chance, weighted by bandwidth; those that failed come last. Where the direct
+way has failed, relays are tried before it, and it is tried again while the link is by way of one.
 """
 
 from __future__ import annotations
