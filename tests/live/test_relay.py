@@ -128,6 +128,29 @@ def test_another_relay_takes_over(party: Party) -> None:
     run(story)
 
 
+def test_who_has_lost_all_relays_dials_those_that_it_knows(party: Party) -> None:
+    async def story() -> None:
+        async with hidden(party, limits=HASTY) as (a, b, r):
+            a.hub._dial_only = False
+            assert (a.hub.links_wanted, b.hub.links_wanted) == (0, HASTY.max_links)
+            await r.hub.close("gone")
+            await a.until(lambda: not a.hub.links and not b.hub.links)
+            assert a.hub.links_wanted > 0
+            again = End(r.hub.admission, limits=HASTY)
+            await again.open(r.address)
+            again.hub.advertised = r.hub.advertised
+            for each in (a, b):
+                each.hub.keep_linked(each.key)  # the node itself may be among those it knows
+                each.hub.keep_linked(r.key)
+            await a.until(lambda: a.is_linked(r) and b.is_linked(r) and len(again.hub.links) == 2)
+            a.send(b, b"back")
+            await b.until(lambda: b.messages)
+            assert a.hub.links_wanted == 0
+            await again.hub.close("the test is over")
+
+    run(story)
+
+
 def test_a_direct_link_takes_the_place_of_a_relayed_one(party: Party) -> None:
     async def story() -> None:
         async with hidden(party, limits=HASTY) as (a, b, r):
