@@ -100,7 +100,6 @@ class Hub:
         self._keeper.cancel()
         if self._server is not None:
             self._server.close()
-        self.relay.close()
         await self.dialler.close()
         # Those by way of others first, while these still carry their last words.
         for link in sorted(self.links.values(), key=lambda link: link.connection.relay is None):

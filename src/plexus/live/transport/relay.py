@@ -112,7 +112,3 @@ class Relay:
             link = next(iter(self._held_up))
             del self._held_up[link]
             link.connection.pump()
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
