@@ -1,5 +1,5 @@
 """A peer of the version before: `plexus` that says nothing of versions in its greeting, knows no kind of
-message that has come since, and ends a link where it meets one."""
+message or frame that has come since, and ends a link where it meets one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec import Struct
 import plexus.live.transport.connection
 import plexus.live.transport.hub
 from plexus.cli import main
+from plexus.live.transport import frames
 from plexus.protocol import wire
 from plexus.protocol.messages import OLDEST_WIRE, SINCE
 from plexus.protocol.parameters import ENDLESS, Course
@@ -36,6 +37,7 @@ def _hello(*, wire: int, **fields: Any) -> OlderHello:
 if __name__ == "__main__":
     for kind in SINCE:
         del wire.MESSAGE_TYPES[kind.__struct_config__.tag]
+    frames.KINDS = frames.KINDS.difference(frames.OF_STREAMS)
     plexus.live.transport.connection.Hello = OlderHello  # type: ignore[assignment,misc,attr-defined]
     plexus.live.transport.hub.Hello = _hello  # type: ignore[assignment,misc,attr-defined]
     Course.live = lambda *_: ENDLESS  # type: ignore[method-assign]

@@ -18,7 +18,7 @@ from plexus.live.identity.keys import create_key, raw_public
 from plexus.live.identity.session_file import Session, found_session
 from plexus.live.transport.addresses import Address
 from plexus.live.transport.frames import Hello, Kind, frame
-from plexus.protocol.messages import NO_ADDRESS
+from plexus.protocol.messages import NO_ADDRESS, OLDEST_WIRE
 
 SPEC = {
     "name": "test",
@@ -73,10 +73,10 @@ def lax_context(home: Path | None) -> ssl.SSLContext:
     return context
 
 
-def greeted(party: Party, home: Path, address: Address) -> ssl.SSLSocket:
+def greeted(party: Party, home: Path, address: Address, wire: int = OLDEST_WIRE) -> ssl.SSLSocket:
     """A member whose link is up, with nothing but Python's sockets."""
     member = lax_context(home).wrap_socket(socket.create_connection(address, timeout=20))
-    hello = Hello(party.session.digest, bytes(8), NO_ADDRESS, 1, NO_ADDRESS)
+    hello = Hello(party.session.digest, bytes(8), NO_ADDRESS, 1, NO_ADDRESS, wire)
     member.sendall(frame(Kind.HELLO, msgspec.msgpack.encode(hello)))
     assert member.recv(1000)[0] == Kind.WELCOME
     return member

@@ -74,6 +74,12 @@ def key(home: Path) -> None:
 @click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus here.")
 @click.option("--source", metavar="HOST", help="The local address to dial from.")
 @click.option("--memory", type=COUNT, metavar="MB", help="For arriving models.")
+@click.option(
+    "--relay",
+    type=NATURAL,
+    metavar="BYTES_PER_S",
+    help="What to carry at most for members that cannot reach each other; 0 for nothing.",
+)
 @click.option("--stay", is_flag=True, help="Serve the final model when the session has ended.")
 @click.option("--fork-server", type=PATH, hidden=True)
 @click.option("--attackers", hidden=True)
@@ -101,6 +107,7 @@ def peer_config(
     bandwidth: int | None,
     metrics: str | None,
     memory: int | None,
+    relay: int | None = None,
     data: str,
     attackers: str | None = None,
     **as_they_are: Any,
@@ -117,6 +124,7 @@ def peer_config(
         spec = replace(spec, attackers=msgspec.json.decode(attackers, type=tuple[AttackerSpec, ...]))
     folder = (task_dir or session_file.parent).resolve()
     dial_only = advertise == "none"
+    limits = Limits(relay_bytes_per_s=relay)
     return PeerConfig(
         session=agreed,
         parameters=spec.protocol.parameters,
@@ -133,7 +141,7 @@ def peer_config(
         lie=liars(spec.attackers, spec.nodes, spec.seed).get(int(data)) if data.isdigit() else None,
         evaluate_every=spec.evaluation.every_rounds,
         metrics=None if metrics is None else addresses.resolve(metrics),
-        limits=Limits() if memory is None else Limits(memory_bytes=memory * 2**20),
+        limits=limits if memory is None else replace(limits, memory_bytes=memory * 2**20),
         **as_they_are,
     )
 
@@ -172,9 +180,10 @@ def describe(picture: dict[str, Any]) -> str:
     )
     if picture["phase"] == "starting":
         return "\n".join([first, *map(_wait, picture["waiting_for"])])
+    relayed = f" ({count} by way of others)" if (count := picture["peers"]["relayed"]) else ""
     lines = [
         f"{first}, at {picture['address']}",
-        f"round {picture['round']}, {picture['peers']['linked']} linked of"
+        f"round {picture['round']}, {picture['peers']['linked']} linked{relayed} of"
         f" {picture['peers']['known']} known, bandwidth"
         f" {quantities.size(picture['bandwidth_bytes_per_s'])}/s",
     ]

@@ -76,7 +76,7 @@ class PeerConfig(Struct, frozen=True, kw_only=True):
     advertise: Address | None = None
     """None: where others see this node come from, with the port it listens at."""
     dial_only: bool = False
-    """Nobody can reach this node; it dials everybody and never aggregates."""
+    """Nobody can dial this node: it dials everybody that has an address, and others by way of these."""
     join: list[Address] = []
     at_least: int = 0
     """Go online when links to this many others are up."""
@@ -266,8 +266,8 @@ class Peer:
             loop.call_later(share * self._config.parameters.start_delay_s, self._joining.ask)
 
     def _bandwidth(self) -> int:
-        if self._config.dial_only:
-            return 0  # nobody could send this node its model
+        if self._config.dial_only and not self._hub.dialler.has_relay:
+            return 0  # not everybody could send this node its model
         declared = self._config.bandwidth_bytes_per_s
         return self._runtime.meter.bytes_per_s if declared is None else declared
 
@@ -327,12 +327,10 @@ class Peer:
             return
         self._announce(self._node)
         self._joining.look_for_the_rest()
-        if self._config.dial_only:
-            for node in self._node.membership.view.actives()[: self._config.limits.max_links]:
-                key = self._roster.keys[node]
-                address = self._roster.where(key)
-                if node != 0 and key not in self._hub.links and address is not None:
-                    self._hub.dialler.dial(address, key)
+        view = self._node.membership.view
+        known = [*view.actives(), *view.suspected().nonzero()[0].tolist()]
+        for node in self._rng.sample(known, min(self._hub.links_wanted, len(known))):
+            self._hub.keep_linked(self._roster.keys[node])
 
     def _expel(self, key: bytes) -> None:
         """The node with this key is no longer admitted."""

@@ -116,10 +116,11 @@ class FactObserver:
 
 
 class PeersSeen(Struct, frozen=True):
-    """How many others the peer knows of, and has a link with."""
+    """How many others the peer knows of, has a link with, and of these by way of another one."""
 
     known: int = 0
     linked: int = 0
+    relayed: int = 0
 
 
 class PeerStatus(Struct, frozen=True, kw_only=True):
@@ -191,6 +192,8 @@ class Status:
         runtime, trainer, facts = self._parts
         node = runtime.node if isinstance(runtime.node, PlexusNode) else None
         now = asyncio.get_running_loop().time()
+        links = [link.connection for link in runtime.hub.links.values()]
+        relayed = sum(each.relay is not None for each in links)
         idle_s = round(now - node.watchdog.progress_at, 1) if node else 0.0
         training = None
         if trainer.since_s is not None:
@@ -204,7 +207,7 @@ class Status:
             aggregator=facts.aggregator and {"round": facts.aggregator[0], "node": facts.aggregator[1]},
             training=training,
             timers=_timers(runtime, ALARMS),
-            peers=PeersSeen(len(runtime.roster) - 1, len(runtime.hub.links)),
+            peers=PeersSeen(len(runtime.roster) - 1, len(links), relayed),
             transfers=_transfers(runtime),
             bandwidth_bytes_per_s=runtime.meter.bytes_per_s,
             metric=facts.metric,
@@ -236,6 +239,7 @@ def counts(runtime: LiveRuntime, facts: FactObserver) -> dict[str, int]:
         "events_handled": runtime.handled,
         "connections_refused": hub.refused,
         "clones_noticed": hub.clones,
+        "relayed_bytes": hub.relay.relayed_bytes,
         "messages_refused": facts.refused.total(),
         "errors": runtime.log.errors,
         "writes_failed": runtime.store.failed,
@@ -294,6 +298,7 @@ def as_prometheus(status: PeerStatus) -> bytes:
         "round": status.round,
         "peers_known": status.peers.known,
         "peers_linked": status.peers.linked,
+        "peers_relayed": status.peers.relayed,
         "transfers": len(status.transfers),
         "training": status.training is not None,
         "bandwidth_bytes_per_second": status.bandwidth_bytes_per_s,

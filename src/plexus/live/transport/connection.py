@@ -1,4 +1,4 @@
-"""One TCP connection: TLS, the greeting, then frames.
+"""One connection, over TCP or by way of another member: TLS, the greeting, then frames.
 
 Until the greeting is over, nothing but the greeting is accepted, and who dialled does not take the link
 for up before the other side's welcome: in TLS 1.3 the handshake of a rejected client looks successful.
@@ -44,6 +44,7 @@ TURN_S = 0.02
 PUMP_BYTES = 512 * 1024
 """Sent in one go before others get their turn."""
 CLOSE_S = 2.0
+NOWHERE: Address = ("0.0.0.0", 0)
 UNREAD = "the other side does not read what it is sent"
 
 # Filled and emptied within one callback of the loop, so all connections can share it.
@@ -125,10 +126,14 @@ class RaceError(RefusedError):
 class Connection(asyncio.BufferedProtocol):
     """An asyncio protocol; the hub decides about it and gets told of its life."""
 
-    def __init__(self, hub: Hub, dialled: bool, expected: bytes | None = None) -> None:
+    def __init__(
+        self, hub: Hub, dialled: bool, expected: bytes | None = None, relay: bytes | None = None
+    ) -> None:
         self._hub = hub
         self.dialled = dialled
         """By this side."""
+        self.relay = relay
+        """Who carries it, if it is not direct."""
         self._expected = expected
         context = hub.admission.client_context if dialled else hub.admission.server_context
         self._tls = Tls(context, server_side=not dialled)
@@ -141,7 +146,8 @@ class Connection(asyncio.BufferedProtocol):
         """Behind: nothing more is read before what has come is handled."""
         self._deadline: asyncio.TimerHandle | None = None
         self.peer: LinkedPeer | None = None
-        self.remote: Address = ("0.0.0.0", 0)
+        self.remote = NOWHERE
+        """Of a relayed one, the relay's."""
         self.reason: str | None = None
         """Why it was closed."""
         self.was_race = False
@@ -311,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._expected is not None and self.peer.key != self._expected:
             raise RefusedError(f"expected node {self._expected.hex()} at this address")
         if self.dialled:
-            self._send_now(Kind.HELLO, self._hub.hello(self.remote))
+            self._send_now(Kind.HELLO)
 
     def _on_frame(self, complete: WholeFrame) -> None:
         kind = complete.kind
@@ -334,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
             raise RefusedError(f"it speaks version {hello.wire} of the wire, this node {spoken}: upgrade it")
         self._hub.greeted(self, hello)
         if not self.dialled:
-            self._send_now(Kind.WELCOME, self._hub.hello(self.remote))
+            self._send_now(Kind.WELCOME)
         assert self._deadline is not None
         self._deadline.cancel()
         self._reader.max_bytes = self._hub.limits.max_frame_bytes
@@ -343,7 +349,8 @@ class Connection(asyncio.BufferedProtocol):
             self.settled.set_result(None)
         self.pump()
 
-    def _send_now(self, kind: Kind, hello: Hello) -> None:
+    def _send_now(self, kind: Kind) -> None:
+        hello = self._hub.hello(NOWHERE if self.relay else self.remote)
         self._tls.write(frame(kind, msgspec.msgpack.encode(hello)))
         self._flush()
 
@@ -360,12 +367,12 @@ class Connection(asyncio.BufferedProtocol):
             self._control.clear()
             self._control_bytes = 0
             return (data,)
-        return self._link.sending.next_chunk()
+        return self._link.next_bulk()
 
     def _flush(self) -> None:
         assert self._transport is not None
         data = self._tls.to_send()
-        if data:
+        if data and not self._transport.is_closing():  # by now, many relayed links may end on a dead one
             self.spoke_at = self._loop.time()
             self.sent_bytes += len(data)
             self._transport.write(data)

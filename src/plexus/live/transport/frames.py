@@ -53,9 +53,22 @@ class Kind(IntEnum):
     """Please send a measurement of bandwidth."""
     RECEIVED = 13
     """So many chunks more have arrived."""
+    OPEN = 14
+    """Number and key: carry this stream to the node with that key."""
+    CALL = 15
+    """Number and key: a stream from the node with that key, which the sender carries."""
+    DATA = 16
+    """Number, then the next bytes of the stream."""
+    CREDIT = 17
+    """Number and count: so many bytes more of the stream may come."""
+    CLOSE = 18
+    """Number and reason: the stream has ended, or is not carried."""
 
 
 KINDS = frozenset(Kind)
+OF_STREAMS = (Kind.OPEN, Kind.CALL, Kind.DATA, Kind.CREDIT, Kind.CLOSE)
+RELAYS_SINCE = 5
+"""The version of the wire that brought streams: nobody who speaks an older one is sent a frame of them."""
 
 
 class FrameError(ValueError):

@@ -21,14 +21,19 @@ from plexus.live.operator.log import Log
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.transport.connection import Connection, RaceError
+from plexus.live.transport.dialler import Dialler
 from plexus.live.transport.frames import Hello, Kind, frame
 from plexus.live.transport.limits import ByteCounts, Handshakes, Limits, LiveRoster
 from plexus.live.transport.link import Inbox, PeerLink
+from plexus.live.transport.relay import Relay
 from plexus.protocol.messages import NO_ADDRESS, SINCE, WIRE_VERSION
 
 UNREACHABLE = "it cannot be reached"
 NOT_UNDERSTOOD = "it speaks an older version"
 BACKLOG = 256
+SOME = 8
+QUIET_S = 0.5
+"""A relayed link is replaced by a direct one when nothing was said on it for so long."""
 
 
 class Hub:
@@ -67,6 +72,7 @@ class Hub:
         self._waiting: dict[bytes, deque[tuple[Callable[[PeerLink], None], Any]]] = {}
         """By peer, what is to be done when its link is up, and the tags of models among it."""
         self.dialler = Dialler(self, source)
+        self.relay = Relay(self)
         self.traffic = ByteCounts()
         self.past_sent_bytes = self.past_received_bytes = 0
         """Of connections that have ended."""
@@ -95,7 +101,8 @@ class Hub:
         if self._server is not None:
             self._server.close()
         await self.dialler.close()
-        for link in list(self.links.values()):
+        # Those by way of others first, while these still carry their last words.
+        for link in sorted(self.links.values(), key=lambda link: link.connection.relay is None):
             link.connection.close(reason)
         self.log.settle(at_end=True)
         await asyncio.sleep(0)
@@ -135,9 +142,22 @@ class Hub:
             return
         waiting = self._waiting.setdefault(key, deque(maxlen=self.limits.max_waiting_messages))
         waiting.append((action, tag))
-        address = None if key in self.admission.list.revoked_nodes else self._roster.where(key)
-        if address is None or not self.dialler.dial(address, key):
+        is_out = key in self.admission.list.revoked_nodes
+        if is_out or not self.dialler.dial(self._roster.where(key), key):
             self.forget(key)
+
+    @property
+    def links_wanted(self) -> int:
+        """With so many that have an address there should be links, whether or not there is something to say:
+        others reach a node that nobody can dial by way of these. Who has lost them all tries some."""
+        if self._dial_only:
+            return self.limits.max_links
+        return 0 if self.dialler.has_relay else SOME
+
+    def keep_linked(self, key: bytes) -> None:
+        address = self._roster.where(key)
+        if address is not None and key not in self.links and key != self.admission.key:
+            self.dialler.dial(address, key)
 
     def forget(self, key: bytes) -> None:
         """The node cannot be reached: what waited for it is lost."""
@@ -172,14 +192,19 @@ class Hub:
         if self.closing:
             raise RefusedError("this node is leaving")
         self._notice_clone(key, hello.incarnation)
-        if not connection.dialled and key in self.dialler.attempts and mine_wins and link is None:
-            raise RaceError("both dialled at once, and the other connection is kept")
-        if link is not None:
-            kept_is_better = link.connection.dialled == mine_wins
-            same_way = link.connection.dialled == connection.dialled
-            if link.hello.incarnation == hello.incarnation and kept_is_better and not same_way:
-                raise RaceError("there is a connection already")
-            link.connection.close("replaced by a newer connection", is_race=True)
+        if link is None:
+            both = key in self.dialler.attempts and not connection.dialled
+            # One sort does not wait for the other: that attempt may come to nothing.
+            if both and mine_wins and (key in self.dialler.by_relay) == (connection.relay is not None):
+                raise RaceError("both dialled at once, and the other connection is kept")
+            return
+        old, same_way = link.connection, link.connection.dialled == connection.dialled
+        kept_is_better = old.dialled == mine_wins
+        if (old.relay is None) != (connection.relay is None):
+            kept_is_better = old.relay is None
+        if link.hello.incarnation == hello.incarnation and kept_is_better and not same_way:
+            raise RaceError("there is a connection already")
+        old.close("replaced by a newer connection", is_race=True)
 
     def _notice_clone(self, key: bytes, incarnation: bytes) -> None:
         """A process that was restarted never comes back as it was; two that share a key take turns."""
@@ -201,7 +226,7 @@ class Hub:
         self.links[key] = link
         if hello.list_number < self.admission.list.number:
             connection.send(frame(Kind.LIST, self.admission.list.der))  # before anything that rests on it
-        self.log.debug("link_up", peer=key, remote=addresses.show(connection.remote))
+        self.log.debug("link_up", peer=key, remote=addresses.show(connection.remote), relay=connection.relay)
         # Once the connection is settled in its new state:
         asyncio.get_running_loop().call_soon(self._begin, link)
         return link
@@ -214,13 +239,18 @@ class Hub:
         link = self.links.get(key) if key is not None else None
         if key is not None and link is not None and link.connection is connection:
             del self.links[key]
-            self.log.debug("link_down", peer=key, reason=reason)
+            self.log.debug("link_down", peer=key, reason=reason, relay=connection.relay)
+            if connection.relay is not None and not connection.was_race:
+                self.dialler.blame(connection.relay, key)
             self._guarded(self.inbox.link_down, key, reason)
         elif link is None and not connection.was_race:
-            self.refused += 1
             say = self.log.info if connection.dialled else self.log.warning
+            if connection.dialled and connection.relay is not None:
+                say = self.log.debug  # of whom nobody reaches, relays only say so once more
+            else:
+                self.refused += 1
             who = {"remote": addresses.show(connection.remote), "dialled": connection.dialled}
-            say("no_link", **who, peer=key, reason=reason)
+            say("no_link", **who, peer=key, reason=reason, relay=connection.relay)
 
     def failed(self, where: str) -> None:
         self.log.exception("failure", where=where)
@@ -271,6 +301,8 @@ class Hub:
         if now - connection.heard_at > self.limits.silent_after_s:
             connection.close(f"silent for {now - connection.heard_at:.0f} s", tell=False)
             return
+        if connection.relay is not None and link.is_idle and now - connection.used_at > QUIET_S:
+            self.dialler.look_for_direct(self._roster.where(link.key), link.key)
         try:
             self.admission.check_still(connection.peer)
         except RefusedError as error:
@@ -278,76 +310,6 @@ class Hub:
             return
         if now - connection.spoke_at >= self.limits.heartbeat_s / 2:
             connection.send(frame(Kind.HEARTBEAT))
-
-
-class Dialler:
-    """Reaching out: one attempt at a time per peer, with growing pauses after failures (back-off)."""
-
-    def __init__(self, hub: Hub, source: str | None) -> None:
-        self._hub = hub
-        self._limits = hub.limits
-        self._source = source
-        self.attempts: dict[bytes | Address, asyncio.Task[str | None]] = {}
-        """Those under way, by node or by address where it is not known who is there."""
-        self._pauses: dict[bytes | Address, tuple[float, float]] = {}
-
-    def dial(self, address: Address, key: bytes) -> bool:
-        """Try to reach the node `key` at `address`; says whether an attempt is under way."""
-        if key in self.attempts:
-            return True
-        if asyncio.get_running_loop().time() < self._pauses.get(key, (0.0, 0.0))[0]:
-            return False
-        self._begin(address, key, key)
-        return True
-
-    async def introduce(self, address: Address) -> str | None:
-        """Reach whoever is at `address`; returns why there is no link, or None."""
-        task = self.attempts.get(address) or self._begin(address, None, address)
-        return await asyncio.shield(task)
-
-    async def close(self) -> None:
-        tasks = list(self.attempts.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _begin(self, address: Address, key: bytes | None, name: bytes | Address) -> asyncio.Task[str | None]:
-        task = asyncio.get_running_loop().create_task(self._attempt(address, key))
-        self.attempts[name] = task
-        task.add_done_callback(lambda done: self._ended(name, key, done))
-        return task
-
-    async def _attempt(self, address: Address, key: bytes | None) -> str | None:
-        loop = asyncio.get_running_loop()
-        connection = Connection(self._hub, dialled=True, expected=key)
-        local = None if self._source is None else (self._source, 0)
-        try:
-            async with asyncio.timeout(self._limits.handshake_timeout_s):
-                async with asyncio.timeout(self._limits.connect_timeout_s):
-                    await loop.create_connection(lambda: connection, *address, local_addr=local)
-                await connection.settled
-        except TimeoutError:
-            connection.close("no answer", tell=False)
-        except OSError as error:
-            connection.remote = address
-            connection.close(f"cannot be reached: {error.strerror or error}", tell=False)
-        if connection.was_race:  # the other side's connection is kept, and on its way
-            return None
-        return connection.reason and f"{addresses.show(address)}: {connection.reason}"
-
-    def _ended(self, name: bytes | Address, key: bytes | None, task: asyncio.Task[str | None]) -> None:
-        del self.attempts[name]
-        if task.cancelled():
-            return
-        if task.exception() is not None or task.result() is not None:
-            loop = asyncio.get_running_loop()
-            _, before_s = self._pauses.get(name, (0.0, self._limits.redial_s / 2))
-            pause_s = min(2 * before_s, self._limits.max_redial_s)
-            self._pauses[name] = (loop.time() + pause_s, pause_s)
-            if key is not None and key not in self._hub.links:
-                self._hub.forget(key)
-        else:
-            self._pauses.pop(name, None)
 
 
 def _listening_socket(address: Address) -> socket.socket:

@@ -74,7 +74,19 @@ class Limits(Struct, frozen=True, kw_only=True):
     something to say, and a partition that has healed should be noticed."""
 
     connect_timeout_s: float = 3.0
-    """For the TCP connection alone."""
+    """For the TCP connection alone; for all of a link by way of another member."""
+
+    max_relayed: int = 1024
+    """Links of others that this node carries at a time."""
+
+    max_relayed_per_link: int = 256
+    """The same, of one member; and links by way of it that this node has."""
+
+    relay_memory_bytes: int = 64 * 2**20
+    """What waits to be carried on, of all of them. The one of which most waits is ended."""
+
+    relay_bytes_per_s: int | None = None
+    """What this node carries for others, at most; 0 for nothing."""
 
     max_nodes: int = 39_000
     """Nodes that this node remembers."""

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from plexus.live.identity.admission import MAX_LIST_BYTES
@@ -17,6 +18,7 @@ from plexus.live.transport.connection import Connection
 from plexus.live.transport.frames import (
     HEAD_BYTES,
     ID_BYTES,
+    OF_STREAMS,
     FrameError,
     Hello,
     Kind,
@@ -28,6 +30,7 @@ from plexus.live.transport.frames import (
 )
 from plexus.live.transport.limits import MESSAGE, MODEL, PROBE, PROBES_BYTES, Transfer
 from plexus.live.transport.receiving import Buffers, Receiving, Ticket
+from plexus.live.transport.streams import Streams
 from plexus.protocol.messages import ordinal_of
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 MEASURE_EVERY_S = 60.0
 QUEUE_S = 0.02
 """How long chunks may queue somewhere, beyond twice the round trip of an idle link."""
+BY_WAY = 3
+"""By way of another node they queue in two links and in its program."""
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 * 1024, 256 * 1024
 CHUNKS_PER_WINDOW = 4
 MIN_BYTES, INITIAL_BYTES, MAX_BYTES = 16 * 1024, 128 * 1024, 64 * 2**20
@@ -85,8 +90,9 @@ class PeerLink:
         self.hello = hello
         self.connection = connection
         self._measured_at = -MEASURE_EVERY_S
-        self.sending = Sending(self)
-        self.receiving = Receiving(self)
+        self.sending, self.receiving = Sending(self), Receiving(self)
+        self.streams = Streams(self)
+        self._bulk = [self.sending.next_chunk, self.streams.next_frame]
         self._on_kind: dict[Kind, Callable[[bytearray], None]] = {
             Kind.MESSAGE: self._on_message,
             Kind.HEARTBEAT: lambda _: None,
@@ -98,11 +104,12 @@ class PeerLink:
             Kind.RECEIVED: self.sending.on_received,
             Kind.LIST: self._on_list,
             Kind.MEASURE_ME: self._on_measure_me,
+            **{kind: partial(self.streams.on_frame, kind) for kind in OF_STREAMS},
         }
 
     @property
     def is_idle(self) -> bool:
-        return not self.sending.under_way and not self.receiving.under_way
+        return not (self.sending.under_way or self.receiving.under_way or self.streams.under_way)
 
     def send(self, message: bytes) -> None:
         """Send a message as `protocol.wire` encodes it, head and all."""
@@ -120,6 +127,11 @@ class PeerLink:
         self.sending.probe()
         self.connection.send(frame(Kind.MEASURE_ME))
 
+    def next_bulk(self) -> tuple[bytes, memoryview] | None:
+        """The next piece of a model or of a stream, in turn."""
+        self._bulk.reverse()
+        return self._bulk[0]() or self._bulk[1]()
+
     def on_frame(self, complete: WholeFrame) -> None:
         if complete.kind is Kind.CHUNK:
             self.receiving.on_chunk(number_of(complete.payload), complete.chunk_bytes)
@@ -134,6 +146,7 @@ class PeerLink:
     def close(self, reason: str) -> None:
         self.receiving.close()
         self.sending.close(reason)
+        self.streams.close(reason)
 
     def _on_message(self, payload: bytearray) -> None:
         self.hub.traffic.note(MESSAGE, HEAD_BYTES + len(payload), sent=False)
@@ -188,8 +201,8 @@ class Window:
     alone, to see the idle link again.
     """
 
-    def __init__(self) -> None:
-        self.bytes = INITIAL_BYTES
+    def __init__(self, queues: int = 1) -> None:
+        self.bytes, self._queue_s = INITIAL_BYTES, queues * QUEUE_S
         self._chunks: deque[Chunk] = deque()
         self._in_flight_bytes = 0
         self._arrived_bytes = 0
@@ -229,7 +242,7 @@ class Window:
         self._is_looking |= now - self._looked_at > LOOK_AGAIN_S
         rate = (self._arrived_bytes - chunk.arrived_before) / took_s
         peak = self._rate.note(rate, now)
-        target_s = 2 * self._idle_s + QUEUE_S
+        target_s = 2 * self._idle_s + self._queue_s
         # Where the way is that crowded, by other links as well, the peak was of a moment without them.
         wanted = (rate if took_s > CROWDED * target_s else peak) * target_s
         self.bytes = int(min(max(wanted, MIN_BYTES), MAX_BYTES))
@@ -275,7 +288,7 @@ class Sending:
         self._now = asyncio.get_running_loop().time
         self._last_number = 0
         self._granted: deque[Outgoing] = deque()
-        self._window = Window()
+        self._window = Window(1 if link.connection.relay is None else BY_WAY)
         self.under_way: dict[int, Outgoing] = {}
 
     def offer(self, message: bytes, model: LiveModel, tag: Any) -> None:

@@ -155,7 +155,7 @@ class Receiving:
 
     def __init__(self, link: PeerLink) -> None:
         self._key = link.key
-        self._hub = link.hub
+        self._hub, self._connection = link.hub, link.connection
         self._inbox = link.hub.inbox
         self._send = link.connection.send
         self._loop = asyncio.get_running_loop()
@@ -270,9 +270,12 @@ class Receiving:
             incoming.deadline = self._loop.call_later(left_s, self._await, incoming)
         else:
             got = {"received_bytes": incoming.moved_bytes, "of_bytes": incoming.size_bytes}
-            self._hub.log.warning("model_overdue", peer=self._key, waited_s=waited_s, **got)
+            relay = self._connection.relay
+            self._hub.log.warning("model_overdue", peer=self._key, relay=relay, waited_s=waited_s, **got)
             self._end(incoming, Kind.DECLINE, OVERDUE.encode())
-            if not incoming.is_probe:
+            if relay is not None:
+                self._connection.close(OVERDUE)  # whose fault it is nobody can say: try another way
+            elif not incoming.is_probe:
                 self._inbox.overdue(self._key)
 
     def _measure(self, incoming: Incoming) -> None:
