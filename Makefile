@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install develop quickstart reproduce test test-live test-paper test-fast smoke nightly storm fuzz docs trial wheel \
+.PHONY: help install develop quickstart reproduce test test-live test-paper test-fast smoke drill nightly storm fuzz docs trial wheel \
 	check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -60,14 +60,17 @@ test-paper: develop  ## every figure and table of the paper at size tiny, and th
 smoke: develop  ## four live peers, one killed, one left by a visitor, one revoked: under two minutes
 	$(BIN)/pytest -q -rP -m smoke tests/live
 
+drill: develop  ## eight hospitals, twenty rounds and all that goes wrong, SEED=1: ten minutes; needs root for its network
+	DRILL_SEED=$(or $(SEED),1) $(BIN)/pytest -q -s -o faulthandler_timeout=0 -m drill tests/live
+
 docs: develop  ## the documentation site, strict, into site/; runs every command and notebook it shows
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/pytest -n auto -q -m docs tests/docs
 	@echo "read it: site/index.html"
 
 # One after the other, whatever -j says: fleets need the machine for themselves. All of it, whatever fails.
-nightly:  ## hours: live peers, the paper, the documentation, every reader fuzzed, half an hour of storms
-	@failed=; for target in test-live test-paper docs 'fuzz MINUTES=5' 'storm MINUTES=30'; do \
+nightly:  ## hours: live peers, the drill, the paper, the documentation, every reader fuzzed, half an hour of storms
+	@failed=; for target in test-live drill test-paper docs 'fuzz MINUTES=5' 'storm MINUTES=30'; do \
 		$(MAKE) --no-print-directory $$target || failed="$$failed $${target%% *}"; \
 	done; test -z "$$failed" || { echo "nightly: failed:$$failed"; exit 1; }
 
