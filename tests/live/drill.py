@@ -63,8 +63,8 @@ start_delay_s = 3.0
 EVERY_S, LOSS_S, RESTART_S = 60.0, 20.0, 5.0
 LOSES_AT_S, KILLED_AT_S = 15.0, 45.0
 """In every minute."""
-UPGRADE_AT, RENEW_AT, GOES_AT, REVOKE_AT = 5, 7, 10, 13
-"""In rounds."""
+UPGRADE_AT, RENEW_AT, GOES_AT, REVOKE_AT, AWAY_AT = 5, 7, 10, 13, ROUNDS - 1
+"""In rounds; the last so that somebody is away when the session ends."""
 OLDER = 2
 """Who begins as a peer of the version before."""
 AT_MOST_S = 1200.0
@@ -99,6 +99,7 @@ class Drill:
         self.died: list[str] = []
         """Those who are still in and ended by themselves otherwise than with 0."""
         self._restart_at: dict[int, float] = {}
+        self._tasks: list[asyncio.Task[None]] = []
         self.began_s = 0.0
 
     @property
@@ -118,7 +119,7 @@ class Drill:
         for member in self.fleet.members:
             await member.start()
         script = self._script()
-        tasks = [asyncio.create_task(each) for each in (self._lose_networks(), self._kill())]
+        self._tasks += [asyncio.create_task(each) for each in (self._lose_networks(), self._kill())]
         try:
             async with asyncio.timeout(AT_MOST_S):
                 at, act = next(script)
@@ -130,15 +131,16 @@ class Drill:
         except TimeoutError:
             pass  # the verdict says what is missing
         finally:
-            for task in tasks:
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _script(self) -> Iterator[tuple[int, Callable[[], Coroutine[Any, Any, None]]]]:
         yield UPGRADE_AT, self._upgrade
         yield RENEW_AT, self._renew
         yield GOES_AT, self._best_connected_goes
         yield REVOKE_AT, self._revoke
+        yield AWAY_AT, self._be_away_at_the_end
 
     async def _look(self) -> None:
         """What systemd does: who has died is started again."""
@@ -161,12 +163,17 @@ class Drill:
     async def _lose_networks(self) -> None:
         await asyncio.sleep(LOSES_AT_S)
         while True:
-            member = self._one()
-            self.note(member, f"loses its network for {LOSS_S:g} s")
-            self.net.cut(member.number + 1)
-            await asyncio.sleep(LOSS_S)
-            self.net.mend(member.number + 1)
+            await self._lose_network(self._one())
             await asyncio.sleep(EVERY_S - LOSS_S)
+
+    async def _lose_network(self, member: Member) -> None:
+        self.note(member, f"loses its network for {LOSS_S:g} s")
+        self.net.cut(member.number + 1)
+        await asyncio.sleep(LOSS_S)
+        self.net.mend(member.number + 1)
+
+    async def _be_away_at_the_end(self) -> None:
+        self._tasks.append(asyncio.create_task(self._lose_network(self._one())))
 
     async def _kill(self) -> None:
         await asyncio.sleep(KILLED_AT_S)

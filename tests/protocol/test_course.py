@@ -107,9 +107,13 @@ def test_who_was_away_hears_of_the_end_when_it_comes_back() -> None:
     exchange.crash(0)
     exchange.run_until(lambda: len(exchange.of(FinalHeld)) == N - 1)
     exchange.run(exchange.now + 500)
+    assert any(node.view.is_suspected(0) for node in exchange.nodes[1:])
+    assert not any(node.ending.is_known_to_all for node in exchange.nodes), "they stay for who was killed"
     exchange.restart(0)
     exchange.run_until(lambda: len(exchange.of(FinalHeld)) == N)
     assert len({state.model for state in exchange.saved.values()}) == 1
+    exchange.run(exchange.now + 10)
+    assert all(node.ending.is_known_to_all for node in exchange.nodes)
 
 
 def test_the_end_survives_a_restart_of_all_and_the_model_is_still_passed_on() -> None:

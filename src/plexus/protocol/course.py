@@ -14,6 +14,8 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from plexus.protocol.api import Measured, StopSending
 from plexus.protocol.facts import EndRevoked, FinalHeld, SessionEnded
 from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Message, Model, NodeId, Score
@@ -64,9 +66,11 @@ class Ending:
 
     @property
     def is_known_to_all(self) -> bool:
-        """All who seem to be there have the model."""
-        there = set(self._node.view.actives())
-        return self.has_model and there <= self._having | {self._node.me}
+        """All have the model who seem to be there, or are gone without a goodbye: who lost its network or was
+        killed comes back."""
+        view = self._node.view
+        awaited = {*view.actives(), *np.flatnonzero(view.suspected()).tolist()}
+        return self.has_model and awaited <= self._having | {self._node.me}
 
     # Coming to the end
 
