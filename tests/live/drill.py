@@ -148,10 +148,11 @@ class Drill:
         for member in self.fleet.members:
             member.log.read()
             if member.notice_death():
+                status = member.unexpected[-1]
+                self.note(member, f"ends by itself with {status}: {member.log.last_words}")
                 if member.number not in self.out:
-                    self.died.append(f"{CITIES[member.number]} with {member.unexpected[-1]}")
-                self.note(member, f"ended by itself with {member.unexpected[-1]}: {member.log.last_words}")
-                self._restart_at[member.number] = time.monotonic() + RESTART_S
+                    self.died.append(f"{CITIES[member.number]} with {status}")
+                    self._restart_at[member.number] = time.monotonic() + RESTART_S
         for number, at in list(self._restart_at.items()):
             if time.monotonic() >= at:
                 del self._restart_at[number]
