@@ -18,6 +18,7 @@ from plexus.protocol.facts import (
 from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Score, TrainRequest
 from plexus.protocol.parameters import Course, condition, unknown_metric
 from plexus.protocol.quorum import RESTART
+from plexus.protocol.view import LEFT, event_number
 from plexus.testing.exchange import reported, sent
 from tests.protocol.kit import Exchange, come_online, hash_order, make_node, online_node, train_request
 
@@ -229,6 +230,14 @@ def test_where_members_may_lie_one_alone_ends_no_session(course: Course) -> None
     node.handle(9.1, Received(1, Ended(4, 100, 1)))
     assert not node.ending.is_over
     node.handle(9.2, Received(2, Ended(4, 100, 1)))
+    assert node.ending.is_over
+
+
+def test_where_members_may_lie_the_last_who_is_there_is_believed() -> None:
+    """The others have said goodbye, as one does at the end."""
+    node = online_node(0, 3, course=Course(until="accuracy >= 0.9"), signed_views=True)
+    node.view.learn(2, event_number(1, LEFT))
+    node.handle(9.0, Received(1, Ended(3000, 100, 1)))
     assert node.ending.is_over
 
 

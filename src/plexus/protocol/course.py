@@ -66,11 +66,14 @@ class Ending:
 
     @property
     def is_known_to_all(self) -> bool:
-        """All have the model who seem to be there, or are gone without a goodbye: who lost its network or was
-        killed comes back."""
+        """All have the model who are awaited."""
+        return self.has_model and self._awaited <= self._having | {self._node.me}
+
+    @property
+    def _awaited(self) -> set[NodeId]:
+        """Who is there, as it seems, or went without a goodbye: killed, or cut off, and soon back."""
         view = self._node.view
-        awaited = {*view.actives(), *np.flatnonzero(view.suspected()).tolist()}
-        return self.has_model and awaited <= self._having | {self._node.me}
+        return {*view.actives(), *np.flatnonzero(view.suspected()).tolist()}
 
     # Coming to the end
 
@@ -144,7 +147,11 @@ class Ending:
         if not course.has_end or (not course.is_measured and not self.is_last(ended.ordinal)):
             trust.refuse(src, "the end of the session", "it has not come to its end")
             return False
-        if trust.has_misbehaved(src) or not trust.believes(src, ended.round):
+        if trust.has_misbehaved(src):
+            return False
+        if self._awaited <= {src, self._node.me}:
+            return True  # all others have said goodbye, as one does at the end
+        if not trust.believes(src, ended.round):
             return False
         self._claims[src] = ended.round
         # That rounds come to an end everybody sees; of what was measured, or is far ahead, one is not enough.
