@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install develop quickstart reproduce test test-live test-paper test-fast smoke nightly storm fuzz docs trial wheel \
+.PHONY: help install develop quickstart reproduce test test-live test-paper test-fast smoke drill crowd soak nightly storm fuzz docs trial wheel \
 	check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -60,14 +60,23 @@ test-paper: develop  ## every figure and table of the paper at size tiny, and th
 smoke: develop  ## four live peers, one killed, one left by a visitor, one revoked: under two minutes
 	$(BIN)/pytest -q -rP -m smoke tests/live
 
+drill: develop  ## eight hospitals, twenty rounds and all that goes wrong, SEED=1: ten minutes; needs root for its network
+	DRILL_SEED=$(or $(SEED),1) $(BIN)/pytest -q -s -o faulthandler_timeout=0 -m drill tests/live
+
+crowd: develop  ## sixty peers that come and go for MINUTES (default 10): errors, memory, CPU of the idle
+	$(BIN)/python benchmarks/endurance.py crowd --minutes $(or $(MINUTES),10)
+
+soak: develop  ## a day of operation within MINUTES (default 30): memory, descriptors, logs and state must not grow
+	$(BIN)/python benchmarks/endurance.py soak --minutes $(or $(MINUTES),30)
+
 docs: develop  ## the documentation site, strict, into site/; runs every command and notebook it shows
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/pytest -n auto -q -m docs tests/docs
 	@echo "read it: site/index.html"
 
 # One after the other, whatever -j says: fleets need the machine for themselves. All of it, whatever fails.
-nightly:  ## hours: live peers, the paper, the documentation, every reader fuzzed, half an hour of storms
-	@failed=; for target in test-live test-paper docs 'fuzz MINUTES=5' 'storm MINUTES=30'; do \
+nightly:  ## hours: live peers, the drill, a crowd, a soak, the paper, the documentation, every reader fuzzed, half an hour of storms
+	@failed=; for target in test-live drill crowd 'soak MINUTES=30' test-paper docs 'fuzz MINUTES=5' 'storm MINUTES=30'; do \
 		$(MAKE) --no-print-directory $$target || failed="$$failed $${target%% *}"; \
 	done; test -z "$$failed" || { echo "nightly: failed:$$failed"; exit 1; }
 

@@ -36,10 +36,13 @@ def test_a_target_installs_what_it_needs(target: str, packages: list[str]) -> No
 
 
 def test_nightly_does_all_that_takes_long() -> None:
-    done = [line for line in would_do("nightly") if line.startswith((".venv/bin/", "NO_MKDOCS"))]
+    done = [line for line in would_do("nightly") if line.startswith((".venv/bin/", "NO_MKDOCS", "DRILL"))]
     steps = [line for line in done if "pip install" not in line]
     assert steps == [
         ".venv/bin/pytest -q -rP -m live tests/live",
+        "DRILL_SEED=1 .venv/bin/pytest -q -s -o faulthandler_timeout=0 -m drill tests/live",
+        ".venv/bin/python benchmarks/endurance.py crowd --minutes 10",
+        ".venv/bin/python benchmarks/endurance.py soak --minutes 30",
         ".venv/bin/pytest -q -m paper tests/studies",
         "NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict",
         ".venv/bin/pytest -n auto -q -m docs tests/docs",

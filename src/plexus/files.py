@@ -47,8 +47,9 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
-        except OSError:
+        except OSError as error:
             temporary.unlink(missing_ok=True)  # a full disk needs the room
+            error.filename = path
             raise
         sync(path.parent)
 

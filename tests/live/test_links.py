@@ -95,6 +95,23 @@ def test_when_both_dial_at_once_one_connection_is_kept_and_nothing_is_lost(party
     run(story)
 
 
+def test_an_idle_link_has_one_heartbeat_where_it_is_looked_after_twice(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party) as (a, b):
+            a.send(b, b"one")
+            await a.until(lambda: a.is_linked(b))
+            link, now = a.hub.links[b.key], asyncio.get_running_loop().time()
+            sent = []
+            for share in (0.5, 1.0):
+                link.connection.spoke_at = now - share * Limits().heartbeat_s
+                before = link.connection.sent_bytes
+                a.hub._keep(link, now)
+                sent.append(link.connection.sent_bytes > before)
+            assert sent == [False, True]
+
+    run(story)
+
+
 class LateProxy(Proxy):
     """Connections that are made later overtake those through it."""
 

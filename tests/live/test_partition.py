@@ -11,10 +11,9 @@ import pytest
 
 from plexus.live.fleet.fleet import Fleet
 from plexus.spec.experiment import parse_spec
-from tests.live.netns import HALVES, Network, network, why_not
+from tests.live.netns import HALVES, Network, move_into, network, why_not
 
 PARTITION_S = 20.0
-PORT = 7000
 SIDES = [{number - 1 for number in half} for half in HALVES]
 SPEC = """
 name = "partition"
@@ -41,7 +40,7 @@ async def run(net: Network, out: Path) -> tuple[Fleet, list[int], list[int]]:
     fleet = Fleet(parse_spec(SPEC, "partition.toml"), out, world=None)
     try:
         await fleet.prepare()
-        _move_into(net, fleet)
+        move_into(net, fleet, "--at-least", "3", "--log-level", "debug")
         await asyncio.gather(*(member.start() for member in fleet.members))
         async with asyncio.timeout(60):
             while _newest(fleet) < 10:
@@ -57,20 +56,6 @@ async def run(net: Network, out: Path) -> tuple[Fleet, list[int], list[int]]:
     finally:
         await fleet.close()
     return fleet, at_cut, at_healing
-
-
-def _move_into(net: Network, fleet: Fleet) -> None:
-    """Let every member live on its own host."""
-    addresses = [f"{net.address(number)}:{PORT}" for number in range(1, 5)]
-    for member in fleet.members:
-        words = member.command[: member.command.index("--home") + 4]
-        host = member.number + 1
-        words += ["--fork-server", str(fleet.out / "forkserver.sock"), "--listen", f"0.0.0.0:{PORT}"]
-        for address in addresses:
-            if address != addresses[member.number]:
-                words += ["--join", address]
-        words += ["--at-least", "3", "--log-level", "debug"]
-        member.command = ["ip", "netns", "exec", net.host(host), *words]
 
 
 def _newest(fleet: Fleet) -> int:

@@ -67,6 +67,8 @@ def test_a_list_reaches_everybody_over_links_that_are_up(tmp_path: Path) -> None
                 await each.until(lambda each=each: not each.is_linked(x))
             await x.until(lambda: len(x.downs) == len(others))
             assert set(x.downs) == {"refused: the certificate has been revoked"}
+            await x.until(lambda: x.key in x.expelled)
+            assert x.hub.admission.is_revoked, "it has the authority's word for it"
             await d.until(lambda: (tmp_path / "d" / "revoked.crl").exists())
             assert all(len(each.hub.links) in (1, 2) for each in others), "those stay up"
             x.knows(d)
@@ -160,7 +162,7 @@ async def run(out: Path) -> Fleet:
             await asyncio.sleep(0.1)
             for member in fleet.members:
                 member.log.read()
-                assert not member.notice_death()
+                assert not member.notice_death() or member is fleet.members[3]
 
     try:
         await fleet.prepare()
@@ -196,6 +198,7 @@ def test_a_revoked_node_is_a_candidate_of_nobody(tmp_path: Path) -> None:
     again meanwhile: it finds in its saved view that the revoked node is online."""
     fleet = asyncio.run(run(tmp_path))
     revoked = fleet.members[3]
+    assert revoked.unexpected == [2] and "this certificate has been revoked" in revoked.log.last_words
     for member in fleet.members[:3]:
         log = events(member.home)
         told_at = next(n for n, event in enumerate(log) if event["event"] == "revocations")
@@ -208,4 +211,4 @@ def test_a_revoked_node_is_a_candidate_of_nobody(tmp_path: Path) -> None:
         ]
         assert later
         assert not any(revoked.id in sample for sample in later)
-    assert not any(member.log.errors for member in fleet.members)
+    assert not any(member.log.errors for member in fleet.members[:3])

@@ -18,6 +18,7 @@ from plexus.protocol.facts import (
 from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Score, TrainRequest
 from plexus.protocol.parameters import Course, condition, unknown_metric
 from plexus.protocol.quorum import RESTART
+from plexus.protocol.view import LEFT, event_number
 from plexus.testing.exchange import reported, sent
 from tests.protocol.kit import Exchange, come_online, hash_order, make_node, online_node, train_request
 
@@ -107,9 +108,13 @@ def test_who_was_away_hears_of_the_end_when_it_comes_back() -> None:
     exchange.crash(0)
     exchange.run_until(lambda: len(exchange.of(FinalHeld)) == N - 1)
     exchange.run(exchange.now + 500)
+    assert any(node.view.is_suspected(0) for node in exchange.nodes[1:])
+    assert not any(node.ending.is_known_to_all for node in exchange.nodes), "they stay for who was killed"
     exchange.restart(0)
     exchange.run_until(lambda: len(exchange.of(FinalHeld)) == N)
     assert len({state.model for state in exchange.saved.values()}) == 1
+    exchange.run(exchange.now + 10)
+    assert all(node.ending.is_known_to_all for node in exchange.nodes)
 
 
 def test_the_end_survives_a_restart_of_all_and_the_model_is_still_passed_on() -> None:
@@ -225,6 +230,14 @@ def test_where_members_may_lie_one_alone_ends_no_session(course: Course) -> None
     node.handle(9.1, Received(1, Ended(4, 100, 1)))
     assert not node.ending.is_over
     node.handle(9.2, Received(2, Ended(4, 100, 1)))
+    assert node.ending.is_over
+
+
+def test_where_members_may_lie_the_last_who_is_there_is_believed() -> None:
+    """The others have said goodbye, as one does at the end."""
+    node = online_node(0, 3, course=Course(until="accuracy >= 0.9"), signed_views=True)
+    node.view.learn(2, event_number(1, LEFT))
+    node.handle(9.0, Received(1, Ended(3000, 100, 1)))
     assert node.ending.is_over
 
 

@@ -18,6 +18,7 @@ from plexus.report.comparison import Judge, findings, table_of
 from plexus.report.comparison import compare as compare_arms
 from plexus.report.document import Table, text_of
 from plexus.report.export import is_numeric
+from plexus.report.rehearsal import agreements
 from plexus.report.standard import by_setting, titles
 from plexus.runs.run import Run
 
@@ -46,7 +47,8 @@ def compare(paths: tuple[Path, ...], target: float | None, judge: Judge, as_json
 
     RUN is a run directory, or a folder that contains some. Runs that differ only in their seed are
     averaged; those of different tasks, hours, nodes or traces are compared separately. What is within
-    the 95 % intervals of two is not called a difference.
+    the 95 % intervals of two is not called a difference. A live fleet beside a run of the same file: whether
+    they agree, round by round.
     """
     print_comparison(load_runs(paths), as_json, target, judge)
 
@@ -57,16 +59,19 @@ def print_comparison(
     """A table for each setting, those first that have ours beside baselines."""
     groups = by_setting(group(runs))
     found = [
-        (title, compare_arms(arms, target, judge)) for title, arms in zip(titles(groups), groups, strict=True)
+        (title, compare_arms(arms, target, judge), list(agreements(arms)))
+        for title, arms in zip(titles(groups), groups, strict=True)
     ]
     if as_json:
-        print_json([{"setting": title, "comparison": each} for title, each in found])
+        print_json([{"setting": it[0], "comparison": it[1], "rehearsal": it[2]} for it in found])
         return
     from rich.console import Console
 
     console = Console(highlight=False)
-    for title, each in found:
+    for title, each, rehearsals in found:
         print_table(_seeds_said_once(table_of(each, title=title)), console, findings(each))
+        for table in rehearsals:
+            print_table(table, console)
 
 
 def _seeds_said_once(table: Table) -> Table:

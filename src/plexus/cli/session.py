@@ -19,7 +19,18 @@ from plexus.live.state import standing
 from plexus.spec.experiment import ExperimentSpec, load_spec, located
 
 DAYS = click.option("--days", type=POSITIVE, default=30.0, metavar="N", show_default=True)
-OUT = click.option("--out", type=PATH, metavar="FILE", help="[default: standard output]")
+
+
+def _in_a_folder(_: click.Context, __: click.Parameter, out: Path | None) -> Path | None:
+    """Said before a certificate is made that nobody gets."""
+    if out is not None and not out.parent.is_dir():
+        raise PlexusError(f"{out.parent}: no such folder")
+    return out
+
+
+OUT = click.option(
+    "--out", type=PATH, metavar="FILE", callback=_in_a_folder, help="[default: standard output]"
+)
 
 
 @click.group(cls=Group)

@@ -148,6 +148,7 @@ class Peer:
                 await self._run(LiveModel(memoryview(initial), seal(initial)))
         finally:
             control.close()
+            socket_path(self._config.home).unlink(missing_ok=True)  # who backs the home up need not skip it
             await self._trainer.close()
             self._store.close()
             os.close(self._lock)

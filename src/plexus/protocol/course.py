@@ -14,6 +14,8 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from plexus.protocol.api import Measured, StopSending
 from plexus.protocol.facts import EndRevoked, FinalHeld, SessionEnded
 from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Message, Model, NodeId, Score
@@ -64,9 +66,14 @@ class Ending:
 
     @property
     def is_known_to_all(self) -> bool:
-        """All who seem to be there have the model."""
-        there = set(self._node.view.actives())
-        return self.has_model and there <= self._having | {self._node.me}
+        """All have the model who are awaited."""
+        return self.has_model and self._awaited <= self._having | {self._node.me}
+
+    @property
+    def _awaited(self) -> set[NodeId]:
+        """Who is there, as it seems, or went without a goodbye: killed, or cut off, and soon back."""
+        view = self._node.view
+        return {*view.actives(), *np.flatnonzero(view.suspected()).tolist()}
 
     # Coming to the end
 
@@ -140,7 +147,11 @@ class Ending:
         if not course.has_end or (not course.is_measured and not self.is_last(ended.ordinal)):
             trust.refuse(src, "the end of the session", "it has not come to its end")
             return False
-        if trust.has_misbehaved(src) or not trust.believes(src, ended.round):
+        if trust.has_misbehaved(src):
+            return False
+        if self._awaited <= {src, self._node.me}:
+            return True  # all others have said goodbye, as one does at the end
+        if not trust.believes(src, ended.round):
             return False
         self._claims[src] = ended.round
         # That rounds come to an end everybody sees; of what was measured, or is far ahead, one is not enough.

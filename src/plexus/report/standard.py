@@ -13,6 +13,7 @@ from plexus.report import naming, plots
 from plexus.report.arms import Arm, group
 from plexus.report.comparison import Comparison, compare, findings, table_of
 from plexus.report.document import Cell, Picture, Section, Table, number, over_seeds
+from plexus.report.rehearsal import agreements
 from plexus.runs.run import Run
 
 _OF_TRAINING = frozenset({
@@ -98,6 +99,7 @@ def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str)
         tables.append(_cuts_table(cut, f"cuts{suffix}"))
     if wary := [arm for arm in arms if any(run.result and run.result.suspects for run in arm.runs)]:
         tables.append(_suspects_table(wary, f"suspects{suffix}"))
+    tables += agreements(arms, suffix)
     pictures = [replace(each, id=f"{each.id}{suffix}") for each in _pictures(_shown(arms, mean), mean)]
     if len(arms) > MOST_DRAWN:
         pictures = [replace(each, caption=f"{each.caption} The {MOST_DRAWN} best.") for each in pictures]

@@ -166,12 +166,13 @@ class Hub:
                 self.inbox.not_sent(key, tag, UNREACHABLE)
 
     def enforce_list(self) -> None:
-        """A newer list is in force: end the links of those whom it names, and pass it on to the others."""
+        """A newer list is in force: pass it on, and end the links of those whom it names. They get it, too:
+        on the authority's word they end, rather than go on by themselves."""
         newest = frame(Kind.LIST, self.admission.list.der)
         now = asyncio.get_running_loop().time()
         for link in list(self.links.values()):
-            self._guarded(self._keep, link, now)
             link.connection.send(newest)
+            self._guarded(self._keep, link, now)
 
     def hello(self, observed: Address) -> Hello:
         return Hello(
@@ -308,7 +309,8 @@ class Hub:
         except RefusedError as error:
             connection.close(str(error))
             return
-        if now - connection.spoke_at >= self.limits.heartbeat_s / 2:
+        # At every second look: of many links, heartbeats are most of what an idle peer does.
+        if now - connection.spoke_at >= 0.75 * self.limits.heartbeat_s:
             connection.send(frame(Kind.HEARTBEAT))
 
 

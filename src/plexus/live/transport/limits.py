@@ -45,7 +45,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """From accepting or dialling until the link is up."""
 
     heartbeat_s: float = 3.0
-    """Something is sent on every link this often."""
+    """Something is sent on every link about this often."""
 
     silent_after_s: float = 10.0
     """A link on which nothing arrived for this long is dead."""
