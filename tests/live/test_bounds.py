@@ -106,6 +106,15 @@ def test_the_largest_change_counts_for_long_and_not_for_ever() -> None:
     assert node.refuses(node.of_norm(9.0)), "a training that failed says nothing"
 
 
+def test_who_was_alone_for_long_still_heeds_others() -> None:
+    """What it changes by itself has become next to nothing; what others do is as large as ever."""
+    node = Node()
+    for _ in range(1000):
+        node.train(1e-6)
+    assert not node.refuses(node.of_norm(2.0), ordinal=11)
+    assert node.refuses(node.of_norm(1.01 * FACTOR * 2.0 * 2 / 10), ordinal=11)
+
+
 def test_double_precision_does_not_overflow() -> None:
     data = np.full(10, 1e300).tobytes()
     header = b'{"w":{"dtype":"F64","shape":[10],"data_offsets":[0,80]}}'

@@ -24,7 +24,7 @@ name = "course"
 nodes = 3
 hours = 0.05
 evaluation = { every_rounds = 5 }
-task = { name = "digits", hidden = 8 }
+task = { name = "digits", hidden = 8, partition = "shards" }
 traces = { availability = "none" }
 
 [protocol]
@@ -162,6 +162,40 @@ def test_after_all_were_killed_the_session_goes_on_long_before_the_watchdog(cour
         if course.log(n, "AggregationCompleted")
     )
     assert newest > before
+
+
+@pytest.mark.slow
+def test_who_was_killed_and_comes_back_to_few_works_with_them_again(course: Course) -> None:
+    """The two who are left average what they train, and heed the third when it is back, whose examples are of
+    other classes."""
+
+    def completed(number: int) -> list[dict[str, Any]]:
+        return course.log(number, "AggregationCompleted")
+
+    def rounds() -> int:
+        return max((line["round"] for n in range(NODES) for line in completed(n)), default=0)
+
+    def more(count: int) -> None:
+        begun = rounds()
+        course.until(lambda: rounds() >= begun + count, 60.0)
+
+    course.found("rounds = 100000", "start_with = 3")
+    spec = course.place / "authority" / "session.toml"
+    assert 'partition = "shards"' in spec.read_text(), "each has classes of its own"
+    for number in range(NODES):
+        course.start(number)
+    course.until(lambda: rounds() >= 20)
+    course.processes[2].kill()
+    more(30)
+    seen = {n: len(completed(n)) for n in (0, 1)}
+    more(150)
+    alone = [line for n in seen for line in completed(n)[seen[n] :] if line["models"] < 2]
+    assert not alone, "one model is no average"
+    trained = len(course.log(2, "AggregatorChosen"))
+    course.start(2)
+    more(30)
+    course.until(lambda: len(course.log(2, "AggregatorChosen")) >= trained + 5, 60.0)
+    assert not [line for n in range(NODES) for line in course.log(n, "Refused")]
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from plexus.learn.rules import MeanRule
 from plexus.live.bounds import TOO_FAR
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
-from plexus.live.runtime import MAX_QUEUED, NOT_ONLINE, OBSOLETE, STOPPED, Callbacks, LiveRuntime
+from plexus.live.runtime import MAX_QUEUED, NOT_ONLINE, OBSOLETE, OTHER_MODEL, STOPPED, Callbacks, LiveRuntime
 from plexus.live.state import STATE_FILE, Store, read_state
 from plexus.live.transport.hub import UNREACHABLE
 from plexus.live.transport.limits import LiveRoster
@@ -281,8 +281,8 @@ def test_a_change_that_is_not_finite_or_too_short_is_refused(tmp_path: Path) -> 
         assert came == []
         assert bench.buffers.free == bench.buffers.count
         assert Refused(1, "a model", "it has numbers that are not finite") in bench.facts
-        with pytest.raises(WireError, match="a model of 7 bytes"):
-            bench.runtime.offered(PEERS[0], wire.encode(LATE, bench.roster, 7)[wire.LENGTH_BYTES :])
+        odd = wire.encode(LATE, bench.roster, 7)[wire.LENGTH_BYTES :]
+        assert bench.runtime.offered(PEERS[0], odd) == OTHER_MODEL
 
     with_bench(tmp_path, story)
 
@@ -414,9 +414,20 @@ def test_messages_that_do_not_belong_here_end_the_link(tmp_path: Path) -> None:
             bench.runtime.offered(PEERS[0], bench.frame(Ack(1)))
         with pytest.raises(WireError, match="a GossipModel, which this session's protocol does not have"):
             bench.runtime.offered(PEERS[0], bench.frame(GossipModel(1, view, None)))
-        wrong = wire.encode(TrainRequest(1, 1, 1, 3, view, None), bench.roster, 17)[wire.LENGTH_BYTES :]
-        with pytest.raises(WireError, match="a model of 17 bytes"):
-            bench.runtime.offered(PEERS[0], wrong)
+
+    with_bench(tmp_path, story)
+
+
+def test_who_has_a_model_of_other_tensors_is_named(tmp_path: Path) -> None:
+    """Its task is another one, or of another version: nobody would notice but by standing still."""
+
+    async def story(bench: Bench) -> None:
+        request = TrainRequest(1, 1, 1, 3, View.of(1).snapshot(), None)
+        wrong = wire.encode(request, bench.roster, 17)[wire.LENGTH_BYTES :]
+        assert bench.runtime.offered(PEERS[0], wrong) == OTHER_MODEL
+        (refused,) = [fact for fact in bench.facts if isinstance(fact, Refused)]
+        assert (refused.src, refused.what) == (1, "a model")
+        assert refused.why.startswith("it has 17 bytes, this node's has ") and "same task" in refused.why
 
     with_bench(tmp_path, story)
 

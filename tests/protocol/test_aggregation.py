@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from unittest.mock import ANY
 
+import pytest
+
 from plexus.protocol.api import (
     Aggregate,
     Aggregated,
@@ -82,6 +84,15 @@ def test_one_model_of_one_participant_is_enough_at_once() -> None:
         Send((1,), Ack(K)),
         Aggregate(K, ("t1",), (10,)),
     ]
+
+
+@pytest.mark.parametrize(("signed", "waits"), [(False, False), (True, True)])
+def test_of_two_who_may_lie_one_model_is_not_enough(signed: bool, waits: bool) -> None:
+    """With the paper's values it is: ⌊0.8 · 2⌋."""
+    node = online_node(0, 2, signed_views=signed)
+    node.handle(1.0, Received(0, trained_model(K, "t0", participants=2)))
+    assert node.aggregation.collecting is waits
+    assert Aggregate(K, ("t0",), (10,)) in node.handle(301.0, TIMEOUT) or not waits
 
 
 def test_a_duplicate_does_not_count_twice() -> None:

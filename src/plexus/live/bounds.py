@@ -20,6 +20,9 @@ FACTOR = 5.0
 """Others may have more data than this node, and make larger steps."""
 DECAY = 0.99
 """What the largest change still counts after one more training: changes become smaller as a model learns."""
+LEAST_SHARE = 0.1
+"""Of the largest change ever. A node that was alone for long changes next to nothing any more; those who come
+back do."""
 LEAST_AHEAD, MOST_AHEAD = 2, 100
 """Rounds: so many may always have passed, and so many of which nothing is known."""
 HURRY = 2
@@ -43,7 +46,7 @@ class Bounds:
         self._round_s = 0.0
         """How long rounds take; 0 before the second."""
         self._base: LiveModel | None = None
-        self._usual = 0.0
+        self._usual = self._largest = 0.0
         """The norm of a large change by one training; 0 before the first."""
 
     def hold(self, model: LiveModel, ordinal: int, now_s: float) -> None:
@@ -65,7 +68,8 @@ class Bounds:
 
     def learn(self, changed: float) -> None:
         if math.isfinite(changed):
-            self._usual = max(changed, DECAY * self._usual)
+            self._largest = max(changed, self._largest)
+            self._usual = max(changed, DECAY * self._usual, LEAST_SHARE * self._largest)
 
     def flaw(self, body: Any, model: LiveModel, now_s: float) -> Callable[[], str | None]:
         """What finds out, in whatever thread, whether the model of this message is too far away."""

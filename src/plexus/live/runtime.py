@@ -34,6 +34,7 @@ from plexus.protocol.wire import WireError
 
 OBSOLETE, STOPPED = "it has become obsolete", "the node sends no more of it"
 NOT_ONLINE = "the node is not online"
+OTHER_MODEL = "its model has other tensors"
 A_MODEL = "a model"
 HAND_OVER_S = 10.0
 MAX_QUEUED = 64
@@ -320,7 +321,9 @@ class LiveRuntime:
         if not hasattr(body, "model"):
             raise WireError(f"a model with a {type(body).__name__}")
         if model_bytes != self._layout.size_bytes:
-            raise WireError(f"a model of {model_bytes} bytes: this session's has {self._layout.size_bytes}")
+            own = f"this node's has {self._layout.size_bytes:,}; do both have the same task?"
+            self._refuse(src, f"it has {model_bytes:,} bytes, {own}", A_MODEL)
+            return OTHER_MODEL
         self.step(api.Offered(self.roster.number(src), body))
         if self.node is None:
             return NOT_ONLINE

@@ -162,11 +162,12 @@ class AggregationTask:
         """How many participants there are, and of how many at least a model is needed.
 
         Where members may lie, what most of the senders say counts, and one sender is not enough. Nor is it
-        where late models count: the fastest of few would go on alone, while the others are busy.
+        of two, there and where late models count: the faster would go on alone, and learn from nobody else.
         """
         claims = sorted(self._claims.values())
         participants = claims[-1] if most is None else max(1, min(claims[len(claims) // 2], most))
-        needs_two = (most is not None and most > LEAST) or (self._parameters.late_rounds and participants > 1)
+        of_two = participants > 1 and (self._parameters.late_rounds > 0 or most is not None)
+        needs_two = (most is not None and most > LEAST) or of_two
         return participants, LEAST if needs_two else 1
 
     def _doubt_claims(self) -> None:

@@ -113,7 +113,7 @@ class AggregationChecker(Checker):
             most = min(self.parameters.sample_size, len(self.scene.plexus(node).membership.view.actives()))
             collected.participants = max(1, min(claims[len(claims) // 2], most))
             collected.least = LEAST if most > LEAST else 1
-        if self.parameters.late_rounds and collected.participants > 1:
+        if (self.parameters.late_rounds or self.parameters.signed_views) and collected.participants > 1:
             collected.least = LEAST
 
     def _is_small(self, node: NodeId) -> bool:
