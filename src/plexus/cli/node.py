@@ -73,7 +73,7 @@ def key(home: Path) -> None:
 )
 @click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus here.")
 @click.option("--source", metavar="HOST", help="The local address to dial from.")
-@click.option("--memory", type=COUNT, metavar="MB", help="For arriving models.")
+@click.option("--memory", type=COUNT, metavar="MB", help="For models: more lie in files in --home.")
 @click.option("--stay", is_flag=True, help="Serve the final model when the session has ended.")
 @click.option("--fork-server", type=PATH, hidden=True)
 @click.option("--attackers", hidden=True)

@@ -28,6 +28,7 @@ from plexus.live.operator.control import lock_home, notifying, serve_control, se
 from plexus.live.operator.log import Log
 from plexus.live.operator.peer_tables import PeerTables
 from plexus.live.operator.status import FactObserver, PeerStatus, Status, counts
+from plexus.live.room import Room
 from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.state import Store
 from plexus.live.transport import addresses
@@ -109,7 +110,8 @@ class Peer:
         self._store = Store(config.home, self._roster, self._on_unwritten)
         self._rng = Random(int.from_bytes(os.urandom(8), "big"))
         self._view = self._saved_view()
-        self._held = self._store.model()
+        self._room = Room(config.home, config.limits.memory_bytes)
+        self._held = self._store.model(self._room)
         """Until the node is online and holds it itself."""
         self._stop = asyncio.Event()
         self._fault: str | None = None
@@ -135,7 +137,7 @@ class Peer:
         home = str(self._config.home.resolve())
         setup = SetUp(self._config.spec, self._config.data, folder, is_alone, home)
         self._trainer = TrainingWorker(
-            setup, self._log, self._on_trained, self._on_evaluated, self._config.fork_server
+            setup, self._log, self._on_trained, self._on_evaluated, self._config.fork_server, self._room
         )
         self._trainer.measures_first = self._config.course.is_measured
         parts = self._store, self._trainer, self._log, self._config.stay
@@ -145,7 +147,7 @@ class Peer:
             initial = await unless(self._stop, self._trainer.start())
             if initial is not None:
                 self._look_at(self._trainer.ready)
-                await self._run(LiveModel(memoryview(initial), seal(initial)))
+                await self._run(LiveModel(initial, seal(initial)))
         finally:
             control.close()
             await self._trainer.close()
@@ -174,7 +176,7 @@ class Peer:
 
     async def _run(self, initial: LiveModel) -> None:
         config = self._config
-        layout = ModelLayout(initial.data)
+        layout = ModelLayout(initial.data, self._room)
         # Who waits for longer than that for an answer has turned to somebody else.
         grace_s = min(config.limits.transfer_grace_s, config.parameters.ack_timeout_s)
         limits = replace(config.limits, transfer_grace_s=grace_s)
@@ -190,7 +192,7 @@ class Peer:
         self._runtime = LiveRuntime(
             self._roster,
             layout,
-            Buffers(layout.size_bytes, config.limits.memory_bytes),
+            Buffers(layout.size_bytes, config.limits.memory_bytes, self._room),
             config.aggregation,
             self._store,
             self._trainer,

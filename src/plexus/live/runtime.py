@@ -214,8 +214,10 @@ class LiveRuntime:
     def _send_difference(self, effect: api.Send) -> None:
         stops = self._stops
 
-        def send(model: LiveModel) -> None:
-            if stops == self._stops:
+        def send(model: LiveModel | str) -> None:
+            if isinstance(model, str):
+                self.log.warning("no_room", reason=model)
+            elif stops == self._stops:
                 self.perform([api.Send(effect.to, msgspec.structs.replace(effect.body, model=model))])
 
         self._aggregator.difference(effect.body.model, send)

@@ -169,7 +169,7 @@ class Fleet:
         if held is None:
             return 0, found
         about = {"round": str(held.ordinal), "value": repr(found.value), "spec_digest": self.spec.digest()}
-        write_bytes(self.out / FINAL_MODEL, taken_home(held.home, held.data, about))
+        write_bytes(self.out / FINAL_MODEL, *taken_home(held.home, held.data, about))
         self._keep_best()
         return held.ordinal, found
 
