@@ -96,6 +96,8 @@ class LiveRuntime:
         """How often the node ended what it was sending: what is yet to be made of a change is not sent."""
         self._aggregator = Aggregator(layout, buffers, rule, store.home, self._on_aggregated)
         self._loop = asyncio.get_running_loop()
+        self.clock = self._loop.time
+        """What the node takes for the time."""
         self._perform_one: dict[type[api.Effect], Callable[[Any], None]] = {
             api.Send: self._send,
             api.StopSending: self._stop_sending,
@@ -174,7 +176,7 @@ class LiveRuntime:
             return []
         self.handled += 1
         try:
-            return self.node.handle(self._loop.time(), event)
+            return self.node.handle(self.clock(), event)
         except Exception:
             self.log.exception("failure", where=f"handling {type(event).__name__}")
             return []
