@@ -34,8 +34,8 @@ def named(path: Path) -> Iterator[None]:
         raise PlexusError(f"{error.filename or path}: {error.strerror or error}") from None
 
 
-def write_bytes(path: Path, data: bytes | memoryview) -> None:
-    """Write a file so that it is there whole or not at all, even if the machine stops.
+def write_bytes(path: Path, *data: bytes | memoryview) -> None:
+    """Write a file of these parts so that it is there whole or not at all, even if the machine stops.
 
     When this returns, the file is there to stay. When it fails, what was there before still is.
     """
@@ -43,7 +43,7 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
     with named(path):
         try:
             with temporary.open("wb") as file:
-                file.write(data)
+                file.writelines(data)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)

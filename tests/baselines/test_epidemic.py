@@ -96,9 +96,9 @@ def test_under_churn_it_averages_what_has_arrived() -> None:
 def test_what_is_saved_is_enough_to_go_on() -> None:
     handle = node(durable=Durable(4, 7, "m7"))
     effects = handle(WentOnline())
-    assert only(effects, Save) == [Save(Durable(5, 7, "m7", ANY))]
+    assert only(effects, Save) == [Save(Durable(5, 7, "m7", ANY, 7))]
     assert only(effects, Train) == [Train(8, "m7")]
-    assert only(handle(WentOffline()), Save) == [Save(Durable(6, 7, "m7", ANY))]
+    assert only(handle(WentOffline()), Save) == [Save(Durable(6, 7, "m7", ANY, 7))]
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_models_are_merged_by_age_then_trained(
     assert only(handle(Aggregated(age, "both")), Train) == [Train(age + 1, "both")]
     effects = handle(Trained(age + 1, "better"))
     assert reported(effects, ModelUpdated) == [ModelUpdated(age + 1, "better", merged=2)]
-    assert only(effects, Save) == [Save(Durable(2, age + 1, "better", ANY))]
+    assert only(effects, Save) == [Save(Durable(2, age + 1, "better", ANY, age + 1))]
     ((peer,), ping) = sent(handle(SEND), Ping)[0]
     effects = handle(Received(peer, Pong(ping.exchange, 0, 0, 0)))
     body = sent(effects, GossipModel)[0][1]

@@ -261,7 +261,7 @@ def check_home(tmp_path: Path, home: Path, first: memoryview, second: bytes) -> 
     for other, is_same in ((again, True), (tmp_path / "new", False)):
         with Job(tmp_path, other, ["head.*"]) as restarted:
             assert (bytes(restarted.train(first, 2)) == second) is is_same
-    whole = taken_home(home, memoryview(second), {"round": "2"})
+    whole = b"".join(taken_home(home, memoryview(second), {"round": "2"}))
     (tmp_path / "m.safetensors").write_bytes(whole)
     tensors = read_model(tmp_path / "m.safetensors")[0]
     assert set(tensors) == set(nn.Module.state_dict(load_net(tmp_path)))

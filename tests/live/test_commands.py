@@ -282,8 +282,12 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
             "strange/state.bin: no message has the tag 99; move state.bin away",
         ),
         (
-            ["fleet", "run", "plain.toml", "--set", 'protocol={name="gossip"}'],
-            "plain.toml: protocol gossip cannot run live, only plexus can",
+            ["fleet", "run", "plain.toml", "--set", 'protocol={name="dpsgd"}'],
+            "plain.toml: protocol.round_duration_s is not set: live, a round of this protocol has to end by",
+        ),
+        (
+            ["node", "start", "authority/session.toml", "--data", "0", "--server"],
+            "authority/session.toml: --server is for protocol fedavg; plexus has no server",
         ),
         *(
             [

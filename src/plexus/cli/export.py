@@ -26,15 +26,15 @@ def export(source: Path, out: Path, best: bool) -> None:
         raise PlexusError(f"{out}: models are written as safetensors: use {out.stem}{MODEL_SUFFIX}")
     if not out.parent.is_dir():
         raise PlexusError(f"{out.parent}: no such folder")
-    write_bytes(out, model_of(source, best))
+    write_bytes(out, *model_of(source, best))
     click.echo(f"the model of round {metadata_of(out)['round']} is in {out}")
 
 
-def model_of(source: Path, best: bool) -> bytes:
+def model_of(source: Path, best: bool) -> list[bytes | memoryview]:
     """The contents of the file."""
     kept = source / (BEST_MODEL if best else FINAL_MODEL)
     if kept.exists():
-        return kept.read_bytes()
+        return [kept.read_bytes()]
     homes = sorted(each.parent for each in source.glob(f"*/{STATE_FILE}"))
     if best and homes:
         raise PlexusError(f"{source}: the best is known when the fleet has ended; a peer's is in {homes[0]}")

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from plexus import quantities
 from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, Group, print_json, set_option
 from plexus.cli.session import check_deployable
+from plexus.errors import PlexusError
 from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
 from plexus.live.fleet.members import NodeResult
 from plexus.live.operator.log import LOG_FILE
@@ -32,6 +33,7 @@ def fleet() -> None:
 @click.option("--nodes", type=COUNT, metavar="N", help="[default: the file's]")
 @click.option("--seconds", type=click.FloatRange(min=1), default=60.0)
 @click.option("--rounds", type=COUNT, metavar="N", help="Stop after this round.")
+@click.option("--protocol", metavar="NAME", help="Run another protocol than the file's, with its defaults.")
 @set_option("a key of the file, e.g. protocol.sample_size=5")
 @click.option("--out", type=PATH, metavar="DIR", help="[default: runs/fleet-NAME]")
 @click.option("--force", is_flag=True, help="Replace an earlier fleet in --out.")
@@ -48,7 +50,12 @@ def fleet() -> None:
 )
 @JSON
 def run(
-    spec_file: Path, overrides: tuple[str, ...], attackers: tuple[str, ...], as_json: bool, **options: Any
+    spec_file: Path,
+    protocol: str | None,
+    overrides: tuple[str, ...],
+    attackers: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Run the session of SESSION.toml with a process per node, over TLS on loopback.
 
@@ -59,9 +66,15 @@ def run(
         if ready.shared_out < ready.examples:
             click.echo(share_of_data(config.nodes or spec.nodes, ready), err=True)
 
+    if protocol is not None:
+        overrides = (f'protocol={{name="{protocol}"}}', *overrides)
     spec = load_spec(spec_file, overrides)
     check_deployable(spec_file, replace(spec, attackers=()))
     config = FleetConfig(**options)
+    if spec.protocol.name == "fedavg" and (config.shape or config.churn):
+        raise PlexusError(
+            "--shape and --churn: the server of fedavg is in no trace, so a fleet of it has neither"
+        )
     drawn = parsed(attackers, config.nodes or spec.nodes, spec.seed)
     spec = replace(spec, attackers=drawn + spec.attackers)
     result = asyncio.run(run_fleet(spec, spec_file.parent, config, tell))

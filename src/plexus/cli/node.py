@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,14 @@ from plexus.live.identity.keys import create_key, exposure, load_key, make_home,
 from plexus.live.operator.control import ask, wait_until_gone
 from plexus.live.operator.log import Log
 from plexus.live.peer import Peer, PeerConfig
+from plexus.live.seats import LiveProtocol
 from plexus.live.transport import addresses
 from plexus.live.transport.limits import Limits
+from plexus.protocol.api import Node
+from plexus.protocol.parameters import ENDLESS
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
 from plexus.spec.attackers import AttackerSpec, liars
-from plexus.spec.experiment import build_spec
+from plexus.spec.experiment import ExperimentSpec, build_spec
 
 
 @click.group(cls=Group)
@@ -73,13 +77,14 @@ def key(home: Path) -> None:
 )
 @click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus here.")
 @click.option("--source", metavar="HOST", help="The local address to dial from.")
-@click.option("--memory", type=COUNT, metavar="MB", help="For arriving models.")
+@click.option("--memory", type=COUNT, metavar="MB", help="For models: more lie in files in --home.")
 @click.option(
     "--relay",
     type=NATURAL,
     metavar="BYTES_PER_S",
     help="What to carry at most for members that cannot reach each other; 0 for nothing.",
 )
+@click.option("--server", is_flag=True, help="Be the server of a session of protocol fedavg.")
 @click.option("--stay", is_flag=True, help="Serve the final model when the session has ended.")
 @click.option("--fork-server", type=PATH, hidden=True)
 @click.option("--attackers", hidden=True)
@@ -109,6 +114,7 @@ def peer_config(
     memory: int | None,
     relay: int | None = None,
     data: str,
+    server: bool = False,
     attackers: str | None = None,
     **as_they_are: Any,
 ) -> PeerConfig:
@@ -116,7 +122,7 @@ def peer_config(
     if bandwidth is not None and bandwidth > MAX_BANDWIDTH_BYTES_PER_S:
         raise PlexusError(f"--bandwidth {bandwidth}: at most {MAX_BANDWIDTH_BYTES_PER_S} bytes per second")
     agreed, spec = read_session_file(session_file)
-    check_deployable(session_file, spec)
+    check_deployable(session_file, spec, server)
     if spec.task.parameters.initial is not None:  # it is beside the session file, wherever the task is
         there = (session_file.parent / spec.task.parameters.initial).resolve()
         spec = build_spec(spec.plain(), str(session_file), {"task.initial": str(there)})
@@ -125,10 +131,14 @@ def peer_config(
     folder = (task_dir or session_file.parent).resolve()
     dial_only = advertise == "none"
     limits = Limits(relay_bytes_per_s=relay)
+    protocol = live_protocol(spec, folder, server)
+    course = ENDLESS
+    if protocol.variation:
+        course = spec.session.live(spec.nodes, protocol.parameters.sample_size)
     return PeerConfig(
         session=agreed,
-        parameters=spec.protocol.parameters,
-        course=spec.session.live(spec.nodes, spec.protocol.parameters.sample_size),
+        protocol=protocol,
+        course=course,
         aggregation=built(spec.aggregation.parameters, folder),
         spec=spec.to_toml(),
         data=data,
@@ -144,6 +154,30 @@ def peer_config(
         limits=limits if memory is None else replace(limits, memory_bytes=memory * 2**20),
         **as_they_are,
     )
+
+
+def live_protocol(spec: ExperimentSpec, folder: Path, is_server: bool) -> LiveProtocol:
+    """What a peer runs; a module of the user's own and a topology's file are searched in `folder`."""
+    name, parameters = spec.protocol.name, spec.protocol.parameters
+    make: Callable[..., Node] | None = None
+    if ":" in name:
+        from plexus.sim.own import find
+
+        entry, parameters = find(name, parameters, folder)
+        make = entry.make
+        if make is None:
+            raise PlexusError(f"protocol {name} cannot run live: it was not made by plexus.own_protocol")
+    elif name == "dpsgd":
+        from plexus.protocol.baselines.dpsgd import DpsgdNode
+        from plexus.sim.topologies import build_topology
+
+        topology = build_topology(parameters, spec.nodes, spec.seed, folder)
+
+        def make(me: int, initial_model: Any, **_: Any) -> Node:
+            return DpsgdNode(me, topology, initial_model, parameters.round_duration_s, parameters.mixing)
+
+    common = {"name": name, "parameters": parameters, "nodes": spec.nodes}
+    return LiveProtocol(**common, make=make, is_server=is_server)
 
 
 @node.command()

@@ -15,6 +15,7 @@ from plexus.files import write_text
 from plexus.live.identity.authority import REVOKED_FILE, Authority
 from plexus.live.identity.keys import parse_public
 from plexus.live.identity.session_file import MODEL_FILE, SESSION_FILE, Session, found_session, read_session
+from plexus.live.seats import complaint
 from plexus.live.state import standing
 from plexus.spec.experiment import ExperimentSpec, load_spec, located
 
@@ -223,10 +224,10 @@ def frozen_weights(spec: ExperimentSpec, folder: Path) -> str:
         return ""
 
 
-def check_deployable(path: Path, spec: ExperimentSpec) -> None:
-    """Complain of a session whose protocol has no live runtime, or that asks for what only it can do."""
-    if spec.protocol.name != "plexus":
-        raise PlexusError(f"{path}: protocol {spec.protocol.name} cannot run live, only plexus can")
+def check_deployable(path: Path, spec: ExperimentSpec, is_server: bool = False) -> None:
+    """Complain of a session that asks for what live peers cannot do."""
+    if wrong := complaint(spec.protocol.name, spec.protocol.parameters, is_server):
+        raise PlexusError(f"{path}: {wrong}")
     if spec.faults:
         raise PlexusError(f"{path}: faults are simulated; live peers cannot run a spec that has some")
     if spec.attackers:

@@ -20,6 +20,7 @@ from plexus.errors import PlexusError, blaming
 from plexus.learn import rules
 from plexus.learn.rules import MeanRule, Rule, WeightedMeanRule
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
+from plexus.live.room import pieces
 from plexus.protocol.api import Change
 
 if TYPE_CHECKING:
@@ -30,12 +31,16 @@ Result = TypeVar("Result")
 
 
 class RunningSum:
-    """The mean of models that arrive one by one, in the memory of one: the first is added to in place.
+    """The mean of models that arrive one by one, in the room of one: the first is added to in place.
 
     The same rules and arithmetic as `learn.aggregation`: one addition after the other, then one division.
     """
 
+    flaw: str | None = None
+    """Why no mean comes of it."""
+
     def __init__(self, layout: ModelLayout, is_change: bool = False) -> None:
+        self._layout = layout
         self._numbers = layout.changes if is_change else layout.numbers
         self._data: memoryview | None = None
         self._sums: list[NDArray[Any]] = []
@@ -44,20 +49,30 @@ class RunningSum:
     def add(self, data: memoryview, weight: float, owned: bool) -> bool:
         """Add a model. Says whether its memory was taken over, which happens only if it is `owned`."""
         self._weight += weight
-        if self._data is None:
-            self._data = data = data if owned else memoryview(bytearray(data))
-            # Whole numbers are summed apart, as floating point, and rounded at the end.
-            self._sums = [_summable(numbers) for numbers in self._numbers(data)]
-            if weight != 1:
-                for total in self._sums:
-                    total *= total.dtype.type(weight)
-            return owned
-        for total, numbers in zip(self._sums, self._numbers(data), strict=True):
-            if weight == 1:
-                total += numbers
-            else:
-                total += numbers * total.dtype.type(weight)
-        return False
+        if self._data is not None:
+            self._add(self._numbers(data), weight)
+            return False
+        self._data = data if owned else self._layout.copy(data)
+        # Whole numbers are summed apart, as floating point, and rounded at the end.
+        self._sums = [self._summable(numbers) for numbers in self._numbers(self._data)]
+        if weight != 1:
+            for total in self._sums:
+                total *= total.dtype.type(weight)
+        return owned
+
+    def _summable(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        if numbers.dtype.kind == "f" and numbers.dtype.itemsize >= 4:
+            return numbers
+        sums = self._layout.floats(numbers.size, np.float64 if numbers.dtype.itemsize > 2 else np.float32)
+        sums[:] = numbers
+        return sums
+
+    def _add(self, rows: Sequence[Any], weight: float) -> None:
+        """Rows of numbers, or what stands for them."""
+        for total, numbers in zip(self._sums, rows, strict=True):
+            for part in pieces(total.size):
+                piece = numbers[part]
+                total[part] += piece if weight == 1 else piece * total.dtype.type(weight)
 
     def mean(self, changes: RunningSum | None = None) -> memoryview:
         """The mean, in the memory of the first model, moved by `changes` (see `protocol.api.Aggregate`).
@@ -66,7 +81,8 @@ class RunningSum:
         self._divide(changes)
         for total, numbers in zip(self._sums, self._numbers(self._data), strict=True):
             if total is not numbers and total.dtype != numbers.dtype:
-                numbers[:] = np.rint(total) if numbers.dtype.kind in "iu" else total
+                for part in pieces(total.size):
+                    numbers[part] = np.rint(total[part]) if numbers.dtype.kind in "iu" else total[part]
         data, self._data, self._sums = self._data, None, []
         return data
 
@@ -84,29 +100,22 @@ class QuantisedSum(RunningSum):
 
     def __init__(self, layout: ModelLayout, round: int) -> None:
         super().__init__(layout)
-        self._layout = layout
         self._round = round
         """What the rounding is drawn by."""
 
     def add(self, data: memoryview, weight: float, owned: bool) -> bool:
-        values = [each * np.float32(weight) for each in self._layout.restored(data)]
+        rows = self._layout.rows(data)
+        if not self._sums:
+            self._sums = [self._layout.floats(each.size) for each in rows]
+            for total in self._sums:
+                total[:] = -0.0  # what nothing is changed by that is added to it
         self._weight += weight
-        if self._sums:
-            for total, each in zip(self._sums, values, strict=True):
-                total += each
-        else:
-            self._sums = values
+        self._add(rows, weight)
         return False
 
     def mean(self, changes: RunningSum | None = None) -> memoryview:
         self._divide(changes)
         return self._layout.packed(self._sums, self._round)
-
-
-def _summable(numbers: NDArray[Any]) -> NDArray[Any]:
-    if numbers.dtype.kind == "f" and numbers.dtype.itemsize >= 4:
-        return numbers
-    return numbers.astype(np.float64 if numbers.dtype.itemsize > 2 else np.float32)
 
 
 def sum_of(layout: ModelLayout, round: int, is_change: bool = False) -> RunningSum:
@@ -130,7 +139,7 @@ class Spool:
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         weakref.finalize(self, self._file.close)  # the round may be abandoned
         self._models = 0
-        self._flaw: str | None = None
+        self.flaw: str | None = None
 
     def add(self, data: memoryview, weight: float, owned: bool) -> bool:
         """Keep a model. Its memory is not taken over."""
@@ -138,7 +147,7 @@ class Spool:
             while data:
                 data = data[self._file.write(data) :]
         except OSError as error:
-            self._flaw = f"the models of the round cannot be kept: {error.strerror}"
+            self.flaw = f"the models of the round cannot be kept: {error.strerror}"
         self._models += 1
         return False
 
@@ -148,7 +157,7 @@ class Spool:
         data, measured = memoryview(b""), None
         if self._layout.is_packed:
             # Rounded once, when all is done. Of two arrays, the second has counters.
-            out, measured = [np.empty(each.size, np.float32) for each in models[0]], [True, False]
+            out, measured = [self._layout.floats(each.size) for each in models[0]], [True, False]
         else:
             data = self._layout.blank()
             out = self._layout.numbers(data)
@@ -157,11 +166,9 @@ class Spool:
         return self._layout.packed(out, self._round) if self._layout.is_packed else data
 
     def _kept(self) -> list[list[NDArray[Any]]]:
-        if self._flaw is not None:
-            raise PlexusError(self._flaw)
         size_bytes = self._layout.size_bytes
         with self._file:
-            kept = memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+            kept = self._layout.room.map(self._file, mmap.ACCESS_READ)
         return [self._numbers(kept[at * size_bytes :][:size_bytes]) for at in range(self._models)]
 
 
@@ -203,20 +210,24 @@ class Aggregator:
     def check(
         self, model: LiveModel, then: Callable[[str | None], None], too_far: Callable[[], str | None]
     ) -> None:
-        """Find out what is wrong with a model from outside; `too_far` is asked last."""
+        """Find out what is wrong with a model from outside; `too_far` is asked last, and looks at its
+        numbers."""
 
         def flaw() -> str | None:
-            is_whole = fits(model.seal, model.data)
-            return (self._layout.flaw(model.data) or too_far()) if is_whole else "it does not fit its seal"
+            is_whole = fits(model.seal, model.data) if model.is_whole is None else model.is_whole
+            return (self._layout.misfit(model.data) or too_far()) if is_whole else "it does not fit its seal"
 
         self.look(flaw, then)
 
-    def difference(self, change: Change, then: Callable[[LiveModel], None]) -> None:
-        """Make of a change what can be sent."""
+    def difference(self, change: Change, then: Callable[[LiveModel | str], None]) -> None:
+        """Make of a change what can be sent; else it is said why not."""
         trained, base = change.trained.data, change.base.data
 
-        def made() -> LiveModel:
-            data = self._layout.difference(trained, base)
+        def made() -> LiveModel | str:
+            try:
+                data = self._layout.difference(trained, base)
+            except PlexusError as error:
+                return str(error)
             return LiveModel(data, seal(data))
 
         self.look(made, then)
@@ -237,7 +248,7 @@ class Aggregator:
             if ticket is not None:
                 (self._buffers.let_go if taken_over else self._buffers.give_back)(ticket)
 
-        self.look(lambda: total.add(data, weight, ticket is not None), added)
+        self.look(lambda: _added(total, data, weight, ticket is not None), added)
 
     def aggregate(
         self,
@@ -250,8 +261,15 @@ class Aggregator:
         """Take the mean: of what was collected, or of models that the node kept by itself."""
         total = self._total(round, models, samples)
         changed = self._total(round, changes, change_samples, is_change=True) if changes else None
-        # Both are of one kind.
-        self._finish(round, lambda: total().mean(changed() if changed else None))  # type: ignore[arg-type]
+
+        def mean() -> memoryview:
+            models, late = total(), changed() if changed else None
+            for each in (models, late):
+                if each is not None and each.flaw is not None:
+                    raise PlexusError(each.flaw)
+            return models.mean(late)  # type: ignore[arg-type]  # both are of one kind
+
+        self._finish(round, mean)
 
     def merge(self, round: int, models: Sequence[LiveModel], weights: Sequence[float]) -> None:
         """Take the mean in which `models[i]` counts `weights[i]`."""
@@ -304,3 +322,12 @@ class Aggregator:
             return
         future = loop.run_in_executor(self._thread, work)
         future.add_done_callback(lambda done: None if done.cancelled() else then(done.result()))
+
+
+def _added(total: RunningSum | Spool, data: memoryview, weight: float, owned: bool) -> bool:
+    """Whether the memory of the model was taken over; of one that there is no room for, no sum comes."""
+    try:
+        return total.flaw is None and total.add(data, weight, owned)
+    except PlexusError as error:
+        total.flaw = str(error)
+        return False

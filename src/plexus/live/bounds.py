@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from plexus.live.models import LiveModel, ModelLayout
+from plexus.live.room import pieces
 from plexus.protocol.messages import FinalModel, LateModel
 
 FACTOR = 5.0
@@ -29,8 +30,6 @@ HURRY = 2
 """So many times faster than they were, rounds may be."""
 PACE = 0.2
 """How much the newest round counts for how long rounds take."""
-PIECE = 2**16
-"""Numbers looked at at a time."""
 TOO_FAR = "it is further from this node's model than trainings go"
 
 
@@ -74,16 +73,21 @@ class Bounds:
     def flaw(self, body: Any, model: LiveModel, now_s: float) -> Callable[[], str | None]:
         """What finds out, in whatever thread, whether the model of this message is too far away."""
         held, usual, is_change = self._held, self._usual, isinstance(body, LateModel)
-        ahead = max(0, body.ordinal - self._ordinal)
+        # Of a protocol whose nodes have models of their own, rounds do not say how far apart these may be.
+        ahead = max(0, body.ordinal - self._ordinal) if hasattr(body, "ordinal") else MOST_AHEAD
         if isinstance(body, FinalModel):  # it may be older than the one that is held
             ahead = abs(body.ordinal - self._ordinal)
         ahead = 1 if is_change else min(ahead, self._passed(now_s))
 
         def found() -> str | None:
+            if (held is None or self._layout.is_packed) and (flaw := self._layout.flaw(model.data)):
+                return flaw
             if held is None:
                 return None
             length = usual or self._distance(held.data, None) + 1
             distance = self._distance(model.data, None if is_change else held.data, is_change)
+            if not math.isfinite(distance):
+                return self._layout.flaw(model.data) or TOO_FAR
             return None if distance <= FACTOR * length * (1 + ahead) else TOO_FAR
 
         return found
@@ -106,9 +110,11 @@ class Bounds:
         total = 0.0
         with np.errstate(all="ignore"):  # what is too large for a square is too far as well
             for run, beside in zip(runs, others, strict=True):
-                for at in range(0, run.size, PIECE):
-                    piece = run[at : at + PIECE].astype(np.float64)
+                wide = np.result_type(np.float32, getattr(run, "dtype", np.float32))
+                for part in pieces(run.size):
+                    piece = run[part].astype(wide, copy=False)
                     if beside is not None:
-                        piece -= beside[at : at + PIECE]
-                    total += float(piece @ piece)
+                        piece = piece - beside[part]
+                    # Not by a library of matrices: its threads take the processor from everybody else.
+                    total += float(np.einsum("i,i->", piece, piece, dtype=np.float64))
         return math.sqrt(total)

@@ -7,9 +7,9 @@ train rounds by itself, and their numbers would outrun those of the session it l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from plexus.live.identity.admission import ITSELF
 from plexus.live.runtime import LiveRuntime
@@ -19,6 +19,7 @@ from plexus.protocol import wire
 from plexus.protocol.messages import Message, ViewReply, ViewRequest
 from plexus.protocol.view import View
 
+Result = TypeVar("Result")
 RETRY_S, MAX_RETRY_S, LONGEST_PAUSE_S = 0.25, 5.0, 60.0
 REPLY_S = 2.0
 """How long to wait for views and for the measurement of bandwidth."""
@@ -139,3 +140,16 @@ class Joining:
         until = loop.time() + REPLY_S
         while not is_done() and loop.time() < until:
             await asyncio.sleep(0.02)
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> Result | None:
+    """What comes of `work`; if `stop` is set first, the work is cancelled and nothing comes of it."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not stop.is_set():
+        return working.result()
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    return None

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
+from plexus.live.room import BOUNDLESS, Room, pieces
 from plexus.rng import array_stream
 from plexus.runs.encoding import HALVES, QUANTISED, SCALES, WHOLE, Restored, quantised, steps
 
@@ -40,6 +41,8 @@ class LiveModel:
     seal: bytes
     ticket: Ticket | None = None
     """Of the buffer that it arrived in, until it is used up or kept for good."""
+    is_whole: bool | None = None
+    """Whether it fits its seal, where that was found out as it came."""
 
     def spend(self) -> None:
         """Its numbers are in a sum: its memory is used for something else."""
@@ -49,7 +52,8 @@ class LiveModel:
 class ModelLayout:
     """Where the numbers are in an encoded model, as runs of one type."""
 
-    def __init__(self, model: bytes | memoryview) -> None:
+    def __init__(self, model: bytes | memoryview, room: Room = BOUNDLESS) -> None:
+        self.room = room
         length = int.from_bytes(model[:_LENGTH_BYTES], "little")
         self.size_bytes = len(model)
         self.header = bytes(model[: _LENGTH_BYTES + length])
@@ -83,16 +87,12 @@ class ModelLayout:
             name: np.frombuffer(data[start:stop], dtype) for name, (dtype, start, stop) in self._spans.items()
         }
 
-    def restored(self, data: memoryview) -> list[NDArray[np.float32]]:
-        """The numbers of a model that travels as bytes with scales; then those that are not rounded."""
-        return [each[0 : each.size] for each in self.rows(data)]
-
     def packed(self, values: Sequence[NDArray[np.float32]], *drawn_by: int | str) -> memoryview:
         """A model of these numbers, in the order of `rows`."""
         data = self.blank()
         into = self.named(data)
         if self.is_quantised:
-            into[QUANTISED][:], into[SCALES][:] = quantised(values[0], array_stream(0, "wire", *drawn_by))
+            quantised(values[0], array_stream(0, "wire", *drawn_by), (into[QUANTISED], into[SCALES]))
         else:
             with np.errstate(over="ignore"):  # whoever receives what is not finite refuses it
                 into[HALVES][:] = values[0]
@@ -117,16 +117,30 @@ class ModelLayout:
 
     def blank(self) -> memoryview:
         """Memory for a model, its header in place."""
-        # Not a bytearray: that would be filled with zeros first.
-        data = np.empty(self.size_bytes, np.uint8).data
+        data = self.room.space(self.size_bytes)
         data[: len(self.header)] = self.header
         return data
+
+    def copy(self, data: memoryview) -> memoryview:
+        """The same model, in room of its own."""
+        own = self.room.space(len(data))
+        for part in pieces(len(data)):
+            own[part] = data[part]
+        return own
+
+    def floats(self, count: int, dtype: Any = np.float32) -> NDArray[Any]:
+        """Room for so many numbers."""
+        return np.frombuffer(self.room.space(count * np.dtype(dtype).itemsize), dtype)
 
     def difference(self, trained: memoryview, base: memoryview) -> memoryview:
         """What a training changed, in memory of its own and no more than that."""
         if self.is_quantised:
-            parts = zip(self.restored(trained), self.restored(base), strict=True)
-            return self.packed([after - before for after, before in parts], "change", zlib.crc32(trained))
+            found = []
+            for after, before in zip(self.rows(trained), self.rows(base), strict=True):
+                found.append(self.floats(after.size))
+                for part in pieces(after.size):
+                    np.subtract(after[part], before[part], out=found[-1][part])
+            return self.packed(found, "change", zlib.crc32(trained))
         data = self.blank()
         runs = zip(self.numbers(trained), self.numbers(base), self.numbers(data), strict=True)
         for after, before, change in runs:
@@ -134,10 +148,16 @@ class ModelLayout:
                 np.subtract(after, before, out=change)
         return data
 
-    def flaw(self, data: memoryview) -> str | None:
-        """What is wrong with a model from outside, if anything."""
+    def misfit(self, data: memoryview) -> str | None:
+        """Why it is no model of this session, if it is none."""
         if len(data) != self.size_bytes or data[: len(self.header)] != self.header:
             return "it has other tensors than this session's model"
+        return None
+
+    def flaw(self, data: memoryview) -> str | None:
+        """What is wrong with a model, if anything."""
+        if misfit := self.misfit(data):
+            return misfit
         for numbers in self.numbers(data):
             with np.errstate(all="ignore"):
                 # A sum is not finite if any number is not.
@@ -153,6 +173,7 @@ class ModelLayout:
 KEY_BYTES, TAG_BYTES = 32, 16
 SEAL_BYTES = KEY_BYTES + TAG_BYTES
 PIECE_BYTES = 256 * 1024
+"""Sealed at a time, which holds the interpreter's lock for 30 µs."""
 
 
 def seal(data: bytes | memoryview) -> bytes:
@@ -163,18 +184,27 @@ def seal(data: bytes | memoryview) -> bytes:
     and travels with it: five times as fast as SHA-256.
     """
     key = os.urandom(KEY_BYTES)
-    return key + Poly1305.generate_tag(key, data)
+    return key + _gone_through(key, data).finalize()
 
 
 def fits(seal: bytes, data: bytes | memoryview) -> bool:
     """Whether `data` is what was sealed."""
     assert len(seal) == SEAL_BYTES
-    check = Poly1305(seal[:KEY_BYTES])
-    for at in range(0, len(data), PIECE_BYTES):
-        check.update(data[at : at + PIECE_BYTES])
-        time.sleep(0)  # Poly1305 holds the interpreter's lock: let the event loop have its turn
+    return verified(_gone_through(seal[:KEY_BYTES], data), seal)
+
+
+def verified(seen: Poly1305, seal: bytes) -> bool:
+    """Whether what was `seen`, one piece after the other, is what was sealed."""
     try:
-        check.verify(seal[KEY_BYTES:])
+        seen.verify(seal[KEY_BYTES:])
     except InvalidSignature:
         return False
     return True
+
+
+def _gone_through(key: bytes, data: bytes | memoryview) -> Poly1305:
+    found, view = Poly1305(key), memoryview(data)
+    for at in range(0, len(view), PIECE_BYTES):
+        found.update(view[at : at + PIECE_BYTES])
+        time.sleep(0)  # let the event loop have its turn
+    return found

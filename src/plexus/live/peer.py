@@ -6,11 +6,10 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,13 +21,15 @@ from plexus.live.identity.admission import CERTIFICATE_FILE, Admission, Certific
 from plexus.live.identity.events import SignedRoster
 from plexus.live.identity.keys import exposure
 from plexus.live.identity.session_file import Session
-from plexus.live.joining import Joining
+from plexus.live.joining import Joining, unless
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.control import lock_home, notifying, serve_control, serve_metrics, socket_path
 from plexus.live.operator.log import Log
 from plexus.live.operator.peer_tables import PeerTables
 from plexus.live.operator.status import FactObserver, PeerStatus, Status, counts
+from plexus.live.room import Room
 from plexus.live.runtime import Callbacks, LiveRuntime
+from plexus.live.seats import LiveProtocol, other, plexus
 from plexus.live.state import Store
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
@@ -37,24 +38,24 @@ from plexus.live.transport.limits import Limits
 from plexus.live.transport.receiving import Buffers
 from plexus.live.worker.client import Evaluated, Ready, SetUp, TrainingWorker
 from plexus.protocol.api import BandwidthMeasured, Durable, Expelled
+from plexus.protocol.baselines.peers import PeerNode
 from plexus.protocol.facts import (
     AggregationCompleted,
     EndRevoked,
     Fact,
     FinalHeld,
+    ModelUpdated,
     SessionEnded,
     TrainingStarted,
 )
-from plexus.protocol.liar import member
-from plexus.protocol.parameters import ENDLESS, Course, PlexusParameters, unknown_metric
+from plexus.protocol.parameters import ENDLESS, Course, unknown_metric
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import EXPELLED, View
 from plexus.protocol.wire import WireError
 
-Result = TypeVar("Result")
 HOUSEKEEPING_S = 2.0
 ANNOUNCE_EVERY_S = 60.0
-LEAVE_S = 2.0
+LEAVE_S, START_S = 2.0, 5.0
 SELDOM = 10
 UNSAVED = "the node's counter cannot be saved, so it went offline"
 
@@ -64,7 +65,7 @@ class PeerConfig(Struct, frozen=True, kw_only=True):
 
     home: Path
     session: Session
-    parameters: PlexusParameters
+    protocol: LiveProtocol
     course: Course = ENDLESS
     aggregation: Rule
     spec: str
@@ -109,13 +110,14 @@ class Peer:
         self._store = Store(config.home, self._roster, self._on_unwritten)
         self._rng = Random(int.from_bytes(os.urandom(8), "big"))
         self._view = self._saved_view()
-        self._held = self._store.model()
+        self._room = Room(config.home, config.limits.memory_bytes)
+        self._held = self._store.model(self._room)
         """Until the node is online and holds it itself."""
         self._stop = asyncio.Event()
         self._fault: str | None = None
         """Why the peer ends, if nobody told it to."""
         self._certificate = CertificateWatch(self._admission, log)
-        self._node: PlexusNode | None = None
+        self._node: PlexusNode | PeerNode | None = None
         self._status = Status(config.session.name, self._admission)
         self._announced_at = 0.0
 
@@ -135,9 +137,9 @@ class Peer:
         home = str(self._config.home.resolve())
         setup = SetUp(self._config.spec, self._config.data, folder, is_alone, home)
         self._trainer = TrainingWorker(
-            setup, self._log, self._on_trained, self._on_evaluated, self._config.fork_server
+            setup, self._log, self._on_trained, self._on_evaluated, self._config.fork_server, self._room
         )
-        self._trainer.measures_first = self._config.course.is_measured
+        self._trainer.measures_first = self._config.course.is_measured or not self._config.protocol.variation
         parts = self._store, self._trainer, self._log, self._config.stay
         self._finishing = Finishing(*parts, self._stop.set)
         control = await serve_control(self._config.home, self._now, self._stop.set)
@@ -145,7 +147,7 @@ class Peer:
             initial = await unless(self._stop, self._trainer.start())
             if initial is not None:
                 self._look_at(self._trainer.ready)
-                await self._run(LiveModel(memoryview(initial), seal(initial)))
+                await self._run(LiveModel(initial, seal(initial)))
         finally:
             control.close()
             socket_path(self._config.home).unlink(missing_ok=True)  # who backs the home up need not skip it
@@ -175,9 +177,10 @@ class Peer:
 
     async def _run(self, initial: LiveModel) -> None:
         config = self._config
-        layout = ModelLayout(initial.data)
+        layout = ModelLayout(initial.data, self._room)
         # Who waits for longer than that for an answer has turned to somebody else.
-        grace_s = min(config.limits.transfer_grace_s, config.parameters.ack_timeout_s)
+        answered_s = getattr(config.protocol.parameters, "ack_timeout_s", config.limits.transfer_grace_s)
+        grace_s = min(config.limits.transfer_grace_s, answered_s)
         limits = replace(config.limits, transfer_grace_s=grace_s)
         way: dict[str, Any] = {"source": config.source, "dial_only": config.dial_only}
         parts = self._admission, limits, self._roster, self._bandwidth_to, self._log
@@ -191,7 +194,7 @@ class Peer:
         self._runtime = LiveRuntime(
             self._roster,
             layout,
-            Buffers(layout.size_bytes, config.limits.memory_bytes),
+            Buffers(layout.size_bytes, config.limits.memory_bytes, self._room),
             config.aggregation,
             self._store,
             self._trainer,
@@ -242,20 +245,7 @@ class Peer:
         state = self._store.state
         number, ordinal = (state.round, state.ordinal) if held else (0, 0)
         durable = Durable(state.counter, number, held or initial, ordinal=ordinal, ended=state.ended)
-        self._node = member(
-            self._config.lie,
-            me=0,
-            # Live, members may lie.
-            parameters=replace(self._config.parameters, signed_views=True),
-            roster=self._roster,
-            view=self._view,
-            bandwidth_bytes_per_s=self._bandwidth(),
-            initial_model=initial,
-            rng=self._rng,
-            durable=durable,
-            address=self._hub.advertised,
-            course=self._config.course,
-        )
+        self._node = self._made(initial, durable)
         self._announced_at = time.monotonic()
         network = {"bandwidth_bytes_per_s": self._bandwidth(), "known": len(self._roster) - 1}
         self._log.info("online", counter=state.counter + 1, round=durable.ordinal, **network)
@@ -263,8 +253,29 @@ class Peer:
         self._runtime.start(self._node)
         loop = asyncio.get_running_loop()
         # Nodes that join at the same moment miss each other's advertisement: look again.
+        delay_s = getattr(self._config.protocol.parameters, "start_delay_s", START_S)
         for share in (0.05, 0.5, 0.9):
-            loop.call_later(share * self._config.parameters.start_delay_s, self._joining.ask)
+            loop.call_later(share * delay_s, self._joining.ask)
+
+    def _made(self, initial: LiveModel, durable: Durable) -> PlexusNode | PeerNode:
+        """The node of the session's protocol."""
+        protocol, session = self._config.protocol, self._config.session
+        given: dict[str, Any] = {
+            "me": 0,
+            "roster": self._roster,
+            "view": self._view,
+            "bandwidth_bytes_per_s": self._bandwidth(),
+            "initial_model": initial,
+            "rng": self._rng,
+            "durable": durable,
+            "address": self._hub.advertised,
+        }
+        if session.founded_s:
+            self._runtime.clock = lambda: time.time() - session.founded_s
+        if protocol.variation:
+            return plexus(protocol, self._config.lie, self._config.course, **given)
+        listed = self._admission.list
+        return other(protocol, listed.nodes.keys() - listed.revoked_nodes, **given)
 
     def _bandwidth(self) -> int:
         if self._config.dial_only and not self._hub.dialler.has_relay:
@@ -288,9 +299,11 @@ class Peer:
             self._status.enter("ended")
         elif isinstance(fact, EndRevoked):
             self._status.enter("online")
-        elif isinstance(fact, FinalHeld) and self._node is not None:
+        elif isinstance(fact, ModelUpdated) and fact.round % every == 0:
+            self._finishing.measure(fact.round, fact.round, fact.model)
+        elif isinstance(fact, FinalHeld) and isinstance(self._node, PlexusNode):
             self._finishing.has_model(self._node, self._observer.evaluated_round == fact.ordinal)
-        elif isinstance(fact, TrainingStarted) and self._node is not None:
+        elif isinstance(fact, TrainingStarted) and isinstance(self._node, PlexusNode):
             # Who never aggregates wants to see now and then where the session stands.
             behind = fact.ordinal - self._observer.evaluated_round
             if behind >= SELDOM * every:
@@ -346,7 +359,7 @@ class Peer:
         else:
             self._runtime.step(Expelled(number))
 
-    def _announce(self, node: PlexusNode) -> None:
+    def _announce(self, node: PlexusNode | PeerNode) -> None:
         """Advertise anew when the bandwidth turns out to be less than half or more than double, and when the
         node learns where others can dial it."""
         membership, found = node.membership, self._bandwidth()
@@ -381,16 +394,3 @@ class Peer:
         reason = repr(context.get("exception"))
         self._log.warning("failure", where=context.get("message"), reason=reason)
         self._log.errors += 1
-
-
-async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> Result | None:
-    """What comes of `work`; if `stop` is set first, the work is cancelled and nothing comes of it."""
-    working = asyncio.ensure_future(work)
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if not stop.is_set():
-        return working.result()
-    working.cancel()
-    await asyncio.gather(working, return_exceptions=True)
-    return None

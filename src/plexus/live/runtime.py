@@ -97,6 +97,8 @@ class LiveRuntime:
         """How often the node ended what it was sending: what is yet to be made of a change is not sent."""
         self._aggregator = Aggregator(layout, buffers, rule, store.home, self._on_aggregated)
         self._loop = asyncio.get_running_loop()
+        self.clock = self._loop.time
+        """What the node takes for the time."""
         self._perform_one: dict[type[api.Effect], Callable[[Any], None]] = {
             api.Send: self._send,
             api.StopSending: self._stop_sending,
@@ -175,7 +177,7 @@ class LiveRuntime:
             return []
         self.handled += 1
         try:
-            return self.node.handle(self._loop.time(), event)
+            return self.node.handle(self.clock(), event)
         except Exception:
             self.log.exception("failure", where=f"handling {type(event).__name__}")
             return []
@@ -215,8 +217,10 @@ class LiveRuntime:
     def _send_difference(self, effect: api.Send) -> None:
         stops = self._stops
 
-        def send(model: LiveModel) -> None:
-            if stops == self._stops:
+        def send(model: LiveModel | str) -> None:
+            if isinstance(model, str):
+                self.log.warning("no_room", reason=model)
+            elif stops == self._stops:
                 self.perform([api.Send(effect.to, msgspec.structs.replace(effect.body, model=model))])
 
         self._aggregator.difference(effect.body.model, send)

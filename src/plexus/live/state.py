@@ -27,6 +27,7 @@ from plexus.errors import PlexusError
 from plexus.files import named, write_bytes
 from plexus.live.identity.admission import KEY_FILE
 from plexus.live.models import LiveModel, ModelLayout, fits
+from plexus.live.room import BOUNDLESS, Room
 from plexus.protocol import wire
 from plexus.protocol.api import Durable
 from plexus.protocol.messages import ViewReply
@@ -35,7 +36,7 @@ from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import WireError
 from plexus.runs.encoding import NAMES, WHOLE, unpacked
-from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, MODEL_SUFFIX, is_better, joined, metadata_of
+from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, MODEL_SUFFIX, is_better, metadata_of, parts_of
 from plexus.runs.run import SPEC
 
 STATE_FILE = "state.bin"
@@ -85,9 +86,9 @@ class Store:
         self._pending: tuple[Durable, bytes] | None = None
         """The newest model that is not being written yet; changed under the lock."""
 
-    def model(self) -> LiveModel | None:
+    def model(self, room: Room = BOUNDLESS) -> LiveModel | None:
         """The model held before the crash or stop."""
-        return _read_model(self.home, self.state) if self.state.model_file else None
+        return _read_model(self.home, self.state, room) if self.state.model_file else None
 
     def view(self) -> Snapshot | None:
         """Whom the node knew before."""
@@ -121,7 +122,9 @@ class Store:
     def keep_final(self, round: int, model: LiveModel) -> Future[None]:
         """The session has ended with this model: its owner takes it home. Done when it is on the disk."""
         about = {"session": self.state.session.hex(), "round": str(round)}
-        return self._thread.submit(lambda: self._write(FINAL_MODEL, taken_home(self.home, model.data, about)))
+        return self._thread.submit(
+            lambda: self._write(FINAL_MODEL, *taken_home(self.home, model.data, about))
+        )
 
     def offer_best(self, round: int, model: LiveModel, value: float) -> None:
         """A model was measured: on the disk soon, for its owner to take home, if it is the best so far."""
@@ -158,7 +161,7 @@ class Store:
         try:
             if is_better(value, self.home / BEST_MODEL):
                 about = {"session": self.state.session.hex(), "round": str(round), "value": repr(value)}
-                self._write(BEST_MODEL, taken_home(self.home, model.data, about))
+                self._write(BEST_MODEL, *taken_home(self.home, model.data, about))
         except PlexusError as error:
             self._on_error(error)
 
@@ -167,9 +170,9 @@ class Store:
         self._write(STATE_FILE, encode_state(changed))
         self.state = changed
 
-    def _write(self, name: str, data: bytes | memoryview) -> None:
+    def _write(self, name: str, *data: bytes | memoryview) -> None:
         try:
-            write_bytes(self.home / name, data)
+            write_bytes(self.home / name, *data)
         except PlexusError:
             self.failed += 1
             raise
@@ -215,15 +218,16 @@ def newest_model(home: Path) -> HeldModel | None:
     return HeldModel(state.round, state.ordinal, _read_model(home, state).data, home)
 
 
-def taken_home(home: Path, model: memoryview, about: Mapping[str, str]) -> bytes:
-    """A model as its owner takes it home: whole, and saying what it is; `home` is that of the node."""
+def taken_home(home: Path, model: memoryview, about: Mapping[str, str]) -> list[bytes | memoryview]:
+    """A model as its owner takes it home: whole, and saying what it is; `home` is that of the node. In parts,
+    without a copy of it."""
     files = [path for path in (home / REST_FILE, home / LOCAL_FILE) if path.exists()]
     with named(home / REST_FILE):
         parts = [path.read_bytes() for path in files]
         facts = metadata_of(home / REST_FILE)
     if (names := facts.pop(NAMES, None)) is not None:
         model = memoryview(with_names(model, names))
-    return joined({**facts, **about}, *parts, model)
+    return parts_of({**facts, **about}, *parts, model)
 
 
 def with_names(model: memoryview, names: str) -> bytes:
@@ -321,15 +325,19 @@ def read_state(path: Path) -> State:
     return msgspec.msgpack.decode(body, type=State)
 
 
-def _read_model(home: Path, state: State) -> LiveModel:
+def _read_model(home: Path, state: State, room: Room = BOUNDLESS) -> LiveModel:
     path = home / state.model_file
     try:
-        data = path.read_bytes()
+        with path.open("rb", buffering=0) as file:
+            data = room.space(path.stat().st_size)
+            left = data
+            while left and (count := file.readinto(left)):
+                left = left[count:]
     except OSError as error:
         raise PlexusError(f"{path}: {error.strerror}; {REMEDY}") from None
     if not fits(state.model_seal, data):
         raise PlexusError(f"{path}: damaged: not the model that was written; {REMEDY}")
-    return LiveModel(memoryview(data), state.model_seal)
+    return LiveModel(data, state.model_seal)
 
 
 def _digest(body: bytes) -> bytes:

@@ -76,6 +76,12 @@ class ModelUpdated(Fact, frozen=True):
     merged: int
 
 
+class ServerLost(Fact, frozen=True):
+    """The connection with the server of federated averaging broke."""
+
+    reason: str
+
+
 class RoundRestarted(Fact, frozen=True):
     """Nobody answered knows of progress: the node starts `round` from the model of round `held`."""
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from plexus.protocol.api import (
+    BandwidthMeasured,
     CancelTimer,
     Effect,
     Event,
     Expelled,
+    Measured,
     Misbehaved,
     Offered,
     PeerLost,
@@ -34,7 +36,8 @@ class Machine:
         self.outbox: list[Effect] = []
         # Who has nothing to decide about these may ignore them.
         self._on_event: dict[type[Event], Callable[[Any], None]] = dict.fromkeys(
-            (Offered, Undelivered, PeerLost, Misbehaved, Expelled), lambda _: None
+            (Offered, Undelivered, PeerLost, Misbehaved, Expelled, BandwidthMeasured, Measured),
+            lambda _: None,
         )
         self._on_message: dict[type[Message], Callable[[NodeId, Any], None]] = {}
         self._on_timeout: dict[str, Callable[[int], None]] = {}

@@ -45,8 +45,20 @@ class WireError(ValueError):
     """Bytes that are no message of this protocol."""
 
 
+FIRST_OWN_TAG = 64
 MESSAGE_TYPES: dict[object, type[Message]] = {kind.__struct_config__.tag: kind for kind in KINDS}
 _TAGS = {kind: tag for tag, kind in MESSAGE_TYPES.items()}
+
+
+def own_kinds() -> list[type[Message]]:
+    """The messages of a user's own protocol, which is loaded by now: behind all others, in the order of their
+    names."""
+    own = sorted(
+        set(Message.__subclasses__()) - set(KINDS), key=lambda kind: (kind.__name__, kind.__module__)
+    )
+    for tag, kind in enumerate(own, FIRST_OWN_TAG):
+        MESSAGE_TYPES[tag], _TAGS[kind] = kind, tag
+    return own
 
 
 class _Layout(NamedTuple):

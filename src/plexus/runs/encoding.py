@@ -38,10 +38,12 @@ Scales = NDArray[np.uint16]
 numpy has no name): their range is that of the numbers."""
 
 
-def quantised(values: Floats, rng: np.random.Generator) -> tuple[Bytes, Scales]:
-    """A byte for each number, and a scale for each block of them."""
+def quantised(
+    values: Floats, rng: np.random.Generator, out: tuple[Bytes, Scales] | None = None
+) -> tuple[Bytes, Scales]:
+    """A byte for each number, and a scale for each block of them; in `out`, if there is one."""
     whole = -(-len(values) // BLOCK)
-    found, scales = np.empty(len(values), np.uint8), np.empty(_PLACE + whole, np.uint16)
+    found, scales = out or (np.empty(len(values), np.uint8), np.empty(_PLACE + whole, np.uint16))
     place = int(rng.integers(0, _DITHER))
     scales[:_PLACE] = divmod(place, 2**16)
     space = np.empty((CHUNK // BLOCK, BLOCK), np.float32)

@@ -19,7 +19,12 @@ Data = bytes | memoryview
 
 
 def joined(metadata: Mapping[str, str], *files: Data) -> bytes:
-    """One file with the tensors of several, and with these metadata; the same bytes every time.
+    """One file with the tensors of several, and with these metadata; the same bytes every time."""
+    return b"".join(parts_of(metadata, *files))
+
+
+def parts_of(metadata: Mapping[str, str], *files: Data) -> list[Data]:
+    """What such a file consists of, in order, without a copy of the tensors.
 
     Where two have a tensor of the same name, the later one's is taken.
     """
@@ -28,7 +33,7 @@ def joined(metadata: Mapping[str, str], *files: Data) -> bytes:
         header, start = _header(data)
         for name, entry in header.items():
             begin, end = entry["data_offsets"]
-            tensors[name] = entry, data[start + begin : start + end]
+            tensors[name] = entry, memoryview(data)[start + begin : start + end]
     # Wide types first, as safetensors does it: every tensor is where its type can be read in place.
     order = sorted(tensors, key=lambda name: (-_width(tensors[name][0]["dtype"]), name))
     new: dict[str, Any] = {_METADATA: dict(sorted(metadata.items()))}
@@ -39,18 +44,16 @@ def joined(metadata: Mapping[str, str], *files: Data) -> bytes:
         at += len(part)
     text = json.dumps(new, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % _LENGTH_BYTES)
-    return b"".join(
-        [len(text).to_bytes(_LENGTH_BYTES, "little"), text, *(tensors[name][1] for name in order)]
-    )
+    return [len(text).to_bytes(_LENGTH_BYTES, "little"), text, *(tensors[name][1] for name in order)]
 
 
 def metadata_of(path: Path) -> dict[str, str]:
     """What the file of a model says about itself."""
-    with named(path):
-        data = path.read_bytes()
+    with named(path), path.open("rb") as file:
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        text = file.read(min(length, path.stat().st_size))
     try:
-        length = int.from_bytes(data[:_LENGTH_BYTES], "little")
-        found: dict[str, str] = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + length]).get(_METADATA, {})
+        found: dict[str, str] = json.loads(text).get(_METADATA, {})
     except (ValueError, AttributeError):
         raise PlexusError(f"{path}: not a safetensors file") from None
     return found

@@ -63,9 +63,12 @@ def own_protocol(
         made = [node(Place(nodes=nodes, parameters=values, **place(me))) for me in range(nodes)]
         return Nodes(made, setting.world)
 
+    def make(**place: Any) -> Node:
+        return node(Place(**place))
+
     if isinstance(node, type) and issubclass(node, PlexusNode):
-        return PROTOCOLS["plexus"]._replace(build=partial(plexus, honest=node))
-    return Entry(parameters, build, judged_by)
+        return PROTOCOLS["plexus"]._replace(build=partial(plexus, honest=node), make=node)
+    return Entry(parameters, build, judged_by, make)
 
 
 def find(name: str, parameters: Any, base_dir: Path) -> tuple[Entry, Any]:

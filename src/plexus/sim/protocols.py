@@ -56,7 +56,7 @@ def gossip(setting: Setting, parameters: GossipParameters) -> Nodes:
 
 def dpsgd(setting: Setting, parameters: DpsgdParameters) -> Nodes:
     """Synchronous rounds without churn; else of the given or a tuned duration."""
-    topology = build_topology(parameters, setting)
+    topology = build_topology(parameters, len(setting.world), setting.seed, setting.base_dir)
 
     def nodes(setting: Setting, duration_s: float | None) -> Sequence[Node]:
         return [
@@ -186,6 +186,8 @@ class Entry(NamedTuple):
     """(setting, parameters) -> its nodes."""
     judged_by: JudgedBy
     """What is evaluated: the model that a round ends with, or what each node has."""
+    make: Callable[..., Node] | None = None
+    """Makes the node of a live peer, of what a `Place` has; None where nodes are not all alike."""
 
 
 PROTOCOLS: dict[str, Entry] = {

@@ -9,6 +9,7 @@ an edge goes both ways and may be named more than once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from plexus.errors import PlexusError
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
@@ -23,7 +24,6 @@ from plexus.protocol.baselines.topology import (
 )
 from plexus.protocol.messages import NodeId
 from plexus.rng import stream
-from plexus.sim.session import Setting
 
 
 def parse_graph(text: str, form: str, nodes: int) -> Graph:
@@ -76,9 +76,8 @@ FORMS: dict[str, Callable[[list[str], int], Iterator[tuple[NodeId, NodeId]]]] = 
 }
 
 
-def build_topology(parameters: DpsgdParameters, setting: Setting) -> Topology:
+def build_topology(parameters: DpsgdParameters, nodes: int, seed: int, base_dir: Path) -> Topology:
     """The same for the same parameters, number of nodes and seed."""
-    nodes = len(setting.world)
     match parameters.topology:
         case "one-peer-exponential":
             return OnePeerExponential(nodes)
@@ -88,16 +87,16 @@ def build_topology(parameters: DpsgdParameters, setting: Setting) -> Topology:
             return FullyConnected(nodes)
         case "regular":
             try:
-                return random_regular(nodes, parameters.degree, stream(setting.seed, "topology"))
+                return random_regular(nodes, parameters.degree, stream(seed, "topology"))
             except ValueError as error:
                 raise PlexusError(f"protocol.degree: {error}") from None
         case "file":
-            return _read(parameters, setting)
+            return _read(parameters, nodes, base_dir)
 
 
-def _read(parameters: DpsgdParameters, setting: Setting) -> Graph:
+def _read(parameters: DpsgdParameters, nodes: int, base_dir: Path) -> Graph:
     assert parameters.topology_file is not None, "checked with the parameters"
-    path = setting.base_dir / parameters.topology_file
+    path = base_dir / parameters.topology_file
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -105,6 +104,6 @@ def _read(parameters: DpsgdParameters, setting: Setting) -> Graph:
     except UnicodeDecodeError as error:
         raise PlexusError(f"{path}: not UTF-8 text (byte {error.start})") from None
     try:
-        return parse_graph(text, parameters.topology_format, len(setting.world))
+        return parse_graph(text, parameters.topology_format, nodes)
     except ValueError as error:
         raise PlexusError(f"{path}: {error}") from None

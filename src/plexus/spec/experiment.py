@@ -45,7 +45,7 @@ FULL_SIZE = "paper"
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 """The specs and studies that come with Plexus: in the repository a link to its folder of that name."""
 
-AGREEMENT = ("authority", "digest", "model", "frozen")
+AGREEMENT = ("authority", "digest", "model", "frozen", "founded")
 """Keys of [session] in the file of a session to deploy."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

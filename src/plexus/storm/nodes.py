@@ -121,7 +121,7 @@ def maker_of(plan: Plan, setting: Setting, roster: Roster, initial: Snapshot) ->
         case GossipParameters():
             return lambda *of: GossipNode(parameters=parameters, **common(*of))
         case DpsgdParameters():
-            topology = build_topology(parameters, setting)
+            topology = build_topology(parameters, len(setting.world), setting.seed, setting.base_dir)
             duration_s, mixing = parameters.round_duration_s, parameters.mixing
             return lambda node, life, durable: DpsgdNode(
                 node, topology, setting.initial_model, duration_s, mixing, durable

@@ -100,7 +100,7 @@ class Fleet:
         self.spec = spec
         self.base_dir = base_dir
         self.out = out
-        self.nodes = spec.nodes
+        self.nodes = spec.nodes + servers_of(spec)
         self.neighbourhood = Neighbourhood(world) if world is not None else None
         self.members: list[Member] = []
         self._fork_server = fork_server or ForkServer(out)
@@ -137,12 +137,15 @@ class Fleet:
         }
         if self.neighbourhood is not None:
             options["--source"] = self.neighbourhood.source(number)
+        if number == self.spec.nodes:
+            options["--data"] = 0  # which it does not train on
         if self.spec.attackers:
             options["--attackers"] = msgspec.json.encode(self.spec.attackers).decode()
         command = [sys.executable, "-m", "plexus", "node", "start"]
         command.append(str(self.out / "session" / SESSION_FILE))
         for name, value in options.items():
             command += [name, str(value)]
+        command += ["--server"] if number == self.spec.nodes else []
         for front in fronts[:FULL_MESH]:
             if front != fronts[number]:
                 command += ["--join", addresses.show(front)]
@@ -169,7 +172,7 @@ class Fleet:
         if held is None:
             return 0, found
         about = {"round": str(held.ordinal), "value": repr(found.value), "spec_digest": self.spec.digest()}
-        write_bytes(self.out / FINAL_MODEL, taken_home(held.home, held.data, about))
+        write_bytes(self.out / FINAL_MODEL, *taken_home(held.home, held.data, about))
         self._keep_best()
         return held.ordinal, found
 
@@ -190,6 +193,11 @@ class Fleet:
         return max((member.log.round for member in self.members), default=0)
 
 
+def servers_of(spec: ExperimentSpec) -> int:
+    """How many peers there are beside the nodes."""
+    return 1 if spec.protocol.name == "fedavg" else 0
+
+
 async def run_fleet(
     spec: ExperimentSpec, base_dir: Path, config: FleetConfig, tell: Callable[[Ready], None] = lambda _: None
 ) -> FleetResult:
@@ -205,12 +213,12 @@ async def run_fleet(
         world = build_world(spec.traces, nodes, spec.seed, base_dir)
     if config.churn and world is not None:  # half of those who are there at first, not of all
         there = max(1, int(world.availability.online_at(0.0).sum()))
-        course = spec.session.live(there, spec.protocol.parameters.sample_size)
+        course = spec.session.live(there, getattr(spec.protocol.parameters, "sample_size", there))
         spec = msgspec.structs.replace(spec, session=course)
     fork_server, told = await _try_out(spec, base_dir, out)
     fleet = Fleet(spec, out, world if config.shape else None, base_dir, fork_server)
     try:
-        about = live([home_name(number) for number in range(nodes)])
+        about = live([home_name(number) for number in range(fleet.nodes)])
         with RunDirectory(out, spec.to_toml(), spec.digest(), base_dir=base_dir, about=about) as directory:
             tell(told)
             session = await fleet.prepare(told.frozen)

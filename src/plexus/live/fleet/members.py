@@ -45,8 +45,8 @@ class LogReader:
 
     @property
     def round(self) -> int:
-        """The newest round that this node aggregated."""
-        return self._number("AggregationCompleted")
+        """The newest round that this node aggregated, or made a model of its own in."""
+        return max(self._number("AggregationCompleted"), self._number("ModelUpdated"))
 
     @property
     def worked_on(self) -> int:
@@ -171,7 +171,7 @@ class Member:
             number=self.number,
             id=self.id,
             round=log.worked_on,
-            trained=log.counts["TrainingStarted"],
+            trained=log.counts["TrainingStarted"] or log.counts["ModelUpdated"],
             aggregated=log.counts["AggregationCompleted"],
             sent_bytes=state.get("sent_bytes", 0),
             received_bytes=state.get("received_bytes", 0),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,9 +27,11 @@ from plexus.live.identity.keys import create_key, make_home, parse_public, publi
 from plexus.spec import toml
 
 SESSION_FILE, MODEL_FILE = "session.toml", "model.safetensors"
-WEIGHTS = ("model", "frozen")
-"""Keys of [session] that name weights by their hash: of the model that it starts from, in `MODEL_FILE`, and
-of what nobody trains or sends."""
+EXTRAS = ("model", "frozen", "founded")
+"""Keys of [session] that only a session to deploy has. Two name weights by their hash: of the model that it
+starts from, in `MODEL_FILE`, and of what nobody trains or sends. The third says when it was founded, in
+seconds since 1970, where rounds begin by the clock."""
+NO_CLOCK = ("plexus", "gossip", "fedavg")
 
 _AGREED = ("name", "seed", "nodes", "protocol", "task", "aggregation", "session")
 _DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -45,12 +48,14 @@ class Session(Struct, frozen=True):
     """16 bytes; also what the order of samples is derived from."""
     frozen: str = ""
     """The hash of the model's weights that nobody trains or sends, if its founder knew it."""
+    founded_s: int = 0
+    """Since when time is counted, if all peers have to agree on it."""
 
 
 def session_digest(spec: Mapping[str, Any], authority: bytes, weights: Mapping[str, str] = {}) -> bytes:
     """The digest of what the peers agree on; `spec` is the spec as plain tables, without what was not said.
 
-    `weights` are hashes of what a session file does not hold itself: see `WEIGHTS`.
+    `weights` are hashes of what a session file does not hold itself, and more: see `EXTRAS`.
     """
     agreed = tomllib.loads(toml.dumps({key: spec[key] for key in _AGREED if key in spec}))
     agreed |= {"authority": authority.hex(), **weights}
@@ -68,6 +73,8 @@ def found_session(
     """
     weights = {} if initial is None else {"model": hash_of(initial)}
     weights |= {"frozen": frozen} if frozen else {}
+    if spec["protocol"].get("name", NO_CLOCK[0]) not in NO_CLOCK:
+        weights["founded"] = str(int(time.time()))
     make_home(directory)
     if (directory / SESSION_FILE).exists():
         raise PlexusError(f"{directory / SESSION_FILE}: there is a session in this directory already")
@@ -81,7 +88,7 @@ def found_session(
     agreement = {"authority": public_text(public), "digest": digest.hex(), **weights}
     table = {**spec.get("session", {}), **agreement}
     write_text(directory / SESSION_FILE, toml.dumps({**spec, "session": table}))
-    return Session(spec["name"], spec["nodes"], public, digest, frozen)
+    return Session(spec["name"], spec["nodes"], public, digest, frozen, int(weights.get("founded", 0)))
 
 
 def hash_of(path: Path) -> str:
@@ -98,7 +105,7 @@ def read_session(path: Path, said: Mapping[str, Any], spec: Mapping[str, Any]) -
     for key in ("authority", "digest"):
         if key not in table:
             raise PlexusError(f"{path}: [session] has no {key}; {ANEW}")
-    weights = {key: str(table[key]) for key in WEIGHTS if key in table}
+    weights = {key: str(table[key]) for key in EXTRAS if key in table}
     if "model" in weights and hash_of(path.parent / MODEL_FILE) != weights["model"]:
         raise PlexusError(f"{path.parent / MODEL_FILE}: not the model that this session starts from")
     if not isinstance(table["authority"], str):
@@ -113,7 +120,8 @@ def read_session(path: Path, said: Mapping[str, Any], spec: Mapping[str, Any]) -
             f"{path}: session.digest is {stated}, but the file's contents have {actual.hex()}: it was"
             " changed after `plexus session init`, or is of another version of Plexus"
         )
-    return Session(spec["name"], spec["nodes"], authority, actual, weights.get("frozen", ""))
+    founded_s = int(weights.get("founded", 0))  # the digest has been checked
+    return Session(spec["name"], spec["nodes"], authority, actual, weights.get("frozen", ""), founded_s)
 
 
 def _as_said(value: Any, said: Any) -> Any:

@@ -22,7 +22,14 @@ from plexus.live.operator.log import Log
 from plexus.live.state import RUN_FOLDER
 from plexus.live.transport.limits import ByteCounts
 from plexus.live.worker.client import Evaluated, Ready
-from plexus.protocol.facts import AggregationCompleted, Fact, TrainingInterrupted, TrainingStarted
+from plexus.protocol.baselines.peers import PeerNode
+from plexus.protocol.facts import (
+    AggregationCompleted,
+    Fact,
+    ModelUpdated,
+    TrainingInterrupted,
+    TrainingStarted,
+)
 from plexus.protocol.messages import AggregateRequest, LateModel, Message, TrainRequest
 from plexus.protocol.plexus import PlexusNode
 from plexus.runs.directory import go_on, live
@@ -77,6 +84,8 @@ class PeerTables:
             self._round = max(self._round, fact.ordinal)
         elif isinstance(fact, TrainingInterrupted):
             self.training_ended(completed=False)
+        elif isinstance(fact, ModelUpdated):
+            self._round = max(self._round, fact.round)
         elif isinstance(fact, AggregationCompleted):
             self._round = max(self._round, fact.ordinal)
             row = {name: getattr(fact, name) for name in ("models", "participants", "timed_out")}
@@ -93,7 +102,9 @@ class PeerTables:
             self._is_online = is_online
             self._record("presence", simulated_s=self._now_s, node=0, online=is_online)
 
-    def look(self, traffic: ByteCounts, node: PlexusNode | None = None, last: bool = False) -> Future[None]:
+    def look(
+        self, traffic: ByteCounts, node: PlexusNode | PeerNode | None = None, last: bool = False
+    ) -> Future[None]:
         """A moment to write down what was sent, and how many nodes the node believes to be online. The disk
         takes its time in a thread: while it does, rows wait."""
         while traffic.transfers:

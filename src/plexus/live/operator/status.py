@@ -18,11 +18,13 @@ from plexus.live.runtime import LiveRuntime
 from plexus.live.transport import addresses
 from plexus.live.transport.limits import LiveRoster
 from plexus.live.worker.client import Ready, TrainingWorker
+from plexus.protocol.baselines.peers import PeerNode
 from plexus.protocol.facts import (
     AggregationCompleted,
     AggregatorChosen,
     AnsweredLate,
     Fact,
+    ModelUpdated,
     Refused,
     SampleDerived,
     Suspected,
@@ -69,7 +71,7 @@ class FactObserver:
     def fact(self, fact: Fact) -> None:
         fields = {name: getattr(fact, name) for name in fact.__struct_fields__ if name != "model"}
         # What people count as rounds are the ordinals; a fact may say nothing but the number.
-        if "round" in fields:
+        if "round" in fields and not isinstance(fact, ModelUpdated):
             fields["number"] = fields.pop("round")
         if "ordinal" in fields:
             fields["round"] = fields.pop("ordinal")
@@ -191,6 +193,7 @@ class Status:
             return PeerStatus(**common, waiting_for=[{"what": "its training worker", "since_s": since_s}])
         runtime, trainer, facts = self._parts
         node = runtime.node if isinstance(runtime.node, PlexusNode) else None
+        member = runtime.node if isinstance(runtime.node, PlexusNode | PeerNode) else None
         now = asyncio.get_running_loop().time()
         links = [link.connection for link in runtime.hub.links.values()]
         relayed = sum(each.relay is not None for each in links)
@@ -211,7 +214,7 @@ class Status:
             transfers=_transfers(runtime),
             bandwidth_bytes_per_s=runtime.meter.bytes_per_s,
             metric=facts.metric,
-            online_view=node.view.online_count() if node else 0,
+            online_view=member.membership.view.online_count() if member else 0,
             since_progress_s=idle_s,
             problems=self._problems(node, idle_s),
             counts={**counts(runtime, facts), "trainings_failed": trainer.failed},

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from plexus.live.transport.hub import Hub
     from plexus.live.transport.link import PeerLink
 
-RECEIVE_BYTES = 64 * 1024
+RECEIVE_BYTES = 256 * 1024
 """Taken from the network in one go. TLS's own messages among them are all handled at once."""
 TURN_S = 0.02
 """How long one connection may be busy with what it received before others get their turn."""

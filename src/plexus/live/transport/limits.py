@@ -63,8 +63,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """A granted model of which nothing comes for so long is given up (and in `receiving`, slow ones)."""
 
     memory_bytes: int = 256 * 2**20
-    """Buffers for models that are arriving; at least two models, whatever their size. Further senders
-    wait their turn."""
+    """What models may take: further ones lie in files in the node's home. As many of them may be arriving
+    at a time, at least two; further senders wait their turn."""
 
     redial_s: float = 0.5
     """Shortest time between two attempts to reach a peer; doubles up to the longest."""

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 
-from plexus.live.models import SEAL_BYTES, LiveModel
+from plexus.errors import PlexusError
+from plexus.live.models import KEY_BYTES, SEAL_BYTES, LiveModel, verified
+from plexus.live.room import BOUNDLESS, Room
 from plexus.live.transport.frames import ID_BYTES, FrameError, Kind, number_of, numbered
 from plexus.live.transport.limits import MODEL, PROBE, PROBES_BYTES
 
@@ -33,6 +35,8 @@ class Ticket:
     owner: bytes = b""
     """Whose model it is for."""
     buffer: memoryview | None = None
+    refused: Callable[[str], None] = lambda _: None
+    """Called when there is none to be had, and why: the disk is full."""
 
 
 class Buffers:
@@ -42,9 +46,12 @@ class Buffers:
     Every model of a session has the same size, so a buffer fits any of them.
     """
 
-    def __init__(self, size_bytes: int, memory_bytes: int) -> None:
+    def __init__(self, size_bytes: int, memory_bytes: int, room: Room = BOUNDLESS) -> None:
+        self._room = room
         self.size_bytes = size_bytes
-        self.count = max(2, memory_bytes // max(1, size_bytes))
+        # Those that do not fit into memory arrive in files: some come while others are looked at.
+        self.count = memory_bytes // max(1, size_bytes)
+        self.count = IN_FILES if self.count < 2 else self.count
         self.free = self.count
         self._spare: list[memoryview] = []
         self._waiting: deque[Ticket] = deque()
@@ -84,18 +91,25 @@ class Buffers:
         """The model is kept by somebody, buffer and all; make room for another."""
         assert ticket.buffer is not None, "let go twice"
         ticket.buffer = None
+        self._free_again(ticket)
+        self._serve()
+
+    def _free_again(self, ticket: Ticket) -> None:
         self.free += 1
         self._held[ticket.owner] -= 1
-        self._serve()
 
     def _serve(self) -> None:
         while self.free and (ticket := self._next()) is not None:
             self._waiting.remove(ticket)
             self.free -= 1
             self._held[ticket.owner] += 1
-            # Not a bytearray: that would be filled with zeros first.
-            ticket.buffer = self._spare.pop() if self._spare else np.empty(self.size_bytes, np.uint8).data
-            ticket.granted()
+            try:
+                ticket.buffer = self._spare.pop() if self._spare else self._room.space(self.size_bytes)
+            except PlexusError as error:
+                self._free_again(ticket)
+                ticket.refused(str(error))
+            else:
+                ticket.granted()
 
     def _next(self) -> Ticket | None:
         waiting = (
@@ -110,7 +124,9 @@ PATIENCE = 100
 MIN_BYTES_PER_S = 1024
 """Whatever is known of its ends, a link may be this slow."""
 
+IN_FILES = 4
 OVERDUE = "its bytes do not come"
+NO_ROOM = "it has no room for another model"
 
 # Where bytes go that nobody wants: those of measurements, and of models declined meanwhile.
 _scratch = memoryview(bytearray(2**20))
@@ -133,6 +149,8 @@ class Incoming:
     started_at: float = 0.0
     started_bytes: int = 0
     ticket: Ticket | None = None
+    seen: Poly1305 | None = None
+    """Checks the seal as chunks come: they need not be looked up again."""
 
     @property
     def is_probe(self) -> bool:
@@ -190,8 +208,9 @@ class Receiving:
             return
         answer = self._inbox.offered(self._key, message)
         if answer is not None and not isinstance(answer, str):
-            incoming.tag = answer
+            incoming.tag, incoming.seen = answer, Poly1305(seal[:KEY_BYTES])
             incoming.ticket = Ticket(lambda: self._grant(incoming), self._now(), self._key)
+            incoming.ticket.refused = lambda why: self._refuse(incoming, why)
             self._inbox.buffers.request(incoming.ticket)
         else:
             self._end(incoming, Kind.DECLINE, (answer or "").encode())
@@ -219,6 +238,8 @@ class Receiving:
         self._hub.traffic.note(MODEL if incoming is None else incoming.kind, length, sent=False)
         if incoming is None:
             return
+        if incoming.seen is not None:
+            incoming.seen.update(incoming.buffer[incoming.moved_bytes : incoming.moved_bytes + length])
         incoming.moved_bytes += length
         incoming.chunks += 1
         if incoming.chunks == 2:
@@ -260,6 +281,10 @@ class Receiving:
         self._send(numbered(Kind.GRANT, incoming.number))
         self._await(incoming)
 
+    def _refuse(self, incoming: Incoming, why: str) -> None:
+        self._hub.log.warning("no_room", peer=self._key, reason=why)
+        self._end(incoming, Kind.DECLINE, NO_ROOM.encode())
+
     def _await(self, incoming: Incoming) -> None:
         """Give a model up if more of it should have come by now, else look again when it should have."""
         assert incoming.granted_at is not None
@@ -289,7 +314,9 @@ class Receiving:
         self._forget(incoming)
         self._send(numbered(Kind.DONE, incoming.number))
         assert incoming.ticket is not None
-        model = LiveModel(incoming.buffer, incoming.seal)
+        assert incoming.seen is not None
+        is_whole = verified(incoming.seen, incoming.seal)
+        model = LiveModel(incoming.buffer, incoming.seal, is_whole=is_whole)
         try:
             self._inbox.model(self._key, incoming.tag, model, incoming.ticket)
         except Exception:

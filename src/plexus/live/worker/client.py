@@ -23,14 +23,14 @@ from msgspec import Struct
 from plexus.errors import MissingModuleError, PlexusError, TaskError
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
+from plexus.live.room import BOUNDLESS, Room
 
 WORKER_MODULE = "plexus.live.worker.process"
-RESTART_S = 1.0
-MAX_RESTART_S = 60.0
+RESTART_S, MAX_RESTART_S = 1.0, 60.0
 MOST_LOSSES = 3
 """So many workers may die of one training before it is given up."""
 WORKER_DIED = "the training worker died of it"
-_HEAD = struct.Struct(">IQ")
+_HEAD, PIECE_BYTES = struct.Struct(">IQ"), 2**18
 
 
 class SetUp(Struct, frozen=True, tag=True):
@@ -115,6 +115,8 @@ class Stopped(Struct, frozen=True, tag=True):
         return kinds.get(self.kind, PlexusError)(self.reason)
 
 
+Body: TypeAlias = memoryview | PlexusError
+"""What follows a header, or why there is no room for it."""
 Header: TypeAlias = SetUp | TrainJob | EvaluateJob | Interrupt | Ready | Finished | Evaluated | Stopped
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -151,30 +153,42 @@ async def send_async(writer: asyncio.StreamWriter, header: Header, body: bytes |
     """For the peer."""
     text = _encode(header)
     writer.write(_HEAD.pack(len(text), len(body)) + text)
-    step = 2**18
-    for at in range(0, len(body), step):
-        writer.write(body[at : at + step])
+    for at in range(0, max(1, len(body)), PIECE_BYTES):
+        writer.write(body[at : at + PIECE_BYTES])
         await writer.drain()
-    await writer.drain()
 
 
-async def receive_async(reader: asyncio.StreamReader) -> tuple[Header, bytes]:
+async def receive_async(reader: asyncio.StreamReader, room: Room = BOUNDLESS) -> tuple[Header, Body]:
     """For the peer; asyncio.IncompleteReadError when the worker is gone."""
-    header_bytes, body_bytes = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+    header_bytes, left = _HEAD.unpack(await reader.readexactly(_HEAD.size))
     header = _decoder.decode(await reader.readexactly(header_bytes))
-    return header, await reader.readexactly(body_bytes)
+    body: Body
+    try:
+        body = rest = room.space(left)
+    except PlexusError as error:
+        body, rest = error, memoryview(b"")  # what comes is read nevertheless
+    while left:
+        piece = await reader.read(min(left, PIECE_BYTES))
+        if not piece:
+            raise asyncio.IncompleteReadError(b"", left)
+        left -= len(piece)
+        if rest:
+            rest[: len(piece)] = piece
+            rest = rest[len(piece) :]
+    return header, body
 
 
 async def set_up(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, setup: SetUp
-) -> tuple[Ready, bytes]:
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, setup: SetUp, room: Room = BOUNDLESS
+) -> tuple[Ready, memoryview]:
     """For the peer: what a new worker says, and the initial model. Its complaint is raised."""
     await send_async(writer, setup)
-    answer, initial = await receive_async(reader)
-    if isinstance(answer, Stopped):
-        raise answer.error
+    answer, initial = await receive_async(reader, room)
+    complaint = answer.error if isinstance(answer, Stopped) else initial
+    if isinstance(complaint, PlexusError):
+        raise complaint
     assert isinstance(answer, Ready)
-    return answer, initial
+    return answer, complaint
 
 
 class TrainingWorker:
@@ -187,8 +201,10 @@ class TrainingWorker:
         on_trained: Callable[[int, LiveModel], None],
         on_evaluated: Callable[[int, LiveModel, Evaluated], None],
         fork_server: Path | None = None,
+        room: Room = BOUNDLESS,
     ) -> None:
         self._setup = setup
+        self._room = room
         self._log = log
         self._on_trained = on_trained
         self._on_evaluated = on_evaluated
@@ -222,7 +238,7 @@ class TrainingWorker:
         """The round that is being trained."""
         return None if self._training is None else self._training[0].round
 
-    async def start(self) -> bytes:
+    async def start(self) -> memoryview:
         """Start the worker; returns the initial model."""
         reader, initial = await self._connect()
         self._tasks = [asyncio.create_task(self._supervise(reader))]
@@ -263,12 +279,15 @@ class TrainingWorker:
         self._evaluating = EvaluateJob(self._last_job), round, model
         self._outbox.put_nowait((self._evaluating[0], model.data))
 
-    def _on_answer(self, answer: Header, body: bytes) -> None:
+    def _on_answer(self, answer: Header, body: Body) -> None:
         match answer:
             case Finished(job, seal) if self._training and job == self._training[0].job:
+                if isinstance(body, PlexusError):
+                    self._give_up(str(body))
+                    return
                 round = self._training[0].round
                 self._training = self.since_s = None
-                self._on_trained(round, LiveModel(memoryview(body), seal))
+                self._on_trained(round, LiveModel(body, seal))
             case Stopped(job, reason) if self._training and job == self._training[0].job:
                 # Nobody asked for this: bad data, or a model that cannot be trained.
                 self._give_up(reason)
@@ -330,7 +349,7 @@ class TrainingWorker:
         writing = asyncio.create_task(self._write())
         try:
             while True:
-                answer, body = await receive_async(reader)
+                answer, body = await receive_async(reader, self._room)
                 try:
                     self._on_answer(answer, body)
                 except Exception:
@@ -347,10 +366,10 @@ class TrainingWorker:
             if not isinstance(header, TrainJob) or header == wanted:  # else it is overtaken
                 await send_async(self._writer, header, body)
 
-    async def _connect(self) -> tuple[Reader, bytes]:
+    async def _connect(self) -> tuple[Reader, memoryview]:
         reader, self._writer = await self._open()
         try:
-            self.ready, initial = await set_up(reader, self._writer, self._setup)
+            self.ready, initial = await set_up(reader, self._writer, self._setup, self._room)
         except EOFError:
             status = "" if self._process is None else f" with {await self._process.wait()}"
             raise TaskError(f"the training worker ended{status} before it was ready") from None

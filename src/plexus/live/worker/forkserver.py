@@ -24,7 +24,7 @@ from plexus.live.worker.client import (
     set_up,
 )
 
-Hired = tuple[Reader, Writer, Ready, bytes]
+Hired = tuple[Reader, Writer, Ready, memoryview]
 """A worker for one job: its socket, what it said when it was set up, and the initial model."""
 SOCKET_FILE, LOG_FILE = "forkserver.sock", "forkserver.log"
 START_S = 60.0

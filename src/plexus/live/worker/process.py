@@ -37,6 +37,7 @@ from plexus.live.state import LOCAL_FILE, REST_FILE
 from plexus.live.worker import client as channel
 from plexus.live.worker.client import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
 from plexus.rng import array_stream
+from plexus.runs.encoding import Wire
 from plexus.runs.model_files import joined
 from plexus.spec.attackers import poisoners
 from plexus.spec.experiment import ExperimentSpec, parse_spec
@@ -73,7 +74,7 @@ class Worker:
             self._carry_out = Poison(attackers, spec.nodes, spec.seed, self._carry_out, shared).train
         if setup.try_out:
             self._trainer.try_out(self._node)
-        wire = spec.protocol.parameters.wire
+        wire: Wire = getattr(spec.protocol.parameters, "wire", "float32")
         self._packing = layout.Packing(self._trainer.layout, wire, self.ready.frozen)
         self._home = Path(setup.home) if setup.home else None
         self._local = self._trainer.initial[shared:]

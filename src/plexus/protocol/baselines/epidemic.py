@@ -17,8 +17,9 @@ from plexus.protocol.api import Aggregated, Durable, Save, Trained
 from plexus.protocol.baselines.peers import PeerNode, PeerParameters
 from plexus.protocol.baselines.rounds import ROUND, Rounds
 from plexus.protocol.baselines.topology import Topology
-from plexus.protocol.messages import EpidemicModel, Model, NodeId
+from plexus.protocol.messages import NO_ADDRESS, EpidemicModel, Model, NodeId
 from plexus.protocol.parameters import require, require_duration
+from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
 
 
@@ -58,10 +59,12 @@ class EpidemicNode(PeerNode):
         rng: Random,
         round_duration_s: float | None = None,
         durable: Durable | None = None,
+        address: bytes = NO_ADDRESS,
+        roster: Roster | None = None,
     ) -> None:
         """`draws` says who sends to whom while rounds are synchronous."""
         durable = durable or Durable(counter=0, round=0, model=initial_model)
-        super().__init__(me, parameters, view, bandwidth_bytes_per_s, rng, durable.counter)
+        super().__init__(me, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address, roster)
         self._fanout = parameters.fanout
         self._draws = draws
         self.rounds = Rounds(
@@ -91,5 +94,6 @@ class EpidemicNode(PeerNode):
 
     def save(self) -> None:
         view = self.membership.view.snapshot()
-        state = Durable(self.membership.counter, self.rounds.k - 1, self.rounds.model, view)
+        k = self.rounds.k - 1
+        state = Durable(self.membership.counter, k, self.rounds.model, view, k)
         self.outbox.append(Save(state))

@@ -14,10 +14,20 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from plexus.protocol.aggregation import models_needed
-from plexus.protocol.api import Aggregate, Aggregated, Durable, Save, Train, Trained, WentOffline, WentOnline
-from plexus.protocol.facts import AggregationCompleted, TrainingStarted
+from plexus.protocol.api import (
+    Aggregate,
+    Aggregated,
+    Durable,
+    PeerLost,
+    Save,
+    Train,
+    Trained,
+    WentOffline,
+    WentOnline,
+)
+from plexus.protocol.facts import AggregationCompleted, ServerLost, TrainingStarted
 from plexus.protocol.machine import Machine
-from plexus.protocol.messages import ClientModel, GlobalModel, Joined, Left, Model, NodeId
+from plexus.protocol.messages import ClientModel, GlobalModel, Joined, Left, Message, Model, NodeId
 from plexus.protocol.parameters import require, require_duration
 from plexus.protocol.view import JOINED, LEFT, View, event_number
 
@@ -74,6 +84,7 @@ class FedavgServer(Machine):
         self._timed_out = False
         self._on_event |= {
             WentOnline: lambda _: self.set_timer(START, parameters.start_delay_s),
+            WentOffline: lambda _: None,
             Aggregated: self._on_aggregated,
         }
         self._on_message |= {Joined: self._on_joined, Left: self._on_left, ClientModel: self._on_model}
@@ -158,10 +169,12 @@ class FedavgClient(Machine):
     """A client: trains what the server sends it."""
 
     def __init__(
-        self, me: NodeId, server: NodeId, bandwidth_bytes_per_s: int, durable: Durable | None = None
+        self, me: NodeId, server: NodeId | None, bandwidth_bytes_per_s: int, durable: Durable | None = None
     ) -> None:
+        """Without a `server`, that is whoever sends a model, and knows by itself who is there."""
         super().__init__(me)
         self._server = server
+        self._is_announced = server is None
         self._bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self._counter = durable.counter if durable else 0
         self._k = 0
@@ -169,26 +182,38 @@ class FedavgClient(Machine):
             WentOnline: self._on_online,
             WentOffline: self._on_offline,
             Trained: self._on_trained,
+            PeerLost: self._on_lost,
         }
         self._on_message |= {GlobalModel: self._on_global_model}
 
     def _on_online(self, _: WentOnline) -> None:
-        self._raise_counter()
-        self.send((self._server,), Joined(self._counter, self._bandwidth_bytes_per_s))
+        if not self._is_announced:
+            self._raise_counter()
+            self._tell_server(Joined(self._counter, self._bandwidth_bytes_per_s))
 
     def _on_offline(self, _: WentOffline) -> None:
-        self._raise_counter()
-        self.send((self._server,), Left(self._counter))
+        if not self._is_announced:
+            self._raise_counter()
+            self._tell_server(Left(self._counter))
 
     def _raise_counter(self) -> None:
         self._counter += 1
         self.outbox.append(Save(Durable(self._counter, 0, None)))
 
-    def _on_global_model(self, _: NodeId, body: GlobalModel) -> None:
+    def _tell_server(self, body: Message) -> None:
+        if self._server is not None:
+            self.send((self._server,), body)
+
+    def _on_lost(self, event: PeerLost) -> None:
+        if event.node == self._server:
+            self.report(ServerLost("nobody trains until it is back"))
+
+    def _on_global_model(self, src: NodeId, body: GlobalModel) -> None:
+        self._server = src
         if body.round >= self._k:
             self._k = body.round
             self.outbox.append(Train(body.round, body.model))
             self.report(TrainingStarted(body.round, body.round))
 
     def _on_trained(self, event: Trained) -> None:
-        self.send((self._server,), ClientModel(event.round, event.samples, event.model))
+        self._tell_server(ClientModel(event.round, event.samples, event.model))

@@ -13,8 +13,9 @@ from random import Random
 from plexus.protocol.api import Aggregated, Durable, Merge, Save, Train, Trained
 from plexus.protocol.baselines.peers import PeerNode, PeerParameters
 from plexus.protocol.facts import ModelUpdated
-from plexus.protocol.messages import GossipModel, Model, NodeId
+from plexus.protocol.messages import NO_ADDRESS, GossipModel, Model, NodeId
 from plexus.protocol.parameters import require_duration
+from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
 
 SEND = ("send", 0)
@@ -44,9 +45,11 @@ class GossipNode(PeerNode):
         initial_model: Model,
         rng: Random,
         durable: Durable | None = None,
+        address: bytes = NO_ADDRESS,
+        roster: Roster | None = None,
     ) -> None:
         durable = durable or Durable(counter=0, round=0, model=initial_model)
-        super().__init__(me, parameters, view, bandwidth_bytes_per_s, rng, durable.counter)
+        super().__init__(me, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address, roster)
         self._period_s = parameters.period_s
         self.age = durable.round
         self.model = durable.model
@@ -102,4 +105,4 @@ class GossipNode(PeerNode):
 
     def save(self) -> None:
         view = self.membership.view.snapshot()
-        self.outbox.append(Save(Durable(self.membership.counter, self.age, self.model, view)))
+        self.outbox.append(Save(Durable(self.membership.counter, self.age, self.model, view, self.age)))

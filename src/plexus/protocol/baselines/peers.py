@@ -13,11 +13,12 @@ from random import Random
 
 from msgspec import Struct
 
-from plexus.protocol.api import Expelled, WentOffline, WentOnline
+from plexus.protocol.api import BandwidthMeasured, Expelled, WentOffline, WentOnline
 from plexus.protocol.machine import Machine
 from plexus.protocol.membership import Membership
-from plexus.protocol.messages import Joined, Left, NodeId, Ping, Pong
+from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping, Pong, ViewReply, ViewRequest
 from plexus.protocol.parameters import require, require_duration
+from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import Sampler, SampleSearch, Search
 from plexus.protocol.view import Snapshot, View
 
@@ -63,10 +64,14 @@ class PeerNode(Machine, ABC):
         bandwidth_bytes_per_s: int,
         rng: Random,
         counter: int,
+        address: bytes = NO_ADDRESS,
+        roster: Roster | None = None,
     ) -> None:
         super().__init__(me)
         self._rng = rng
-        self.membership = Membership(self, parameters, view, bandwidth_bytes_per_s, rng, self.save, counter)
+        self.membership = Membership(
+            self, parameters, view, bandwidth_bytes_per_s, rng, self.save, counter, address, roster
+        )
         self.sampler = Sampler(
             self,
             parameters.ping_timeout_s,
@@ -77,11 +82,14 @@ class PeerNode(Machine, ABC):
             WentOffline: lambda _: self.membership.leave(),
             Expelled: self.membership.on_expelled,
         }
+        self._on_event[BandwidthMeasured] = self._on_bandwidth_measured
         self._on_message |= {
             Ping: self._on_ping,
             Pong: self._on_pong,
             Joined: self.membership.on_joined,
             Left: self.membership.on_left,
+            ViewRequest: lambda src, _: self.send((src,), ViewReply(self.membership.view.snapshot())),
+            ViewReply: lambda src, reply: self.membership.merge(src, reply.view),
         }
         self._on_timeout |= {"ping": self.sampler.on_timeout, "readvertise": self.membership.on_readvertise}
 
@@ -133,6 +141,10 @@ class PeerNode(Machine, ABC):
         self.sampler.reset()
         self.membership.join()
         self.on_start()
+
+    def _on_bandwidth_measured(self, measured: BandwidthMeasured) -> None:
+        self.membership.bandwidth_bytes_per_s = measured.bandwidth_bytes_per_s
+        self.membership.join()
 
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
         self.membership.contacted = True

@@ -1,0 +1,314 @@
+"""Live peers with a model that is half as large as the memory they may take.
+
+    python benchmarks/large_model.py                           # six peers, a model of 1 GB, two aggregations
+    python benchmarks/large_model.py --megabytes 100 --memory 25
+
+Every peer is a process of its own, `plexus node start`, with everything that belongs to it: TLS, seals,
+checks, sums, its state on the disk. Only the workers do not train: one process answers for all of them with a
+model of the same size, to all of a round at once. Everybody trains in every round, so an aggregator gets a
+model from each of the others. A further member of the session sends every peer a ping fifty times a second.
+
+Prints one JSON object:
+
+- `aggregator_peak_mb`: the most memory that one of the peers ever held, what it had mapped of files at that
+  moment included (`VmHWM`); not its training worker, another process with torch and copies of its own.
+- `throughput_ratio_to_plain_tcp`: all models on their way to an aggregator, from the first byte of the first
+  to the last byte of the last, beside as many processes that send the same bytes to one at the same time over
+  asyncio's plain TCP streams: before and after the session, and the faster of both counts.
+- `ping_p99_under_load_ms`: of all pings, to all peers, sent while models were on their way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from plexus.bench.transport import LOOPBACK, MEGABYTE, Homes, Near, _send_plain, made_up_model, plain
+from plexus.live.fleet.fleet import free_ports
+from plexus.live.identity.admission import Admission
+from plexus.live.identity.authority import Authority
+from plexus.live.identity.session_file import SESSION_FILE, found_session
+from plexus.live.models import LiveModel
+from plexus.live.worker import client as channel
+from plexus.protocol import wire
+from plexus.protocol.messages import Ping, Pong
+from plexus.runs.run import started_s
+from plexus.runs.tables import read
+from plexus.spec.experiment import build_spec
+
+PING_S, LOOK_S, LATE_S = 0.02, 0.5, 2.0
+TOGETHER_S = 30.0
+"""How long a worker waits for those of the other peers."""
+
+
+class Workers:
+    """Answers for the training workers of all peers, at a socket as that of a fleet's fork server."""
+
+    def __init__(self, path: Path, model: LiveModel, peers: int) -> None:
+        self._model = model
+        self._peers = peers
+        self._lock = threading.Lock()
+        self._rounds: dict[int, threading.Barrier] = {}
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            sock, _ = self._listener.accept()
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            channel.receive(sock)
+            channel.send(sock, channel.Ready("accuracy", True, 1), self._model.data)
+            while True:
+                self._answer(sock)
+        except (EOFError, OSError):
+            sock.close()
+
+    def _answer(self, sock: socket.socket) -> None:
+        job, _ = channel.receive(sock)
+        if isinstance(job, channel.EvaluateJob):
+            channel.send(sock, channel.Evaluated(job.job, 0.5, 1.0))
+        elif isinstance(job, channel.TrainJob):
+            with self._lock:
+                together = self._rounds.setdefault(job.round, threading.Barrier(self._peers))
+            try:
+                together.wait(TOGETHER_S)
+            except threading.BrokenBarrierError:
+                print(f"round {job.round}: not all peers train", file=sys.stderr)
+            channel.send(sock, channel.Finished(job.job, self._model.seal), self._model.data)
+
+
+def session_of(directory: Path, peers: int, rounds: int) -> Any:
+    timeouts = {"aggregation_timeout_s": 120, "ack_timeout_s": 200, "ping_timeout_s": 3, "watchdog_s": 900}
+    tables = {
+        "name": "large-model",
+        "seed": 1,
+        "nodes": peers,
+        "hours": 1,
+        "protocol": {"name": "plexus", "sample_size": peers, "success_fraction": 1.0, **timeouts},
+        "task": {"name": "digits"},
+        "session": {"start_with": peers, "rounds": rounds},
+        "evaluation": {"every_rounds": 100},
+    }
+    return found_session(directory, build_spec(tables, "large-model", {}).plain())
+
+
+class Pinger(Near):
+    """A member that trains nothing and is sent nothing to train."""
+
+    sent = 0
+
+    async def ping(self) -> float:
+        self.sent += 1
+        began = time.perf_counter()
+        self.hub.send(self.far_key, wire.encode(Ping(self.sent, 1), self.roster))
+        while await self._answers.get() != self.sent:
+            pass
+        return time.perf_counter() - began
+
+    def message(self, src: bytes, payload: bytes) -> None:
+        body, _ = wire.decode(payload, self.roster, src)
+        if isinstance(body, Pong):
+            self._answers.put_nowait(body.exchange)
+
+
+class Bench(Homes):
+    """A session, its peers, and who pings them."""
+
+    def __init__(self, directory: Path, arguments: argparse.Namespace) -> None:
+        self._directory = directory
+        self._arguments = arguments
+        self.session = session_of(directory / "session", arguments.peers, arguments.rounds)
+        self._authority = Authority.load(directory / "session")
+        self._count = 0
+        self.homes = [self.new() for _ in range(arguments.peers)]
+        self.peaks_mb = [0.0] * arguments.peers
+        self.pings: list[tuple[float, float]] = []
+        """When, and how long it took."""
+
+    def start(self) -> list[subprocess.Popen[bytes]]:
+        ports = free_ports(len(self.homes))
+        self.ports = ports
+        processes = []
+        for number, home in enumerate(self.homes):
+            home.chmod(0o700)
+            command = [
+                sys.executable,
+                "-m",
+                "plexus",
+                "node",
+                "start",
+                str(self._directory / "session" / SESSION_FILE),
+            ]
+            options = {"--home": home, "--data": number, "--listen": f"{LOOPBACK}:{ports[number]}"}
+            options |= {"--fork-server": self._directory / "workers.sock", "--memory": self._arguments.memory}
+            options |= {"--at-least": len(ports) - 1}
+            command += [str(word) for pair in options.items() for word in pair]
+            for port in ports:
+                if port != ports[number]:
+                    command += ["--join", f"{LOOPBACK}:{port}"]
+            with (home / "log.jsonl").open("wb") as log:
+                processes.append(subprocess.Popen(command, stderr=log))
+        return processes
+
+    async def watch(self, processes: list[subprocess.Popen[bytes]]) -> None:
+        """Until all peers have gone home."""
+        pinging = [asyncio.create_task(self._ping(port)) for port in self.ports]
+        while any(process.poll() is None for process in processes):
+            for number, process in enumerate(processes):
+                self.peaks_mb[number] = max(self.peaks_mb[number], memory_mb(process.pid, "VmHWM"))
+            await asyncio.sleep(LOOK_S)
+        for task in pinging:
+            task.cancel()
+
+    async def _ping(self, port: int) -> None:
+        near = Pinger(Admission(self.new(), self.session))
+        while await near.hub.dialler.introduce((LOOPBACK, port)) is not None:
+            await asyncio.sleep(0.5)
+        (near.far_key,) = near.hub.links
+        while True:
+            began = time.time()
+            try:
+                took_s = await asyncio.wait_for(near.ping(), LATE_S)
+            except TimeoutError:  # or the peer is not online yet, and answers nobody
+                took_s = LATE_S
+            self.pings.append((began, took_s))
+            await asyncio.sleep(PING_S)
+
+    def transfers(self, kind: str) -> dict[int, list[tuple[float, float]]]:
+        """By round, when models of this kind began and ended to be sent, by the clock on the wall."""
+        found = defaultdict(list)
+        for home in self.homes:
+            rows, since_s = read(home / "run" / "transfers.csv"), started_s(home / "run")
+            for row in zip(
+                *(rows[name] for name in ("round", "kind", "cut", "began_s", "simulated_s")), strict=True
+            ):
+                if row[1] == kind and not row[2]:
+                    found[int(row[0])].append((since_s + row[3], since_s + row[4]))
+        return dict(found)
+
+
+def memory_mb(pid: int, what: str) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(f"{what}:"))
+
+
+def send_plain(port: int, size: int, begin: Any, said: Any) -> None:
+    data = made_up_model(size).data
+    begin.wait()
+    began = time.monotonic()
+    asyncio.run(_send_plain(port, data))
+    said.put((began, time.monotonic()))
+
+
+async def plain_s(bench: Bench, size: int, senders: int) -> float:
+    """The seconds in which one process receives a model of each of `senders` others, over plain TCP."""
+    context = get_context("spawn")
+    begin, said = context.Barrier(senders), context.Queue()
+    async with bench.far_side(plain, len(made_up_model(size).data)) as (port, _):
+        jobs = [context.Process(target=send_plain, args=(port, size, begin, said)) for _ in range(senders)]
+        for job in jobs:
+            job.start()
+        spans = [await asyncio.to_thread(said.get) for _ in jobs]
+        for job in jobs:
+            job.join()
+    return max(end for _, end in spans) - min(began for began, _ in spans)
+
+
+async def measure(directory: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    size, others = arguments.megabytes * MEGABYTE, arguments.peers - 1
+    bench = Bench(directory, arguments)
+    plain_found = [await plain_s(bench, size, others)]
+    workers = get_context("spawn").Process(
+        target=answer, args=(directory / "workers.sock", size, arguments.peers)
+    )
+    workers.start()
+    while not (directory / "workers.sock").exists():
+        await asyncio.sleep(0.1)
+    processes = bench.start()
+    try:
+        await asyncio.wait_for(bench.watch(processes), arguments.seconds)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        workers.kill()
+        workers.join()
+    plain_found.append(await plain_s(bench, size, others))
+    return figures(bench, arguments, min(plain_found), [process.returncode for process in processes])
+
+
+def figures(bench: Bench, arguments: argparse.Namespace, plain_s: float, ended: list[int]) -> dict[str, Any]:
+    to_aggregators = {
+        k: each for k, each in bench.transfers("aggregate").items() if len(each) == arguments.peers - 1
+    }
+    spans = [
+        each
+        for kind in ("aggregate", "train")
+        for all_of in bench.transfers(kind).values()
+        for each in all_of
+    ]
+    took_s = [
+        max(end for _, end in each) - min(began for began, _ in each) for each in to_aggregators.values()
+    ]
+    loaded = [rtt for at, rtt in bench.pings if any(began <= at <= end for began, end in spans)]
+    sent_mb = arguments.megabytes * (arguments.peers - 1)
+    return {
+        "peers": arguments.peers,
+        "model_mb": arguments.megabytes,
+        "memory_mb": arguments.memory,
+        "rounds": len(took_s),
+        "ended_well": ended == [0] * arguments.peers,
+        "aggregator_peak_mb": round(max(bench.peaks_mb)),
+        "peaks_mb": [round(each) for each in bench.peaks_mb],
+        "throughput_ratio_to_plain_tcp": round(plain_s / min(took_s), 3) if took_s else None,
+        "throughput_mb_per_s": [round(sent_mb / each) for each in took_s],
+        "plain_tcp_mb_per_s": round(sent_mb / plain_s),
+        "ping_p50_under_load_ms": round(1e3 * statistics.median(loaded), 1) if loaded else None,
+        "ping_p99_under_load_ms": round(1e3 * statistics.quantiles(loaded, n=100)[-1], 1) if loaded else None,
+        "pings_under_load": len(loaded),
+    }
+
+
+def answer(path: Path, size: int, peers: int) -> None:
+    """What the process does that answers for the workers."""
+    Workers(path, made_up_model(size), peers)
+    threading.Event().wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--megabytes", type=int, default=1000)
+    parser.add_argument("--peers", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3, help="the first has nothing to aggregate")
+    parser.add_argument("--memory", type=int, default=256, help="of a peer, for models, in MB")
+    parser.add_argument("--seconds", type=float, default=420.0, help="give up after so many")
+    parser.add_argument("--folder", type=Path, help="where homes are; a dozen models of disk a peer")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as directory:
+        print(json.dumps(asyncio.run(measure(Path(directory), arguments)), indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Where a peer's models lie: in memory as far as it goes, beyond that in files without a name.
+
+Files are mapped, so a model looks the same to everybody wherever it lies. What was touched of them does not
+stay in the peer's memory: where it is more than the budget, a thread gives it back, many times a second, and
+the system writes it out as it needs to. So a peer takes its budget, twice at most, and what it goes through
+in a moment.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plexus.errors import PlexusError
+
+TRIM_S = 0.05
+TRIM_BYTES = 2**26
+SPARE, PLENTY, ZEROS_BYTES = 4, 10, 2**20
+"""Files that are kept for the next models, if the disk has room for so many."""
+PIECE = 2**16
+"""Numbers handled at a time: they stay in a processor's cache, and whoever waits gets its turn soon."""
+
+
+def pieces(count: int) -> Iterator[slice]:
+    """All of so many numbers, some at a time."""
+    return (slice(at, min(at + PIECE, count)) for at in range(0, count, PIECE))
+
+
+class Room:
+    """Memory for models up to `memory_bytes`, then files in `folder`."""
+
+    def __init__(self, folder: Path, memory_bytes: int) -> None:
+        self._folder = folder
+        self._memory_bytes = memory_bytes
+        self._lock = threading.Lock()
+        self._held: list[weakref.ref[NDArray[Any]]] = []
+        self._mapped: list[weakref.ref[mmap.mmap]] = []
+        self._is_trimming = False
+        self._spare: deque[IO[bytes]] = deque()
+        """Files of `_size` bytes, written to already: to fill a new one takes ten times as long."""
+        self._size = 0
+
+    def space(self, size_bytes: int) -> memoryview:
+        """For a model, as long as somebody holds it; a `PlexusError` if the disk is full."""
+        with self._lock:
+            self._held = [each for each in self._held if each() is not None]
+            taken = sum(array.nbytes for each in self._held if (array := each()) is not None)
+            if taken + size_bytes <= self._memory_bytes:
+                array = np.empty(size_bytes, np.uint8)  # a bytearray would be filled with zeros first
+                self._held.append(weakref.ref(array))
+                return array.data
+        try:
+            file = self._ready(size_bytes) or self._new(size_bytes)
+        except OSError as error:
+            raise PlexusError(f"{self._folder}: no room for another model: {error.strerror}") from None
+        self._size = size_bytes
+        data = self.map(file)
+        weakref.finalize(data.obj, self._take_back, file).atexit = False
+        return data
+
+    def _ready(self, size_bytes: int) -> IO[bytes] | None:
+        while self._spare:
+            file = self._spare.popleft()
+            if os.fstat(file.fileno()).st_size == size_bytes:
+                return file
+            file.close()
+        return None
+
+    def _new(self, size_bytes: int) -> IO[bytes]:
+        file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
+        try:
+            # The room on the disk is taken now: else a full one would end the process later.
+            take = getattr(os, "posix_fallocate", lambda fd, _, size: os.truncate(fd, size))
+            take(file.fileno(), 0, size_bytes)
+        except OSError:
+            file.close()
+            raise
+        return file
+
+    def _take_back(self, file: IO[bytes]) -> None:
+        if len(self._spare) < SPARE and os.fstat(file.fileno()).st_size == self._size:
+            self._spare.append(file)
+        else:
+            file.close()
+
+    def _prepare(self) -> None:
+        """Have a file ready for the next model, if there is room in plenty."""
+        disk = os.statvfs(self._folder)
+        if len(self._spare) < SPARE and disk.f_bavail * disk.f_frsize > PLENTY * self._size:
+            size, file = self._size, self._new(self._size)
+            for at in range(0, size, ZEROS_BYTES):
+                if at % TRIM_BYTES == 0:
+                    self._trim()
+                os.pwrite(file.fileno(), bytes(min(ZEROS_BYTES, size - at)), at)
+            self._take_back(file)
+
+    def map(self, file: IO[bytes], access: int = mmap.ACCESS_WRITE) -> memoryview:
+        """What is in a file, without holding it in memory."""
+        mapped = mmap.mmap(file.fileno(), 0, access=access)
+        with self._lock:
+            self._mapped.append(weakref.ref(mapped))
+            if not self._is_trimming:
+                self._is_trimming = True
+                threading.Thread(target=self._keep_trimming, name="room", daemon=True).start()
+        return memoryview(mapped)
+
+    def _keep_trimming(self) -> None:
+        while self._trim():
+            with suppress(OSError):  # it can wait until a model needs it
+                self._prepare()
+            time.sleep(TRIM_S)
+        while self._spare:
+            self._spare.pop().close()
+
+    def _trim(self) -> bool:
+        """Whether there is anything left in files."""
+        with self._lock:
+            found = [(each, mapped) for each in self._mapped if (mapped := each()) is not None]
+            self._mapped = [each for each, _ in found]
+            self._is_trimming = bool(found)
+        if touched_bytes() > self._memory_bytes:
+            for _, mapped in found:
+                mapped.madvise(mmap.MADV_DONTNEED)  # of a shared file nothing is lost
+        return bool(found)
+
+
+BOUNDLESS = Room(Path(), sys.maxsize)
+"""Memory for whatever comes."""
+
+
+def touched_bytes() -> float:
+    """What this process has of files in its memory, as far as the system tells."""
+    try:
+        shared = Path("/proc/self/statm").read_text().split()[2]
+    except OSError:
+        return math.inf
+    return int(shared) * mmap.PAGESIZE

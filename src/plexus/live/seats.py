@@ -1,0 +1,252 @@
+"""The nodes of other protocols than Plexus, as live peers run them: the same that the simulator drives.
+
+Gossip Learning and Epidemic Learning know others by their own view. D-PSGD, federated averaging and protocols
+of one's own know them as seats, 0 to n - 1: live, a seat is the place of a node's key among those whom the
+authority has admitted. `Seated` has what it takes to reach them on a network, and keeps their newest model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from plexus.errors import PlexusError
+from plexus.protocol import wire
+from plexus.protocol.api import (
+    Aggregated,
+    CancelTimer,
+    Durable,
+    Effect,
+    Event,
+    Expelled,
+    Node,
+    PeerLost,
+    Received,
+    Report,
+    Save,
+    Send,
+    SetTimer,
+    TimerFired,
+    Trained,
+    Undelivered,
+    WentOffline,
+    WentOnline,
+)
+from plexus.protocol.baselines.epidemic import EpidemicNode
+from plexus.protocol.baselines.fedavg import FedavgClient, FedavgServer
+from plexus.protocol.baselines.gossip import GossipNode
+from plexus.protocol.baselines.peers import PeerNode, PeerParameters
+from plexus.protocol.baselines.topology import FullyConnected
+from plexus.protocol.facts import AggregationCompleted, ModelUpdated
+from plexus.protocol.liar import member
+from plexus.protocol.machine import Machine
+from plexus.protocol.messages import Joined, Left, Message, Model, NodeId
+from plexus.protocol.parameters import Course
+from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.roster import Roster
+from plexus.protocol.view import JOINED, View, counter_of
+
+ON_A_CLOCK = ("dpsgd", "epidemic")
+"""Their rounds begin by a clock that all peers share: it counts from the founding of the session."""
+TOLD = (WentOnline, WentOffline, Received, TimerFired, Trained, Aggregated)
+"""What a node that is no `Machine` is told: docs/write-a-protocol.md has no more."""
+INNER = "its own "
+"""Before the names of timers that are not those of membership."""
+
+
+class LiveProtocol(Struct, frozen=True, kw_only=True):
+    """What a peer runs."""
+
+    name: str = "plexus"
+    parameters: Any
+    nodes: int
+    """Of the session: seats, without a server."""
+    make: Callable[..., Node] | None = None
+    """(me, nodes, parameters, initial_model, rng, view, bandwidth_bytes_per_s) -> a node that knows seats; a
+    subclass of `PlexusNode` is a variation of Plexus."""
+    is_server: bool = False
+
+    @property
+    def variation(self) -> type[PlexusNode] | None:
+        """Of Plexus, or Plexus itself."""
+        if self.name == "plexus":
+            return PlexusNode
+        return self.make if isinstance(self.make, type) and issubclass(self.make, PlexusNode) else None
+
+
+def complaint(name: str, parameters: Any, is_server: bool = False) -> str | None:
+    """Why this cannot run live, if it cannot."""
+    if name in ON_A_CLOCK and parameters.round_duration_s is None:
+        return (
+            "protocol.round_duration_s is not set: live, a round of this protocol has to end by the clock, as"
+            " somebody who is gone would be waited for for ever"
+        )
+    if is_server and name != "fedavg":
+        return f"--server is for protocol fedavg; {name} has no server"
+    return None
+
+
+def plexus(protocol: LiveProtocol, lie: str | None, course: Course, **given: Any) -> PlexusNode:
+    """The node of Plexus, or of a variation; `given` is what each node is given."""
+    assert protocol.variation is not None
+    # Live, members may lie.
+    parameters = replace(protocol.parameters, signed_views=True)
+    return member(lie, honest=protocol.variation, parameters=parameters, course=course, **given)
+
+
+def other(protocol: LiveProtocol, keys: Collection[bytes], roster: Roster, **given: Any) -> PeerNode:
+    """The node of another protocol; `keys` are those of all admitted nodes."""
+    if protocol.name == "gossip":
+        return GossipNode(parameters=protocol.parameters, roster=roster, **given)
+    if protocol.name == "epidemic":
+        own = {"draws": FullyConnected(1), "round_duration_s": protocol.parameters.round_duration_s}
+        return EpidemicNode(parameters=protocol.parameters, roster=roster, **own, **given)
+    if protocol.name == "dpsgd" and len(keys) != protocol.nodes:
+        raise PlexusError(
+            f"the topology of D-PSGD is one of all {protocol.nodes} nodes, and {len(keys)} are invited:"
+            " invite all before the first one starts, and take back nobody's certificate"
+        )
+    seats = [roster.number(key) for key in sorted(keys)]
+    return Seated(protocol, seats, roster, **given)
+
+
+class Seated(PeerNode):
+    """A node that knows others by their seats, and keeps nothing of its own."""
+
+    def __init__(
+        self,
+        protocol: LiveProtocol,
+        seats: Sequence[NodeId],
+        roster: Roster,
+        me: NodeId,
+        view: View,
+        bandwidth_bytes_per_s: int,
+        initial_model: Model,
+        rng: Random,
+        durable: Durable,
+        address: bytes,
+    ) -> None:
+        parameters = PeerParameters(advertise_size=max(len(seats), 1))
+        super().__init__(me, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address, roster)
+        self._numbers = list(seats)
+        self._seats = {number: seat for seat, number in enumerate(seats)}
+        self._known: dict[NodeId, int] = {}
+        """The newest event of others that the node was told of."""
+        self._round, self._model = durable.round, durable.model
+        self._inner = self._made(protocol, durable, rng)
+
+    def _made(self, protocol: LiveProtocol, durable: Durable, rng: Random) -> Node:
+        seat, bandwidth_bytes_per_s = self._seat(self.me), self.membership.bandwidth_bytes_per_s
+        if protocol.name == "fedavg" and protocol.is_server:
+            server = FedavgServer(seat, protocol.parameters, View.of(len(self._numbers)), durable.model, rng)
+            server.k = max(1, durable.round)
+            return server
+        if protocol.name == "fedavg":
+            return FedavgClient(seat, None, bandwidth_bytes_per_s)
+        assert protocol.make is not None
+        view = View.of(len(self._numbers), [(each, 0) for each in range(len(self._numbers))])
+        return protocol.make(
+            me=seat,
+            nodes=len(self._numbers),
+            parameters=protocol.parameters,
+            initial_model=durable.model,
+            rng=rng,
+            view=view,
+            bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        )
+
+    def handle(self, now: float, event: Event) -> list[Effect]:
+        if isinstance(event, WentOffline):
+            return self._told(now, event) + super().handle(now, event)
+        if not self._is_mine(event):
+            return self._told(now, event)
+        own = super().handle(now, event)
+        if not isinstance(event, Received | TimerFired):
+            own += self._told(now, event)
+        return own + self._news(now)
+
+    @property
+    def messages(self) -> Collection[type[Message]]:
+        inner = self._inner.messages if isinstance(self._inner, Machine) else wire.own_kinds()
+        return {*super().messages, *inner}
+
+    def _is_mine(self, event: Event) -> bool:
+        if isinstance(event, Received):
+            return type(event.body) in self._on_message
+        if isinstance(event, TimerFired):
+            return event.key[0] in self._on_timeout
+        return type(event) in self._on_event
+
+    def _news(self, now: float) -> list[Effect]:
+        """What a node makes of who came and went, if it wants to know: a server does."""
+        inner, view = self._inner, self.membership.view
+        if not isinstance(inner, Machine) or Joined not in inner.messages:
+            return []
+        effects = []
+        for number in range(1, len(view)):
+            event = view.event_of(number)
+            if event and event != self._known.get(number):
+                self._known[number] = event
+                counter, is_there = counter_of(event), event & 3 == JOINED
+                told = Received(number, Joined(counter, 0) if is_there else Left(counter))
+                effects += self._told(now, told)
+        return effects
+
+    def _told(self, now: float, event: Event) -> list[Effect]:
+        """What the node itself makes of an event, if it is one for it."""
+        inner = self._inner
+        if isinstance(event, Received):
+            if isinstance(inner, Machine) and type(event.body) not in inner.messages:
+                return []
+            event = replace(event, src=self._seat(event.src))
+        elif isinstance(event, TimerFired):
+            name, number = event.key
+            if not name.startswith(INNER):
+                return []
+            event = TimerFired((name.removeprefix(INNER), number))
+        elif isinstance(event, PeerLost | Expelled):
+            event = replace(event, node=self._seat(event.node))
+        elif isinstance(event, Undelivered):
+            event = replace(event, to=self._seat(event.to))
+        if not isinstance(inner, Machine) and not isinstance(event, TOLD):
+            return []
+        return [each for effect in inner.handle(now, event) for each in self._outward(effect)]
+
+    def _outward(self, effect: Effect) -> list[Effect]:
+        match effect:
+            case Send(to, body):
+                return [Send(tuple(self._numbers[seat] for seat in to if seat < len(self._numbers)), body)]
+            case SetTimer((name, number), delay_s):
+                return [SetTimer((INNER + name, number), delay_s)]
+            case CancelTimer((name, number)):
+                return [CancelTimer((INNER + name, number))]
+            case Report(ModelUpdated(round=k, model=model) | AggregationCompleted(round=k, model=model)):
+                self._round, self._model = k, model
+                return [self._state(), effect]
+            case Save():
+                return []  # of what is kept here
+        return [effect]
+
+    def _seat(self, number: NodeId) -> NodeId:
+        """Of somebody who was admitted later, one behind all others."""
+        if number not in self._seats:
+            self._seats[number] = len(self._numbers)
+            self._numbers.append(number)
+        return self._seats[number]
+
+    def _state(self) -> Save:
+        view = self.membership.view.snapshot()
+        return Save(Durable(self.membership.counter, self._round, self._model, view, self._round))
+
+    def save(self) -> None:
+        self.outbox.append(self._state())
+
+    def on_start(self) -> None:
+        """The node itself is told next."""
+
+    def on_peers(self, k: int, peers: tuple[NodeId, ...]) -> None:
+        """It looks for nobody."""

@@ -1,0 +1,206 @@
+"""Where models lie: in memory or in files, with the same results, and what happens when the disk is full."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import mmap
+import socket
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save
+
+from plexus.errors import PlexusError
+from plexus.learn.rules import ClipRule, MeanRule, MedianRule, Rule
+from plexus.live.aggregator import Aggregator, Spool, sum_of
+from plexus.live.models import LiveModel, ModelLayout, seal
+from plexus.live.operator.log import Log
+from plexus.live.room import BOUNDLESS, Room, touched_bytes
+from plexus.live.transport.receiving import NO_ROOM, Buffers
+from plexus.live.worker.client import Finished, Ready, SetUp, TrainingWorker, receive, send
+from plexus.runs.encoding import HALVES, QUANTISED, SCALES, WHOLE, quantised
+from tests.live.disks import small_disk
+from tests.live.ends import End
+from tests.live.party import Party
+
+SIZE = 100_003
+"""More numbers than are handled at a time, and not a multiple of that."""
+
+
+def models(kind: str, count: int = 4) -> list[bytes]:
+    return [model(kind, seed) for seed in range(count)]
+
+
+def model(kind: str, seed: int) -> bytes:
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal(SIZE).astype(np.float32)
+    tensors = {"weight": torch.from_numpy(values), "steps": torch.from_numpy(rng.integers(0, 99, 3))}
+    whole = torch.from_numpy(rng.integers(0, 99, 2).astype(np.float32))
+    if kind == "float16":
+        tensors = {HALVES: torch.from_numpy(values).half(), WHOLE: whole}
+    elif kind == "int8":
+        found, scales = quantised(values, rng)
+        tensors = {QUANTISED: torch.from_numpy(found), SCALES: torch.from_numpy(scales), WHOLE: whole}
+    return bytes(save(tensors))
+
+
+def mean(room: Room, rule: Rule | None, sent: Sequence[bytes], folder: Path) -> bytes:
+    """Of all models but the last, and of what that one changed on the way from the first."""
+    layout = ModelLayout(sent[0], room)
+    begin = partial(sum_of, layout) if rule is None else partial(Spool, layout, rule, folder)
+    total, changes = begin(3), begin(3, is_change=True)
+    for number, each in enumerate(sent[:-1]):
+        buffer = layout.copy(memoryview(each))
+        total.add(buffer, 1 + number if rule is None else 1, owned=number < 2)
+    changes.add(layout.difference(memoryview(sent[-1]), memoryview(sent[0])), 2, owned=True)
+    return bytes(total.mean(changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("rule", [None, MedianRule(), ClipRule()], ids=["mean", "median", "clip"])
+def test_what_lies_in_files_has_the_same_bits(kind: str, rule: Rule | None, tmp_path: Path) -> None:
+    sent = models(kind)
+    assert mean(Room(tmp_path, 0), rule, sent, tmp_path) == mean(BOUNDLESS, rule, sent, tmp_path)
+    assert not list(tmp_path.iterdir()), "files have no name, so nothing is left of them after a crash"
+
+
+def test_models_lie_in_memory_as_far_as_it_goes_and_what_is_free_again_is_used_again(tmp_path: Path) -> None:
+    room = Room(tmp_path, 2500)
+    first, second = room.space(1000), room.space(1000)
+    third = room.space(1000)
+    lies = [type(each.obj) for each in (first, second, third)]
+    assert lies == [np.ndarray, np.ndarray, mmap.mmap]
+    first.release()
+    del first
+    assert isinstance(room.space(1000).obj, np.ndarray)
+
+
+def test_what_was_touched_is_given_back_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+    room = Room(tmp_path, 0)
+    data = room.space(2**26)
+    written = np.frombuffer(data, np.uint8)
+    before = touched_bytes()
+    written[:] = 7
+    for _ in range(200):  # the thread has its turn several times
+        if touched_bytes() < before + 2**25:
+            break
+        time.sleep(0.05)
+    assert touched_bytes() < before + 2**25, "half of it is not in memory any more"
+    assert int(written.sum(dtype=np.int64)) == 7 * 2**26
+
+
+def test_a_full_disk_is_said_in_one_line_and_has_room_again_when_a_model_is_gone(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", kilobytes=300) as disk:
+        room = Room(disk, 0)
+        held = room.space(200_000)
+        with pytest.raises(PlexusError) as caught:
+            room.space(200_000)
+        assert str(caught.value) == f"{disk}: no room for another model: No space left on device"
+        held[:4] = b"here"
+        assert bytes(held[:4]) == b"here"
+        del held
+        time.sleep(0.2)  # until the thread has let go of it
+        room.space(200_000)
+
+
+def test_a_model_that_there_is_no_room_for_is_declined_and_the_link_stays(tmp_path: Path) -> None:
+    async def story(disk: Path) -> None:
+        a, b = (End(admission, 200_000) for admission in Party(tmp_path).admissions("ab"))
+        b.buffers = Buffers(200_000, 0, Room(disk, 0))
+        b.holding = []
+        for end in (a, b):
+            await end.open()
+        a.knows(b)
+        for tag in ("first", "second"):
+            a.send_model(b, bytes(200_000), tag)
+        await a.until(lambda: len(a.fates) == 2)
+        assert sorted(a.fates) == [("first", "sent"), ("second", NO_ROOM)]
+        (line,) = b.warnings()
+        told = f"{disk}: no room for another model: No space left on device"
+        assert (line["event"], line["reason"]) == ("no_room", told)
+        assert b.buffers.free == b.buffers.count - 1
+        a.send(b, b"still there")
+        await b.until(lambda: b.messages)
+        for end in (a, b):
+            await end.hub.close("the test is over")
+
+    with small_disk(tmp_path / "disk", kilobytes=300) as disk:
+        asyncio.run(story(disk))
+
+
+def test_a_sum_that_there_is_no_room_for_is_said_when_the_round_is_over(tmp_path: Path) -> None:
+    data, found = model("int8", 1), []
+
+    async def story(disk: Path) -> None:
+        room = Room(disk, 0)
+        told = lambda round, model, flaw: found.append((model, flaw))  # noqa: E731
+        layout = ModelLayout(data, room)
+        aggregator = Aggregator(layout, Buffers(len(data), 0, room), MeanRule(), disk, told)
+        held = LiveModel(memoryview(data), b"")
+        aggregator.collect(5, held, 1)
+        aggregator.aggregate(5, [held], [1])
+        await asyncio.sleep(0.01)
+        aggregator.close()
+
+    with small_disk(tmp_path / "disk", kilobytes=100) as disk:
+        asyncio.run(story(disk))
+        told = f"{disk}: no room for another model: No space left on device"
+    assert found == [(None, told)]
+
+
+def test_a_training_whose_model_there_is_no_room_for_is_given_up_and_the_next_one_is_not(
+    tmp_path: Path,
+) -> None:
+    """A real socket to a worker that is not torch's; the disk is full while the first model comes."""
+    data, log, trained = bytes(200_000), io.StringIO(), []
+
+    def worker(listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        with sock:
+            receive(sock)
+            send(sock, Ready("accuracy", True, 1), data)
+            for _ in range(2):
+                job, _ = receive(sock)
+                send(sock, Finished(job.job, seal(data)), data)  # type: ignore[union-attr]
+            receive(sock)
+
+    async def story(disk: Path, listener: socket.socket) -> None:
+        path = tmp_path / "worker.sock"
+        listener.bind(str(path))
+        listener.listen()
+        serving = asyncio.get_running_loop().run_in_executor(None, worker, listener)
+        room = Room(disk, 0)
+        ours = TrainingWorker(
+            SetUp("", "0"),
+            Log(log),
+            lambda k, model: trained.append((k, bytes(model.data))),
+            print,
+            path,
+            room,
+        )
+        initial = LiveModel(await ours.start(), b"")
+        ours.train(1, initial)
+        async with asyncio.timeout(20):
+            while not ours.failed:
+                await asyncio.sleep(0.01)
+            small = LiveModel(memoryview(b""), b"")
+            del initial
+            await asyncio.sleep(0.2)
+            ours.train(2, small)
+            while not trained:
+                await asyncio.sleep(0.01)
+        await ours.close()
+        with pytest.raises(EOFError):
+            await serving
+
+    with small_disk(tmp_path / "disk", kilobytes=300) as disk, socket.socket(socket.AF_UNIX) as listener:
+        asyncio.run(story(disk, listener))
+    assert trained == [(2, data)]
+    assert '"training_failed","round":1' in log.getvalue()
+    assert "no room for another model: No space left on device" in log.getvalue()
