@@ -255,6 +255,9 @@ class Participant(Member):
         if lost.node == self.training.awaited:
             # Is it gone, or just the connection? If this does not get there, another is looked for.
             self.send((lost.node,), Ping(HEARD_ME, self.training.k_train))
+        elif not self.training.busy and self.settled == (lost.node, self.watchdog.k_seen):
+            # It has everybody's models, and what it made of them may be gone with it.
+            self.watchdog.orphan(self.held_round)
 
     def is_obsolete(self, body: Message) -> bool:
         """A model for the aggregator of a complete round would be ignored when it arrives. One to train is

@@ -361,8 +361,8 @@ class PlexusNode(Participant):
     def _ask_for_restart(self) -> None:
         k = self.watchdog.k_seen + self.watchdog.step
         first = self.roster.in_order(self.view, k)[: FEW * self.parameters.sample_size]
-        # Where all have just come back, they would not believe anybody else.
-        if (self.me in first or not self.watchdog.is_hurried) and not self.is_searching(RESTART):
+        # So early, others would not believe anybody else.
+        if (self.me in first or not self.watchdog.is_early) and not self.is_searching(RESTART):
             self.search(RESTART, k, self.held_ordinal + 1)
 
     def _restart(self, k: int, ordinal: int, sample: tuple[NodeId, ...]) -> None:
