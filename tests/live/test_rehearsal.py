@@ -13,7 +13,7 @@ import plexus
 from plexus.report.arms import load_runs
 
 ALL_TAKE_PART = [
-    *("--set", "session.rounds=20", "--set", "evaluation.every_rounds=1"),
+    *("--set", "hours=1", "--set", "session.rounds=20", "--set", "evaluation.every_rounds=1"),
     *("--set", "protocol.success_fraction=1.0", "--set", "protocol.aggregation_timeout_s=60"),
     *("--set", "protocol.ack_timeout_s=90", "--set", "protocol.watchdog_s=120"),
 ]

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from plexus.protocol.api import Aggregated, Effect, Offered, PeerLost, Received, Train, Trained, Undelivered
+from plexus.protocol.api import (
+    Aggregated,
+    Effect,
+    Offered,
+    PeerLost,
+    Received,
+    SetTimer,
+    TimerFired,
+    Train,
+    Trained,
+    Undelivered,
+)
 from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import Ack, AggregateRequest, Joined, Left, Message, Ping
 from plexus.protocol.plexus import AGGREGATOR, PlexusNode
 from plexus.protocol.training import ACK
+from plexus.protocol.watchdog import WATCHDOG
 from plexus.testing.exchange import sent
 from tests.protocol.kit import (
     aggregate_request,
@@ -84,6 +96,23 @@ def test_when_the_connection_to_the_awaited_aggregator_breaks_it_is_asked_and_if
     [(asked, ping)] = sent(node.handle(3.0, PeerLost(awaited)))
     assert (asked, ping) == (awaited, Ping(HEARD_ME, K))
     assert asks_again(node.handle(3.1, Undelivered(awaited, ping)))
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_when_who_has_the_models_vanishes_a_restart_is_not_far_unless_somebody_goes_on(goes_on: bool) -> None:
+    node, request = waiting_node()
+    aggregator = node.training.awaited
+    assert aggregator is not None
+    node.handle(3.0, Received(aggregator, Ack(request.round, used=1)))
+    if goes_on:
+        other = (aggregator + 1) % N
+        node.handle(3.5, Received(other, Ping(9, request.round + 1)))
+    effects = node.handle(4.0, PeerLost(aggregator))
+    soon_s = node.parameters.ack_timeout_s / 2
+    timers = [effect for effect in effects if isinstance(effect, SetTimer) and effect.key == WATCHDOG]
+    assert [timer.delay_s < soon_s for timer in timers] == ([] if goes_on else [True])
+    effects = node.handle(4.0 + soon_s, TimerFired(WATCHDOG))
+    assert bool(sent(effects, Ping)) != goes_on
 
 
 def test_who_waits_for_nobody_is_not_concerned() -> None:

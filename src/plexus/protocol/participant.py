@@ -257,6 +257,9 @@ class Participant(Member):
         if lost.node == self.training.awaited:
             # Is it gone, or just the connection? If this does not get there, another is looked for.
             self.send((lost.node,), Ping(HEARD_ME, self.training.k_train))
+        elif not self.training.busy and self.settled == (lost.node, self.watchdog.k_seen):
+            # It has everybody's models, and what it made of them may be gone with it.
+            self.watchdog.orphan(self.held_round)
 
     def is_obsolete(self, body: Message) -> bool:
         """A model for the aggregator of a complete round would be ignored when it arrives. One to train is
@@ -294,11 +297,11 @@ class Participant(Member):
     def restart_number(self) -> int | None:
         """Of the round to begin if others have vanished; None: that is for others to do."""
         first = self.watchdog.k_seen + self.watchdog.step
-        if not self.watchdog.is_hurried:
+        if not self.watchdog.is_early:
             return first
-        # Where all have just come back they believe those in front alone. Who holds the newest model may not
-        # be there: if nobody has begun, it takes a number for which it is.
-        is_late = self.now - self.came_at > self.parameters.ack_timeout_s / 2
+        # So early, others believe those in front alone. Where all have just come back, who holds the newest
+        # model may not be there: if nobody has begun, it takes a number for which it is.
+        is_late = self.watchdog.is_hurried and self.now - self.came_at > self.parameters.ack_timeout_s / 2
         last = self.watchdog.k_seen + step(self.view.online_count()) if is_late else first
         in_front = FEW * self.parameters.sample_size
         numbers = range(first, max(first, last) + 1)

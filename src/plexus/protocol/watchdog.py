@@ -15,7 +15,8 @@ without an oracle and without a storm of restarts:
 - finding others alive and ahead makes a node patient: it asks half as often each time, until it works
   in a sample again;
 - who comes back and meets nobody but others who have just come back too need not wait for so long: nobody
-  is at work who could make progress.
+  is at work who could make progress;
+- nor who sees the aggregator vanish that has its model, and hears of nobody who goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MAX_PATIENCE = 8
 DEFERENCE = 1 / 8
 """As a share of `watchdog_s`: how long a restart is left to somebody whose model is a little newer."""
 HURRY = 1 / 3
-"""As a share of `ack_timeout_s`: how long to wait where all have just come back."""
+"""As a share of `ack_timeout_s`: how long to wait where all have just come back, or a model is lost."""
 A_LITTLE = 3
 """Rounds. Who is further behind loses more by its own restart than the others lose by waiting."""
 
@@ -47,6 +48,8 @@ class Watchdog:
         self._hurry_s = HURRY * parameters.ack_timeout_s
         self.is_hurried = False
         """All have just come back, as it seems."""
+        self.is_orphaned = False
+        """Who made the newest model is gone, as it seems, and nobody goes on with it."""
         self._rng = rng
         self._progress_at = 0.0
         self._pause_s = 0.0
@@ -63,7 +66,7 @@ class Watchdog:
         """Somebody works on round k."""
         if k > self.k_seen:
             self.k_seen = k
-            self.is_hurried = False
+            self.is_hurried = self.is_orphaned = False
             self._pause_s = self._node.now - self._progress_at
             self._progress_at = self._node.now
 
@@ -95,7 +98,7 @@ class Watchdog:
         """The node came online."""
         self._progress_at = self._node.now
         self._patience = 1
-        self.is_hurried = False
+        self.is_hurried = self.is_orphaned = False
         self._node.set_timer(WATCHDOG, self._wait_s(held))
 
     def hurry(self, held: int, is_so: bool = True) -> None:
@@ -103,8 +106,14 @@ class Watchdog:
         self.is_hurried = is_so
         self._node.set_timer(WATCHDOG, self._wait_s(held))
 
+    def orphan(self, held: int) -> None:
+        """Who has the models of the newest round is gone before anybody went on."""
+        self.is_orphaned = True
+        self._node.set_timer(WATCHDOG, self._wait_s(held))
+
     def is_due(self, held: int) -> bool:
         """The timer ran out: was there really no progress? Sets the timer anew in any case."""
+        self.is_orphaned &= self._node.now - self._progress_at < self._watchdog_s
         wait_s = self._wait_s(held)
         left_s = self._progress_at + wait_s - self._node.now
         self._node.set_timer(WATCHDOG, left_s if left_s > 0 else wait_s)
@@ -132,8 +141,13 @@ class Watchdog:
         return self._least_s * (self._patience + stagger)
 
     @property
+    def is_early(self) -> bool:
+        """There is reason not to wait for as long as usual."""
+        return self.is_hurried or self.is_orphaned
+
+    @property
     def _least_s(self) -> float:
-        return self._hurry_s if self.is_hurried else self._watchdog_s
+        return self._hurry_s if self.is_early else self._watchdog_s
 
     def _behind(self, held: int) -> int:
         """About how many rounds `held` is behind."""
