@@ -425,8 +425,8 @@ MUTATIONS += [
     bug(
         "late: the fastest does not go on alone",
         AggregationTask._derived,
-        "(self._parameters.late_rounds and participants > 1)",
-        "False",
+        "(self._parameters.late_rounds > 0 or most is not None)",
+        "most is not None",
     ),
     bug("late: one change a sender", AggregationTask.on_late, "elif src in self._late:", "elif False:"),
 ]
@@ -500,6 +500,12 @@ MUTATIONS += [
         AggregationTask._derived,
         "min(claims[len(claims) // 2], most)",
         "claims[len(claims) // 2]",
+    ),
+    bug(
+        "liars: of two both count",
+        AggregationTask._derived,
+        "(self._parameters.late_rounds > 0 or most is not None)",
+        "self._parameters.late_rounds > 0",
     ),
     bug(
         "liars: one model is not enough",

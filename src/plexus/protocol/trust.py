@@ -34,6 +34,8 @@ LIARS, MOST_WITNESSES = 10, 5
 MOST_CLAIMS = 64
 ANSWER_TIMEOUTS = 3
 """In `ping_timeout_s`: by then others have said how far they are."""
+LEAST_SAMPLE = 2
+"""Of samples of one, nobody but a single node could start a round again."""
 ROOM = 2
 """In samples: who is so far ahead in the hash order of a round may be in its sample."""
 PAUSE = 1 / 2
@@ -194,7 +196,7 @@ class Trust:
         return False
 
     def _may_be_in_sample(self, node: NodeId, k: int) -> bool:
-        room = ROOM * self._parameters.sample_size
+        room = ROOM * max(self._parameters.sample_size, LEAST_SAMPLE)
         if not self.is_wary or self._view.online_count() <= room or self._is_after_a_pause:
             return True
         return node in self._roster.in_order(self._view, k)[:room]

@@ -18,9 +18,9 @@ from plexus.storm.checkers.api import FAR, MISLED, Checker, Scene
 
 REACH = 4
 """Rounds that may have passed without a sign."""
-ROOM, PAUSE = 2, 1 / 2
-"""Who is among the first two samples of a round's order may speak of it; after half of `watchdog_s` without
-progress anybody may."""
+ROOM, LEAST_SAMPLE, PAUSE = 2, 2, 1 / 2
+"""Who is among the first two samples of a round's order, of at least two nodes each, may speak of it; after
+half of `watchdog_s` without progress anybody may."""
 ANSWER_TIMEOUTS = 4
 FEWEST = 3
 """Nodes without which there are no two others to say the same."""
@@ -134,7 +134,7 @@ class TheHashDecides(Checker):
             if not 0 < asks.round - trained_in <= reach_of(machine):
                 return False
         parameters, view = machine.parameters, machine.view
-        room = ROOM * parameters.sample_size
+        room = ROOM * max(parameters.sample_size, LEAST_SAMPLE)
         if view.online_count() <= room or self._pause_s >= PAUSE * parameters.watchdog_s:
             return True
         spoken_of = machine.roster.in_order(view, trained_in)[:room]
