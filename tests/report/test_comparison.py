@@ -61,9 +61,11 @@ def test_with_several_seeds_the_target_is_what_every_seed_of_the_baseline_reache
 def test_an_arm_that_came_there_with_some_seeds_only_has_no_mean_and_saves_nothing() -> None:
     runs = [arm_run(values=OURS, seed=1), arm_run(values=[0.3, 0.4], seed=2), arm_run("gossip", GOSSIP)]
     table = summary_table(group(runs))
-    assert table.columns == ("Method", "Best accuracy", "TTA [h]", "CTA [GB]", "RTA [h]", "Seeds")
+    columns = ("Method", "Best accuracy", "Final accuracy", "TTA [h]", "CTA [GB]", "RTA [h]", "Seeds")
+    assert table.columns == columns
     assert cells(table)[0] == [
         "Plexus",
+        "65.0 ± 317.6 %",
         "65.0 ± 317.6 %",
         "1 of 2 seeds: 2.00",
         "1 of 2 seeds: 2.00",
@@ -123,8 +125,8 @@ def test_without_baselines_the_target_is_what_all_came_to() -> None:
 def test_a_target_can_be_given_and_be_out_of_reach() -> None:
     table = summary_table(group([arm_run(values=OURS), arm_run("gossip", GOSSIP)]), target=0.85)
     assert cells(table) == [
-        ["Plexus", "90.0 %", "3.00", "3.00", "30.0", "1"],
-        ["Gossip Learning (best baseline)", "60.0 %", *["not reached"] * 3, "1"],
+        ["Plexus", "90.0 %", "90.0 %", "3.00", "3.00", "30.0", "1"],
+        ["Gossip Learning (best baseline)", "60.0 %", "50.0 %", *["not reached"] * 3, "1"],
     ]
     assert table.note.startswith("Target: accuracy 85.0 % (given).")
 
@@ -201,7 +203,7 @@ def test_what_is_within_the_intervals_is_not_called_a_difference() -> None:
         "Time, communication and training to come to accuracy 50.0 %: Plexus and Gossip Learning, the best"
         " baseline, are within their intervals."
     )
-    saved = [row[5:8] for row in cells(summary_table(group(runs), target=0.5))]
+    saved = [row[6:9] for row in cells(summary_table(group(runs), target=0.5))]
     assert saved == [["within"] * 3, [""] * 3, [""] * 3]
 
 

@@ -53,6 +53,8 @@ class ArmOutcome:
     seeds: tuple[int, ...]
     best: tuple[float, ...]
     """The best value of the metric; nothing of a run that was never evaluated."""
+    final: tuple[float, ...]
+    """Its value at the last evaluation: of the model that `plexus export` gives."""
     costs: tuple[Cost | None, ...]
     """None: this seed never came to the target."""
     savings: Cost | None = None
@@ -139,15 +141,16 @@ def summary_table(
 def table_of(comparison: Comparison, id: str = "summary", title: str = "Summary") -> Table:
     """A comparison as a table."""
     name = quantities.metric_name(comparison.metric)
-    columns = ["Method", f"Best {name}", "TTA [h]", "CTA [GB]", "RTA [h]"]
+    columns = ["Method", f"Best {name}", f"Final {name}", "TTA [h]", "CTA [GB]", "RTA [h]"]
     if any(outcome.savings for outcome in comparison.arms):
         columns += ["TTA saved", "CTA saved", "RTA saved"]
     has_used = any(outcome.used for outcome in comparison.arms)
+    write = partial(quantities.metric, comparison.metric)
     rows = []
     for outcome in comparison.arms:
         is_best = outcome.label == comparison.best_baseline
-        best = over_seeds(outcome.best, partial(quantities.metric, comparison.metric))
-        row: list[Cell] = [f"{outcome.label} (best baseline)" if is_best else outcome.label, best]
+        row: list[Cell] = [f"{outcome.label} (best baseline)" if is_best else outcome.label]
+        row += [over_seeds(values, write) for values in (outcome.best, outcome.final)]
         row += _cost_cells(outcome)
         if len(columns) > len(row):
             saved = _saved(outcome, comparison)
@@ -299,6 +302,7 @@ def _outcome(
         arm.is_complete,
         arm.seeds,
         best,
+        tuple(float(values[-1]) for values in found if len(values) and not np.isnan(values[-1])),
         costs,
         evaluations=min(map(len, found)),
         has_own_models=arm.has_own_models,
