@@ -115,6 +115,22 @@ def test_a_server_is_no_baseline_unless_it_is_all_there_is() -> None:
     assert compare(group([ours, server])).best_baseline == "FedAvg"
 
 
+def test_a_protocol_of_ones_own_is_no_baseline() -> None:
+    own = arm_run("thrifty:thrifty", [0.8])
+    assert compare(group([arm_run(values=OURS), own])).best_baseline is None
+    assert compare(group([arm_run(values=OURS), own, arm_run("fedavg", [0.1])])).best_baseline == "FedAvg"
+
+
+@pytest.mark.parametrize(
+    ("sent_gb", "column", "shown"),
+    [(0.25, "CTA [GB]", "0.250"), (4.71e-3, "CTA [MB]", "4.71"), (4.71e-5, "CTA [kB]", "47.1")],
+)
+def test_communication_is_in_a_unit_that_fits(sent_gb: float, column: str, shown: str) -> None:
+    table = summary_table(group([arm_run(values=[0.5], sent_gb=[sent_gb])]))
+    assert cells(table)[0][table.columns.index(column)] == shown
+    assert f"({column[5:7]}, 10" in table.note
+
+
 def test_without_baselines_the_target_is_what_all_came_to() -> None:
     runs = [arm_run({"name": "plexus", "sample_size": s}, v) for s, v in ((10, OURS), (20, GOSSIP))]
     found = compare(group(runs))
