@@ -54,6 +54,16 @@ def test_in_its_session_baselines_are_looked_at_many_times(tmp_path: Path) -> No
     assert spec.hours / spec.evaluation.every_hours >= 20
 
 
+@pytest.mark.parametrize(("owners", "peers"), [(2, 2), (5, 3)])
+def test_a_fleet_has_no_more_peers_than_there_are_owners(owners: int, peers: int, tmp_path: Path) -> None:
+    rows = [f"{n % 7},owner {n % owners},{n % 2}\n" for n in range(80)]
+    (tmp_path / "own.csv").write_text("size,whose,kind\n" + "".join(rows))
+    options = ["few", "--into", str(tmp_path), "--csv", str(tmp_path / "own.csv"), "--owner", "whose"]
+    said = CliRunner().invoke(new, options, catch_exceptions=False).output
+    assert f"session.toml --nodes {peers} --rounds 20" in said
+    assert f"--nodes {peers} " in (tmp_path / "few" / "session.toml").read_text()
+
+
 @pytest.mark.parametrize("name", ["My-Task", "1st", "class", "a b", "../up"])
 def test_a_name_that_is_no_package_is_refused(name: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(new, [name, "--into", str(tmp_path)])

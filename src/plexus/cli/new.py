@@ -15,6 +15,7 @@ import click
 from plexus.cli.groups import PATH
 from plexus.errors import PlexusError, needing
 from plexus.files import named
+from plexus.spec.experiment import load_spec
 
 if TYPE_CHECKING:
     from plexus.learn.tabular import CsvTable, Schema
@@ -81,7 +82,8 @@ def new(
         click.echo(f"  {note}")
     click.echo("Now:")
     click.echo(f"  plexus run {session}    # simulate a session")
-    click.echo(f"  plexus fleet run {session} --nodes 3 --rounds 20    # for real: three processes")
+    peers = min(3, load_spec(session).nodes)
+    click.echo(f"  plexus fleet run {session} --nodes {peers} --rounds 20    # for real: {peers} processes")
     click.echo(f"  edit {folder / name / 'task.py'}    # put in your model")
     click.echo(f"  pytest {folder}    # check the task (pip install pytest)")
 
