@@ -72,6 +72,13 @@ def test_a_name_that_is_no_package_is_refused(name: str, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["torch", "json", "plexus"])
+def test_a_name_that_others_have_is_refused(name: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(new, [name, "--into", str(tmp_path)])
+    assert str(result.exception) == f"'{name}' is the name of a module that is installed: choose another"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     result = CliRunner().invoke(new, ["mine", "--into", str(tmp_path)])

@@ -6,7 +6,10 @@ import json
 import keyword
 import re
 import shutil
+import sys
+import sysconfig
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -110,6 +113,9 @@ def write_project(
             f"{name!r} cannot name a Python package: use lower-case letters, digits and underscores,"
             " beginning with a letter"
         )
+    libraries = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    if name in (*sys.stdlib_module_names, "plexus") or PathFinder.find_spec(name, libraries):
+        raise PlexusError(f"{name!r} is the name of a module that is installed: choose another")
     folder = into / name
     if folder.exists():
         raise PlexusError(f"{folder} is already there: choose another name or remove it")
@@ -136,6 +142,8 @@ def _write_other(folder: Path, template: str, own: Path | None) -> list[str]:
     """A project whose data is no table."""
     make_up, look = OTHERS[template]
     if own is not None:
+        if not own.is_dir():
+            raise PlexusError(f"{own}: no such folder")
         look(own)  # before anything is written
     data = folder / "data"
     with named(folder):
@@ -230,12 +238,14 @@ def _write_pictures(folder: Path) -> None:
 
 
 def _look_at_pictures(folder: Path) -> dict[str, Any]:
-    owners = _seen(folder, "*/")
-    classes = sorted({each.name for owner in owners for each in _seen(owner, "*/")})
-    count = sum(len(_seen(owner, "*/*.*")) for owner in owners)
-    if not count:
+    counts = {owner: len(_seen(owner, "*/*.*")) for owner in _seen(folder, "*/")}
+    owners = [owner for owner, count in counts.items() if count]
+    empty = [owner.name for owner, count in counts.items() if not count]
+    if not owners:
         raise PlexusError(f"{folder}: no pictures in folders OWNER/CLASS")
-    note = f"{count} pictures of {len(owners)} owners, one a node; {len(classes)} classes"
+    classes = sorted({each.name for owner in owners for each in _seen(owner, "*/")})
+    note = f"{sum(counts.values())} pictures of {len(owners)} owners, one a node; {len(classes)} classes"
+    note += f"; no pictures, so no node: {', '.join(empty)}" if empty else ""
     names = json.dumps(classes, ensure_ascii=False)
     return {"nodes": len(owners), "names": names, "rate": 0.1, "hours": 0.3, "note": note}
 
