@@ -127,6 +127,24 @@ def test_what_is_not_taken_from_a_table_is_told(tmp_path: Path) -> None:
     ]
 
 
+def test_columns_that_become_many_words_are_told_by_name(tmp_path: Path) -> None:
+    rows = "".join(f"2024-01-{n % 20 + 10};{n % 12},5;{n},25;{n % 2}\n" for n in range(80))
+    (tmp_path / "t.csv").write_text(f"day;price;weight;kind\n{rows}")
+    arguments = ["many", "--into", str(tmp_path), "--csv", str(tmp_path / "t.csv")]
+    said = CliRunner().invoke(new, arguments, catch_exceptions=False).output
+    assert "'day' is taken for words, 20 different: an input each" in said
+    assert "numbers of 'price', 'weight' have a decimal comma: with a point they are numbers" in said
+
+
+def test_a_table_of_texts_says_what_to_do(tmp_path: Path) -> None:
+    rows = "".join(f"review number {n},{n % 2}\n" for n in range(80))
+    (tmp_path / "reviews.csv").write_text(f"text,stars\n{rows}")
+    arguments = ["reviews", "--into", str(tmp_path), "--csv", str(tmp_path / "reviews.csv")]
+    said = str(CliRunner().invoke(new, arguments).exception)
+    assert "reviews.csv: no column is left to learn from: 'text' left out, as the words are" in said
+    assert "--template text" in said and not (tmp_path / "reviews").exists()
+
+
 def test_a_table_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "grapes.csv").write_text(GRAPES)
     arguments = ["grapes", "--into", str(tmp_path), "--csv", str(tmp_path / "grapes.csv")]

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).with_name("templates")
 MADE_UP = TEMPLATES / "made-up"
 """Readings of three kinds of machine, each around its own centre, and texts of three owners."""
+
+MANY_INPUTS = 10
+"""More words of a column than this are worth a look: dates, say, or numbers that are written otherwise."""
 
 
 @click.command()
@@ -175,6 +178,12 @@ def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
     target = source.target or list(columns)[-1]
     used = (target, source.owner)
     ignored = [n for n, cells in columns.items() if n not in used and has_many_words(cells)]
+    if ignored and not columns.keys() - {*used, *ignored}:
+        raise PlexusError(
+            f"{source.csv}: no column is left to learn from: {_listed(ignored)} left out, as the words are"
+            " nearly all different; for texts there is --template text, or a task of your own"
+            " (docs/own-task.md)"
+        )
     table = read_csv(source.csv, target, owner=source.owner, ignore=ignored, train_only=True)
     train, _ = table.split()
     nodes = min(30, len(train) // 5 or 1)
@@ -187,7 +196,23 @@ def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
         "owners": table.owners is not None,
         "nodes": nodes,
     }
-    return words, table.schema, _notes(table, target, ignored)
+    many = {each.name: len(each.words) for each in table.schema.columns if len(each.words) > MANY_INPUTS}
+    notes = [f"{name!r} is taken for words, {count} different: an input each" for name, count in many.items()]
+    commas = [name for name in (*many, *ignored) if _has_decimal_commas(columns[name])]
+    notes += [f"numbers of {_listed(commas)} have a decimal comma: with a point they are numbers"] * bool(
+        commas
+    )
+    return words, table.schema, [*_notes(table, target, ignored), *notes]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _has_decimal_commas(cells: list[str]) -> bool:
+    from plexus.learn.tabular import numbers
+
+    return numbers([cell.replace(",", ".") for cell in cells]) is not None
 
 
 def _filled(template: str, **words: Any) -> str:
