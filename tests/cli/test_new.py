@@ -54,11 +54,28 @@ def test_in_its_session_baselines_are_looked_at_many_times(tmp_path: Path) -> No
     assert spec.hours / spec.evaluation.every_hours >= 20
 
 
+@pytest.mark.parametrize(("owners", "peers"), [(2, 2), (5, 3)])
+def test_a_fleet_has_no_more_peers_than_there_are_owners(owners: int, peers: int, tmp_path: Path) -> None:
+    rows = [f"{n % 7},owner {n % owners},{n % 2}\n" for n in range(80)]
+    (tmp_path / "own.csv").write_text("size,whose,kind\n" + "".join(rows))
+    options = ["few", "--into", str(tmp_path), "--csv", str(tmp_path / "own.csv"), "--owner", "whose"]
+    said = CliRunner().invoke(new, options, catch_exceptions=False).output
+    assert f"session.toml --nodes {peers} --rounds 20" in said
+    assert f"--nodes {peers} " in (tmp_path / "few" / "session.toml").read_text()
+
+
 @pytest.mark.parametrize("name", ["My-Task", "1st", "class", "a b", "../up"])
 def test_a_name_that_is_no_package_is_refused(name: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(new, [name, "--into", str(tmp_path)])
     assert isinstance(result.exception, PlexusError)
     assert "cannot name a Python package" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["torch", "json", "plexus"])
+def test_a_name_that_others_have_is_refused(name: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(new, [name, "--into", str(tmp_path)])
+    assert str(result.exception) == f"'{name}' is the name of a module that is installed: choose another"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -108,6 +125,24 @@ def test_what_is_not_taken_from_a_table_is_told(tmp_path: Path) -> None:
         "left out, as there is nothing in it: 'colour'",
         "29 gaps in 'size' (empty, NaN or infinite) are its mean",
     ]
+
+
+def test_columns_that_become_many_words_are_told_by_name(tmp_path: Path) -> None:
+    rows = "".join(f"2024-01-{n % 20 + 10};{n % 12},5;{n},25;{n % 2}\n" for n in range(80))
+    (tmp_path / "t.csv").write_text(f"day;price;weight;kind\n{rows}")
+    arguments = ["many", "--into", str(tmp_path), "--csv", str(tmp_path / "t.csv")]
+    said = CliRunner().invoke(new, arguments, catch_exceptions=False).output
+    assert "'day' is taken for words, 20 different: an input each" in said
+    assert "numbers of 'price', 'weight' have a decimal comma: with a point they are numbers" in said
+
+
+def test_a_table_of_texts_says_what_to_do(tmp_path: Path) -> None:
+    rows = "".join(f"review number {n},{n % 2}\n" for n in range(80))
+    (tmp_path / "reviews.csv").write_text(f"text,stars\n{rows}")
+    arguments = ["reviews", "--into", str(tmp_path), "--csv", str(tmp_path / "reviews.csv")]
+    said = str(CliRunner().invoke(new, arguments).exception)
+    assert "reviews.csv: no column is left to learn from: 'text' left out, as the words are" in said
+    assert "--template text" in said and not (tmp_path / "reviews").exists()
 
 
 def test_a_table_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path) -> None:

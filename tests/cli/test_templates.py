@@ -59,9 +59,9 @@ def test_own_pictures_say_owners_and_classes(tmp_path: Path) -> None:
         for number in range(6):
             Image.new("RGB", (50, 40), (40 * number, 0, 0)).save(photos / owner / kind / f"{number}.JPG")
         (photos / owner / kind / ".DS_Store").write_text("of a file manager")
-    assert "24 pictures of 3 owners, one a node; 3 classes" in made(
-        tmp_path, "--template", "images", "--data", str(photos)
-    )
+    (photos / "dora").mkdir()
+    said = made(tmp_path, "--template", "images", "--data", str(photos))
+    assert "24 pictures of 3 owners, one a node; 3 classes; no pictures, so no node: dora" in said
     spec = load_spec(tmp_path / "mine" / "session.toml")
     task = build_task(spec.task.parameters, spec.nodes, 1, tmp_path / "mine")
     assert (task.nodes, task.classes) == (3, ("Löwe", "cat", "dog"))
@@ -96,6 +96,7 @@ def test_pages_to_test_are_not_trained_on(tmp_path: Path) -> None:
     [
         (("--template", "images", "--data", "{}"), "no pictures in folders OWNER/CLASS"),
         (("--template", "text", "--data", "{}"), "no texts OWNER.txt"),
+        (("--template", "images", "--data", "{}/nosuch"), "nosuch: no such folder"),
         (("--data", "{}"), "--data is a folder of pictures or texts: add --template images|text"),
     ],
 )

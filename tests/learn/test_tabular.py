@@ -81,6 +81,23 @@ def test_gaps_among_numbers_are_told(nothing: str, tmp_path: Path) -> None:
     assert table.notes == tuple(f"1 gaps in '{name}' (empty, NaN or infinite) are its mean" for name in "ab")
 
 
+@pytest.mark.parametrize("nothing", ["", "NA", "n/a", "NaN", "null"])
+def test_gaps_among_words_are_told_and_no_words(nothing: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"a,b,y\nred,1,u\n{nothing},2,v\nnone,3,u\n")
+    table = read_csv(path, "y")
+    assert table.columns == ("a=none", "a=red", "b")
+    assert table.inputs[1, :2].tolist() == [0, 0]
+    assert table.notes == ("1 gaps in 'a' (empty or NA) count as no word",)
+    assert table.schema.read(path).notes == table.notes
+
+
+def test_a_word_among_numbers_is_named_with_its_row(tmp_path: Path) -> None:
+    schema = read_csv(written(tmp_path, "a,y\n1,u\n2,v\n"), "y").schema
+    path = written(tmp_path, "a,y\n1,u\ninf,w\n,v\nabc,v\n", "more.csv")
+    with pytest.raises(PlexusError, match=r"more\.csv: column 'a' is one of numbers, but row 5 has 'abc'"):
+        schema.read(path)
+
+
 def test_a_column_without_anything_is_left_out_and_told(tmp_path: Path) -> None:
     table = read_csv(written(tmp_path, "a,b,y\n1,,u\n2,NaN,v\n3,inf,u\n"), "y")
     assert table.columns == ("a",)
@@ -109,6 +126,7 @@ def test_a_column_that_never_changes_is_zero(tmp_path: Path) -> None:
         ("a,a\n1,2\n3,4\n", {"target": "a"}, "expected a header of different names"),
         ("a,b\n1,x\n2,x\n", {"target": "b"}, "'b' is 'x' in every row"),
         ("b\nx\ny\n", {"target": "b"}, "no column is left to learn from"),
+        ("a,b\n,x\n,y\n", {"target": "b"}, "no column is left to learn from; left out: 'a'"),
     ],
 )
 def test_what_is_wrong_is_one_line(

@@ -17,6 +17,7 @@ from plexus.learn.rules import MeanRule
 from plexus.live.fleet.shaping import Pipe, Proxy, Route, Way
 from plexus.live.models import SEAL_BYTES, LiveModel, ModelLayout, seal
 from plexus.live.operator.log import Log
+from plexus.live.operator.status import transfers_of
 from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.state import Store
 from plexus.live.transport.frames import HEAD_BYTES
@@ -25,7 +26,7 @@ from plexus.live.transport.limits import PROBES_BYTES, Limits
 from plexus.live.transport.receiving import Ticket
 from plexus.protocol import wire
 from plexus.protocol.api import Change, Send
-from plexus.protocol.messages import LateModel
+from plexus.protocol.messages import LateModel, TrainRequest
 from tests.live.ends import End
 from tests.live.party import Party
 
@@ -427,6 +428,22 @@ def test_far_away_a_probe_is_not_taken_for_slow(party: Party) -> None:
             a.hub.links[b.key].measure()
             await a.until(lambda: a.hub.traffic.counts["probe_sent_bytes"] > 2 * PROBES_BYTES[0])
             await proxy.close()
+
+    run(story)
+
+
+def test_a_status_counts_rounds_of_models_under_way_as_people_do(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party, size=1_000_000) as (a, b):
+            nothing: Any = None
+            request = TrainRequest(776, 9, 88, participants=3, view=nothing, model=nothing)
+            a.send(b, b"hello")
+            await b.until(lambda: b.messages)
+            a.send_model(b, os.urandom(1_000_000), request)
+            peer: Any = a  # has a hub and buffers, as a runtime does
+            [transfer] = transfers_of(peer)
+            assert (transfer["kind"], transfer["round"]) == ("TrainRequest", 88)
+            await a.until(lambda: a.fates)
 
     run(story)
 

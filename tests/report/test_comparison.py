@@ -61,9 +61,11 @@ def test_with_several_seeds_the_target_is_what_every_seed_of_the_baseline_reache
 def test_an_arm_that_came_there_with_some_seeds_only_has_no_mean_and_saves_nothing() -> None:
     runs = [arm_run(values=OURS, seed=1), arm_run(values=[0.3, 0.4], seed=2), arm_run("gossip", GOSSIP)]
     table = summary_table(group(runs))
-    assert table.columns == ("Method", "Best accuracy", "TTA [h]", "CTA [GB]", "RTA [h]", "Seeds")
+    columns = ("Method", "Best accuracy", "Final accuracy", "TTA [h]", "CTA [GB]", "RTA [h]", "Seeds")
+    assert table.columns == columns
     assert cells(table)[0] == [
         "Plexus",
+        "65.0 ± 317.6 %",
         "65.0 ± 317.6 %",
         "1 of 2 seeds: 2.00",
         "1 of 2 seeds: 2.00",
@@ -113,6 +115,22 @@ def test_a_server_is_no_baseline_unless_it_is_all_there_is() -> None:
     assert compare(group([ours, server])).best_baseline == "FedAvg"
 
 
+def test_a_protocol_of_ones_own_is_no_baseline() -> None:
+    own = arm_run("thrifty:thrifty", [0.8])
+    assert compare(group([arm_run(values=OURS), own])).best_baseline is None
+    assert compare(group([arm_run(values=OURS), own, arm_run("fedavg", [0.1])])).best_baseline == "FedAvg"
+
+
+@pytest.mark.parametrize(
+    ("sent_gb", "column", "shown"),
+    [(0.25, "CTA [GB]", "0.250"), (4.71e-3, "CTA [MB]", "4.71"), (4.71e-5, "CTA [kB]", "47.1")],
+)
+def test_communication_is_in_a_unit_that_fits(sent_gb: float, column: str, shown: str) -> None:
+    table = summary_table(group([arm_run(values=[0.5], sent_gb=[sent_gb])]))
+    assert cells(table)[0][table.columns.index(column)] == shown
+    assert f"({column[5:7]}, 10" in table.note
+
+
 def test_without_baselines_the_target_is_what_all_came_to() -> None:
     runs = [arm_run({"name": "plexus", "sample_size": s}, v) for s, v in ((10, OURS), (20, GOSSIP))]
     found = compare(group(runs))
@@ -123,8 +141,8 @@ def test_without_baselines_the_target_is_what_all_came_to() -> None:
 def test_a_target_can_be_given_and_be_out_of_reach() -> None:
     table = summary_table(group([arm_run(values=OURS), arm_run("gossip", GOSSIP)]), target=0.85)
     assert cells(table) == [
-        ["Plexus", "90.0 %", "3.00", "3.00", "30.0", "1"],
-        ["Gossip Learning (best baseline)", "60.0 %", *["not reached"] * 3, "1"],
+        ["Plexus", "90.0 %", "90.0 %", "3.00", "3.00", "30.0", "1"],
+        ["Gossip Learning (best baseline)", "60.0 %", "50.0 %", *["not reached"] * 3, "1"],
     ]
     assert table.note.startswith("Target: accuracy 85.0 % (given).")
 
@@ -201,7 +219,7 @@ def test_what_is_within_the_intervals_is_not_called_a_difference() -> None:
         "Time, communication and training to come to accuracy 50.0 %: Plexus and Gossip Learning, the best"
         " baseline, are within their intervals."
     )
-    saved = [row[5:8] for row in cells(summary_table(group(runs), target=0.5))]
+    saved = [row[6:9] for row in cells(summary_table(group(runs), target=0.5))]
     assert saved == [["within"] * 3, [""] * 3, [""] * 3]
 
 

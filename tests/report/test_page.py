@@ -157,7 +157,7 @@ def test_settings_of_one_title_are_told_apart_by_their_keys_and_those_with_basel
 
     runs = [
         arm_run(task=of()),
-        arm_run(task=of(hidden=64, rows_per_node=7)),
+        arm_run(task=of(hidden=64, l1=0.1)),
         arm_run(task={"name": "digits", "partition": "iid"}),
         arm_run(task={"name": "digits", "partition": "dirichlet"}),
         arm_run("gossip", task={"name": "digits", "partition": "dirichlet"}),
@@ -167,9 +167,11 @@ def test_settings_of_one_title_are_told_apart_by_their_keys_and_those_with_basel
         "Digits, 100 nodes, churn, partition = dirichlet",
         "CIFAR-10, 100 nodes, churn",
         "Digits, 100 nodes, churn, partition = iid",
-        "Loans, 100 nodes, churn, hidden = 64, rows_per_node = 7",
-        "Loans, 100 nodes, churn, hidden = default, rows_per_node = default",
+        "Loans, 100 nodes, churn",
     ]
+    assert [[arm.label for arm in arms] for arms in by_setting(group(runs[:2]))] == [
+        ["hidden 64, l1 0.1", "hidden default, l1 default"]
+    ], "what is tried of one's own task is ranked"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_sweep_is_a_file_with_all_that_was_said(tmp_path: Path) -> None:
     grid = ["protocol.sample_size=2,3", "protocol.name=plexus,fedavg"]
     text = sweep_toml(folder / "base.toml", grid, ["nodes=9"], "1..3", "tiny", tmp_path)
     assert tomllib.loads(text) == {
-        "title": "base: sample size × protocol",
+        "title": "small: sample size × protocol",
         "tasks": ["specs/base.toml"],
         "seeds": [1, 2, 3],
         "spec": {"hours": 0.25, "nodes": 9},
@@ -159,7 +159,7 @@ def test_a_plan_says_how_long_it_takes_and_a_sweep_ends_with_a_table_and_a_page(
     assert plexus(*sweep, "--plan", "--save", "kept.toml") == 0
     *lines, total, how_long = capsys.readouterr().out.splitlines()
     assert len(lines) == 8 and all(line.startswith("to do") for line in lines)
-    assert total == "8 runs in runs/sweep-base/runs" and how_long.startswith("about 0:")
+    assert total == "8 runs in runs/sweep-small/runs" and how_long.startswith("about 0:")
     assert not (tmp_path / "runs").exists()
 
     assert plexus("sweep", "kept.toml", "--jobs=2", "--json", "--out=out") == 0
@@ -168,7 +168,7 @@ def test_a_plan_says_how_long_it_takes_and_a_sweep_ends_with_a_table_and_a_page(
     labels = [arm["label"] for arm in setting["comparison"]["arms"]]
     assert labels == ["Plexus, s = 2", "Plexus, s = 3", "FedAvg, s = 2", "FedAvg, s = 3"]
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "<h1>base: sample size × protocol</h1>" in page
+    assert "<h1>small: sample size × protocol</h1>" in page
     assert "FedAvg, s = 3" in page and "plexus sweep kept.toml" in page
 
     runs = planned((tmp_path / "kept.toml").read_text(), tmp_path)

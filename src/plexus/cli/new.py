@@ -6,7 +6,10 @@ import json
 import keyword
 import re
 import shutil
-from collections.abc import Callable
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +18,7 @@ import click
 from plexus.cli.groups import PATH
 from plexus.errors import PlexusError, needing
 from plexus.files import named
+from plexus.spec.experiment import load_spec
 
 if TYPE_CHECKING:
     from plexus.learn.tabular import CsvTable, Schema
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).with_name("templates")
 MADE_UP = TEMPLATES / "made-up"
 """Readings of three kinds of machine, each around its own centre, and texts of three owners."""
+
+MANY_INPUTS = 10
+"""More words of a column than this are worth a look: dates, say, or numbers that are written otherwise."""
 
 
 @click.command()
@@ -81,7 +88,8 @@ def new(
         click.echo(f"  {note}")
     click.echo("Now:")
     click.echo(f"  plexus run {session}    # simulate a session")
-    click.echo(f"  plexus fleet run {session} --nodes 3 --rounds 20    # for real: three processes")
+    peers = min(3, load_spec(session).nodes)
+    click.echo(f"  plexus fleet run {session} --nodes {peers} --rounds 20    # for real: {peers} processes")
     click.echo(f"  edit {folder / name / 'task.py'}    # put in your model")
     click.echo(f"  pytest {folder}    # check the task (pip install pytest)")
 
@@ -108,6 +116,9 @@ def write_project(
             f"{name!r} cannot name a Python package: use lower-case letters, digits and underscores,"
             " beginning with a letter"
         )
+    libraries = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    if name in (*sys.stdlib_module_names, "plexus") or PathFinder.find_spec(name, libraries):
+        raise PlexusError(f"{name!r} is the name of a module that is installed: choose another")
     folder = into / name
     if folder.exists():
         raise PlexusError(f"{folder} is already there: choose another name or remove it")
@@ -134,6 +145,8 @@ def _write_other(folder: Path, template: str, own: Path | None) -> list[str]:
     """A project whose data is no table."""
     make_up, look = OTHERS[template]
     if own is not None:
+        if not own.is_dir():
+            raise PlexusError(f"{own}: no such folder")
         look(own)  # before anything is written
     data = folder / "data"
     with named(folder):
@@ -165,6 +178,12 @@ def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
     target = source.target or list(columns)[-1]
     used = (target, source.owner)
     ignored = [n for n, cells in columns.items() if n not in used and has_many_words(cells)]
+    if ignored and not columns.keys() - {*used, *ignored}:
+        raise PlexusError(
+            f"{source.csv}: no column is left to learn from: {_listed(ignored)} left out, as the words are"
+            " nearly all different; for texts there is --template text, or a task of your own"
+            " (docs/own-task.md)"
+        )
     table = read_csv(source.csv, target, owner=source.owner, ignore=ignored, train_only=True)
     train, _ = table.split()
     nodes = min(30, len(train) // 5 or 1)
@@ -177,7 +196,23 @@ def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
         "owners": table.owners is not None,
         "nodes": nodes,
     }
-    return words, table.schema, _notes(table, target, ignored)
+    many = {each.name: len(each.words) for each in table.schema.columns if len(each.words) > MANY_INPUTS}
+    notes = [f"{name!r} is taken for words, {count} different: an input each" for name, count in many.items()]
+    commas = [name for name in (*many, *ignored) if _has_decimal_commas(columns[name])]
+    notes += [f"numbers of {_listed(commas)} have a decimal comma: with a point they are numbers"] * bool(
+        commas
+    )
+    return words, table.schema, [*_notes(table, target, ignored), *notes]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _has_decimal_commas(cells: list[str]) -> bool:
+    from plexus.learn.tabular import numbers
+
+    return numbers([cell.replace(",", ".") for cell in cells]) is not None
 
 
 def _filled(template: str, **words: Any) -> str:
@@ -228,12 +263,14 @@ def _write_pictures(folder: Path) -> None:
 
 
 def _look_at_pictures(folder: Path) -> dict[str, Any]:
-    owners = _seen(folder, "*/")
-    classes = sorted({each.name for owner in owners for each in _seen(owner, "*/")})
-    count = sum(len(_seen(owner, "*/*.*")) for owner in owners)
-    if not count:
+    counts = {owner: len(_seen(owner, "*/*.*")) for owner in _seen(folder, "*/")}
+    owners = [owner for owner, count in counts.items() if count]
+    empty = [owner.name for owner, count in counts.items() if not count]
+    if not owners:
         raise PlexusError(f"{folder}: no pictures in folders OWNER/CLASS")
-    note = f"{count} pictures of {len(owners)} owners, one a node; {len(classes)} classes"
+    classes = sorted({each.name for owner in owners for each in _seen(owner, "*/")})
+    note = f"{sum(counts.values())} pictures of {len(owners)} owners, one a node; {len(classes)} classes"
+    note += f"; no pictures, so no node: {', '.join(empty)}" if empty else ""
     names = json.dumps(classes, ensure_ascii=False)
     return {"nodes": len(owners), "names": names, "rate": 0.1, "hours": 0.3, "note": note}
 

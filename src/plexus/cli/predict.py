@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from plexus.cli.groups import PATH
-from plexus.errors import PlexusError
+from plexus.errors import MissingModuleError, PlexusError
 from plexus.files import named
 from plexus.runs.model_files import metadata_of
 
@@ -29,7 +29,10 @@ def predict(file: Path, csv: Path, out: Path | None, task_dir: Path) -> None:
     """
     about = metadata_of(file)
     if "schema" not in about:
-        raise PlexusError(f"{file}: the model is not of a table (task {about.get('task', 'unknown')})")
+        raise PlexusError(
+            f"{file}: the model is not of a table (task {about.get('task', 'unknown')}): ask it in Python,"
+            " plexus.load(RUN).best_model() or model(), as docs/own-task.md#a-model-to-take-home shows"
+        )
     from plexus.learn.saved import load_model
     from plexus.learn.saved import predict as outputs_of
     from plexus.learn.tabular import Schema, read_columns
@@ -37,7 +40,11 @@ def predict(file: Path, csv: Path, out: Path | None, task_dir: Path) -> None:
     schema = msgspec.json.decode(about["schema"], type=Schema)
     cells, notes = read_columns(csv, least=1), list[str]()
     inputs = schema.inputs(csv, cells, notes)
-    found = schema.words(outputs_of(load_model(file, task_dir), inputs))
+    try:
+        model = load_model(file, task_dir)
+    except MissingModuleError as error:
+        raise MissingModuleError(f"{error}; say with --task-dir which folder it is in") from None
+    found = schema.words(outputs_of(model, inputs))
     for note in notes:
         click.echo(note, err=True)
     columns = {**cells, f"predicted {schema.target}": found}

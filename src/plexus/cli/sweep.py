@@ -34,7 +34,7 @@ from plexus.studies.study import sized_parts
 @set_option("a key of the spec for all runs, e.g. hours=2")
 @click.option("--size", metavar="NAME", help="One of the sizes that the spec has, e.g. tiny.")
 @click.option("--seeds", metavar="A..B", help="Seeds of every point: 1..5, or 1,2,7.  [default: 1..3]")
-@click.option("--out", type=PATH, metavar="DIR", help="Where runs and page go.  [default: runs/sweep-SPEC]")
+@click.option("--out", type=PATH, metavar="DIR", help="Where runs and page go.  [default: runs/sweep-NAME]")
 @click.option("--save", type=PATH, metavar="FILE", help="Keep the sweep as a file, to be run again as SPEC.")
 @click.option("--plan", "only_plan", is_flag=True, help="List the runs and how long they take; do nothing.")
 @TAGS
@@ -71,14 +71,15 @@ def sweep(
     options += [f"--{name}={value}" for name, value in (("size", size), ("seeds", seeds)) if value]
     command = shlex.join(["plexus", "sweep", str(spec), *options])
     text, file = read_text(located(spec)), spec
-    if is_sweep(read_toml(text, str(spec))):
+    tables = read_toml(text, str(spec))
+    if is_sweep(tables):
         if grid or overrides or seeds or save:
             raise click.UsageError(f"{spec} says what is swept: give it no --grid, --set, --seeds or --save")
         out = out or Path("runs") / spec.stem
     else:
         file = save or Path("sweep")
         text = sweep_toml(spec, grid, overrides, seeds or "1..3", size, file.parent)
-        out, size = out or Path("runs") / f"sweep-{located(spec).stem}", None
+        out, size = out or Path("runs") / f"sweep-{tables.get('name', located(spec).stem)}", None
     studies, cores = sized_parts(text, file, size or FULL_SIZE), jobs or usable_cores()
     plan = make_plan(studies, out)
     if save is not None:

@@ -33,6 +33,8 @@ MANY_CLASSES = 30
 
 GAPS = ("", "nan", "na", "n/a", "null", "none")
 """In a column of numbers, no number. Infinite numbers are none either."""
+NO_WORD = ("", "nan", "na", "n/a", "null")
+"""In a column of words to learn from, no word; `none` may be one."""
 NO_CLASS = ("", "nan", "inf", "-inf")
 """In a column of words, nothing that somebody wrote there."""
 
@@ -109,18 +111,20 @@ class Column(Struct, frozen=True):
     words: tuple[str, ...] = ()
     """Each becomes a column of zeros and ones."""
 
-    def inputs(self, cells: list[str], where: str, notes: list[str]) -> NDArray[np.float32]:
+    def inputs(self, cells: list[str], where: Path, notes: list[str]) -> NDArray[np.float32]:
         """What a model takes for these cells; what is not as it was learned is noted."""
         if self.scale is None:
-            unknown = sorted(set(cells) - set(self.words))
-            if unknown:
+            others = [cell for cell in cells if cell not in self.words]
+            if gaps := sum(cell.lower() in NO_WORD for cell in others):
+                notes.append(f"{gaps} gaps in {self.name!r} (empty or NA) count as no word")
+            if unknown := sorted({cell for cell in others if cell.lower() not in NO_WORD}):
                 shown = ", ".join(map(repr, unknown[:3])) + (", …" if len(unknown) > 3 else "")
                 notes.append(f"words in {self.name!r} that the schema does not know count as none: {shown}")
             return np.array([[cell == word for word in self.words] for cell in cells], np.float32)
         try:
             found = as_numbers(cells)
-        except ValueError as error:
-            raise PlexusError(f"{where}: column {self.name!r} is one of numbers: {error}") from None
+        except ValueError:
+            raise _no_number(where, self.name) from None
         if gaps := int(np.isnan(found).sum()):
             notes.append(f"{gaps} gaps in {self.name!r} (empty, NaN or infinite) are its mean")
         return self.scale.apply(found)[:, None]
@@ -175,9 +179,7 @@ class Schema(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             raise PlexusError(f"{path} has no column {name!r}, which the schema learns from")
         others = cells.keys() - used - {self.target, self.owner} - set(self.dropped)
         notes += [f"left out, as the schema does not know it: {name!r}" for name in cells if name in others]
-        return np.concatenate(
-            [each.inputs(cells[each.name], str(path), notes) for each in self.columns], axis=1
-        )
+        return np.concatenate([each.inputs(cells[each.name], path, notes) for each in self.columns], axis=1)
 
     def _targets(self, path: Path, cells: Cells, notes: list[str]) -> tuple[Cells, NDArray[Any]]:
         if self.scale is not None:
@@ -185,8 +187,8 @@ class Schema(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             notes += more
             try:
                 return cells, self.scale.apply(as_numbers(cells[self.target]))
-            except ValueError as error:
-                raise PlexusError(f"{path}: column {self.target!r} is one of numbers: {error}") from None
+            except ValueError:
+                raise _no_number(path, self.target) from None
         number_of = {word: number for number, word in enumerate(self.classes)}
         known = [cell in number_of for cell in cells[self.target]]
         if gone := len(known) - sum(known):
@@ -280,7 +282,8 @@ def _learned(
             continue
         columns.append(_column(path, name, each, rows))
     if not columns:
-        raise PlexusError(f"{path}: no column is left to learn from")
+        gone = f"; left out: {', '.join(map(repr, dropped))}" if dropped else ""
+        raise PlexusError(f"{path}: no column is left to learn from{gone}")
     classes, scale = _goal(path, target, cells[target], kind, rows)
     learned = Schema(
         target=target,
@@ -341,6 +344,17 @@ def as_numbers(cells: Sequence[str]) -> NDArray[np.float64]:
     return found
 
 
+def _no_number(path: Path, name: str) -> PlexusError:
+    """Names the first row of the file, its header being row 1, that has a word among numbers."""
+    for row, cell in enumerate(read_columns(path, least=1)[name], start=2):
+        try:
+            as_numbers([cell])
+        except ValueError:
+            said = f"row {row} has {cell!r}"
+            break
+    return PlexusError(f"{path}: column {name!r} is one of numbers, but {said}")
+
+
 def has_many_words(cells: Sequence[str]) -> bool:
     """Whether a column is a name or a text that says nothing about its row."""
     return numbers(cells) is None and len(set(cells)) > MANY_WORDS
@@ -360,7 +374,7 @@ def _column(path: Path, name: str, cells: list[str], rows: Sequence[int]) -> Col
     if found is not None:
         chosen = found[rows]
         return Column(name, Scale.of(found if np.isnan(chosen).all() else chosen))
-    words = sorted(set(cells))
+    words = sorted({cell for cell in cells if cell.lower() not in NO_WORD})
     if len(words) > MANY_WORDS:
         raise PlexusError(
             f"{path}: column {name!r} has {len(words)} different words: leave it out (ignore), or"

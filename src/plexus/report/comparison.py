@@ -27,6 +27,9 @@ rule for its Table II). A global model is judged as it is."""
 REFERENCES = frozenset({"fedavg"})
 """What needs a server is shown, but is no baseline of decentralized learning."""
 
+UNITS = (("GB", "10⁹", 1.0), ("MB", "10⁶", 1e3), ("kB", "10³", 1e6))
+"""Of communication, with how many are in a GB."""
+
 ENOUGH_EVALUATIONS = 5
 """With fewer a cost, which is read at an evaluation, says little."""
 
@@ -53,6 +56,8 @@ class ArmOutcome:
     seeds: tuple[int, ...]
     best: tuple[float, ...]
     """The best value of the metric; nothing of a run that was never evaluated."""
+    final: tuple[float, ...]
+    """Its value at the last evaluation: of the model that `plexus export` gives."""
     costs: tuple[Cost | None, ...]
     """None: this seed never came to the target."""
     savings: Cost | None = None
@@ -139,16 +144,18 @@ def summary_table(
 def table_of(comparison: Comparison, id: str = "summary", title: str = "Summary") -> Table:
     """A comparison as a table."""
     name = quantities.metric_name(comparison.metric)
-    columns = ["Method", f"Best {name}", "TTA [h]", "CTA [GB]", "RTA [h]"]
+    unit, _, per_gb = _unit(comparison)
+    columns = ["Method", f"Best {name}", f"Final {name}", "TTA [h]", f"CTA [{unit}]", "RTA [h]"]
     if any(outcome.savings for outcome in comparison.arms):
         columns += ["TTA saved", "CTA saved", "RTA saved"]
     has_used = any(outcome.used for outcome in comparison.arms)
+    write = partial(quantities.metric, comparison.metric)
     rows = []
     for outcome in comparison.arms:
         is_best = outcome.label == comparison.best_baseline
-        best = over_seeds(outcome.best, partial(quantities.metric, comparison.metric))
-        row: list[Cell] = [f"{outcome.label} (best baseline)" if is_best else outcome.label, best]
-        row += _cost_cells(outcome)
+        row: list[Cell] = [f"{outcome.label} (best baseline)" if is_best else outcome.label]
+        row += [over_seeds(values, write) for values in (outcome.best, outcome.final)]
+        row += _cost_cells(outcome, per_gb)
         if len(columns) > len(row):
             saved = _saved(outcome, comparison)
             row += [Quantity(f"{number(x)}×" if apart else "within", x) for x, apart in saved] or [""] * 3
@@ -159,8 +166,16 @@ def table_of(comparison: Comparison, id: str = "summary", title: str = "Summary"
     return Table(id, title, headings, tuple(rows), _note(comparison))
 
 
-def _cost_cells(outcome: ArmOutcome) -> Sequence[Quantity]:
-    cells, reached = outcome.cost_over_seeds, sum(cost is not None for cost in outcome.costs)
+def _unit(comparison: Comparison) -> tuple[str, str, float]:
+    """In which the largest communication here is a number that people read."""
+    sent_gb = [cost.cta_gb for outcome in comparison.arms for cost in outcome.costs if cost is not None]
+    most_gb = max(sent_gb, default=1.0) or 1.0
+    return next((unit for unit in UNITS if most_gb * unit[-1] >= 0.1), UNITS[-1])
+
+
+def _cost_cells(outcome: ArmOutcome, per_gb: float) -> Sequence[Quantity]:
+    costs = [cost and replace(cost, cta_gb=cost.cta_gb * per_gb) for cost in outcome.costs]
+    cells, reached = replace(outcome, costs=tuple(costs)).cost_over_seeds, len(costs) - costs.count(None)
     if not cells:
         return [Quantity("not reached", None)] * 3
     if reached == len(outcome.costs):
@@ -236,9 +251,11 @@ def _note(comparison: Comparison) -> str:
     whose = "the mean over nodes"
     if comparison.judge == "best":
         whose = "that of the best node at the time, as in the paper's Table II"
+    unit, bytes_each, _ = _unit(comparison)
     parts = [
         f"Target: {name} {goal} ({comparison.target_is}).",
-        "TTA, CTA, RTA: hours (simulated or live), bytes sent by all nodes (GB, 10⁹), device hours training"
+        "TTA, CTA, RTA: hours (simulated or live),"
+        f" bytes sent by all nodes ({unit}, {bytes_each}), device hours training"
         " at the first evaluation that is as good as the target.",
         f"Where every node has its own model, the metric is {whose}.",
     ]
@@ -269,7 +286,9 @@ def _bests(found: Sequence[np.ndarray], higher: bool) -> tuple[float, ...]:
 
 
 def _best_baseline(arms: Sequence[Arm], bests: dict[str, tuple[float, ...]], higher: bool) -> Arm | None:
-    others = [arm for arm in arms if not arm.is_ours and arm.is_complete and bests[arm.label]]
+    # One's own protocol, `module:name`, is no baseline: it may be a variation of Plexus.
+    known = [arm for arm in arms if not arm.is_ours and ":" not in arm.protocol]
+    others = [arm for arm in known if arm.is_complete and bests[arm.label]]
     candidates = [arm for arm in others if arm.protocol not in REFERENCES] or others
     if not candidates or not any(arm.is_ours for arm in arms):
         return None
@@ -299,6 +318,7 @@ def _outcome(
         arm.is_complete,
         arm.seeds,
         best,
+        tuple(float(values[-1]) for values in found if len(values) and not np.isnan(values[-1])),
         costs,
         evaluations=min(map(len, found)),
         has_own_models=arm.has_own_models,

@@ -16,10 +16,11 @@ from plexus.report.document import Cell, Picture, Section, Table, number, over_s
 from plexus.report.rehearsal import agreements
 from plexus.runs.run import Run
 
-_OF_TRAINING = frozenset({
-    "learning_rate", "momentum", "weight_decay", "local_steps", "batch", "local_epochs", "optimiser",
-    "nesterov", "clip_norm", "schedule", "proximal", "initial",
+_OF_DATA = frozenset({
+    "name", "data", "partition", "alpha", "shards_per_node", "reuse", "test_share", "test_examples",
+    "model_bytes",
 })  # fmt: skip
+"""Keys of a task that say what is learned, not how: with others, another task."""
 MOST_DRAWN, MOST_REFUSED = 8, 5
 """Arms in one figure; refusals of one run in the table of suspects."""
 _CURVES: tuple[tuple[plots.Axis, str, str], ...] = (
@@ -84,7 +85,9 @@ def _short_title(arm: Arm) -> str:
 
 def _circumstances(arm: Arm) -> dict[str, Any]:
     spec = arm.spec
-    task = {key: value for key, value in spec["task"].items() if key not in _OF_TRAINING}
+    # Of one's own task Plexus knows the name; what its keys mean, only its author does.
+    known = {"name"} if ":" in spec["task"]["name"] else _OF_DATA
+    task = {key: value for key, value in spec["task"].items() if key in known}
     return {"task": task, **{key: spec.get(key) for key in ("hours", "nodes", "traces", "network")}}
 
 

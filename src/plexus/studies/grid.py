@@ -34,7 +34,7 @@ def sweep_toml(
     axes = dict(parse_axis(each) for each in grid)
     # A mere name is looked up wherever the sweep is.
     task = str(spec) if file != spec else os.path.relpath(file, folder)
-    title = f"{file.stem}: {' × '.join(map(_short, axes)) or 'seeds'}"
+    title = f"{tables.get('name', file.stem)}: {' × '.join(map(_short, axes)) or 'seeds'}"
     _, listed = parse_axis(f"seeds={seeds}", "--seeds")
     sweep = {"title": title, "tasks": [task], "seeds": listed, "spec": keys, "grid": axes}
     text = toml.dumps({key: value for key, value in sweep.items() if value})

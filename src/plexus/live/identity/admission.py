@@ -153,6 +153,11 @@ class Admission:
 
     def _read_own(self) -> list[x509.Certificate]:
         path = self._home / CERTIFICATE_FILE
+        if not path.exists():
+            raise PlexusError(
+                f"{path}: no such file: it is what the authority's `plexus session invite` writes for the"
+                f" public key that `plexus node key --home {self._home}` prints"
+            )
         chain = authority.load_certificates(path)
         if len(chain) != 2:
             raise PlexusError(f"{path}: expected two certificates, the node's and the authority's; {ANEW}")

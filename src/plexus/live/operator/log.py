@@ -95,7 +95,10 @@ def _logs(home: Path) -> list[Path]:
         return [home]
     found = [each for each in (home / LOG_FILE, *sorted(home.glob(f"*/{LOG_FILE}"))) if each.is_file()]
     if not found:
-        raise PlexusError(f"{home}: no {LOG_FILE} of a peer; give a peer's home, a fleet's folder or a log")
+        raise PlexusError(
+            f"{home}: no {LOG_FILE} of a peer; a peer of your own logs to its standard error: start it with"
+            f" 2>> {home / LOG_FILE}, or give the file that its log went to"
+        )
     return found
 
 

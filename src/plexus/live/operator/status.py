@@ -29,7 +29,7 @@ from plexus.protocol.facts import (
     SampleDerived,
     Suspected,
 )
-from plexus.protocol.messages import NodeId
+from plexus.protocol.messages import NodeId, ordinal_of
 from plexus.protocol.plexus import PlexusNode
 
 AWAITED = {
@@ -211,7 +211,7 @@ class Status:
             training=training,
             timers=_timers(runtime, ALARMS),
             peers=PeersSeen(len(runtime.roster) - 1, len(links), relayed),
-            transfers=_transfers(runtime),
+            transfers=transfers_of(runtime),
             bandwidth_bytes_per_s=runtime.meter.bytes_per_s,
             metric=facts.metric,
             online_view=member.membership.view.online_count() if member else 0,
@@ -277,14 +277,15 @@ def _timers(runtime: LiveRuntime, kinds: Mapping[str, str]) -> list[dict[str, An
     ]
 
 
-def _transfers(runtime: LiveRuntime) -> list[dict[str, Any]]:
+def transfers_of(runtime: LiveRuntime) -> list[dict[str, Any]]:
+    """Models under way, rounds as people count them."""
     found = []
     for link in runtime.hub.links.values():
         transfers: dict[str, dict[int, Any]] = {"out": link.sending.under_way, "in": link.receiving.under_way}
         for way, under_way in transfers.items():
             for each in under_way.values():
                 if each.tag is not None:  # else it is a probe
-                    what = {"kind": type(each.tag).__name__, "round": getattr(each.tag, "round", None)}
+                    what = {"kind": type(each.tag).__name__, "round": ordinal_of(each.tag)}
                     part = {"bytes": each.moved_bytes, "of_bytes": runtime.buffers.size_bytes}
                     found.append({"peer": short(link.key), "way": way, **what, **part})
     return found
