@@ -16,7 +16,7 @@ def test_a_peer_that_starts_says_what_it_waits_for() -> None:
 def test_a_status_leaves_out_what_is_old() -> None:
     picture = {
         "session": "s", "node": "0a1b", "phase": "online", "phase_since_s": 2, "address": "[::1]:7000",
-        "round": 127, "peers": {"known": 3, "linked": 2}, "bandwidth_bytes_per_s": 1000,
+        "round": 127, "peers": {"known": 3, "linked": 2, "relayed": 0}, "bandwidth_bytes_per_s": 1000,
         "sample": {"round": 122, "nodes": ["0a1b"]}, "aggregator": {"round": 126, "node": "77"},
         "training": None, "waiting_for": [], "timers": [{"what": "progress", "since_s": 1}],
         "transfers": [], "metric": None, "certificate_days_left": 7,
