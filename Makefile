@@ -45,11 +45,11 @@ check: develop  ## lint, format check, types
 	$(BIN)/mypy
 
 test: check  ## everything, on all cores
-	$(BIN)/pytest -n auto -q -m 'not live and not paper and not docs and not trial' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
+	$(BIN)/pytest -n auto -q -m 'not live and not paper and not docs and not trial and not drill' --cov=plexus.protocol --cov-branch --cov-fail-under=95 --cov-report=term:skip-covered
 	$(BIN)/plexus storm --seeds 1..200
 
 test-fast: develop  ## no training, no processes: under a minute
-	$(BIN)/pytest -n auto -q -m 'not slow and not paper and not trial' --ignore=tests/learn --ignore=tests/live --ignore=tests/experiment --ignore=tests/baselines
+	$(BIN)/pytest -n auto -q -m 'not slow and not paper and not trial and not drill' --ignore=tests/learn --ignore=tests/live --ignore=tests/experiment --ignore=tests/baselines
 
 test-live: develop  ## sessions of live peers on this machine: fleets, chaos, intruders, partitions
 	$(BIN)/pytest -q -rP -m live tests/live
