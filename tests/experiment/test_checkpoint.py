@@ -113,7 +113,7 @@ def test_killed_at_five_random_moments_a_run_ends_with_the_same_digest_and_weigh
 @pytest.mark.slow
 def test_a_damaged_checkpoint_is_one_clear_line(spec: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    start_and_kill(0.0, out, str(spec), "--out", str(out), "--checkpoint-every", "0.01")
+    start_and_kill(0.0, out, str(spec), "--out", str(out), "--checkpoint-every", "0", "--set", "hours=20")
     checkpoint = out / "checkpoint.json"
     checkpoint.write_bytes(checkpoint.read_bytes()[:-9])
     done = subprocess.run(command("--resume", str(out)), capture_output=True, text=True, check=False)
