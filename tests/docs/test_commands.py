@@ -9,10 +9,12 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -37,6 +39,10 @@ SHOWN_BY_HELP = {
     "export": "needs a running peer; own-task.md has one",
     "predict": "needs a model; first-hour.md has one",
     "session invite": "needs a peer's key; own-task.md has one",
+    "session list": "needs an authority; tests/live/test_operating.py has one",
+    "session renew": "needs an admitted peer; tests/live/test_operating.py has one",
+    "session remove": "needs an admitted peer; tests/live/test_operating.py has one",
+    "session status": "needs a node's home; tests/live/test_course.py has some",
     "session revoke": "needs an admitted peer; tests/live has some",
     "session suspects": "needs the logs of peers; tests/live has some",
     "data fetch": "needs a network",
@@ -144,9 +150,10 @@ def execute(command: str, where: object) -> None:
 
 def in_bash(script: str, where: object) -> None:
     command = ["bash", "-o", "pipefail", "-c", script]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as done:
+    # As where the environment is active, of which pages speak.
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as done:
         try:
             out, err = done.communicate(timeout=250)
         finally:
