@@ -17,7 +17,7 @@ from plexus.learn.rules import MeanRule
 from plexus.live.bounds import TOO_FAR
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
-from plexus.live.runtime import MAX_QUEUED, NOT_ONLINE, OBSOLETE, OTHER_MODEL, STOPPED, Callbacks, LiveRuntime
+from plexus.live.runtime import MAX_QUEUED, NOT_ONLINE, OBSOLETE, STOPPED, Callbacks, LiveRuntime
 from plexus.live.state import STATE_FILE, Store, read_state
 from plexus.live.transport.hub import UNREACHABLE
 from plexus.live.transport.limits import LiveRoster
@@ -282,7 +282,8 @@ def test_a_change_that_is_not_finite_or_too_short_is_refused(tmp_path: Path) -> 
         assert bench.buffers.free == bench.buffers.count
         assert Refused(1, "a model", "it has numbers that are not finite") in bench.facts
         odd = wire.encode(LATE, bench.roster, 7)[wire.LENGTH_BYTES :]
-        assert bench.runtime.offered(PEERS[0], odd) == OTHER_MODEL
+        with pytest.raises(WireError, match="a model of 7 bytes"):
+            bench.runtime.offered(PEERS[0], odd)
 
     with_bench(tmp_path, story)
 
@@ -424,7 +425,8 @@ def test_who_has_a_model_of_other_tensors_is_named(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         request = TrainRequest(1, 1, 1, 3, View.of(1).snapshot(), None)
         wrong = wire.encode(request, bench.roster, 17)[wire.LENGTH_BYTES :]
-        assert bench.runtime.offered(PEERS[0], wrong) == OTHER_MODEL
+        with pytest.raises(WireError, match="a model of 17 bytes"):
+            bench.runtime.offered(PEERS[0], wrong)
         (refused,) = [fact for fact in bench.facts if isinstance(fact, Refused)]
         assert (refused.src, refused.what) == (1, "a model")
         assert refused.why.startswith("it has 17 bytes, this node's has ") and "same task" in refused.why

@@ -34,7 +34,6 @@ from plexus.protocol.wire import WireError
 
 OBSOLETE, STOPPED = "it has become obsolete", "the node sends no more of it"
 NOT_ONLINE = "the node is not online"
-OTHER_MODEL = "its model has other tensors"
 A_MODEL = "a model"
 HAND_OVER_S = 10.0
 MAX_QUEUED = 64
@@ -327,7 +326,7 @@ class LiveRuntime:
         if model_bytes != self._layout.size_bytes:
             own = f"this node's has {self._layout.size_bytes:,}; do both have the same task?"
             self._refuse(src, f"it has {model_bytes:,} bytes, {own}", A_MODEL)
-            return OTHER_MODEL
+            raise WireError(f"a model of {model_bytes:,} bytes: {own}")
         self.step(api.Offered(self.roster.number(src), body))
         if self.node is None:
             return NOT_ONLINE
