@@ -21,7 +21,7 @@ REPEATS = 5
 def ms_a_client(clients: int, precision: Precision) -> float:
     task = bench_task("cifar10", max(clients, 100), 1, True)
     engine = StackedEngine(task, "cuda", precision=precision)
-    inputs, targets = engine._trainer.data.stacked([task.draw(node, 1) for node in range(clients)])
+    inputs, targets = engine.trainer.data.stacked([task.draw(node, 1) for node in range(clients)])
     stack = engine._stack(clients, len(targets))
     assert isinstance(stack, RecordedStack)
     scale = torch.ones(clients, dtype=torch.float64, device="cuda")

@@ -80,14 +80,36 @@ def test_every_rule_agrees_with_byzfl(byzfl: ModuleType, count: int) -> None:
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])
-def test_clip_is_byzfls_centred_clipping_repeated(byzfl: ModuleType, factor: float) -> None:
+def test_clip_is_byzfls_centred_clipping_around_the_models_near_each_other(
+    byzfl: ModuleType, factor: float
+) -> None:
     rows = models(10)
+    rows[:3] += 2.5 * rows.std(axis=0)
+
+    def away(centre: Any) -> Any:
+        return np.linalg.norm(rows - centre, axis=1)
+
+    def clipped(centre: Any) -> Any:
+        # From 0: it refuses any other start.
+        bound = float(factor * np.median(away(centre)))
+        return centre + byzfl.CenteredClipping(L=1, tau=bound)(rows - centre)
+
     centre = rows.mean(axis=0)
     for _ in range(rules.CLIPPINGS):
-        bound = float(factor * np.median(np.linalg.norm(rows - centre, axis=1)))
-        # From 0: it refuses any other start.
-        centre = centre + byzfl.CenteredClipping(L=1, tau=bound)(rows - centre)
-    np.testing.assert_allclose(made(ClipRule(factor=factor), rows), centre, rtol=0, atol=1e-6)
+        centre = clipped(centre)
+    for _ in range(rules.CLIPPINGS):
+        near = away(centre) <= rules.NEAR * np.median(away(centre))
+        centre = rows[near].mean(axis=0)
+    assert 0 < near.sum() < len(rows)
+    np.testing.assert_allclose(made(ClipRule(factor=factor), rows), clipped(centre), rtol=0, atol=1e-6)
+
+
+def test_clip_lets_few_move_it_by_their_share_of_the_median_distance_and_no_more() -> None:
+    honest = np.random.default_rng(1).normal(size=(8, 5000))
+    lies = honest.mean(axis=0) - 2.5 * honest.std(axis=0)
+    result = made(ClipRule(), np.concatenate([honest, [lies, lies]]))
+    moved = np.linalg.norm(result - honest.mean(axis=0))
+    assert moved < 1.05 * 0.2 * np.linalg.norm(honest - honest.mean(axis=0), axis=1).mean()
 
 
 def test_the_share_that_is_tolerated_leaves_a_majority() -> None:

@@ -28,6 +28,8 @@ Floats = NDArray[np.float64]
 CHUNK = 1 << 14
 """Coordinates at a time: those of a dozen models stay in a processor's cache."""
 CLIPPINGS = 50
+NEAR = 1.5
+"""Medians: models farther from the centre than that have no part in it."""
 TINY = 1e-100
 """Instead of a distance of zero."""
 
@@ -61,20 +63,29 @@ class MedianRule(Rule, frozen=True):
 
 
 class ClipRule(Rule, frozen=True):
-    """Where models balance whose distance is clipped at the median distance: from their mean on, the centre
-    moves by the mean of the clipped differences until it stays. So no model moves it by more than half of
-    them do, and it needs no model that all began with, which an aggregator does not hold."""
+    """A centre, moved by the mean of the models' differences from it, each clipped at the median distance. So
+    none moves it by more than half of them do. It needs no model that all began with, which an aggregator
+    does not hold: from where clipped differences balance, the centre goes to the mean of the models near."""
 
     factor: Annotated[float, Meta(gt=0)] = 1.0
     """The bound, as a multiple of the median distance."""
 
     def mix(self, distances: Floats) -> Floats:
+        squared = distances**2
         weights: Floats = np.full(len(distances), 1 / len(distances))
         for _ in range(CLIPPINGS):
-            away = np.sqrt(_squared_from(weights, distances**2))
-            kept = np.minimum(1.0, self.factor * np.median(away) / np.maximum(away, TINY))
-            weights = (1 - kept.mean()) * weights + kept / len(kept)
-        return weights[None]
+            weights = self._clipped(weights, squared)
+        for _ in range(CLIPPINGS):
+            away = _away(weights, squared)
+            near = away <= NEAR * np.median(away)
+            weights = near / near.sum()
+        return self._clipped(weights, squared)[None]
+
+    def _clipped(self, weights: Floats, squared: Floats) -> Floats:
+        away = _away(weights, squared)
+        kept = np.minimum(1.0, self.factor * np.median(away) / np.maximum(away, TINY))
+        moved: Floats = (1 - kept.mean()) * weights + kept / len(kept)
+        return moved
 
 
 class TolerantRule(Rule, frozen=True):
@@ -199,10 +210,10 @@ def _chunks(models: Sequence[tuple[Runs, ...]], at: int, size: int) -> Iterator[
         yield part, np.stack([sum(np.asarray(run[at][part], float) for run in model) for model in models])
 
 
-def _squared_from(weights: Floats, squared: Floats) -> Floats:
-    """How far each model is from their weighted mean, squared, by their distances from each other."""
+def _away(weights: Floats, squared: Floats) -> Floats:
+    """How far each model is from their weighted mean, by their squared distances from each other."""
     among = np.einsum("ij,j->i", squared, weights)
-    away: Floats = np.maximum(among - np.einsum("i,i->", among, weights) / 2, 0.0)
+    away: Floats = np.sqrt(np.maximum(among - np.einsum("i,i->", among, weights) / 2, 0.0))
     return away
 
 
