@@ -296,6 +296,31 @@ def test_an_aggregator_that_made_nothing_of_a_model_is_chosen_last_for_some_time
     assert node.trust.best([aggregator, *others]) == max(others), "twice as long"
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_where_nobody_of_a_sample_made_anything_of_a_model_those_after_them_are_asked(size: int) -> None:
+    for me in range(12):  # one that trains in round 1 and has no part in the next
+        node = wary(me, sample_size=size, n=12)
+        first, order = ([*node.roster.candidates(node.view, k)] for k in (1, 2))
+        if me in first[: 2 * size] and me not in order[: 2 * size]:
+            break
+    src = next(other for other in first if other != me)
+    node.handle(1.0, Received(src, train_request(1)))
+    node.handle(2.0, Trained(1, "t", 1))
+    asked = []
+    for tries in range(2 * size):
+        now = 500.0 * (tries + 1)
+        answer(
+            node,
+            "aggregator",
+            *node.sampler.exchanges[exchange_of(node, "aggregator")].sample.waiting,
+            now=now,
+        )
+        asked.append(node.training.awaited)
+        node.handle(now + 400.0, TimerFired(("ack", 0)))
+    assert {*asked[:size]} == {*order[:size]}, "its sample first"
+    assert {*asked[size:]} == {*order[size : 2 * size]}
+
+
 # One member's word moves nobody further than to the end of the order
 
 

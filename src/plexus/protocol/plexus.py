@@ -161,6 +161,9 @@ class PlexusNode(Participant):
             candidates = [*candidates, *self.roster.suspects(self.view, k)]
         size = self.parameters.sample_size
         if purpose == AGGREGATOR:
+            if self.trust.is_wary and self.training.tried.issuperset(candidates[:size]):
+                # Nobody of the sample made anything of the model: those after them may.
+                candidates = Lazy(chain(candidates[size:], candidates[:size]))
             # In the place of who is left out nobody comes, whom other participants would not choose.
             sample_of_all = self.trust.trusted([*candidates[:size]])
             candidates = Lazy(chain(sample_of_all, candidates[size:]))

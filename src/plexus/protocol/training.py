@@ -49,7 +49,7 @@ class TrainingTask:
         self.participants = 0
         self.asked: set[NodeId] = set()
         """All who were sent the model."""
-        self._tried: set[NodeId] = set()
+        self.tried: set[NodeId] = set()
         self._attempts = 0
 
     def reset(self) -> None:
@@ -61,7 +61,7 @@ class TrainingTask:
         self.queued = None
         self._base = None
         self.asked.clear()
-        self._tried.clear()
+        self.tried.clear()
         self._attempts = 0
 
     @property
@@ -105,12 +105,12 @@ class TrainingTask:
     def send_to_best(self, sample: tuple[NodeId, ...]) -> None:
         """Choose the aggregator of the next round in its sample and send it the trained model."""
         assert self.trained is not None
-        fresh = [node for node in sample if node not in self._tried]
+        fresh = [node for node in sample if node not in self.tried]
         if not fresh:  # all have failed once: start over with everybody
-            self._tried.clear()
+            self.tried.clear()
             fresh = list(sample)
         aggregator = self._trust.best(fresh)
-        self._tried.add(aggregator)
+        self.tried.add(aggregator)
         self.asked.add(aggregator)
         self._attempts += 1
         self.awaited = self.had_by = aggregator
