@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
+from plexus.protocol.registry import SERVERS
 from plexus.sim.protocols import PROTOCOLS
 from plexus.traces.world import Availability
 from tests.sim.kit import MODEL_BYTES, TRAINING_S, Session, in_flight_bytes, sessions
@@ -43,7 +44,7 @@ def test_models_are_made_under_churn(protocol: str, graceful_share: float) -> No
     session = Session(20, coming_and_going(20), protocol=protocol, graceful_share=graceful_share).run(6000)
     late = [fact for now, _, fact in progress(session) if now > 5000]
     assert late
-    counts = Counter(fact.models if protocol == "fedavg" else fact.merged for fact in late)
+    counts = Counter(getattr(fact, "models", 0) or fact.merged for fact in late)
     assert max(counts) > 1, "nodes still hear from each other"
 
 
@@ -217,9 +218,28 @@ def test_fedavg_rounds_have_the_success_fraction_of_models() -> None:
     assert {(node, fact.models, fact.participants) for _, node, fact in completed} == {(20, 4, 5)}
 
 
-def test_fedavg_has_a_server_besides_the_devices_that_never_trains() -> None:
-    session = Session(5, protocol="fedavg").run(300)
+@pytest.mark.parametrize("protocol", SERVERS)
+def test_a_server_is_there_besides_the_devices_and_never_trains(protocol: str) -> None:
+    session = Session(5, protocol=protocol).run(300)
     assert session.cast.servers == 1
     assert session.runtime.online_count == 6
     assert session.runtime.accounts.training_s[5] == 0
     assert all(session.runtime.accounts.training_s[:5])
+
+
+# FedBuff
+
+
+def test_fedbuff_waits_for_nobody_and_uses_what_every_device_trains() -> None:
+    """Devices from 5 to 100 s: the quick ones train more often, and the slow ones' work counts."""
+    session = Session(20, protocol="fedbuff", training_s=lambda node: 5.0 * (node + 1), concurrency=20).run(
+        3000
+    )
+    merged = [fact.model for _, _, fact in session.of(AggregationCompleted)]
+    whose = Counter(
+        part[1] for _, parts in merged for part, weight in parts if part[0] == "trained" and weight > 0
+    )
+    assert set(whose) == set(range(20))
+    assert whose[0] > 10 * whose[19]
+    trained = sum(session.runtime.accounts.training_s[:20])
+    assert trained > 0.97 * 20 * 2995, "nobody rests"

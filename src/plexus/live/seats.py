@@ -37,7 +37,7 @@ from plexus.protocol.api import (
     WentOnline,
 )
 from plexus.protocol.baselines.epidemic import EpidemicNode
-from plexus.protocol.baselines.fedavg import FedavgClient, FedavgServer
+from plexus.protocol.baselines.fedavg import FedavgClient
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.baselines.peers import PeerNode, PeerParameters
 from plexus.protocol.baselines.topology import FullyConnected
@@ -47,6 +47,7 @@ from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Joined, Left, Message, Model, NodeId
 from plexus.protocol.parameters import Course
 from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.registry import SERVERS
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import JOINED, View, counter_of
 
@@ -85,8 +86,8 @@ def complaint(name: str, parameters: Any, is_server: bool = False) -> str | None
             "protocol.round_duration_s is not set: live, a round of this protocol has to end by the clock, as"
             " somebody who is gone would be waited for for ever"
         )
-    if is_server and name != "fedavg":
-        return f"--server is for protocol fedavg; {name} has no server"
+    if is_server and name not in SERVERS:
+        return f"--server is for protocol {' or '.join(SERVERS)}; {name} has no server"
     return None
 
 
@@ -141,11 +142,13 @@ class Seated(PeerNode):
 
     def _made(self, protocol: LiveProtocol, durable: Durable, rng: Random) -> Node:
         seat, bandwidth_bytes_per_s = self._seat(self.me), self.membership.bandwidth_bytes_per_s
-        if protocol.name == "fedavg" and protocol.is_server:
-            server = FedavgServer(seat, protocol.parameters, View.of(len(self._numbers)), durable.model, rng)
+        if protocol.is_server:
+            server = SERVERS[protocol.name](
+                seat, protocol.parameters, View.of(len(self._numbers)), durable.model, rng
+            )
             server.k = max(1, durable.round)
             return server
-        if protocol.name == "fedavg":
+        if protocol.name in SERVERS:
             return FedavgClient(seat, None, bandwidth_bytes_per_s)
         assert protocol.make is not None
         view = View.of(len(self._numbers), [(each, 0) for each in range(len(self._numbers))])

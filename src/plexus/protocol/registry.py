@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
 from plexus.protocol.baselines.epidemic import EpidemicParameters
-from plexus.protocol.baselines.fedavg import FedavgParameters
+from plexus.protocol.baselines.fedavg import FedavgParameters, FedavgServer, Server
+from plexus.protocol.baselines.fedbuff import FedbuffParameters, FedbuffServer
 from plexus.protocol.baselines.gossip import GossipParameters
 from plexus.protocol.parameters import PlexusParameters
 
@@ -18,7 +19,10 @@ PARAMETERS: dict[str, type[Struct]] = {
     "dpsgd": DpsgdParameters,
     "epidemic": EpidemicParameters,
     "fedavg": FedavgParameters,
+    "fedbuff": FedbuffParameters,
 }
+SERVERS: dict[str, type[Server]] = {"fedavg": FedavgServer, "fedbuff": FedbuffServer}
+"""Of the protocols that have one."""
 
 
 class OwnProtocolSpec(Struct, frozen=True):

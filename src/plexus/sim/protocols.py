@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,14 +15,14 @@ from plexus.errors import PlexusError
 from plexus.protocol.api import Node
 from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.baselines.epidemic import EpidemicNode, EpidemicParameters
-from plexus.protocol.baselines.fedavg import FedavgClient, FedavgParameters, FedavgServer
+from plexus.protocol.baselines.fedavg import FedavgClient, ServerParameters
 from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
 from plexus.protocol.baselines.topology import RandomDigraph
 from plexus.protocol.liar import member
 from plexus.protocol.messages import NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
-from plexus.protocol.registry import PARAMETERS
+from plexus.protocol.registry import PARAMETERS, SERVERS
 from plexus.protocol.roster import Roster
 from plexus.protocol.sparse import SparseView
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S, Snapshot, View
@@ -80,11 +81,11 @@ def epidemic(setting: Setting, parameters: EpidemicParameters) -> Nodes:
     return _in_rounds(setting, parameters, nodes, draws.cycle)
 
 
-def fedavg(setting: Setting, parameters: FedavgParameters) -> Nodes:
+def served(setting: Setting, parameters: ServerParameters, protocol: str) -> Nodes:
     """The clients are the world's devices; the server comes after them."""
     world = with_server(setting.world, BYTES_PER_S_PER_MBPS * parameters.server_mbps)
     me = len(setting.world)
-    server = FedavgServer(
+    server = SERVERS[protocol](
         me=me,
         parameters=parameters,
         view=View(initial_view(setting.world)),
@@ -195,6 +196,6 @@ PROTOCOLS: dict[str, Entry] = {
     "gossip": Entry(PARAMETERS["gossip"], gossip, "models of nodes"),
     "dpsgd": Entry(PARAMETERS["dpsgd"], dpsgd, "models of nodes"),
     "epidemic": Entry(PARAMETERS["epidemic"], epidemic, "models of nodes"),
-    "fedavg": Entry(PARAMETERS["fedavg"], fedavg, "global model"),
+    **{name: Entry(PARAMETERS[name], partial(served, protocol=name), "global model") for name in SERVERS},
 }
 """By the name that a spec gives them."""
