@@ -207,6 +207,37 @@ def test_epidemic_sends_to_fanout_others_a_round() -> None:
     assert len(set(merged)) > 3, "how many it receives is left to chance"
 
 
+# Teleportation
+
+
+def test_teleportation_trains_a_few_and_moves_two_models_for_each() -> None:
+    session = Session(20, protocol="teleportation", active=4).run(1200)
+    rounds = Counter(fact.round for _, _, fact in session.of(ModelUpdated))
+    whole = [k for k, nodes in rounds.items() if nodes == 4]
+    assert len(whole) > 50 and max(rounds.values()) == 4
+    assert {fact.merged for _, _, fact in session.of(ModelUpdated)} == {2}
+    assert {node for _, node, _ in session.of(ModelUpdated)} == set(range(20)), "all have their turns"
+    models = session.runtime.accounts.table()["model"]["count"]
+    assert 7 * len(whole) <= models <= 8 * (max(rounds) + 1), "to itself a node sends for nothing"
+
+
+def test_teleportation_begins_anew_when_all_tokens_were_lost() -> None:
+    rows = [[(0.0, 400.0), (900.0, 2000.0)]] * 6
+    session = Session(6, sessions(*rows), protocol="teleportation", active=3, round_duration_s=30.0).run(1500)
+    made = [(now, fact) for now, _, fact in session.of(ModelUpdated)]
+    assert max(now for now, _ in made if now < 900) > 350
+    later = [fact for now, fact in made if now > 1100]
+    assert {fact.merged for fact in later} == {2}, "all tokens are there again"
+
+
+def test_teleportation_goes_on_by_the_clock_with_crashes() -> None:
+    given: dict[str, Any] = {"active": 4, "round_duration_s": 20.0, "graceful_share": 0.0}
+    session = Session(20, coming_and_going(20), protocol="teleportation", **given).run(6000)
+    rounds = Counter(fact.round for _, _, fact in session.of(ModelUpdated))
+    assert len(rounds) > 0.8 * 6000 / 20, "every 800 s all are gone at once"
+    assert sum(rounds.values()) / len(rounds) > 3.5, "of four tokens few are ever missing"
+
+
 # Federated averaging
 
 

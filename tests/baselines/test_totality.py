@@ -29,6 +29,7 @@ from plexus.protocol.baselines.epidemic import EpidemicNode, EpidemicParameters
 from plexus.protocol.baselines.fedavg import FedavgClient, FedavgParameters, FedavgServer
 from plexus.protocol.baselines.fedbuff import FedbuffParameters, FedbuffServer
 from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
+from plexus.protocol.baselines.teleportation import TeleportationNode, TeleportationParameters
 from plexus.protocol.baselines.topology import RandomDigraph, ring
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import (
@@ -42,7 +43,9 @@ from plexus.protocol.messages import (
     NeighbourModel,
     Ping,
     Pong,
+    TokenModel,
 )
+from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
 from tests.baselines.kit import everybody_online, only
 
@@ -65,6 +68,13 @@ def epidemic(duration_s: float | None) -> Machine:
     return EpidemicNode(0, parameters, DRAWS, view, 9, "m", Random(1), duration_s)
 
 
+def teleportation(duration_s: float | None) -> Machine:
+    parameters = TeleportationParameters(active=3)
+    roster = Roster.simulated(b"session", N)
+    return TeleportationNode(0, parameters, everybody_online(N), 9, "m", Random(1), roster, duration_s)
+
+
+TOKENS = [*membership, st.builds(TokenModel, few, few, st.integers(0, 1), snapshots, st.just("t"))]
 NODES: dict[str, tuple[Callable[[], Machine], list[st.SearchStrategy[Message]]]] = {
     "gossip": (
         lambda: GossipNode(0, GossipParameters(), everybody_online(N), 9, "m", Random(1)),
@@ -83,6 +93,8 @@ NODES: dict[str, tuple[Callable[[], Machine], list[st.SearchStrategy[Message]]]]
         lambda: epidemic(10.0),
         [*membership, st.builds(EpidemicModel, few, snapshots, st.just("e"))],
     ),
+    "teleportation": (lambda: teleportation(None), TOKENS),
+    "teleportation under churn": (lambda: teleportation(10.0), TOKENS),
     "server": (
         lambda: FedavgServer(N, FedavgParameters(sample_size=3), everybody_online(N), "m", Random(1)),
         [*membership[2:], st.builds(ClientModel, few, few, st.just("c"))],

@@ -58,6 +58,7 @@ PROTOCOLS = {
     "epidemic": 'name = "epidemic"\nround_duration_s = 1.0\nfanout = 2',
     "dpsgd": 'name = "dpsgd"\nround_duration_s = 1.0\ntopology = "ring"\nmixing = "metropolis"',
     "fedavg": 'name = "fedavg"\nsample_size = 3\nstart_delay_s = 1.0\naggregation_timeout_s = 3.0',
+    "teleportation": 'name = "teleportation"\nround_duration_s = 1.0\nactive = 2',
     "fedbuff": 'name = "fedbuff"\nconcurrency = 2\nbuffer_size = 2\nstart_delay_s = 1.0',
     "whisper:whisper": 'name = "whisper:whisper"\npause_s = 0.5',
     "first_in_line:first_in_line": 'name = "first_in_line:first_in_line"\nsample_size = 3\nstart_delay_s = 1',

@@ -23,6 +23,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "fedbuff": {"client_timeout_s": 60.0},
     "gossip": {"period_s": 20.0},
     "dpsgd": {"topology": "ring", "round_duration_s": 20.0},
+    "teleportation": {"active": 4, "round_duration_s": 20.0},
     "epidemic": {"round_duration_s": 20.0},
 }
 

@@ -40,6 +40,7 @@ from plexus.protocol.baselines.epidemic import EpidemicNode
 from plexus.protocol.baselines.fedavg import FedavgClient
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.baselines.peers import PeerNode, PeerParameters
+from plexus.protocol.baselines.teleportation import TeleportationNode
 from plexus.protocol.baselines.topology import FullyConnected
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
 from plexus.protocol.liar import member
@@ -51,7 +52,7 @@ from plexus.protocol.registry import SERVERS
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import JOINED, View, counter_of
 
-ON_A_CLOCK = ("dpsgd", "epidemic")
+ON_A_CLOCK = ("dpsgd", "epidemic", "teleportation")
 """Their rounds begin by a clock that all peers share: it counts from the founding of the session."""
 TOLD = (WentOnline, WentOffline, Received, TimerFired, Trained, Aggregated)
 """What a node that is no `Machine` is told: docs/write-a-protocol.md has no more."""
@@ -101,11 +102,14 @@ def plexus(protocol: LiveProtocol, lie: str | None, course: Course, **given: Any
 
 def other(protocol: LiveProtocol, keys: Collection[bytes], roster: Roster, **given: Any) -> PeerNode:
     """The node of another protocol; `keys` are those of all admitted nodes."""
+    known = {"parameters": protocol.parameters, "roster": roster, **given}
     if protocol.name == "gossip":
-        return GossipNode(parameters=protocol.parameters, roster=roster, **given)
+        return GossipNode(**known)
+    duration_s = getattr(protocol.parameters, "round_duration_s", None)
     if protocol.name == "epidemic":
-        own = {"draws": FullyConnected(1), "round_duration_s": protocol.parameters.round_duration_s}
-        return EpidemicNode(parameters=protocol.parameters, roster=roster, **own, **given)
+        return EpidemicNode(draws=FullyConnected(1), round_duration_s=duration_s, **known)
+    if protocol.name == "teleportation":
+        return TeleportationNode(round_duration_s=duration_s, **known)
     if protocol.name == "dpsgd" and len(keys) != protocol.nodes:
         raise PlexusError(
             f"the topology of D-PSGD is one of all {protocol.nodes} nodes, and {len(keys)} are invited:"
@@ -250,6 +254,3 @@ class Seated(PeerNode):
 
     def on_start(self) -> None:
         """The node itself is told next."""
-
-    def on_peers(self, k: int, peers: tuple[NodeId, ...]) -> None:
-        """It looks for nobody."""

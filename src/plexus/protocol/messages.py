@@ -201,9 +201,20 @@ class Score(Message, frozen=True, tag=19):
     """The larger the better: a floating-point number's 32 bits."""
 
 
+class TokenModel(Message, frozen=True, tag=20):
+    """Teleportation, to the holder of `token` in `round`: the model that it goes on with."""
+
+    round: int
+    token: int
+    is_trained: int
+    """1: a neighbour trained it in this round, and it is to be averaged with."""
+    view: Snapshot
+    model: Model
+
+
 WIRE_VERSION, OLDEST_WIRE = 5, 4
 """What is spoken here, and the oldest that is understood: peers of two versions in a row work together."""
-SINCE: dict[type[Message], int] = dict.fromkeys((Ended, FinalRequest, FinalModel, Score), 5)
+SINCE: dict[type[Message], int] = dict.fromkeys((Ended, FinalRequest, FinalModel, Score, TokenModel), 5)
 """The version of the wire that brought a kind of message: nobody who speaks an older one is sent it."""
 
 KINDS: tuple[type[Message], ...] = tuple(Message.__subclasses__())

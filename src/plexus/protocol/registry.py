@@ -11,6 +11,7 @@ from plexus.protocol.baselines.epidemic import EpidemicParameters
 from plexus.protocol.baselines.fedavg import FedavgParameters, FedavgServer, Server
 from plexus.protocol.baselines.fedbuff import FedbuffParameters, FedbuffServer
 from plexus.protocol.baselines.gossip import GossipParameters
+from plexus.protocol.baselines.teleportation import TeleportationParameters
 from plexus.protocol.parameters import PlexusParameters
 
 PARAMETERS: dict[str, type[Struct]] = {
@@ -18,6 +19,7 @@ PARAMETERS: dict[str, type[Struct]] = {
     "gossip": GossipParameters,
     "dpsgd": DpsgdParameters,
     "epidemic": EpidemicParameters,
+    "teleportation": TeleportationParameters,
     "fedavg": FedavgParameters,
     "fedbuff": FedbuffParameters,
 }

@@ -17,6 +17,8 @@ from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.baselines.epidemic import EpidemicNode, EpidemicParameters
 from plexus.protocol.baselines.fedavg import FedavgClient, ServerParameters
 from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
+from plexus.protocol.baselines.peers import TimedParameters
+from plexus.protocol.baselines.teleportation import TeleportationNode, TeleportationParameters
 from plexus.protocol.baselines.topology import RandomDigraph
 from plexus.protocol.liar import member
 from plexus.protocol.messages import NodeId
@@ -35,6 +37,8 @@ from plexus.sim.tuning import tune_rounds
 from plexus.traces.world import Availability, Device, Latency, World
 
 BYTES_PER_S_PER_MBPS = 1e6 / 8
+ROUNDS_TO_TUNE = 10
+"""Of Teleportation, in each of which few nodes take part."""
 
 
 def plexus(setting: Setting, parameters: PlexusParameters, honest: type[PlexusNode] = PlexusNode) -> Nodes:
@@ -81,6 +85,19 @@ def epidemic(setting: Setting, parameters: EpidemicParameters) -> Nodes:
     return _in_rounds(setting, parameters, nodes, draws.cycle)
 
 
+def teleportation(setting: Setting, parameters: TeleportationParameters) -> Nodes:
+    """Synchronous rounds without churn; else of the given or a tuned duration."""
+    require_time_to_answer(setting.world, parameters.ping_timeout_s)
+    roster = Roster.simulated(session_key(setting.seed), len(setting.world))
+
+    def nodes(setting: Setting, duration_s: float | None) -> Sequence[Node]:
+        place = places(setting)
+        given: dict[str, Any] = {"parameters": parameters, "roster": roster, "round_duration_s": duration_s}
+        return [TeleportationNode(**given, **place(me)) for me in range(len(setting.world))]
+
+    return _in_rounds(setting, parameters, nodes, ROUNDS_TO_TUNE)
+
+
 def served(setting: Setting, parameters: ServerParameters, protocol: str) -> Nodes:
     """The clients are the world's devices; the server comes after them."""
     world = with_server(setting.world, BYTES_PER_S_PER_MBPS * parameters.server_mbps)
@@ -101,7 +118,7 @@ def served(setting: Setting, parameters: ServerParameters, protocol: str) -> Nod
 
 def _in_rounds(
     setting: Setting,
-    parameters: DpsgdParameters | EpidemicParameters,
+    parameters: DpsgdParameters | TimedParameters,
     nodes: Callable[[Setting, float | None], Sequence[Node]],
     cycle: int,
 ) -> Nodes:
@@ -196,6 +213,7 @@ PROTOCOLS: dict[str, Entry] = {
     "gossip": Entry(PARAMETERS["gossip"], gossip, "models of nodes"),
     "dpsgd": Entry(PARAMETERS["dpsgd"], dpsgd, "models of nodes"),
     "epidemic": Entry(PARAMETERS["epidemic"], epidemic, "models of nodes"),
+    "teleportation": Entry(PARAMETERS["teleportation"], teleportation, "models of nodes"),
     **{name: Entry(PARAMETERS[name], partial(served, protocol=name), "global model") for name in SERVERS},
 }
 """By the name that a spec gives them."""
