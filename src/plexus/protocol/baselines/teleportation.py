@@ -12,6 +12,8 @@ exchange. If all holders have vanished, those of the next ones whose model is th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from hashlib import shake_128
 from random import Random
 from typing import Annotated, Literal
 
@@ -40,6 +42,18 @@ class TeleportationParameters(TimedParameters, frozen=True):
     topology: Literal["one-peer-exponential", "ring"] = "one-peer-exponential"
     """Who among the active nodes averages with whom. `one-peer-exponential`: with one each round, 1, 2, 4, …
     places further. `ring`: with the two next to it."""
+
+
+def by_token(roster: Roster, k: int, nodes: Iterable[NodeId]) -> list[NodeId]:
+    """Which of the active nodes of round k holds which token: each in turn takes the node that draws the
+    lowest number for it. Who knows of one node more than others gives most tokens to the same as they."""
+    left = list(nodes)
+    drawn = {node: shake_128(b"%d %s" % (k, roster.keys[node])).digest(4 * len(left)) for node in left}
+    holders: list[NodeId] = []
+    for at in range(0, 4 * len(left), 4):
+        holders.append(min(left, key=lambda node: drawn[node][at : at + 4]))
+        left.remove(holders[-1])
+    return holders
 
 
 class TeleportationNode(PeerNode):
@@ -79,8 +93,8 @@ class TeleportationNode(PeerNode):
         """For which round, which token, and its model."""
         self._held = durable.round
         """The round that the node's model is of."""
-        self._newest = durable.round or -QUIET_ROUNDS
-        """The newest round in which somebody held a token, as far as the node knows."""
+        self._newest = durable.round or -QUIET_ROUNDS - 1
+        """The newest round that there is a model of, as far as the node knows."""
         self._held_by: dict[NodeId, int] = {}
         self._on_event |= {Trained: self.rounds.on_trained, Aggregated: self.rounds.on_aggregated}
         self._on_message |= {TokenModel: self._on_token, Ping: self._on_ping, Pong: self._on_pong}
@@ -91,23 +105,28 @@ class TeleportationNode(PeerNode):
         self._found.clear()
         self._to_hand_over = (0, 0, None)
         self.rounds.start()
-        if not self.rounds.is_timed and self.me in self._active(1):
+        if not self.rounds.is_timed and self._is_active(1):
             self._hold(1, self._active(1).index(self.me), self.rounds.model)
 
     # Who is active
 
-    def _active(self, k: int) -> list[NodeId]:
-        """The active nodes of round k, by token, if all that are believed online are there."""
-        return list(self._roster.candidates(self.membership.view, k)[: self._parameters.active])
+    def _is_active(self, k: int) -> bool:
+        """Whether this node is active in round k, if all that are believed online are there."""
+        return self.me in self._roster.candidates(self.membership.view, k)[: self._parameters.active]
 
-    def _find(self, purpose: str, k: int, announced: int) -> None:
+    def _active(self, k: int) -> list[NodeId]:
+        """The active nodes of round k, by token, likewise."""
+        candidates = self._roster.candidates(self.membership.view, k)
+        return by_token(self._roster, k, candidates[: self._parameters.active])
+
+    def _find(self, purpose: str, k: int) -> None:
         """Look for the active nodes of round k: the first that answer."""
         order = self._roster.candidates(self.membership.view, k)
         search = SampleSearch(self.me, order, self._parameters.active)
-        self.sampler.begin(Search(purpose, k, search, max(announced, 0)))
+        self.sampler.begin(Search(purpose, k, search, announced=self._held))
 
     def on_found(self, search: Search) -> None:
-        k, found = search.round, list(search.sample.found)
+        k, found = search.round, by_token(self._roster, search.round, search.sample.found)
         self._found[k] = found
         if search.purpose == "quiet":
             self._begin_anew(k, found)
@@ -124,17 +143,15 @@ class TeleportationNode(PeerNode):
     def _hold(self, k: int, token: int, model: Model) -> None:
         """Take part in round k. Under churn it takes a while to find the others, so that begins now."""
         self._token = token
-        self._held = k - 1
-        self._newest = max(self._newest, k)
         self.rounds.begin(k, model)
         if self.rounds.is_timed:
             self._found = {now: found for now, found in self._found.items() if now >= k}
             for purpose, of in (("now", k), ("next", k + 1)):
-                self._find(purpose, of, announced=k)
+                self._find(purpose, of)
 
     def _on_token(self, src: NodeId, body: TokenModel) -> None:
         self.learn(src, body.view)
-        self._newest = max(self._newest, body.round)
+        self._newest = max(self._newest, body.round - 1)
         if body.is_trained:
             if not self.rounds.has_turn:
                 self._token = body.token  # in case that nobody hands it over
@@ -148,9 +165,10 @@ class TeleportationNode(PeerNode):
         a clock turns are taken in order: somebody waits for each of them."""
         self._handed = {k: handed for k, handed in self._handed.items() if k >= self.rounds.k}
         k = self.rounds.k
-        while self._handed and not (self.rounds.is_timed or self.me in self._active(k)):
+        while self._handed and not (self.rounds.is_timed or self._is_active(k)):
             k += 1
         if k in self._handed and self.rounds.is_idle:
+            self._held = k - 1
             self._hold(k, *self._handed.pop(k))
 
     def _expected(self, k: int) -> list[NodeId]:
@@ -164,7 +182,7 @@ class TeleportationNode(PeerNode):
         if k in self._found:
             self._send_to_neighbours(k, self._found[k])
         if k + 1 in self._found:
-            self._find("next", k + 1, announced=k)  # some may have gone meanwhile
+            self._find("next", k + 1)  # some may have gone meanwhile
 
     def _send_to_neighbours(self, k: int, active: list[NodeId]) -> None:
         if self.me in active:
@@ -180,13 +198,13 @@ class TeleportationNode(PeerNode):
             if not self.rounds.is_timed:
                 self._found = {k: self._active(k)}
             elif k not in self._found and not self.sampler.is_searching("next"):
-                self._find("next", k, announced=self._held)
+                self._find("next", k)
             self._hand_over_if_known()
         self.rounds.rest()
         self._take_turn()
-        if self._is_quiet() and self.me in self._active(self.rounds.k):
+        if self._is_quiet() and self._is_active(self.rounds.k):
             self._held_by.clear()
-            self._find("quiet", self.rounds.k, self._newest)
+            self._find("quiet", self.rounds.k)
 
     def _begin_anew(self, k: int, found: list[NodeId]) -> None:
         newest = max((self._held_by.get(node, 0) for node in found), default=0)
@@ -211,19 +229,23 @@ class TeleportationNode(PeerNode):
 
     def _is_quiet(self) -> bool:
         rounds = self.rounds
-        return rounds.is_timed and rounds.is_idle and self._newest < rounds.k - QUIET_ROUNDS
+        return rounds.is_timed and rounds.is_idle and self._newest < rounds.k - 1 - QUIET_ROUNDS
 
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
         self.membership.contacted = True
         event = self.membership.view.event_of(src)
         self.send((src,), Pong(ping.exchange, max(self._newest, 0), self._held, event))
-        self._newest = max(self._newest, ping.round)
+        self._know_of(ping.round)
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
         self._held_by[src] = pong.held
-        if pong.round:
-            self._newest = max(self._newest, pong.round)
+        self._know_of(pong.round)
         super()._on_pong(src, pong)
+
+    def _know_of(self, k: int) -> None:
+        """Somebody has a model of round k, if that is not the initial one."""
+        if k:
+            self._newest = max(self._newest, k)
 
     def save(self) -> None:
         view = self.membership.view.snapshot()
