@@ -72,7 +72,7 @@ class EvaluationSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """When the model is measured on the test set."""
 
     every_rounds: Annotated[int, Meta(ge=1)] = 10
-    """A global model (Plexus, FedAvg, FedBuff) is evaluated when this many more rounds have been aggregated."""
+    """A global model (Plexus, FedAvg, FedBuff) is evaluated each time so many rounds have been aggregated."""
 
     every_hours: Annotated[float, Meta(gt=0)] = 2.0
     """Where every node has a model of its own (Gossip Learning, D-PSGD, Epidemic Learning), the models of
