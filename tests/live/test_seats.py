@@ -34,6 +34,7 @@ from plexus.protocol.api import (
 )
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
 from plexus.protocol.baselines.fedavg import FedavgParameters
+from plexus.protocol.baselines.fedbuff import FedbuffParameters
 from plexus.protocol.facts import ModelUpdated, ServerLost
 from plexus.protocol.messages import GlobalModel, Joined, Left, NeighbourModel, Ping
 from plexus.protocol.registry import SERVERS
@@ -176,9 +177,17 @@ def test_d_psgd_sends_along_the_topology_of_seats_and_needs_everybody() -> None:
         seated(five)
 
 
-def test_a_server_asks_whom_it_hears_of_and_goes_on_where_it_was() -> None:
-    parameters = FedavgParameters(sample_size=3, success_fraction=1.0)
-    protocol = LiveProtocol(name="fedavg", parameters=parameters, nodes=3, is_server=True)
+@pytest.mark.parametrize(
+    ("name", "parameters", "silence"),
+    [
+        ("fedavg", FedavgParameters(sample_size=3, success_fraction=1.0), "its own round"),
+        ("fedbuff", FedbuffParameters(concurrency=2), "its own client"),
+    ],
+)
+def test_a_server_asks_whom_it_hears_of_and_goes_on_where_it_was(
+    name: str, parameters: Any, silence: str
+) -> None:
+    protocol = LiveProtocol(name=name, parameters=parameters, nodes=3, is_server=True)
     server = seated(protocol, Durable(1, 9, "held"))
     server.handle(0.0, WentOnline())
     server.handle(1.0, Received(2, Left(5)))
@@ -186,7 +195,8 @@ def test_a_server_asks_whom_it_hears_of_and_goes_on_where_it_was() -> None:
     assert isinstance(sent, Send) and sent.body == GlobalModel(9, "held")
     assert set(sent.to) == {1, 3}, "who has left is not asked, nor the server itself"
     server.handle(6.0, Received(2, Joined(6, 1)))
-    assert server.handle(400.0, TimerFired(("its own round", 0)))[0].to == (2,)  # type: ignore[attr-defined]
+    gone = 0 if name == "fedavg" else SEATS[1]
+    assert server.handle(400.0, TimerFired((silence, gone)))[0].to == (2,)  # type: ignore[attr-defined]
 
 
 def test_a_client_serves_whoever_sends_it_a_model_and_says_that_the_server_is_gone() -> None:
@@ -206,6 +216,7 @@ def test_a_client_serves_whoever_sends_it_a_model_and_says_that_the_server_is_go
     [
         (["--protocol", "dpsgd"], "protocol.round_duration_s is not set: live, a round of this protocol"),
         (["--protocol", "epidemic"], "protocol.round_duration_s is not set: live, a round of this protocol"),
+        (["--protocol", "teleportation"], "protocol.round_duration_s is not set: live, a round of this"),
         (["--protocol", "gosip"], "'gosip' is not one of"),
         (
             ["--protocol", "gossip", "--set", "session.rounds=3"],
