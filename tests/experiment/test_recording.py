@@ -97,7 +97,7 @@ def test_transfers_and_trainings_are_those_of_the_accounts(run: Run) -> None:
     assert np.all(transfers["began_s"] <= transfers["simulated_s"])
     assert np.all(np.diff(transfers["simulated_s"]) >= 0)
     assert len(transfers["source"]) <= run.result.messages["model"].count
-    kinds = dict.fromkeys(("plexus", *SERVERS), {"train", "aggregate"})
+    kinds = {name: {"train", "aggregate"} for name in ("plexus", *SERVERS)}
     assert set(transfers["kind"]) == kinds.get(run.spec["protocol"]["name"], {"exchange"})
     spent_s = (trainings["simulated_s"] - trainings["began_s"]).sum()
     # What is still being trained at the end is in neither.
