@@ -165,8 +165,9 @@ class TeleportationNode(PeerNode):
         a clock turns are taken in order: somebody waits for each of them."""
         self._handed = {k: handed for k, handed in self._handed.items() if k >= self.rounds.k}
         k = self.rounds.k
-        while self._handed and not (self.rounds.is_timed or self._is_active(k)):
-            k += 1
+        if not self.rounds.is_timed:
+            turns = range(k, min(self._handed, default=0) + 1)
+            k = next(filter(self._is_active, turns), 0)
         if k in self._handed and self.rounds.is_idle:
             self._held = k - 1
             self._hold(k, *self._handed.pop(k))
@@ -193,6 +194,7 @@ class TeleportationNode(PeerNode):
         """By the clock, or because all is done. Hand over what there is, and wait for another turn."""
         if has_model:
             self._held = self.rounds.k
+            self._know_of(self._held)
             k = self.rounds.next
             self._to_hand_over = k, self._token, self.rounds.model
             if not self.rounds.is_timed:
