@@ -35,8 +35,9 @@ from plexus.protocol.api import (
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
 from plexus.protocol.baselines.fedavg import FedavgParameters
 from plexus.protocol.baselines.fedbuff import FedbuffParameters
+from plexus.protocol.baselines.teleportation import TeleportationParameters
 from plexus.protocol.facts import ModelUpdated, ServerLost
-from plexus.protocol.messages import GlobalModel, Joined, Left, NeighbourModel, Ping
+from plexus.protocol.messages import GlobalModel, Joined, Left, NeighbourModel, Ping, Pong
 from plexus.protocol.registry import SERVERS
 from plexus.protocol.roster import Roster, key_of
 from plexus.protocol.view import View
@@ -209,6 +210,27 @@ def test_a_client_serves_whoever_sends_it_a_model_and_says_that_the_server_is_go
     assert isinstance(sent, Send) and sent.to == (2,)
     lost = client.handle(4.0, PeerLost(2))
     assert lost == [Report(ServerLost("nobody trains until it is back"))]
+
+
+def test_teleportation_finds_the_active_nodes_by_its_own_view() -> None:
+    parameters = TeleportationParameters(active=4, round_duration_s=10.0)
+    node = other(
+        LiveProtocol(name="teleportation", parameters=parameters, nodes=4),
+        KEYS,
+        Roster(b"session", KEYS),
+        me=0,
+        view=View.of(4, [(number, 1) for number in range(1, 4)]),
+        bandwidth_bytes_per_s=1,
+        initial_model="initial",
+        rng=Random(1),
+        durable=Durable(0, 0, "initial"),
+        address=bytes(18),
+    )
+    effects = node.handle(1.0, WentOnline())
+    (asked,) = [each for each in effects if isinstance(each, Send) and isinstance(each.body, Ping)]
+    assert set(asked.to) == {1, 2, 3}
+    answers = [node.handle(2.0, Received(each, Pong(asked.body.exchange, 0, 0, 0))) for each in asked.to]
+    assert plexus.Train(1, "initial") in answers[-1]
 
 
 @pytest.mark.parametrize(
