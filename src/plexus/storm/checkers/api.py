@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from plexus.protocol.api import Effect, Received, Report
 from plexus.protocol.facts import Fact, Refused
 from plexus.protocol.messages import NodeId
+from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.trust import A_MODEL, TO_TRAIN
 from plexus.protocol.view import Snapshot
@@ -35,6 +38,15 @@ class Scene(NamedTuple):
     def now(self) -> float:
         return self.runtime.kernel.now
 
+    @property
+    def parameters(self) -> PlexusParameters:
+        assert isinstance(self.plan.parameters, PlexusParameters)
+        return self.plan.parameters
+
+    def clock_s(self, node: NodeId) -> float:
+        """By the node's own clock."""
+        return self.runtime.nodes[node].clock_s(self.now)
+
     def node(self, node: NodeId) -> AnyNode:
         return self.runtime.nodes[node].node
 
@@ -51,21 +63,23 @@ class Scene(NamedTuple):
         return [node for node in self.online() if node not in self.plan.liars]
 
 
-class Checker(NodeObserver):
-    """One invariant."""
+class Checker(NodeObserver, Struct, eq=False):
+    """One invariant, and what it has seen so far."""
 
     reads_labels = False
     """Whether it needs models that tell where they come from."""
     plexus_only = False
     """Whether it looks at nodes of Plexus alone."""
-
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
+    scene: Scene
 
     def fail(self, node: NodeId | None, text: str) -> None:
         """Nothing is promised of what a liar does itself."""
         if node not in self.scene.plan.liars:
             raise Violation(type(self).__name__, node, text)
+
+
+class PlexusChecker(Checker):
+    plexus_only = True
 
 
 def is_refused(machine: PlexusNode, received: Received, effects: list[Effect]) -> bool:
