@@ -165,10 +165,8 @@ class Schema(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         if self.target not in cells:
             raise PlexusError(f"{path} has no column {self.target!r}, which is to be predicted")
         cells, targets = self._targets(path, cells, notes)
-        if self.owner is not None and self.owner not in cells:
-            owners = None  # one's own table need not say whose it is
-        else:
-            owners = np.array(cells[self.owner]) if self.owner else None
+        # One's own table need not say whose it is.
+        owners = np.array(cells[self.owner]) if self.owner in cells else None
         inputs = self.inputs(path, cells, notes)
         return CsvTable(inputs, targets, self, owners, tuple(notes))
 
