@@ -48,12 +48,11 @@ class Examples:
     """Where each example stands in its source: proves that no test example is trained on."""
 
     def __post_init__(self) -> None:
+        targets, ids = len(self.targets), len(self.ids)
         for each in leaves(self.inputs):
-            if not len(each) == len(self.targets) == len(self.ids):
-                raise PlexusError(
-                    f"a data set has {len(each)} inputs, {len(self.targets)} targets"
-                    f" and {len(self.ids)} ids: one of each per example is needed"
-                )
+            if not len(each) == targets == ids:
+                found = f"a data set has {len(each)} inputs, {targets} targets and {ids} ids"
+                raise PlexusError(f"{found}: one of each per example is needed")
 
     def __len__(self) -> int:
         return len(self.ids)

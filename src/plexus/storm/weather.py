@@ -46,10 +46,8 @@ class Weather:
                 if self._rng.random() < fault.share:
                     late_s += [s + LONGEST_BETWEEN_COPIES_S * self._rng.random() for s in late_s]
             elif isinstance(fault, Delay):
-                late_s = [
-                    s + fault.longest_s * self._rng.random() if self._rng.random() < fault.share else s
-                    for s in late_s
-                ]
+                rng, longest_s, share = self._rng, fault.longest_s, fault.share
+                late_s = [s + longest_s * rng.random() if rng.random() < share else s for s in late_s]
             elif isinstance(fault, Slow) and fault.lag_s and not fault.nodes.isdisjoint((src, dst)):
                 late_s = [s + fault.lag_s * self._rng.random() for s in late_s]
         return late_s

@@ -97,10 +97,8 @@ def data_folder(given: str | None, *usual: str, what: str) -> Path:
     for name in usual:
         if (root / name).is_dir():
             return root / name
-    raise MissingDataError(
-        f"task.data is not set, and {root} has no folder {usual[0]} with {what}: name the folder, or see"
-        " `plexus data list`"
-    )
+    where = f"task.data is not set, and {root} has no folder {usual[0]} with {what}"
+    raise MissingDataError(f"{where}: name the folder, or see `plexus data list`")
 
 
 def needed_file(folder: Path, *names: str, what: str) -> Path:

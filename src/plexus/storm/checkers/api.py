@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from plexus.protocol.api import Effect, Received, Report
-from plexus.protocol.facts import Fact, Refused
+from plexus.protocol.facts import Refused
 from plexus.protocol.messages import NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
@@ -84,9 +84,9 @@ class PlexusChecker(Checker):
 
 def is_refused(machine: PlexusNode, received: Received, effects: list[Effect]) -> bool:
     """Whether a request was not believed: its sender is named, or others are asked about the round."""
-    named = any(isinstance(e, Report) and _names(e.fact, received.src) for e in effects)
-    return machine.trust.is_wary and (named or machine.watchdog.k_seen < received.body.round)
-
-
-def _names(fact: Fact, node: NodeId) -> bool:
-    return isinstance(fact, Refused) and fact.src == node and fact.what in (TO_TRAIN, A_MODEL)
+    if not machine.trust.is_wary:
+        return False
+    facts = [effect.fact for effect in effects if isinstance(effect, Report)]
+    refused = [(fact.src, fact.what) for fact in facts if isinstance(fact, Refused)]
+    named = any((received.src, what) in refused for what in (TO_TRAIN, A_MODEL))
+    return named or machine.watchdog.k_seen < received.body.round
