@@ -64,19 +64,15 @@ class EvaluationSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
     every_rounds: Annotated[int, Meta(ge=1)] = 10
     """The global model (Plexus, FedAvg) is evaluated each time this many rounds have been aggregated."""
-
     every_hours: Annotated[float, Meta(gt=0)] = 2.0
     """Where every node has a model of its own (Gossip Learning, D-PSGD, Epidemic Learning), the models of
     the nodes online are evaluated this often, in simulated hours."""
-
     node_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """The share of the nodes online whose own models are evaluated, drawn by seed; at least one node."""
-
     on: Literal["test", "own", "both"] = "test"
     """What models are measured on: the test set; what each node holds back of its own data, with the part of
     the model that is its own; or both. What nodes found is reported as its mean and its 10th and 90th
     percentiles; `best` is by the test set, unless only nodes measure."""
-
     own_share: Annotated[float, Meta(gt=0, lt=1)] = 0.2
     """The share of its examples that a node holds back, if it measures."""
 
@@ -90,17 +86,13 @@ class FaultSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     and within each side all goes on. `crash`: these nodes are gone without a goodbye, and come back in the
     end if their trace says so. `slow-link`: their links have `factor` of their bandwidth. `silence`: what
     they send is lost, but they receive."""
-
     from_h: Annotated[float, Meta(ge=0)]
     """When it begins, in simulated hours."""
-
     to_h: float
     """When it ends; not after the session."""
-
     nodes: tuple[int, ...] | int | float | Literal["aggregators"]
     """Whom it hits: a list of node numbers, counted from 0; a share above 0 and at most 1, drawn by seed;
     or `aggregators`, whoever aggregates a round or is chosen to while the fault lasts, each from then on."""
-
     factor: Annotated[float, Meta(gt=0)] | None = None
     """Of a `slow-link`, which needs it: what is left of the bandwidth, both ways."""
 
@@ -126,41 +118,29 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     name: str
     """What the experiment is called; begins the name of the run directory, so it consists of letters,
     digits, `.`, `_` and `-`."""
-
     seed: Annotated[int, Meta(ge=0)] = 1
     """The root of all randomness: data partition, devices, availability, the protocol's choices."""
-
     nodes: Annotated[int, Meta(ge=1)]
     """How many devices take part; at any time only some of them are online."""
-
     hours: Annotated[float, Meta(gt=0)]
     """How long the session lasts, in simulated hours."""
-
     protocol: Choice
     """The protocol that the nodes run: its `name` (`plexus` if not given), and its parameters."""
-
     task: Choice
     """What is learned: the task's `name`, and its parameters."""
-
     traces: TracesSpec = TracesSpec()
     """Where devices, availability and latency come from."""
-
     aggregation: Choice
     """How models of a round become one: the rule's `name` (`mean` if not given), alone or in a table with its
     parameters, as `aggregation = { name = "clip", factor = 2 }`; or `module:name` of your own."""
-
     network: NetworkSpec = NetworkSpec()
     """The simulated network."""
-
     evaluation: EvaluationSpec = EvaluationSpec()
     """Measuring the model."""
-
     faults: tuple[FaultSpec, ...] = ()
     """What goes wrong on purpose: cuts, crashes, slow links, silence."""
-
     attackers: tuple[AttackerSpec, ...] = ()
     """Who attacks, and how."""
-
     session: Course = ENDLESS
     """When the session begins and ends."""
 

@@ -18,12 +18,11 @@ from plexus.storm.checkers import SAFETY
 from plexus.storm.checkers.api import Scene, Violation
 from plexus.storm.checkers.liveness import NobodyIsStarved, RoundsComplete, ViewsAgree
 from plexus.storm.conversation import StormTrace
-from plexus.storm.network import Codec
+from plexus.storm.network import Codec, Weather
 from plexus.storm.nodes import INITIAL, MODEL_BYTES, Labels, Learning, maker_of, world_of
 from plexus.storm.plan import Plan
 from plexus.storm.runtime import NodeObserver, NodeObservers, ObservedNode, StormRuntime
 from plexus.storm.script import Script
-from plexus.storm.weather import Weather
 
 TICKS = 12
 """How often during a storm the checkers look at the whole of it."""
