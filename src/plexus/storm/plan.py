@@ -111,16 +111,9 @@ def _cut(seed: int, rng: Random) -> Plan:
     cut = kinds.Partition(
         kind="full", side=frozenset(side), from_s=0.1 * storm_s, until_s=rng.uniform(0.8, 0.95) * storm_s
     )
-    return replace(
-        _any(seed),
-        protocol="plexus",
-        parameters=_plexus(rng, nodes),
-        nodes=nodes,
-        at_start=nodes,
-        gone=0,
-        storm_s=storm_s,
-        faults=(cut,),
-    )
+    there = {"nodes": nodes, "at_start": nodes, "gone": 0}
+    plan = replace(_any(seed), protocol="plexus", parameters=_plexus(rng, nodes), **there)
+    return replace(plan, storm_s=storm_s, faults=(cut,))
 
 
 def _any(seed: int) -> Plan:
@@ -129,7 +122,8 @@ def _any(seed: int) -> Plan:
     nodes = rng.randint(first, last)
     storm_s = longest_s * rng.uniform(0.4, 1.0)
     protocol = rng.choices(["plexus", "gossip", "dpsgd"], weights=[70, 15, 15])[0]
-    parameters = PARAMETERS[protocol](rng, nodes)
+    draws: dict[str, Callable[..., Parameters]] = {"plexus": _plexus, "gossip": _gossip, "dpsgd": _dpsgd}
+    parameters = draws[protocol](rng, nodes)
     faults = () if rng.random() < QUIET_SHARE else _faults(rng, protocol, nodes, storm_s)
     return Plan(
         seed=seed,
@@ -179,13 +173,6 @@ def _dpsgd(rng: Random, nodes: int) -> DpsgdParameters:
         mixing=rng.choice(["uniform", "metropolis"]),
         round_duration_s=rng.uniform(15, 40),
     )
-
-
-PARAMETERS: dict[str, Callable[[Random, int], Parameters]] = {
-    "plexus": _plexus,
-    "gossip": _gossip,
-    "dpsgd": _dpsgd,
-}
 
 
 def _faults(rng: Random, protocol: str, nodes: int, storm_s: float) -> tuple[kinds.Fault, ...]:
