@@ -45,6 +45,7 @@ from plexus.storm.checkers.suspicion import (
     SuspicionIsRefuted,
 )
 from plexus.storm.checkers.traffic import AccountsBalance, LinksHold, NothingStalls
+from plexus.storm.checkers.views import NothingIsLeftOut
 
 SAFETY: tuple[type[Checker], ...] = (
     OfflineIsSilent,
@@ -58,6 +59,7 @@ SAFETY: tuple[type[Checker], ...] = (
     NoModelIsIgnored,
     CountersBelongToTheirOwner,
     ViewsMoveForward,
+    NothingIsLeftOut,
     BandwidthsAgree,
     ComingAndGoingIsTold,
     EnoughModels,
