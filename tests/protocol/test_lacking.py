@@ -95,6 +95,48 @@ def test_views_are_the_same_join_as_if_whole_views_were_sent(
         assert all(each.view.snapshot() == each.oracle.snapshot() for each in nodes)
 
 
+@given(steps, st.lists(st.integers(0, 5), max_size=40))
+def test_what_comes_late_or_twice_or_never_makes_nobody_know_less_than_with_whole_views(
+    taken: list[Any], order: list[int]
+) -> None:
+    """Messages wait, and are delivered in any order, some again and some not at all; answers are lost, or
+    come from somebody who has forgotten what it referred to. Nobody learns what nobody knew."""
+    first = View.of(N, [(0, 7), (1, 8)]).snapshot()
+    nodes = [Knower(View, first, ROSTER) for _ in range(3)]
+    waiting: list[tuple[Knower, Knower, Snapshot, Snapshot]] = []
+    everything = View(first)
+    for number, (what, me, (node, event, bandwidth)) in enumerate(taken):
+        teller, hearer = nodes[me], nodes[(me + 1) % 3]
+        view = teller.view.snapshot()
+        if what == "learn":
+            for knows in (teller.view, teller.oracle, everything):
+                knows.learn(node, event, event + 100)
+        elif what == "restart":
+            teller.begin(view, teller.oracle.snapshot())
+        else:
+            base = teller.trains if what == "aggregate" else None
+            told = teller.lacking.excerpt(view, base)
+            if what == "ask":
+                told = teller.lacking.answer(hearer.lacking.ask(), view)
+            waiting.append((teller, hearer, told, teller.oracle.snapshot()))
+        for at in order[number : number + 1]:
+            if at < len(waiting):
+                teller, hearer, told, oracle = waiting[at]
+                question = hearer.told(told)
+                if question is None:
+                    hearer.oracle.merge(oracle)
+                elif bandwidth % 2:
+                    answer = teller.lacking.answer(question, teller.view.snapshot())
+                    hearer.told(answer)
+                    hearer.lacking.keep_if_asked(answer)
+                if isinstance(told, Excerpt) and not told.base:
+                    hearer.trains = told.whole
+                    hearer.lacking.keep(told)
+        for each in nodes:
+            assert (each.view.snapshot().events >= each.oracle.snapshot().events).all()
+            assert (each.view.snapshot().events <= everything.snapshot().events).all()
+
+
 @given(st.lists(entries, max_size=20), st.lists(entries, max_size=20), st.sampled_from([View, SparseView]))
 def test_an_excerpt_says_what_differs_and_nothing_else(
     old: list[Any], new: list[Any], kind: type[View]
