@@ -72,7 +72,7 @@ def in_words(thing: Message | Fact) -> str:
     fields = [
         f"{field.removesuffix('_bytes_per_s')} {_value(getattr(thing, field))}"
         for field in thing.__struct_fields__
-        if field not in ("address", "asks", "samples")
+        if field not in ("address", "samples")
     ]
     return " ".join([_spaced(type(thing).__name__), ", ".join(fields)]).strip()
 
