@@ -156,7 +156,7 @@ def test_a_model_for_a_peer_that_is_gone_is_said_to_be_not_sent(party: Party) ->
 
 def test_a_message_is_made_for_the_version_that_the_other_side_speaks(party: Party) -> None:
     def encoded(version: int) -> bytes:
-        return b"\0\0\0\1%d" % version
+        return b"\0\0\0\5hell%d" % version
 
     async def story() -> None:
         async with ends(party, size=1000) as (a, b):
@@ -166,7 +166,8 @@ def test_a_message_is_made_for_the_version_that_the_other_side_speaks(party: Par
             link.hello = replace(link.hello, wire=OLDEST_WIRE)
             a.hub.send(b.key, encoded)
             await b.until(lambda: len(b.messages) == 2)
-            assert [payload for _, payload in b.messages] == [b"%d" % WIRE_VERSION, b"%d" % OLDEST_WIRE]
+            said = [payload for _, payload in b.messages]
+            assert said == [b"hell%d" % WIRE_VERSION, b"hell%d" % OLDEST_WIRE]
 
     run(story)
 

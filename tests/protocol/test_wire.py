@@ -325,6 +325,8 @@ NOWHERE = 2 * NO_ADDRESS
         (encoded(14, LIST, b"", b"\0", b"\5", b"\0", b"", bytes(63)), "columns of a view"),
         (encoded(14, LIST, b"", b"\2", b"\5", b"\0", b""), "a node beyond the list"),
         (encoded(14, LIST, b"", b"\0\1", b"\5\5", b"\0\0", b""), "a node beyond the list"),
+        (encoded(14, LIST, b"", bytes(11), b"\5", b"\0", b""), "more nodes than the list"),
+        (encoded(14, LIST, b"", b"\0", b"\5", bytes(11), b""), "more nodes than the list"),
         (encoded(14, LIST, b"", b"\x80", b"\5", b"\0", b""), "has no end"),
         (encoded(14, LIST, b"", b"\x80\0", b"\5", b"\0", b""), "is too long"),
         (encoded(14, LIST, b"", b"\xff" * 5 + b"\1", b"\5", b"\0", b""), "is too long"),

@@ -6,8 +6,7 @@ it knows, and a fifth with their proofs where events are signed; where they are 
 before its proof. An excerpt of one becomes six: the names of a list of nodes and of the view that it refers
 to, the steps from place to place on that list, events, bandwidths, and addresses, if there are any; and a
 seventh with proofs. A model is not in the frame: its length is, and its bytes follow the frame as they are.
-So the simulator can account for a message without encoding it (`frame_bytes`), and agree with `encode` to
-the byte.
+So the simulator can account for a message without encoding it, to the byte (`frame_bytes`).
 """
 
 from __future__ import annotations
@@ -37,13 +36,12 @@ from plexus.protocol.messages import (
 from plexus.protocol.roster import KEY_BYTES, Entry, Roster
 from plexus.protocol.view import EXPELLED, JOINED, LAST, LEFT, MAX_COUNTER, Excerpt, Snapshot, event_number
 
-LENGTH_BYTES = 4
+LENGTH_BYTES, _NUMBER_BYTES = 4, 4
 MAX_INT = 2**63 - 1
-_NUMBER_BYTES = 4
 _VIEW_COLUMNS, _EXCERPT_COLUMNS = 4, 6
 UNEVEN = "the columns of a view have different lengths"
 UNLISTED = b"\xff" * NAME_BYTES
-"""Nobody's name: stands for what a view says, if its places are on a list that the receiver does not have."""
+"""Nobody's name: of what a view says by a list that the receiver does not have."""
 _ROUND, _MANY = 2**53 - 1, 2**40
 LIMITS = {
     **dict.fromkeys(("round", "held", "trained_in", "late"), _ROUND),
@@ -109,9 +107,9 @@ def _fields(kind: type[Message], is_full: bool) -> tuple[str, ...]:
 
 
 _LAYOUTS: dict[type[Message], _Layout] = {}
-_SEVENS = np.array([2**7, 2**14, 2**21, 2**28])  # a number of a column has a byte more from each of these on
+_SEVENS = np.array([2**7, 2**14, 2**21, 2**28])  # from each of these on a number has a byte more
 _OPTIONAL = ("proof", "asks")
-"""With these, if they are not empty, a frame goes on; the last one is younger than others."""
+"""With these a frame goes on, if they are not empty; the last is younger than others."""
 _BINARY_BYTES: dict[str, tuple[int, ...]] = {
     "address": (ADDRESS_BYTES,),
     "proof": (PROOF_BYTES,),
@@ -262,10 +260,9 @@ def _checked_binary(kind: type[Message], field: str, value: object) -> bytes:
 
 def _encode_view(view: Any, roster: Roster, version: int) -> list[bytes]:
     is_excerpt = isinstance(view, Excerpt) and version >= EXCERPTS_SINCE
-    places = roster.places(view.told) if is_excerpt else None
-    if places is not None:
-        if view.whole.columns[:1] == [roster.listing] and not view.base:
-            return list(view.whole.columns)
+    if is_excerpt and view.whole.columns[:1] == [roster.listing] and not view.base:
+        return list(view.whole.columns)
+    if is_excerpt and (places := roster.places(view.told)) is not None:
         return _encode_excerpt(view, dict(zip(view.told.tolist(), places.tolist(), strict=True)), roster)
     told = _told(view, np.flatnonzero(view.events), roster)
     return [
@@ -305,12 +302,15 @@ def _decode_excerpt(columns: list[bytes], roster: Roster) -> Excerpt:
     listing, base, steps, events, bandwidths, addresses, *proofs = columns
     if len(listing) != NAME_BYTES or len(base) not in (0, NAME_BYTES):
         raise WireError(f"names of lists and views have {NAME_BYTES} bytes")
-    places = np.cumsum(_unpack(steps) + 1) - 1
     if listing != roster.listing:
         return Excerpt(Snapshot(np.zeros(0, np.uint32), np.zeros(0, np.uint32), bool(proofs)), UNLISTED)
-    if len(places) and places[-1] >= len(roster.on_list):
+    most = len(roster.on_list)
+    if max(map(len, (steps, events, bandwidths))) > 5 * most:  # before much is made of it
+        raise WireError("a view names more nodes than the list")
+    places = (np.cumsum(_unpack(steps) + 1) - 1).tolist()
+    if places and places[-1] >= most:
         raise WireError("a view names a node beyond the list")
-    names = [roster.on_list[place] for place in places.tolist()]
+    names = [roster.on_list[place] for place in places]
     numbers = [_unpack(column).tolist() for column in (events, bandwidths)]
     excerpt = Excerpt(_learnt(names, numbers, addresses or NO_ADDRESS * len(names), proofs, roster), base)
     excerpt.size_bytes = sum(_binary_bytes(len(column)) for column in columns)
