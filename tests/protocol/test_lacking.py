@@ -73,7 +73,7 @@ def test_views_are_the_same_join_as_if_whole_views_were_sent(
         if question is not None:
             answer = carried(ViewReply(teller.lacking.answer(question, teller.view.snapshot())))
             assert hearer.told(answer) is None
-            hearer.lacking.keep_if_asked(answer)
+            hearer.lacking.keep(answer)
         elif not getattr(told, "base", b""):
             hearer.trains = told.whole
             hearer.lacking.keep(told)
@@ -128,7 +128,7 @@ def test_what_comes_late_or_twice_or_never_makes_nobody_know_less_than_with_whol
                 elif bandwidth % 2:
                     answer = teller.lacking.answer(question, teller.view.snapshot())
                     hearer.told(answer)
-                    hearer.lacking.keep_if_asked(answer)
+                    hearer.lacking.keep(answer)
                 if isinstance(told, Excerpt) and not told.base:
                     hearer.trains = told.whole
                     hearer.lacking.keep(told)

@@ -27,8 +27,6 @@ class Lacking:
         self._is_on = is_on
         self._kept = [first]
         self._names: dict[bytes, Snapshot] = {}
-        self._wanted: list[bytes] = []
-        """Names of views that were asked for."""
 
     def excerpt(self, view: Snapshot, base: Snapshot | None = None) -> Snapshot:
         """How to tell `view`: all of it, or as it differs from one that came from others."""
@@ -40,8 +38,6 @@ class Lacking:
         """For the view of this name, or for the newest."""
         if not self._is_on:
             return ViewRequest()
-        if of:
-            self._wanted = [*self._wanted[1 - KEPT :], of]
         listing = self._roster.listing or bytes(NAME_BYTES)
         return ViewRequest(b"".join([listing, of or NEWEST, *self._named]))
 
@@ -64,16 +60,11 @@ class Lacking:
         return view.on(self._named.get(view.base)) if isinstance(view, Excerpt) else view
 
     def keep(self, view: Snapshot) -> None:
-        """Others have it too."""
+        """Others have it too, if it was told as a whole."""
         if isinstance(view, Excerpt) and not view.base:
             others = [each for each in self._kept[1:] if each is not view.whole]
             self._kept = [self._kept[0], *others[2 - KEPT :], view.whole]
             self._names = {}
-
-    def keep_if_asked(self, view: Snapshot) -> None:
-        """It is the answer to a question."""
-        if self._wanted and name_of(view.whole, self._roster) in self._wanted:
-            self.keep(view)
 
     @property
     def _named(self) -> dict[bytes, Snapshot]:

@@ -163,7 +163,7 @@ class Member(Machine, ABC):
         elif lacking.lacks(view):
             self.send((src,), lacking.ask(view.base))  # type: ignore[attr-defined]
         elif is_answer:
-            lacking.keep_if_asked(view)
+            lacking.keep(view)
         view = lacking.whole(view)
         known = view.event_of(self.me)
         if known and src != self.me:

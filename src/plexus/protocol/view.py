@@ -99,12 +99,13 @@ class Excerpt(Snapshot):
     """A view as it travels where only what the receiver lacks is sent: what differs from another view, which
     the receiver has; or all."""
 
-    __slots__ = ("_told", "_whole", "base", "size_bytes")
+    __slots__ = ("_told", "base", "size_bytes", "whole")
+    whole: Snapshot
 
     def __init__(self, whole: Snapshot, base: bytes = b"", told: NDArray[np.intp] | None = None) -> None:
         """`base` is the name of that other view, and `told` are the nodes of which the two differ. On the way
         the rest is lost: then `whole` is what was told."""
-        self._whole, self.base, self._told = whole, base, told
+        self.whole, self.base, self._told = whole, base, told
         self.is_signed = whole.is_signed
         self._known = None
         self.size_bytes = 0
@@ -116,19 +117,15 @@ class Excerpt(Snapshot):
         return cls(whole) if base is None else cls(whole, base.name, whole.beyond(base))
 
     @property
-    def whole(self) -> Snapshot:
-        return self._whole
-
-    @property
     def events(self) -> Events:  # type: ignore[override]
-        return self._whole.events
+        return self.whole.events
 
     @property
     def bandwidths(self) -> Bandwidths:  # type: ignore[override]
-        return self._whole.bandwidths
+        return self.whole.bandwidths
 
     def event_of(self, node: int) -> int:
-        return self._whole.event_of(node)
+        return self.whole.event_of(node)
 
     @property
     def told(self) -> NDArray[np.intp]:
@@ -138,7 +135,7 @@ class Excerpt(Snapshot):
     def on(self, base: Snapshot | None) -> Snapshot:
         """What its sender knows, for somebody who has `base`; what was told, for who has not."""
         if not self.base or (base is not None and self._told is not None):
-            return self._whole
+            return self.whole
         size = max(len(self.events), 0 if base is None else len(base.events))
         events, bandwidths = np.zeros(size, np.uint32), np.zeros(size, np.uint32)
         if base is not None:
