@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from random import Random
 
 from plexus.protocol.api import BandwidthMeasured, Expelled, Offered
-from plexus.protocol.facts import Suspected
+from plexus.protocol.facts import Refused, Suspected
 from plexus.protocol.joining import Joining
+from plexus.protocol.lacking import Lacking
 from plexus.protocol.machine import Machine
 from plexus.protocol.membership import HEARD_ME, Membership
 from plexus.protocol.messages import Joined, Left, NodeId, Pong, ViewReply, ViewRequest
@@ -23,6 +24,7 @@ from plexus.protocol.quorum import Quorum
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import Sampler, Search
 from plexus.protocol.view import JOINED, Snapshot, View, event_number
+from plexus.protocol.wire import UNLISTED
 
 PROBED = 1 / 100
 """A participant pings this share of those it believes online, chosen at random: samples are small, and in a
@@ -51,6 +53,7 @@ class Member(Machine, ABC):
             self, parameters, view, bandwidth_bytes_per_s, rng, self.save, counter, address, roster
         )
         self.membership.is_wary = parameters.signed_views
+        self.membership.lacking = Lacking(view.snapshot(), roster, parameters.views == "lacking")
         self.membership.suspicion_s = parameters.watchdog_s
         self.sampler = Sampler(self, parameters.ping_timeout_s, self.on_sample, self._on_gone)
         self.quorum = Quorum(self, parameters, self.membership, self.search_again)
@@ -130,13 +133,14 @@ class Member(Machine, ABC):
         self.membership.on_expelled(expelled)
         self.on_news()
 
-    def _on_view_request(self, src: NodeId, _: ViewRequest) -> None:
-        self.send((src,), ViewReply(self.view.snapshot()))
+    def _on_view_request(self, src: NodeId, request: ViewRequest) -> None:
+        self.send((src,), ViewReply(self.membership.lacking.answer(request, self.view.snapshot())))
 
     def _on_view_reply(self, src: NodeId, reply: ViewReply) -> None:
         # It heard the question, which does not mean that it heard of the join.
-        self._merge(src, reply.view)
-        self.joining.end()
+        self._merge(src, reply.view, is_answer=True)
+        if not self.membership.lacking.lacks(reply.view):
+            self.joining.end()
         self.on_news()
 
     def _on_offered(self, offered: Offered) -> None:
@@ -151,7 +155,16 @@ class Member(Machine, ABC):
             self.membership.contacted = True
         self._merge(src, view)
 
-    def _merge(self, src: NodeId, view: Snapshot) -> None:
+    def _merge(self, src: NodeId, view: Snapshot, is_answer: bool = False) -> None:
+        lacking = self.membership.lacking
+        if lacking.lacks(view) and is_answer:
+            if view.base != UNLISTED:  # type: ignore[attr-defined]  # lists may have changed meanwhile
+                self.report(Refused(src, "an answer", "it refers to a view that this node does not have"))
+        elif lacking.lacks(view):
+            self.send((src,), lacking.ask(view.base))  # type: ignore[attr-defined]
+        elif is_answer:
+            lacking.keep(view)
+        view = lacking.whole(view)
         known = view.event_of(self.me)
         if known and src != self.me:
             self.membership.on_event_known(src, known)

@@ -11,8 +11,9 @@ import numpy as np
 
 from plexus.protocol.api import Expelled
 from plexus.protocol.facts import Readvertised, Refused
+from plexus.protocol.lacking import Lacking
 from plexus.protocol.machine import Machine
-from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping, ViewRequest
+from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import (
     EXPELLED,
@@ -74,6 +75,7 @@ class Membership:
         self._rng = rng
         self._attempts = 0
         self.view = view
+        self.lacking = Lacking(view.snapshot(), self._roster, is_on=False)
         self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self.counter = counter
         self.event = event_number(counter, JOINED)
@@ -220,7 +222,7 @@ class Membership:
             self.refute_if_misrepresented(src)
         elif event <= LAST:
             # A number alone proves nothing; what the node has forgotten comes with its proof.
-            self._node.send((src,), ViewRequest())
+            self._node.send((src,), self.lacking.ask())
 
     def _is_doubt(self, event: int) -> bool:
         """Whether this just says that the node is suspected to be gone."""

@@ -34,7 +34,6 @@ from plexus.protocol.messages import (
     Pong,
     Score,
     TrainRequest,
-    ViewRequest,
 )
 from plexus.protocol.parameters import ENDLESS, Course, PlexusParameters
 from plexus.protocol.participant import AGGREGATOR, FEW, FOR_A_ROUND, LATE, Participant
@@ -239,7 +238,7 @@ class PlexusNode(Participant):
             if search.purpose == RESTART and not self.has_worked:
                 # It is left out: those who know of it may never get to say so, or it knows of few.
                 self.membership.advertise_again()
-                self.send((src,), ViewRequest())
+                self.send((src,), self.membership.lacking.ask())
         else:
             if self.watchdog.is_hurried:
                 self.send((src,), self.pong(HEARD_ME, src, YOURS))
@@ -343,7 +342,9 @@ class PlexusNode(Participant):
 
     def _push(self, k: int, ordinal: int, model: Model, sample: tuple[NodeId, ...]) -> None:
         ahead = step(self.view.online_count())
-        self.send(sample, TrainRequest(k, ahead, ordinal, len(sample), self.view.snapshot(), model))
+        view = self.membership.lacking.excerpt(self.view.snapshot())
+        self.membership.lacking.keep(view)
+        self.send(sample, TrainRequest(k, ahead, ordinal, len(sample), view, model))
         self.probe_a_suspect()
 
     # The watchdog: not in the paper, see watchdog.py

@@ -102,6 +102,7 @@ class SparseSnapshot(Snapshot):
         self.base = base
         self.layers = layers
         self.is_signed = is_signed
+        self.name, self.columns = b"", []
         self._known = None
 
     @property
@@ -138,6 +139,13 @@ class SparseSnapshot(Snapshot):
         others = [layer.at for layer in other.layers if layer not in self.layers]
         return np.concatenate([_apart(self.base, other.base), *own, *others])
 
+    def beyond(self, other: Snapshot) -> NDArray[np.intp]:
+        if not isinstance(other, SparseSnapshot) or len(self.base.events) != len(other.base.events):
+            return super().beyond(other)
+        apart = _distinct(self.apart(other))
+        is_beyond: NDArray[np.bool_] = self.events_at(apart) != other.events_at(apart)
+        return apart[is_beyond]
+
     def events_at(self, nodes: NDArray[np.intp]) -> Events:
         found = Snapshot(self.base.events, self.base.bandwidths).events_at(nodes)
         for layer in self.layers:
@@ -163,7 +171,7 @@ class SparseView(View):
             self._base, self._layers = SharedBase(snapshot.events, snapshot.bandwidths), (EMPTY, EMPTY)
         self._own: dict[int, int] = {}
         self.is_signed = snapshot.is_signed
-        self._snapshot: SparseSnapshot | None = None
+        self._snapshot: SparseSnapshot | None = snapshot if isinstance(snapshot, SparseSnapshot) else None
         self.doubted: set[int] = set()
 
     def __len__(self) -> int:

@@ -42,14 +42,23 @@ def counter_of(event: int) -> int:
 class Snapshot:
     """A view at one moment; immutable, so it can be shared by all who receive it."""
 
-    __slots__ = ("_known", "bandwidths", "events", "is_signed")
+    __slots__ = ("_known", "bandwidths", "columns", "events", "is_signed", "name")
 
     def __init__(self, events: Events, bandwidths: Bandwidths, is_signed: bool = False) -> None:
         self.events = events
         self.bandwidths = bandwidths
         self.is_signed = is_signed
         """Whether each event travels with its proof."""
+        self.name = b""
+        """By which others know the same view, once somebody has asked (see `wire.name_of`)."""
+        self.columns: list[bytes] = []
+        """As it came, if it did: who passes it on must not change what the name stands for."""
         self._known: int | None = None
+
+    @property
+    def whole(self) -> Snapshot:
+        """All that the sender knows, as far as it has come."""
+        return self
 
     @property
     def known(self) -> int:
@@ -69,6 +78,12 @@ class Snapshot:
         events[heard_of] = self.events[nodes[heard_of]]
         return events
 
+    def beyond(self, other: Snapshot) -> NDArray[np.intp]:
+        """The nodes, in order, of which it says something else than `other`."""
+        events = self.events
+        before = other.events if len(other.events) == len(events) else other.events_at(np.arange(len(events)))
+        return np.flatnonzero((events != before) & (events > 0))
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Snapshot):
             return NotImplemented
@@ -78,6 +93,55 @@ class Snapshot:
 
     def __repr__(self) -> str:
         return f"Snapshot({self.known} nodes)"
+
+
+class Excerpt(Snapshot):
+    """A view as it travels where only what the receiver lacks is sent: what differs from another view, which
+    the receiver has; or all."""
+
+    __slots__ = ("_told", "base", "size_bytes", "whole")
+    whole: Snapshot
+
+    def __init__(self, whole: Snapshot, base: bytes = b"", told: NDArray[np.intp] | None = None) -> None:
+        """`base` is the name of that other view, and `told` are the nodes of which the two differ. On the way
+        the rest is lost: then `whole` is what was told."""
+        self.whole, self.base, self._told = whole, base, told
+        self.is_signed = whole.is_signed
+        self._known = None
+        self.size_bytes = 0
+        """On the wire, once somebody has asked."""
+
+    @classmethod
+    def of(cls, whole: Snapshot, base: Snapshot | None) -> Excerpt:
+        """Of what differs from `base`, which has a name."""
+        return cls(whole) if base is None else cls(whole, base.name, whole.beyond(base))
+
+    @property
+    def events(self) -> Events:  # type: ignore[override]
+        return self.whole.events
+
+    @property
+    def bandwidths(self) -> Bandwidths:  # type: ignore[override]
+        return self.whole.bandwidths
+
+    def event_of(self, node: int) -> int:
+        return self.whole.event_of(node)
+
+    @property
+    def told(self) -> NDArray[np.intp]:
+        """The nodes of which it says something."""
+        return np.flatnonzero(self.events) if self._told is None else self._told
+
+    def on(self, base: Snapshot | None) -> Snapshot:
+        """What its sender knows, for somebody who has `base`; what was told, for who has not."""
+        if not self.base or (base is not None and self._told is not None):
+            return self.whole
+        size = max(len(self.events), 0 if base is None else len(base.events))
+        events, bandwidths = np.zeros(size, np.uint32), np.zeros(size, np.uint32)
+        if base is not None:
+            events[: len(base.events)], bandwidths[: len(base.events)] = base.events, base.bandwidths
+        events[self.told], bandwidths[self.told] = self.events[self.told], self.bandwidths[self.told]
+        return Snapshot(events, bandwidths, self.is_signed)
 
 
 class View:

@@ -13,6 +13,7 @@ from plexus.storm.checkers import (
     rounds,
     suspicion,
     traffic,
+    views,
 )
 from plexus.storm.checkers.api import Checker
 
@@ -20,7 +21,8 @@ SAFETY: tuple[type[Checker], ...] = (
     membership.OfflineIsSilent, membership.GoneIsGone, rounds.RoundsNeverGoBack, rounds.NewestRoundWins,
     rounds.OneTrainingAtATime, rounds.ModelsEnterOnce, rounds.AggregatesHoldTheirRound,
     rounds.AcknowledgedIsAggregated, rounds.NoModelIsIgnored, membership.CountersBelongToTheirOwner,
-    membership.ViewsMoveForward, membership.BandwidthsAgree, membership.ComingAndGoingIsTold,
+    membership.ViewsMoveForward, views.NothingIsLeftOut, membership.BandwidthsAgree,
+    membership.ComingAndGoingIsTold,
     aggregations.EnoughModels, aggregations.AllCollectedCounts, aggregations.AggregationsEndInTime,
     participants.AllOfTheSampleAreAsked, participants.ModelsKeepTheirLineage,
     participants.BestConnectedIsChosen, participants.ParticipantsStopForTheirAck, participants.HeldIsOnDisk,

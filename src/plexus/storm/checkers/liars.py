@@ -144,6 +144,7 @@ class OneWordIsNotEnough(PlexusChecker):
         machine, last = self.scene.plexus(node), self._last.get(node, self.scene.initial_view)
         view = self._last[node] = machine.view.snapshot()
         told = getattr(event.body, "view", None) if isinstance(event, Received | Offered) else None
+        told = told and machine.membership.lacking.whole(told)
         facts = [effect.fact for effect in effects if isinstance(effect, Report)]
         refused = any(isinstance(fact, Refused) and fact.what == "view" for fact in facts)
         if told is not None and not refused:
