@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection
 from random import Random
 
 from plexus.protocol.api import BandwidthMeasured, Expelled, Offered
 from plexus.protocol.facts import Suspected
 from plexus.protocol.joining import Joining
 from plexus.protocol.machine import Machine
-from plexus.protocol.membership import HEARD_ME, Membership
+from plexus.protocol.membership import HEARD_ME, Membership, draw
 from plexus.protocol.messages import Joined, Left, NodeId, Pong, ViewReply, ViewRequest
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.quorum import Quorum
@@ -81,7 +81,7 @@ class Member(Machine, ABC):
         tell it when something else happens to it (`take_note`)."""
         return None
 
-    def take_note(self, heard: Iterable[tuple[NodeId, int, int, object]]) -> None:
+    def take_note(self, heard: Collection[tuple[NodeId, int, int, object]]) -> None:
         """These have joined or left: (node, event, bandwidth, the message)."""
         self.view.note(heard)
 
@@ -198,7 +198,7 @@ class Member(Machine, ABC):
     def probe_some(self) -> None:
         """Ping a few of those believed online, wherever they are in the order of rounds."""
         online = self.view.online_nodes()
-        some = online[self._rng.sample(range(len(online)), math.ceil(PROBED * len(online)))].tolist()
+        some = online[draw(self._rng, len(online), math.ceil(PROBED * len(online)))].tolist()
         self.sampler.probe((node for node in some if node != self.me), self.newest_round)
 
     def probe_a_suspect(self) -> None:
