@@ -41,8 +41,7 @@ from plexus.protocol.participant import AGGREGATOR, FEW, FOR_A_ROUND, LATE, Part
 from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, PURPOSES, RESTART, step
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import SampleSearch, Search
-from plexus.protocol.sparse import Lazy
-from plexus.protocol.view import View
+from plexus.protocol.view import Lazy, View
 from plexus.protocol.watchdog import WATCHDOG
 
 START = ("start", 0)
@@ -162,9 +161,11 @@ class PlexusNode(Participant):
         size = self.parameters.sample_size
         if purpose == AGGREGATOR:
             # In the place of who is left out nobody comes, whom other participants would not choose.
-            sample_of_all = self.trust.trusted([*candidates[:size]])
-            candidates = Lazy(chain(sample_of_all, candidates[size:]))
-            size = len(sample_of_all) or size
+            sample_of_all = candidates[:size]
+            trusted = self.trust.trusted(sample_of_all)
+            if len(trusted) < len(sample_of_all):
+                candidates = Lazy(chain([trusted], ([node] for node in candidates[size:])))
+            size = len(trusted) or size
         else:
             candidates = self.trust.order(candidates)
         asking = purpose == RESTART
@@ -208,7 +209,8 @@ class PlexusNode(Participant):
         if search is not None:
             self._on_answer(src, pong, search)
         self.notice(pong.round, src)
-        self._find_way_back(src, pong.round)
+        if self.trust.is_wary:
+            self._find_way_back(src, pong.round)
         if pong.busy & YOURS and self.is_fresh and not self.watchdog.is_hurried:
             self.watchdog.hurry(self.held_round)
             self._ask_for_restart()

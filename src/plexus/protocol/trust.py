@@ -244,7 +244,7 @@ class Trust:
         last = self._still(self._misbehaved)
         return sorted(candidates, key=last.__contains__) if last else candidates
 
-    def trusted(self, candidates: list[NodeId]) -> list[NodeId]:
+    def trusted(self, candidates: Sequence[NodeId]) -> Sequence[NodeId]:
         """Without those who misbehaved, if there are others."""
         last = self._still(self._misbehaved)
         return [node for node in candidates if node not in last] or candidates

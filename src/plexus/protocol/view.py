@@ -11,7 +11,9 @@ left event it is 0. The largest integer is nobody's event: it stands for a node 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,8 @@ EXPELLED = 2**32 - 1
 """Beyond the events of all counters, so no event replaces it."""
 MAX_BANDWIDTH_BYTES_PER_S = 2**32 - 1
 NOBODY = np.empty(0, np.intp)
+CHUNK = 256
+"""Nodes that are looked at together in the search for some that are online."""
 
 
 def event_number(counter: int, state: int) -> int:
@@ -64,10 +68,13 @@ class Snapshot:
 
     def events_at(self, nodes: NDArray[np.intp]) -> Events:
         """The events of these, heard of or not."""
-        events = np.zeros(len(nodes), np.uint32)
-        heard_of = nodes < len(self.events)
-        events[heard_of] = self.events[nodes[heard_of]]
-        return events
+        try:
+            return self.events[nodes]
+        except IndexError:
+            events = np.zeros(len(nodes), np.uint32)
+            heard_of = nodes < len(self.events)
+            events[heard_of] = self.events[nodes[heard_of]]
+            return events
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Snapshot):
@@ -116,7 +123,7 @@ class View:
     def learn(self, node: int, event: int, bandwidth_bytes_per_s: int = 0) -> bool:
         """Record an event if it is newer than the one known; say whether it was.
 
-        This and `merge` are the only two places where events are compared.
+        This, `note` and `merge` are the only places where events are compared.
         """
         if node >= len(self._events):
             self.grow(node + 1)
@@ -128,10 +135,23 @@ class View:
         self._bandwidth_of[node] = bandwidth_bytes_per_s
         return True
 
-    def note(self, heard: Iterable[tuple[int, int, int, object]]) -> None:
+    def note(self, heard: Collection[tuple[int, int, int, object]]) -> None:
         """Learn (node, event, bandwidth) of each; what comes after that is of no concern."""
-        for node, event, bandwidth_bytes_per_s, _ in heard:
-            self.learn(node, event, bandwidth_bytes_per_s)
+        event_of = self._event_of
+        try:
+            news = [told for told in heard if told[1] > event_of[told[0]]]
+        except IndexError:  # of somebody new
+            self.grow(1 + max(told[0] for told in heard))
+            self.note(heard)
+            return
+        if not news:
+            return
+        self._write()
+        event_of, bandwidth_of = self._event_of, self._bandwidth_of
+        for node, event, bandwidth_bytes_per_s, _ in news:
+            if event > event_of[node]:
+                event_of[node], bandwidth_of[node] = event, bandwidth_bytes_per_s
+                self.doubted.discard(node)
 
     def merge(self, other: Snapshot) -> NDArray[np.intp]:
         """Adopt every newer event of `other`; these are the nodes of which there was one."""
@@ -180,12 +200,8 @@ class View:
 
     def online_in(self, order: NDArray[np.intp], known: Snapshot | None = None) -> Sequence[int]:
         """Those online in this order of all nodes: of those that `known` has online too, if there are any."""
-        online = self.online()
-        if known is not None:
-            both = online & (known.events_at(np.arange(len(online))) & 3 == JOINED)
-            online = both if both.any() else online
-        chosen: list[int] = order[online[order]].tolist()
-        return chosen
+        mine = self.snapshot()
+        return Lazy(_online(order, mine) if known is None else _online_too(order, mine, known))
 
     def suspected(self) -> NDArray[np.bool_]:
         """A mask over all nodes: who is taken as gone without having said so."""
@@ -245,3 +261,48 @@ class View:
         # A memoryview reads and writes single elements several times faster than the array itself.
         self._events, self._bandwidths = events, bandwidths
         self._event_of, self._bandwidth_of = events.data, bandwidths.data
+
+
+class Lazy(Sequence[int]):
+    """A sequence that is found as far as somebody looks: of very many candidates few are ever asked."""
+
+    def __init__(self, chunks: Iterable[Sequence[int]]) -> None:
+        self._found: list[int] = []
+        self._rest = iter(chunks)
+
+    def __len__(self) -> int:
+        self._found.extend(chain.from_iterable(self._rest))
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[int]: ...
+    def __getitem__(self, at: int | slice) -> int | Sequence[int]:
+        if isinstance(at, slice) and at.stop is None:
+            return Lazy([node] for node in islice(self, at.start, None))
+        end = at.stop if isinstance(at, slice) else at + 1
+        while len(self._found) < end:
+            chunk = next(self._rest, None)
+            if chunk is None:
+                break
+            self._found += chunk
+        return self._found[at]
+
+
+def _online(order: NDArray[np.intp], *views: Snapshot) -> Iterator[list[int]]:
+    """Those whom all these views have online, some at a time."""
+    for at in range(0, len(order), CHUNK):
+        nodes = order[at : at + CHUNK]
+        for view in views:
+            nodes = nodes[view.events_at(nodes) & 3 == JOINED]
+        yield nodes.tolist()
+
+
+def _online_too(order: NDArray[np.intp], mine: Snapshot, known: Snapshot) -> Iterator[list[int]]:
+    nobody = True
+    for nodes in _online(order, mine, known):
+        nobody &= not nodes
+        yield nodes
+    if nobody:
+        yield from _online(order, mine)
