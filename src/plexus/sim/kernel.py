@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 Token: TypeAlias = int
 """What an entry is cancelled by."""
 Deliver: TypeAlias = Callable[[int, Any], None]
@@ -20,18 +23,24 @@ class Kernel:
     """Delivers events in order of time; knows nothing of what they mean.
 
     The digest covers time, order of scheduling and target of every delivered event: two runs with the
-    same digest did the same things at the same moments in the same order.
+    same digest did the same things at the same moments in the same order. Some events are only announced:
+    they are in the digest as if they were delivered, and somebody else sees to them.
     """
 
     def __init__(self, deliver: Deliver) -> None:
         self.now = 0.0
+        self.token: Token = -1
+        """Of the event that is being delivered, or was last."""
         self._deliver = deliver
         self._heap: list[tuple[float, Token, int, Any]] = []
         self._next_token = 0
         self._cancelled: set[Token] = set()
-        self._times = array("d")
-        self._tokens = array("q")
-        self._targets = array("q")
+        self._announced: set[Token] = set()
+        """Entries that are in the digest already."""
+        self._delivered: list[array[Any]] = [array("d"), array("q"), array("q")]
+        """Times, tokens and targets."""
+        self._ahead: list[array[Any]] = [array("d"), array("q"), array("q")]
+        """The same columns of what was announced, in no order."""
         self._hash = hashlib.blake2b(digest_size=16)
         self._folded = 0
 
@@ -50,6 +59,22 @@ class Kernel:
             token += 1
         self._next_token = token
 
+    def announce(self, targets: Sequence[int], times_s: list[float]) -> Token:
+        """Something reaches these targets at these times, and nobody need be told then. The token of the
+        first; the others follow."""
+        first = self._next_token
+        self._next_token = first + len(targets)
+        times, tokens, at = self._ahead
+        times.fromlist(times_s)
+        tokens.extend(range(first, self._next_token))
+        at.extend(targets)
+        return first
+
+    def hand_over(self, time_s: float, token: Token, target: int, event: Any) -> None:
+        """Deliver what was announced by `token` after all."""
+        self._announced.add(token)
+        heappush(self._heap, (time_s, token, target, event))
+
     def cancel(self, token: Token) -> None:
         """Do not deliver the event behind `token`. It must not have been delivered yet."""
         self._cancelled.add(token)
@@ -65,24 +90,28 @@ class Kernel:
                 gc.enable()
 
     def _run(self, until_s: float) -> None:
-        heap, cancelled, deliver = self._heap, self._cancelled, self._deliver
-        times = self._times
+        heap, cancelled, announced, deliver = self._heap, self._cancelled, self._announced, self._deliver
+        times, tokens, targets = self._delivered
         # Bound once: these run for every event.
-        note_time, note_token = times.append, self._tokens.append
-        note_target = self._targets.append
+        note_time, note_token, note_target = times.append, tokens.append, targets.append
         while heap and heap[0][0] <= until_s:
             time_s, token, target, event = heappop(heap)
             if token in cancelled:
                 cancelled.remove(token)
                 continue
             self.now = time_s
-            note_time(time_s)
-            note_token(token)
-            note_target(target)
+            self.token = token
+            if token in announced:
+                announced.remove(token)
+            else:
+                note_time(time_s)
+                note_token(token)
+                note_target(target)
             deliver(target, event)
             if len(times) >= _DIGEST_BATCH:
                 self._fold()
         self.now = max(self.now, until_s)
+        self.token = self._next_token
 
     def pending(self) -> Iterator[tuple[int, Any]]:
         """What is still to be delivered, as (target, event) in no particular order."""
@@ -93,17 +122,34 @@ class Kernel:
     @property
     def delivered(self) -> int:
         """How many events were delivered so far."""
-        return self._folded + len(self._times)
+        ahead = np.frombuffer(self._ahead[0])
+        return self._folded + len(self._delivered[0]) + int(np.count_nonzero(ahead <= self.now))
 
     def digest(self) -> str:
         """A fingerprint of everything delivered so far. Asking for it changes nothing."""
         so_far = self._hash.copy()
-        for column in (self._times, self._tokens, self._targets):
-            so_far.update(column.tobytes())
+        columns = self._in_order()
+        over = int(np.searchsorted(columns[0], self.now, "right"))
+        for at in range(0, over, _DIGEST_BATCH):
+            for column in columns:
+                so_far.update(column[at : min(at + _DIGEST_BATCH, over)].tobytes())
         return so_far.hexdigest()
 
     def _fold(self) -> None:
-        self._folded += len(self._times)
-        for column in (self._times, self._tokens, self._targets):
-            self._hash.update(column.tobytes())
-            del column[:]
+        """Hash what happened before now in whole batches, and keep the rest."""
+        columns = self._in_order()
+        over = int(np.searchsorted(columns[0], self.now)) // _DIGEST_BATCH * _DIGEST_BATCH
+        for at in range(0, over, _DIGEST_BATCH):
+            for column in columns:
+                self._hash.update(column[at : at + _DIGEST_BATCH].tobytes())
+        self._folded += over
+        for delivered, ahead, column in zip(self._delivered, self._ahead, columns, strict=True):
+            del delivered[:], ahead[:]
+            ahead.frombytes(column[over:].tobytes())
+
+    def _in_order(self) -> list[NDArray[Any]]:
+        """Times, tokens and targets of what was delivered or announced and is not hashed."""
+        both = zip(self._delivered, self._ahead, strict=True)
+        times, tokens, targets = [np.array(delivered + ahead) for delivered, ahead in both]
+        order = np.lexsort((tokens, times))
+        return [times[order], tokens[order], targets[order]]

@@ -77,7 +77,7 @@ class Accounts:
         """Those that came to their end."""
 
     def send_control(self, src: int, kind: type[Message], count: int, size_bytes: int) -> None:
-        entry = self._entry(kind)
+        entry = self._entries.get(kind) or self._entry(kind)
         entry[0] += count
         entry[1] += count * size_bytes
         self.sent_bytes[src] += count * size_bytes
@@ -217,23 +217,29 @@ class Network:
             self._kernel.at(self._kernel.now, src, Received(src, body))
             to = tuple(node for node in to if node != src)
         there = self._reached(src, to, body)
-        kind = type(body)
         if is_transfer(body):
             self._transfer(src, there, len(to), body)
         else:
             size_bytes = frame_bytes(body)
-            self._accounts.send_control(src, kind, len(to), size_bytes)
+            self._accounts.send_control(src, type(body), len(to), size_bytes)
             if len(there) < len(to):
                 self._accounts.lose(len(to) - len(there), size_bytes)
-            delays_s, received = self.delays_s(src, there), Received(src, body, size_bytes)
-            if self.mail is not None and kind in MAIL:
-                self.mail.post(there, delays_s, received)
-            else:
-                self._kernel.spread(there, delays_s, received)
+            if there:
+                self._carry(there, Received(src, body, size_bytes))
 
-    def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> list[NodeId]:
+    def _carry(self, there: Sequence[NodeId], received: Received) -> None:
+        if self.mail is not None and type(received.body) in MAIL:
+            self.mail.post(there, received)
+        elif len(there) == 1:
+            self._kernel.at(self._arrival_s(there[0], received), there[0], received)
+        else:
+            self._kernel.spread(there, self.delays_s(received.src, there), received)
+
+    def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> Sequence[NodeId]:
         """Nobody listens at a node that is offline: what is sent there is lost at once."""
         online = self._online
+        if len(to) == 1:
+            return to if online[to[0]] else ()
         return [node for node in to if online[node]]
 
     def cut(self, node: NodeId) -> None:
@@ -254,7 +260,7 @@ class Network:
         from_here_s = self._between_s[city_of[src]]
         return [from_here_s[city_of[node]] for node in to]
 
-    def _transfer(self, src: NodeId, to: list[NodeId], asked: int, body: Message) -> None:
+    def _transfer(self, src: NodeId, to: Sequence[NodeId], asked: int, body: Message) -> None:
         model_bytes = self._model_bytes if hasattr(body, "model") else 0
         total = frame_bytes(body, model_bytes) + model_bytes
         received = Received(src, body, total)
@@ -283,7 +289,8 @@ class Network:
 
     def _arrival_s(self, dst: NodeId, received: Received) -> float:
         """The last byte of a transfer leaves now; it takes the latency, like a message."""
-        return self._kernel.now + self.delays_s(received.src, (dst,))[0]
+        city_of = self._city_of
+        return self._kernel.now + self._between_s[city_of[received.src]][city_of[dst]]
 
     def _account_cut(self, flows: list[Flow]) -> None:
         for flow in flows:
