@@ -198,8 +198,8 @@ class Member(Machine, ABC):
     def probe_some(self) -> None:
         """Ping a few of those believed online, wherever they are in the order of rounds."""
         online = self.view.online_nodes()
-        some = online[draw(self._rng, len(online), math.ceil(PROBED * len(online)))].tolist()
-        self.sampler.probe((node for node in some if node != self.me), self.newest_round)
+        some = [int(online[at]) for at in draw(self._rng, len(online), math.ceil(PROBED * len(online)))]
+        self.sampler.probe([node for node in some if node != self.me], self.newest_round)
 
     def probe_a_suspect(self) -> None:
         """One that is there after all, behind a cut that has healed, would else never hear of it."""

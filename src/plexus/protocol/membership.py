@@ -163,10 +163,11 @@ class Membership:
         news = self.view.merge(snapshot)
         for node in alone:
             self.view.doubt(node)
-        told = snapshot.events_at(news)
-        suspected = told & 3 == SUSPECTED
-        if suspected.any():
-            self._told.append((self._node.now, news[suspected].astype(np.uint32), told[suspected]))
+        if len(news):
+            told = snapshot.events_at(news)
+            suspected = (told & 3 == SUSPECTED).nonzero()[0]
+            if len(suspected):
+                self._told.append((self._node.now, news[suspected].astype(np.uint32), told[suspected]))
         self.refute_if_misrepresented()
 
     def _suspected_by_one(self, src: NodeId, told: Events) -> list[NodeId]:

@@ -12,7 +12,7 @@ from itertools import chain
 from random import Random
 
 from plexus.protocol.aggregation import AggregationTask
-from plexus.protocol.api import Aggregated, Durable, Measured, WentOffline, WentOnline
+from plexus.protocol.api import Aggregated, Durable, Measured, Send, WentOffline, WentOnline
 from plexus.protocol.course import Ending
 from plexus.protocol.facts import RoundRestarted, SampleDerived
 from plexus.protocol.joining import COMING
@@ -187,9 +187,9 @@ class PlexusNode(Participant):
         if ping.round == FIRST_ROUND:
             self._on_first_ping()
         # Answer with what was known before: nobody must take the echo of its own ping for progress.
-        self.send((src,), self.pong(ping.exchange, src))
+        self.outbox.append(Send((src,), self.pong(ping.exchange, src)))
         self.notice(ping.round, src)
-        if self.ending.is_over:
+        if self.ending.round:
             self.ending.tell((src,))
 
     def _on_first_ping(self) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import hashlib
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,8 +16,11 @@ from numpy.typing import NDArray
 
 Token: TypeAlias = int
 """What an entry is cancelled by."""
+Entry: TypeAlias = tuple[float, Token, int, Any]
+"""When, in which order, to whom, and what."""
 Deliver: TypeAlias = Callable[[int, Any], None]
 
+SPAN_S = 8.0
 _DIGEST_BATCH = 1 << 16
 
 
@@ -32,7 +37,11 @@ class Kernel:
         self.token: Token = -1
         """Of the event that is being delivered, or was last."""
         self._deliver = deliver
-        self._heap: list[tuple[float, Token, int, Any]] = []
+        self._heap: list[Entry] = []
+        """What is due before the horizon."""
+        self._horizon_s = 0.0
+        self._later: defaultdict[float, list[Entry]] = defaultdict(list)
+        """The others, by their span of time: most are timers, and most timers are cancelled."""
         self._next_token = 0
         self._cancelled: set[Token] = set()
         self._announced: set[Token] = set()
@@ -48,14 +57,14 @@ class Kernel:
         """Deliver `event` to `target` at `time_s`, after everything already due then."""
         token = self._next_token
         self._next_token = token + 1
-        heappush(self._heap, (time_s, token, target, event))
+        self._enter((time_s, token, target, event))
         return token
 
     def spread(self, targets: Sequence[int], delays_s: Sequence[float], event: Any) -> None:
         """Deliver one event to many targets, each after its own delay."""
-        now, heap, token = self.now, self._heap, self._next_token
+        now, token, enter = self.now, self._next_token, self._enter
         for target, delay_s in zip(targets, delays_s, strict=True):
-            heappush(heap, (now + delay_s, token, target, event))
+            enter((now + delay_s, token, target, event))
             token += 1
         self._next_token = token
 
@@ -73,7 +82,13 @@ class Kernel:
     def hand_over(self, time_s: float, token: Token, target: int, event: Any) -> None:
         """Deliver what was announced by `token` after all."""
         self._announced.add(token)
-        heappush(self._heap, (time_s, token, target, event))
+        self._enter((time_s, token, target, event))
+
+    def _enter(self, entry: Entry) -> None:
+        if entry[0] < self._horizon_s:
+            heappush(self._heap, entry)
+        else:
+            self._later[entry[0] // SPAN_S].append(entry)
 
     def cancel(self, token: Token) -> None:
         """Do not deliver the event behind `token`. It must not have been delivered yet."""
@@ -94,7 +109,7 @@ class Kernel:
         times, tokens, targets = self._delivered
         # Bound once: these run for every event.
         note_time, note_token, note_target = times.append, tokens.append, targets.append
-        while heap and heap[0][0] <= until_s:
+        while (heap or self._move_horizon(until_s)) and heap[0][0] <= until_s:
             time_s, token, target, event = heappop(heap)
             if token in cancelled:
                 cancelled.remove(token)
@@ -113,9 +128,26 @@ class Kernel:
         self.now = max(self.now, until_s)
         self.token = self._next_token
 
+    def _move_horizon(self, until_s: float) -> bool:
+        """Put what is due next into the empty heap; says whether there is something so soon."""
+        while self._later:
+            span = min(self._later)
+            if span * SPAN_S > until_s:
+                break
+            self._horizon_s = (span + 1) * SPAN_S
+            for entry in self._later.pop(span):
+                if entry[1] in self._cancelled:
+                    self._cancelled.remove(entry[1])
+                else:
+                    self._heap.append(entry)
+            if self._heap:
+                heapify(self._heap)
+                return True
+        return False
+
     def pending(self) -> Iterator[tuple[int, Any]]:
         """What is still to be delivered, as (target, event) in no particular order."""
-        for _, token, target, event in self._heap:
+        for _, token, target, event in chain(self._heap, *self._later.values()):
             if token not in self._cancelled:
                 yield target, event
 

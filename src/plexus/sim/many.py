@@ -7,7 +7,6 @@ the same moments, and the digest is the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import compress
 from typing import Any, NamedTuple, TypeAlias
 
 from plexus.protocol.api import Effect, Event, Node, Received
@@ -140,13 +139,20 @@ class Mail:
     def _arrived(self, node: NodeId) -> list[Noted]:
         """Taken out of the box."""
         box, now = self.boxes[node], self._kernel.now
-        if not box or box[-1].letter.sent_s + self._longest_s < now:
-            self.boxes[node] = []
-            return box
-        at = now, self._kernel.token
-        has_come = [(self._arrival_s(node, noted), self._token(node, noted)) < at for noted in box]
-        self.boxes[node] = [noted for noted, here in zip(box, has_come, strict=True) if not here]
-        return list(compress(box, has_come))
+        for at in range(len(box), 0, -1):
+            if box[at - 1].letter.sent_s + self._longest_s < now:
+                break
+        else:
+            at = 0
+        arrived, recent = box[:at], box[at:]
+        self.boxes[node] = []
+        for noted in recent:
+            (arrived if self._has_come(node, noted) else self.boxes[node]).append(noted)
+        return arrived
+
+    def _has_come(self, node: NodeId, noted: Noted) -> bool:
+        arrival_s, now = self._arrival_s(node, noted), self._kernel.now
+        return arrival_s < now or (arrival_s == now and self._token(node, noted) < self._kernel.token)
 
     def _arrival_s(self, node: NodeId, noted: Noted) -> float:
         return noted.letter.sent_s + self._delays_s(noted.src, (node,))[0]

@@ -28,10 +28,9 @@ _TRANSFERS: dict[type[Message], bool] = {}
 
 def is_transfer(body: Message) -> bool:
     """Whether it takes a share of the bandwidth, and not the latency alone: models do, and views."""
-    kind = type(body)
-    known = _TRANSFERS.get(kind)
+    known = _TRANSFERS.get(type(body))
     if known is None:
-        known = _TRANSFERS[kind] = hasattr(body, "model") or hasattr(body, "view")
+        known = _TRANSFERS[type(body)] = hasattr(body, "model") or hasattr(body, "view")
     return known
 
 
@@ -217,28 +216,25 @@ class Network:
             self._kernel.at(self._kernel.now, src, Received(src, body))
             to = tuple(node for node in to if node != src)
         there = self._reached(src, to, body)
-        if is_transfer(body):
+        if _TRANSFERS.get(type(body), True) and is_transfer(body):
             self._transfer(src, there, len(to), body)
-        else:
-            size_bytes = frame_bytes(body)
-            self._accounts.send_control(src, type(body), len(to), size_bytes)
-            if len(there) < len(to):
-                self._accounts.lose(len(to) - len(there), size_bytes)
-            if there:
-                self._carry(there, Received(src, body, size_bytes))
-
-    def _carry(self, there: Sequence[NodeId], received: Received) -> None:
-        if self.mail is not None and type(received.body) in MAIL:
+            return
+        size_bytes = frame_bytes(body)
+        self._accounts.send_control(src, type(body), len(to), size_bytes)
+        if len(there) < len(to):
+            self._accounts.lose(len(to) - len(there), size_bytes)
+        received = Received(src, body, size_bytes)
+        if self.mail is not None and type(body) in MAIL:
             self.mail.post(there, received)
         elif len(there) == 1:
             self._kernel.at(self._arrival_s(there[0], received), there[0], received)
         else:
-            self._kernel.spread(there, self.delays_s(received.src, there), received)
+            self._kernel.spread(there, self.delays_s(src, there), received)
 
     def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> Sequence[NodeId]:
         """Nobody listens at a node that is offline: what is sent there is lost at once."""
         online = self._online
-        if len(to) == 1:
+        if len(to) == 1:  # without a list
             return to if online[to[0]] else ()
         return [node for node in to if online[node]]
 

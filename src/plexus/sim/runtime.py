@@ -186,15 +186,15 @@ class Runtime:
     # Events in, effects out
 
     def _deliver(self, target: int, event: Any) -> None:
-        if target == INTERNAL:
-            event()
-            return
         kind = type(event)
-        if kind is Received:
+        if kind is Received:  # most are
             if not self.online[target]:
                 self.accounts.lose(1, event.size_bytes)
                 return
             self.accounts.received_bytes[target] += event.size_bytes
+        elif target == INTERNAL:
+            event()
+            return
         elif kind is TimerFired:
             del self._timers[target][event.key]
         elif kind is Trained:
