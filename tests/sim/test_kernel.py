@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,14 +75,17 @@ def test_what_is_announced_is_in_the_digest_as_if_it_were_delivered(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("plexus.sim.kernel._DIGEST_BATCH", batch)
+        patch.setattr("plexus.sim.kernel._MANY", 3)
         kernel, log = recording_kernel()
         plain, all_of_it = recording_kernel()
+        times_s = np.array([time_s for time_s, *_ in planned])
+        kernel.delays_s = lambda _, targets: times_s[targets]
         for target, (time_s, is_announced, is_handed_over) in enumerate(planned):
             plain.at(time_s, target, "news")
             if not is_announced:
                 kernel.at(time_s, target, "news")
             else:
-                token = kernel.announce([target], [time_s])
+                token = kernel.announce(0, array("i", [target]))
                 if is_handed_over:
                     kernel.hand_over(time_s, token, target, "news")
         for until_s in (1.0, 5.0):

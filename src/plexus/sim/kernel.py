@@ -20,8 +20,15 @@ Entry: TypeAlias = tuple[float, Token, int, Any]
 """When, in which order, to whom, and what."""
 Deliver: TypeAlias = Callable[[int, Any], None]
 
+Delays: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.intc]], NDArray[np.float64]]
+
 SPAN_S = 8.0
 _DIGEST_BATCH = 1 << 16
+_MANY = 1 << 12
+
+
+def _at_once(origins: NDArray[np.int64], targets: NDArray[np.intc]) -> NDArray[np.float64]:
+    return np.zeros(len(targets))
 
 
 class Kernel:
@@ -46,6 +53,10 @@ class Kernel:
         self._cancelled: set[Token] = set()
         self._announced: set[Token] = set()
         """Entries that are in the digest already."""
+        self._announcements: list[tuple[float, int, Token, array[int]]] = []
+        """The newest of them."""
+        self.delays_s: Delays = _at_once
+        """How long what is announced takes from its origins to its targets."""
         self._delivered: list[array[Any]] = [array("d"), array("q"), array("q")]
         """Times, tokens and targets."""
         self._ahead: list[array[Any]] = [array("d"), array("q"), array("q")]
@@ -68,16 +79,28 @@ class Kernel:
             token += 1
         self._next_token = token
 
-    def announce(self, targets: Sequence[int], times_s: list[float]) -> Token:
-        """Something reaches these targets at these times, and nobody need be told then. The token of the
-        first; the others follow."""
+    def announce(self, origin: int, targets: array[int]) -> Token:
+        """Something gets from here to these targets, and nobody need be told when. The token of the first;
+        the others follow."""
         first = self._next_token
         self._next_token = first + len(targets)
-        times, tokens, at = self._ahead
-        times.fromlist(times_s)
-        tokens.extend(range(first, self._next_token))
-        at.extend(targets)
+        self._announcements.append((self.now, origin, first, targets))
+        if len(self._announcements) >= _MANY:
+            self._note_announcements()
         return first
+
+    def _note_announcements(self) -> None:
+        if not self._announcements:
+            return
+        since_s, origins, firsts, targets = zip(*self._announcements, strict=True)
+        self._announcements.clear()
+        counts = np.array([len(some) for some in targets])
+        at = np.frombuffer(b"".join(targets), np.intc)
+        times_s = np.repeat(since_s, counts) + self.delays_s(np.repeat(origins, counts), at)
+        before = np.cumsum(counts) - counts
+        tokens = np.repeat(np.array(firsts) - before, counts) + np.arange(len(at))
+        for column, noted in zip(self._ahead, (times_s, tokens, at.astype(np.int64)), strict=True):
+            column.frombytes(noted.tobytes())
 
     def hand_over(self, time_s: float, token: Token, target: int, event: Any) -> None:
         """Deliver what was announced by `token` after all."""
@@ -154,6 +177,7 @@ class Kernel:
     @property
     def delivered(self) -> int:
         """How many events were delivered so far."""
+        self._note_announcements()
         ahead = np.frombuffer(self._ahead[0])
         return self._folded + len(self._delivered[0]) + int(np.count_nonzero(ahead <= self.now))
 
@@ -181,6 +205,7 @@ class Kernel:
 
     def _in_order(self) -> list[NDArray[Any]]:
         """Times, tokens and targets of what was delivered or announced and is not hashed."""
+        self._note_announcements()
         both = zip(self._delivered, self._ahead, strict=True)
         times, tokens, targets = [np.array(delivered + ahead) for delivered, ahead in both]
         order = np.lexsort((tokens, times))

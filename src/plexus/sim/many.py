@@ -6,6 +6,7 @@ the same moments, and the digest is the same.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -50,8 +51,8 @@ def event_of(body: Joined | Left) -> tuple[int, int]:
     return event_number(body.counter, LEFT), 0
 
 
-Delays: TypeAlias = Callable[[NodeId, Sequence[NodeId]], Sequence[float]]
-"""How long messages take from one node to some others."""
+Delay: TypeAlias = Callable[[NodeId, NodeId], float]
+"""How long a message takes from one node to another."""
 
 
 class Letter(NamedTuple):
@@ -59,7 +60,7 @@ class Letter(NamedTuple):
 
     received: Received
     sent_s: float
-    to: Sequence[NodeId]
+    to: array[int]
     first: Token
     """Of the kernel's tokens those from here on stand for the arrivals at `to`."""
 
@@ -80,19 +81,19 @@ class Mail:
     somebody hears of that one at once, and what reaches a node after it has gone is lost, unless it is back.
     """
 
-    def __init__(self, kernel: Kernel, nodes: Sequence[Any], delays_s: Delays, longest_s: float) -> None:
+    def __init__(self, kernel: Kernel, nodes: Sequence[Any], delay_s: Delay, longest_s: float) -> None:
         self._kernel = kernel
         self._nodes = nodes
-        self._delays_s, self._longest_s = delays_s, longest_s
+        self._delay_s, self._longest_s = delay_s, longest_s
         self.boxes: list[list[Noted]] = [[] for _ in nodes]
         """In the order in which it was sent."""
         self._heeds: dict[NodeId, NodeId] = {}
         """Who heeds whom."""
 
     def post(self, to: Sequence[NodeId], received: Received) -> None:
-        now, src = self._kernel.now, received.src
-        first = self._kernel.announce(to, [now + delay_s for delay_s in self._delays_s(src, to)])
-        noted = Noted(src, *event_of(received.body), Letter(received, now, to, first))
+        src, targets = received.src, array("i", to)
+        letter = Letter(received, self._kernel.now, targets, self._kernel.announce(src, targets))
+        noted = Noted(src, *event_of(received.body), letter)
         is_heeded = src in self._heeds.values()
         boxes = self.boxes
         for node in to:
@@ -155,7 +156,7 @@ class Mail:
         return arrival_s < now or (arrival_s == now and self._token(node, noted) < self._kernel.token)
 
     def _arrival_s(self, node: NodeId, noted: Noted) -> float:
-        return noted.letter.sent_s + self._delays_s(noted.src, (node,))[0]
+        return noted.letter.sent_s + self._delay_s(noted.src, node)
 
     @staticmethod
     def _token(node: NodeId, noted: Noted) -> Token:

@@ -204,6 +204,9 @@ class Network:
         self._observer = observer
         self._city_of: list[int] = latency.city_of.tolist()
         self._between_s: list[list[float]] = latency.matrix_s.tolist()
+        kernel.delays_s = lambda origins, targets: latency.matrix_s[
+            latency.city_of[origins], latency.city_of[targets]
+        ]
         self._transfers = Transfers(sharing, self._at, kernel.cancel)
         self._model_bytes = model_bytes
         self._online = online
@@ -227,7 +230,7 @@ class Network:
         if self.mail is not None and type(body) in MAIL:
             self.mail.post(there, received)
         elif len(there) == 1:
-            self._kernel.at(self._arrival_s(there[0], received), there[0], received)
+            self._kernel.at(self._kernel.now + self.delay_s(src, there[0]), there[0], received)
         else:
             self._kernel.spread(there, self.delays_s(src, there), received)
 
@@ -249,6 +252,10 @@ class Network:
     def resize(self, node: NodeId, factor: float) -> None:
         """A node's links have `factor` times their usual capacity from now on."""
         self._transfers.resize(node, factor, self._kernel.now)
+
+    def delay_s(self, src: NodeId, dst: NodeId) -> float:
+        """One-way latency."""
+        return self._between_s[self._city_of[src]][self._city_of[dst]]
 
     def delays_s(self, src: NodeId, to: Sequence[NodeId]) -> list[float]:
         """One-way latency from `src` to each of `to`."""
@@ -285,8 +292,7 @@ class Network:
 
     def _arrival_s(self, dst: NodeId, received: Received) -> float:
         """The last byte of a transfer leaves now; it takes the latency, like a message."""
-        city_of = self._city_of
-        return self._kernel.now + self._between_s[city_of[received.src]][city_of[dst]]
+        return self._kernel.now + self.delay_s(received.src, dst)
 
     def _account_cut(self, flows: list[Flow]) -> None:
         for flow in flows:

@@ -87,7 +87,7 @@ class Runtime:
         self.nodes = nodes
         if isinstance(nodes[0], Unmade) or hasattr(nodes[0], "take_note"):
             self.network.mail = Mail(
-                self.kernel, nodes, self.network.delays_s, float(world.latency.matrix_s.max())
+                self.kernel, nodes, self.network.delay_s, float(world.latency.matrix_s.max())
             )
         self._mail = self.network.mail
         self._models = models
@@ -114,8 +114,8 @@ class Runtime:
     def run(self, until_s: float) -> None:
         self.kernel.run(until_s)
         if self._mail is not None:  # whoever looks at nodes and accounts now finds nothing unread
-            for node, is_online in enumerate(self.online):
-                if is_online:
+            for node, box in enumerate(self._mail.boxes):
+                if box:
                     self.accounts.received_bytes[node] += self._mail.read(node)
 
     def call_at(self, time_s: float, action: Callable[[], None]) -> None:
