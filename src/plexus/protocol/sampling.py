@@ -153,9 +153,8 @@ class Sampler:
             self._go_on(Search(PROBE, announced, sample, announced, tries=tries))
 
     def give_up(self, purpose: str) -> None:
-        for exchange, search in list(self.exchanges.items()):
-            if search.purpose == purpose:
-                self._close(exchange)
+        for exchange in [number for number, search in self.exchanges.items() if search.purpose == purpose]:
+            self._close(exchange)
 
     def reset(self) -> None:
         """Forget all searches (their timers are gone with the node's last session)."""

@@ -31,8 +31,13 @@ class SharedBase:
         self.event_of, self.bandwidth_of = events.data, bandwidths.data
 
     @cached_property
+    def online(self) -> NDArray[np.bool_]:
+        online: NDArray[np.bool_] = (self.events & 3) == JOINED
+        return online
+
+    @cached_property
     def actives(self) -> NDArray[np.intp]:
-        return np.flatnonzero((self.events & 3) == JOINED)
+        return np.flatnonzero(self.online)
 
     @cached_property
     def rank(self) -> NDArray[np.int32]:
@@ -250,7 +255,11 @@ class SparseView(View):
         return self.snapshot().online_nodes()
 
     def online_count(self) -> int:
-        return len(self.online_nodes())
+        mine = self.snapshot()
+        online = mine.base.online.copy()
+        for layer in mine.layers:
+            online[layer.at] = (layer.events & 3) == JOINED
+        return int(np.count_nonzero(online))
 
     def actives(self) -> list[int]:
         nodes: list[int] = self.online_nodes().tolist()

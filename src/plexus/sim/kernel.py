@@ -68,14 +68,20 @@ class Kernel:
         """Deliver `event` to `target` at `time_s`, after everything already due then."""
         token = self._next_token
         self._next_token = token + 1
-        self._enter((time_s, token, target, event))
+        if time_s < self._horizon_s:
+            heappush(self._heap, (time_s, token, target, event))
+        else:
+            self._later[time_s // SPAN_S].append((time_s, token, target, event))
         return token
 
     def spread(self, targets: Sequence[int], delays_s: Sequence[float], event: Any) -> None:
         """Deliver one event to many targets, each after its own delay."""
-        now, token, enter = self.now, self._next_token, self._enter
+        now, token, heap, horizon_s = self.now, self._next_token, self._heap, self._horizon_s
         for target, delay_s in zip(targets, delays_s, strict=True):
-            enter((now + delay_s, token, target, event))
+            if now + delay_s < horizon_s:
+                heappush(heap, (now + delay_s, token, target, event))
+            else:
+                self._later[(now + delay_s) // SPAN_S].append((now + delay_s, token, target, event))
             token += 1
         self._next_token = token
 
@@ -105,13 +111,10 @@ class Kernel:
     def hand_over(self, time_s: float, token: Token, target: int, event: Any) -> None:
         """Deliver what was announced by `token` after all."""
         self._announced.add(token)
-        self._enter((time_s, token, target, event))
-
-    def _enter(self, entry: Entry) -> None:
-        if entry[0] < self._horizon_s:
-            heappush(self._heap, entry)
+        if time_s < self._horizon_s:
+            heappush(self._heap, (time_s, token, target, event))
         else:
-            self._later[entry[0] // SPAN_S].append(entry)
+            self._later[time_s // SPAN_S].append((time_s, token, target, event))
 
     def cancel(self, token: Token) -> None:
         """Do not deliver the event behind `token`. It must not have been delivered yet."""

@@ -76,10 +76,10 @@ class Accounts:
         """Those that came to their end."""
 
     def send_control(self, src: int, kind: type[Message], count: int, size_bytes: int) -> None:
-        entry = self._entries.get(kind) or self._entry(kind)
+        entry, sent = self._entries.get(kind) or self._entry(kind), count * size_bytes
         entry[0] += count
-        entry[1] += count * size_bytes
-        self.sent_bytes[src] += count * size_bytes
+        entry[1] += sent
+        self.sent_bytes[src] += sent
 
     def begin_transfers(self, kind: type[Message], count: int, has_view: bool) -> None:
         self._entry(kind)[0] += count
@@ -218,19 +218,20 @@ class Network:
         if src in to:
             self._kernel.at(self._kernel.now, src, Received(src, body))
             to = tuple(node for node in to if node != src)
-        there = self._reached(src, to, body)
+        there, asked = self._reached(src, to, body), len(to)
         if _TRANSFERS.get(type(body), True) and is_transfer(body):
-            self._transfer(src, there, len(to), body)
+            self._transfer(src, there, asked, body)
             return
-        size_bytes = frame_bytes(body)
-        self._accounts.send_control(src, type(body), len(to), size_bytes)
-        if len(there) < len(to):
-            self._accounts.lose(len(to) - len(there), size_bytes)
+        size_bytes, reached = frame_bytes(body), len(there)
+        self._accounts.send_control(src, type(body), asked, size_bytes)
+        if reached < asked:
+            self._accounts.lose(asked - reached, size_bytes)
         received = Received(src, body, size_bytes)
         if self.mail is not None and type(body) in MAIL:
             self.mail.post(there, received)
-        elif len(there) == 1:
-            self._kernel.at(self._kernel.now + self.delay_s(src, there[0]), there[0], received)
+        elif reached == 1:
+            [dst] = there
+            self._kernel.at(self._kernel.now + self.delay_s(src, dst), dst, received)
         else:
             self._kernel.spread(there, self.delays_s(src, there), received)
 
