@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection
 from random import Random
 
 from plexus.protocol.api import BandwidthMeasured, Expelled, Offered
@@ -78,12 +77,8 @@ class Member(Machine, ABC):
     @property
     def heeds(self) -> NodeId | None:
         """Whose coming and going changes what the node does; of others a runtime that has many nodes may
-        tell it when something else happens to it (`take_note`)."""
+        tell it when something else happens to it."""
         return None
-
-    def take_note(self, heard: Collection[tuple[NodeId, int, int, object]]) -> None:
-        """These have joined or left: (node, event, bandwidth, the message)."""
-        self.view.note(heard)
 
     # What the node adds
 

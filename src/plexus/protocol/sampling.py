@@ -24,18 +24,6 @@ class SampleSearch:
     answers itself, without a message.
     """
 
-    __slots__ = (
-        "_answered",
-        "_candidates",
-        "_me",
-        "_next",
-        "_one_by_one",
-        "_size",
-        "_waiting",
-        "busy",
-        "silent",
-    )
-
     def __init__(self, me: NodeId, candidates: Sequence[NodeId], size: int, one_by_one: bool = False) -> None:
         self._me = me
         self._candidates = candidates

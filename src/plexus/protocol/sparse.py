@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from plexus.protocol.view import JOINED, NOBODY, SUSPECTED, Bandwidths, Events, Snapshot, View
+from plexus.protocol.view import JOINED, NOBODY, Bandwidths, Events, Snapshot, View
 
 LAST_LAYER = 64
 BOTH_LAYERS = 16
@@ -31,13 +31,8 @@ class SharedBase:
         self.event_of, self.bandwidth_of = events.data, bandwidths.data
 
     @cached_property
-    def online(self) -> NDArray[np.bool_]:
-        online: NDArray[np.bool_] = (self.events & 3) == JOINED
-        return online
-
-    @cached_property
     def actives(self) -> NDArray[np.intp]:
-        return np.flatnonzero(self.online)
+        return np.flatnonzero((self.events & 3) == JOINED)
 
     @cached_property
     def rank(self) -> NDArray[np.int32]:
@@ -170,6 +165,10 @@ class SparseView(View):
     def __len__(self) -> int:
         return len(self._base.events)
 
+    @property
+    def _events(self) -> Events:  # type: ignore[override]
+        return self.snapshot().events
+
     def learn(self, node: int, event: int, bandwidth_bytes_per_s: int = 0) -> bool:
         if node >= len(self):
             self.grow(node + 1)
@@ -243,39 +242,8 @@ class SparseView(View):
         newer = noted.events > known
         return Layer(noted.at[newer], noted.events[newer], noted.bandwidths[newer])
 
-    def events_of_first(self, size: int) -> Events:
-        if size > len(self):
-            self.grow(size)
-        return self.snapshot().events[:size]
-
-    def online(self) -> NDArray[np.bool_]:
-        return View(self.snapshot()).online()
-
     def online_nodes(self) -> NDArray[np.intp]:
         return self.snapshot().online_nodes()
-
-    def online_count(self) -> int:
-        mine = self.snapshot()
-        online = mine.base.online.copy()
-        for layer in mine.layers:
-            online[layer.at] = (layer.events & 3) == JOINED
-        return int(np.count_nonzero(online))
-
-    def actives(self) -> list[int]:
-        nodes: list[int] = self.online_nodes().tolist()
-        return nodes
-
-    def suspected(self) -> NDArray[np.bool_]:
-        return View(self.snapshot()).suspected()
-
-    def expelled(self) -> NDArray[np.bool_]:
-        return View(self.snapshot()).expelled()
-
-    def is_online(self, node: int) -> bool:
-        return self.event_of(node) & 3 == JOINED
-
-    def is_suspected(self, node: int) -> bool:
-        return self.event_of(node) & 3 == SUSPECTED
 
     def event_of(self, node: int) -> int:
         return self._entry(node) >> 32

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,22 +90,12 @@ class Snapshot:
 class View:
     """One node's knowledge; grows when it hears of more nodes."""
 
-    __slots__ = (
-        "_actives",
-        "_bandwidth_of",
-        "_bandwidths",
-        "_event_of",
-        "_events",
-        "_snapshot",
-        "doubted",
-        "is_signed",
-    )
+    __slots__ = ("_bandwidth_of", "_bandwidths", "_event_of", "_events", "_snapshot", "doubted", "is_signed")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._adopt(snapshot.events, snapshot.bandwidths)
         self.is_signed = snapshot.is_signed
         self._snapshot: Snapshot | None = snapshot
-        self._actives: list[int] | None = None
         self.doubted: set[int] = set()
         """Nodes that one member alone suspects to be gone: they are asked last."""
 
@@ -183,7 +173,7 @@ class View:
 
     def events_of_first(self, size: int) -> Events:
         """The events of the first `size` nodes, heard of or not. Not to be changed."""
-        if size > len(self._events):
+        if size > len(self):
             self.grow(size)
         return self._events[:size]
 
@@ -195,8 +185,7 @@ class View:
 
     def online(self) -> NDArray[np.bool_]:
         """A mask over all nodes: whose newest event is joined."""
-        online: NDArray[np.bool_] = (self._events & 3) == JOINED
-        return online
+        return np.asarray((self._events & 3) == JOINED, np.bool_)
 
     def online_in(self, order: NDArray[np.intp], known: Snapshot | None = None) -> Sequence[int]:
         """Those online in this order of all nodes: of those that `known` has online too, if there are any."""
@@ -220,32 +209,23 @@ class View:
         return int(np.count_nonzero(self.online()))
 
     def actives(self) -> list[int]:
-        """The nodes whose newest event is joined (the paper's Actives). Not to be changed."""
-        if self._actives is None:
-            self._actives = self.online_nodes().tolist()
-        return self._actives
+        """The nodes whose newest event is joined (the paper's Actives)."""
+        return [*self.online_nodes().tolist()]
 
     def online_nodes(self) -> NDArray[np.intp]:
         """The same as an array."""
-        [nodes] = self.online().nonzero()
-        return nodes
+        return self.online().nonzero()[0]
 
     def is_online(self, node: int) -> bool:
-        try:
-            return self._event_of[node] & 3 == JOINED
-        except IndexError:  # not heard of
-            return False
+        return self.event_of(node) & 3 == JOINED
 
     def is_suspected(self, node: int) -> bool:
-        try:
-            return self._event_of[node] & 3 == SUSPECTED
-        except IndexError:
-            return False
+        return self.event_of(node) & 3 == SUSPECTED
 
     def event_of(self, node: int) -> int:
         try:
             return self._event_of[node]
-        except IndexError:
+        except IndexError:  # not heard of
             return 0
 
     def bandwidth_of(self, node: int) -> int:
@@ -265,7 +245,6 @@ class View:
 
     def _write(self) -> None:
         """Before a change: leave the shared arrays to the snapshot and go on with copies."""
-        self._actives = None
         if self._snapshot is not None:
             self._adopt(self._events.copy(), self._bandwidths.copy())
             self._snapshot = None
@@ -287,11 +266,7 @@ class Lazy(Sequence[int]):
         self._found.extend(chain.from_iterable(self._rest))
         return len(self._found)
 
-    @overload
-    def __getitem__(self, at: int) -> int: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[int]: ...
-    def __getitem__(self, at: int | slice) -> int | Sequence[int]:
+    def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice) and at.stop is None:
             return Lazy([node] for node in islice(self, at.start, None))
         end = at.stop if isinstance(at, slice) else at + 1

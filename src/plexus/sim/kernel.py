@@ -20,15 +20,9 @@ Entry: TypeAlias = tuple[float, Token, int, Any]
 """When, in which order, to whom, and what."""
 Deliver: TypeAlias = Callable[[int, Any], None]
 
-Delays: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.intc]], NDArray[np.float64]]
-
 SPAN_S = 8.0
 _DIGEST_BATCH = 1 << 16
 _MANY = 1 << 12
-
-
-def _at_once(origins: NDArray[np.int64], targets: NDArray[np.intc]) -> NDArray[np.float64]:
-    return np.zeros(len(targets))
 
 
 class Kernel:
@@ -55,7 +49,7 @@ class Kernel:
         """Entries that are in the digest already."""
         self._announcements: list[tuple[float, int, Token, array[int]]] = []
         """The newest of them."""
-        self.delays_s: Delays = _at_once
+        self.delays_s: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]]
         """How long what is announced takes from its origins to its targets."""
         self._delivered: list[array[Any]] = [array("d"), array("q"), array("q")]
         """Times, tokens and targets."""
@@ -76,14 +70,8 @@ class Kernel:
 
     def spread(self, targets: Sequence[int], delays_s: Sequence[float], event: Any) -> None:
         """Deliver one event to many targets, each after its own delay."""
-        now, token, heap, horizon_s = self.now, self._next_token, self._heap, self._horizon_s
         for target, delay_s in zip(targets, delays_s, strict=True):
-            if now + delay_s < horizon_s:
-                heappush(heap, (now + delay_s, token, target, event))
-            else:
-                self._later[(now + delay_s) // SPAN_S].append((now + delay_s, token, target, event))
-            token += 1
-        self._next_token = token
+            self.at(self.now + delay_s, target, event)
 
     def announce(self, origin: int, targets: array[int]) -> Token:
         """Something gets from here to these targets, and nobody need be told when. The token of the first;

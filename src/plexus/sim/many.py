@@ -7,6 +7,7 @@ the same moments, and the digest is the same.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,6 +21,7 @@ SPARSE = 16_384
 """From so many nodes on a dense view for each takes too much memory (see `protocol.sparse`)."""
 MAIL = (Joined, Left)
 """Most of what is sent. A node takes note of it, and does nothing."""
+Delay: TypeAlias = Callable[[NodeId, NodeId], float]
 
 
 class Unmade:
@@ -42,17 +44,6 @@ def made(make: Callable[[NodeId], Node], count: int) -> list[Node]:
     nodes: list[Node] = []
     nodes.extend(Unmade(node, make, nodes) for node in range(count))
     return nodes
-
-
-def event_of(body: Joined | Left) -> tuple[int, int]:
-    """What a view says of the sender of such a message: its event, and its bandwidth."""
-    if isinstance(body, Joined):
-        return event_number(body.counter, JOINED), body.bandwidth_bytes_per_s
-    return event_number(body.counter, LEFT), 0
-
-
-Delay: TypeAlias = Callable[[NodeId, NodeId], float]
-"""How long a message takes from one node to another."""
 
 
 class Letter(NamedTuple):
@@ -81,10 +72,12 @@ class Mail:
     somebody hears of that one at once, and what reaches a node after it has gone is lost, unless it is back.
     """
 
-    def __init__(self, kernel: Kernel, nodes: Sequence[Any], delay_s: Delay, longest_s: float) -> None:
+    def __init__(
+        self, kernel: Kernel, nodes: Sequence[Any], delay_s: Callable[..., float], longest_s: float
+    ) -> None:
         self._kernel = kernel
         self._nodes = nodes
-        self._delay_s, self._longest_s = delay_s, longest_s
+        self._delay_s, self._longest_s = delay_s, longest_s + 1e-6  # more than is lost by rounding
         self.boxes: list[list[Noted]] = [[] for _ in nodes]
         """In the order in which it was sent."""
         self._heeds: dict[NodeId, NodeId] = {}
@@ -93,7 +86,9 @@ class Mail:
     def post(self, to: Sequence[NodeId], received: Received) -> None:
         src, targets = received.src, array("i", to)
         letter = Letter(received, self._kernel.now, targets, self._kernel.announce(src, targets))
-        noted = Noted(src, *event_of(received.body), letter)
+        body = received.body
+        event = event_number(body.counter, JOINED if isinstance(body, Joined) else LEFT)
+        noted = Noted(src, event, getattr(body, "bandwidth_bytes_per_s", 0), letter)
         is_heeded = src in self._heeds.values()
         boxes = self.boxes
         for node in to:
@@ -107,7 +102,7 @@ class Mail:
         arrived = self._arrived(node)
         if not arrived:
             return 0
-        self._nodes[node].take_note(arrived)
+        self._nodes[node].membership.view.note(arrived)
         return sum([noted[3][0].size_bytes for noted in arrived])
 
     def look_after(self, node: NodeId) -> None:
@@ -127,10 +122,9 @@ class Mail:
         self._hurry(node, self.boxes[node])
 
     def _hurry(self, node: NodeId, urgent: list[Noted]) -> None:
-        if urgent:
-            self.boxes[node] = [noted for noted in self.boxes[node] if noted not in urgent]
-            for noted in urgent:
-                self._hand_over(node, noted)
+        self.boxes[node] = [noted for noted in self.boxes[node] if noted not in urgent]
+        for noted in urgent:
+            self._hand_over(node, noted)
 
     def _hand_over(self, node: NodeId, noted: Noted) -> None:
         self._kernel.hand_over(
@@ -140,14 +134,9 @@ class Mail:
     def _arrived(self, node: NodeId) -> list[Noted]:
         """Taken out of the box."""
         box, now = self.boxes[node], self._kernel.now
-        for at in range(len(box), 0, -1):
-            if box[at - 1].letter.sent_s + self._longest_s < now:
-                break
-        else:
-            at = 0
-        arrived, recent = box[:at], box[at:]
-        self.boxes[node] = []
-        for noted in recent:
+        at = bisect_left(box, now - self._longest_s, key=lambda noted: noted.letter.sent_s)
+        arrived, self.boxes[node] = box[:at], []
+        for noted in box[at:]:
             (arrived if self._has_come(node, noted) else self.boxes[node]).append(noted)
         return arrived
 

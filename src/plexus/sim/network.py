@@ -238,8 +238,6 @@ class Network:
     def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> Sequence[NodeId]:
         """Nobody listens at a node that is offline: what is sent there is lost at once."""
         online = self._online
-        if len(to) == 1:  # without a list
-            return to if online[to[0]] else ()
         return [node for node in to if online[node]]
 
     def cut(self, node: NodeId) -> None:

@@ -85,7 +85,7 @@ class Runtime:
             self.kernel, world.latency, sharing, models.model_bytes, self.online, self.accounts, observer
         )
         self.nodes = nodes
-        if isinstance(nodes[0], Unmade) or hasattr(nodes[0], "take_note"):
+        if isinstance(nodes[0], Unmade) or hasattr(nodes[0], "heeds"):
             self.network.mail = Mail(
                 self.kernel, nodes, self.network.delay_s, float(world.latency.matrix_s.max())
             )
