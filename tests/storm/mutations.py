@@ -327,8 +327,8 @@ MUTATIONS += [
     bug(
         "bandwidths are merged with events",
         View.merge,
-        "np.copyto(self._bandwidths",
-        "np.copyto(self._bandwidths.copy()",
+        "self._bandwidths[news] = ",
+        "self._bandwidths.copy()[news] = ",
     ),
     bug(
         "a bandwidth is that of whoever tells it",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from random import Random
 
 from plexus.protocol.api import BandwidthMeasured, Expelled, Offered
@@ -17,7 +16,7 @@ from plexus.protocol.facts import Refused, Suspected
 from plexus.protocol.joining import Joining
 from plexus.protocol.lacking import Lacking
 from plexus.protocol.machine import Machine
-from plexus.protocol.membership import HEARD_ME, Membership
+from plexus.protocol.membership import HEARD_ME, Membership, draw
 from plexus.protocol.messages import Joined, Left, NodeId, Pong, ViewReply, ViewRequest
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.quorum import Quorum
@@ -81,12 +80,8 @@ class Member(Machine, ABC):
     @property
     def heeds(self) -> NodeId | None:
         """Whose coming and going changes what the node does; of others a runtime that has many nodes may
-        tell it when something else happens to it (`take_note`)."""
+        tell it when something else happens to it."""
         return None
-
-    def take_note(self, heard: Iterable[tuple[NodeId, int, int, object]]) -> None:
-        """These have joined or left: (node, event, bandwidth, the message)."""
-        self.view.note(heard)
 
     # What the node adds
 
@@ -211,8 +206,8 @@ class Member(Machine, ABC):
     def probe_some(self) -> None:
         """Ping a few of those believed online, wherever they are in the order of rounds."""
         online = self.view.online_nodes()
-        some = online[self._rng.sample(range(len(online)), math.ceil(PROBED * len(online)))].tolist()
-        self.sampler.probe((node for node in some if node != self.me), self.newest_round)
+        some = [int(online[at]) for at in draw(self._rng, len(online), math.ceil(PROBED * len(online)))]
+        self.sampler.probe([node for node in some if node != self.me], self.newest_round)
 
     def probe_a_suspect(self) -> None:
         """One that is there after all, behind a cut that has healed, would else never hear of it."""

@@ -114,7 +114,7 @@ class Participant(Member):
     @property
     def is_busy(self) -> bool:
         """It trains, and will finish that first."""
-        return self.training.is_training and self.parameters.late_rounds > 0
+        return self.parameters.late_rounds > 0 and self.training.is_training
 
     @abstractmethod
     def search(

@@ -8,11 +8,10 @@ of the picture in docs/journey-of-a-round.md is a line in one of them.
 
 from __future__ import annotations
 
-from itertools import chain
 from random import Random
 
 from plexus.protocol.aggregation import AggregationTask
-from plexus.protocol.api import Aggregated, Durable, Measured, WentOffline, WentOnline
+from plexus.protocol.api import Aggregated, Durable, Measured, Send, WentOffline, WentOnline
 from plexus.protocol.course import Ending
 from plexus.protocol.facts import RoundRestarted, SampleDerived
 from plexus.protocol.joining import COMING
@@ -40,7 +39,6 @@ from plexus.protocol.participant import AGGREGATOR, FEW, FOR_A_ROUND, LATE, Part
 from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, PURPOSES, RESTART, step
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import SampleSearch, Search
-from plexus.protocol.sparse import Lazy
 from plexus.protocol.view import View
 from plexus.protocol.watchdog import WATCHDOG
 
@@ -160,13 +158,7 @@ class PlexusNode(Participant):
             candidates = [*candidates, *self.roster.suspects(self.view, k)]
         size = self.parameters.sample_size
         if purpose == AGGREGATOR:
-            if self.trust.is_wary and self.training.tried.issuperset(candidates[:size]):
-                # Nobody of the sample made anything of the model: those after them may.
-                candidates = Lazy(chain(candidates[size:], candidates[:size]))
-            # In the place of who is left out nobody comes, whom other participants would not choose.
-            sample_of_all = self.trust.trusted([*candidates[:size]])
-            candidates = Lazy(chain(sample_of_all, candidates[size:]))
-            size = len(sample_of_all) or size
+            candidates, size = self.trust.aggregators(candidates, size, self.training.tried)
         else:
             candidates = self.trust.order(candidates)
         asking = purpose == RESTART
@@ -188,9 +180,9 @@ class PlexusNode(Participant):
         if ping.round == FIRST_ROUND:
             self._on_first_ping()
         # Answer with what was known before: nobody must take the echo of its own ping for progress.
-        self.send((src,), self.pong(ping.exchange, src))
+        self.outbox.append(Send((src,), self.pong(ping.exchange, src)))
         self.notice(ping.round, src)
-        if self.ending.is_over:
+        if self.ending.round:
             self.ending.tell((src,))
 
     def _on_first_ping(self) -> None:
@@ -210,7 +202,8 @@ class PlexusNode(Participant):
         if search is not None:
             self._on_answer(src, pong, search)
         self.notice(pong.round, src)
-        self._find_way_back(src, pong.round)
+        if self.trust.is_wary:
+            self._find_way_back(src, pong.round)
         if pong.busy & YOURS and self.is_fresh and not self.watchdog.is_hurried:
             self.watchdog.hurry(self.held_round)
             self._ask_for_restart()

@@ -156,8 +156,9 @@ class Roster:
         return None
 
     def _order(self, round: int) -> NDArray[np.intp]:
-        """All nodes in the hash order of `round`: the same sequence of keys for everyone."""
-        return np.argsort(self._hashes(round), kind="stable")
+        """All nodes in the hash order of `round`: the same sequence of keys for everyone. No two hashes are
+        equal, so no sort need be stable."""
+        return np.argsort(self._hashes(round))
 
     def candidates(self, view: View, round: int, known: Snapshot | None = None) -> Sequence[NodeId]:
         """The nodes that `view` believes online, in the order in which `round` contacts them: of those that

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from plexus.protocol.facts import Refused
 from plexus.protocol.machine import Machine
@@ -22,7 +23,7 @@ from plexus.protocol.messages import AggregateRequest, NodeId, TrainRequest
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.quorum import step
 from plexus.protocol.roster import Roster
-from plexus.protocol.view import View
+from plexus.protocol.view import Lazy, View
 from plexus.protocol.watchdog import Watchdog
 
 REACH = 4
@@ -244,10 +245,19 @@ class Trust:
         last = self._still(self._misbehaved)
         return sorted(candidates, key=last.__contains__) if last else candidates
 
-    def trusted(self, candidates: list[NodeId]) -> list[NodeId]:
-        """Without those who misbehaved, if there are others."""
-        last = self._still(self._misbehaved)
-        return [node for node in candidates if node not in last] or candidates
+    def aggregators(
+        self, candidates: Sequence[NodeId], size: int, tried: set[NodeId]
+    ) -> tuple[Sequence[NodeId], int]:
+        """Among whom to look for an aggregator, and how many of them: those who misbehaved are left out, if
+        there are others, and in their place nobody comes, whom other participants would not choose."""
+        if self.is_wary and tried.issuperset(candidates[:size]):
+            # Nobody of the sample made anything of the model: those after them may.
+            candidates = Lazy(iter((candidates[size:], candidates[:size])))
+        sample, last = candidates[:size], self._still(self._misbehaved)
+        trusted = [node for node in sample if node not in last]
+        if 0 < len(trusted) < len(sample):
+            return Lazy(chain([trusted], ([node] for node in candidates[size:]))), len(trusted)
+        return candidates, len(sample) or size
 
     def succeeded(self, aggregator: NodeId) -> None:
         self._failed.pop(aggregator, None)

@@ -33,6 +33,7 @@ from plexus.protocol.messages import (
     Message,
     NodeId,
 )
+from plexus.protocol.packing import pack, unpack
 from plexus.protocol.roster import KEY_BYTES, Entry, Roster
 from plexus.protocol.view import EXPELLED, JOINED, LAST, LEFT, MAX_COUNTER, Excerpt, Snapshot, event_number
 
@@ -107,6 +108,11 @@ def _fields(kind: type[Message], is_full: bool) -> tuple[str, ...]:
 
 
 _LAYOUTS: dict[type[Message], _Layout] = {}
+_PLAIN = frozenset(
+    kind for kind in KINDS if not {"view", "model", "address", "asks"} & {*kind.__struct_fields__}
+)
+"""Nothing but integers, as most of what is sent."""
+_ENCODER = msgspec.msgpack.Encoder()
 _SEVENS = np.array([2**7, 2**14, 2**21, 2**28])  # from each of these on a number has a byte more
 _OPTIONAL = ("proof", "asks")
 """With these a frame goes on, if they are not empty; the last is younger than others."""
@@ -143,6 +149,8 @@ def _excerpt_bytes(view: Excerpt) -> int:
 
 def frame_bytes(body: Message, model_bytes: int = 0) -> int:
     """The length of the frame that `encode` makes of `body`, computed without making it."""
+    if type(body) in _PLAIN:  # to encode it is faster than to look at each of its numbers
+        return LENGTH_BYTES + len(_ENCODER.encode(body))
     layout = _LAYOUTS.get(type(body))
     if layout is None:
         layout = _LAYOUTS[type(body)] = _layout(type(body))
@@ -290,9 +298,9 @@ def _encode_excerpt(view: Excerpt, places: dict[NodeId, int], roster: Roster) ->
     return [
         roster.listing,
         view.base,
-        _pack(np.diff(np.array([place for place, _ in told], np.int64), prepend=-1) - 1),
-        _pack(np.array([entry.event for _, entry in told])),
-        _pack(np.array([entry.bandwidth_bytes_per_s for _, entry in told])),
+        pack(np.diff(np.array([place for place, _ in told], np.int64), prepend=-1) - 1),
+        pack(np.array([entry.event for _, entry in told])),
+        pack(np.array([entry.bandwidth_bytes_per_s for _, entry in told])),
         addresses if any(addresses) else b"",
         *([b"".join(entry.proof for _, entry in told)] if view.is_signed else []),
     ]
@@ -307,11 +315,11 @@ def _decode_excerpt(columns: list[bytes], roster: Roster) -> Excerpt:
     most = len(roster.on_list)
     if max(map(len, (steps, events, bandwidths))) > 5 * most:  # before much is made of it
         raise WireError("a view names more nodes than the list")
-    places = (np.cumsum(_unpack(steps) + 1) - 1).tolist()
+    places = (np.cumsum(_unpacked(steps) + 1) - 1).tolist()
     if places and places[-1] >= most:
         raise WireError("a view names a node beyond the list")
     names = [roster.on_list[place] for place in places]
-    numbers = [_unpack(column).tolist() for column in (events, bandwidths)]
+    numbers = [_unpacked(column).tolist() for column in (events, bandwidths)]
     excerpt = Excerpt(_learnt(names, numbers, addresses or NO_ADDRESS * len(names), proofs, roster), base)
     excerpt.size_bytes = sum(_binary_bytes(len(column)) for column in columns)
     if not base:
@@ -369,29 +377,11 @@ def _rows(column: bytes, width: int) -> list[bytes]:
     return [column[at : at + width] for at in range(0, len(column), width)]
 
 
-def _pack(numbers: NDArray[Any]) -> bytes:
-    """Each in as many bytes as it needs: seven bits in each, the lowest first, and one that says whether
-    there are more."""
-    parts = numbers.astype(np.int64)[:, None] >> np.arange(0, 35, 7)
-    is_more = parts >= 128
-    is_there = np.concatenate([np.ones((len(numbers), 1), bool), is_more[:, :-1]], axis=1)
-    return bytes(np.asarray((parts & 127) + 128 * is_more, np.uint8)[is_there])
-
-
-def _unpack(column: bytes) -> NDArray[np.int64]:
-    data = np.frombuffer(column, np.uint8).astype(np.int64)
-    ends = np.flatnonzero(data < 128)
-    if len(data) and (not len(ends) or ends[-1] != len(data) - 1):
-        raise WireError("a number of a view has no end")
-    starts = np.append(0, ends[:-1] + 1)[: len(ends)]
-    lengths = ends - starts + 1
-    if (lengths > 5).any() or (data[ends[lengths > 1]] == 0).any():
-        raise WireError("a number of a view is too long")
-    places = np.arange(len(data)) - np.repeat(starts, lengths)
-    numbers: NDArray[np.int64] = np.add.reduceat((data & 127) << (7 * places), starts)
-    if (numbers >= 2**32).any():
-        raise WireError("a number of a view is too large")
-    return numbers
+def _unpacked(column: bytes) -> NDArray[np.int64]:
+    try:
+        return unpack(column)
+    except ValueError as error:
+        raise WireError(f"a number of a view {error}") from None
 
 
 def _binary_bytes(length: int) -> int:

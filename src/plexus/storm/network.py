@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from random import Random
 from typing import Any
@@ -146,7 +146,7 @@ class FaultyNetwork(PartedNetwork):
         self.sharing: Sharing = self._transfers.sharing
         self.on_send: Callable[[NodeId, tuple[NodeId, ...], Message], None]
         self.on_lost: Callable[[NodeId, NodeId, Message, str], None]
-        self.on_offered: Callable[[NodeId, list[NodeId], Message], None]
+        self.on_offered: Callable[[NodeId, Sequence[NodeId], Message], None]
         self.on_undelivered: Callable[[NodeId, Undelivered], None]
         """A connection of this node may notice it."""
 
@@ -190,7 +190,7 @@ class FaultyNetwork(PartedNetwork):
             return
         self._scatter(dst, Received(src, body, size_bytes))
 
-    def _transfer(self, src: NodeId, to: list[NodeId], asked: int, body: Message) -> None:
+    def _transfer(self, src: NodeId, to: Sequence[NodeId], asked: int, body: Message) -> None:
         super()._transfer(src, to, asked, body)
         if hasattr(body, "model"):
             self.on_offered(src, to, body)

@@ -8,7 +8,6 @@ view holds online, and takes the first that answer.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from random import Random
 
 from msgspec import Struct
@@ -95,9 +94,6 @@ class PeerNode(Machine, ABC):
 
     heeds = None
     """It does nothing about who comes and goes, and notes it (see `Member`)."""
-
-    def take_note(self, heard: Iterable[tuple[NodeId, int, int, object]]) -> None:
-        self.membership.view.note(heard)
 
     # What a protocol adds
 
