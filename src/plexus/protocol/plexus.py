@@ -76,7 +76,7 @@ class PlexusNode(Participant):
         """Of those who answered when it came online and hold a model: whether they have just come, too."""
         self.course = course
         self.aggregation = AggregationTask(self, parameters, durable.round)
-        self.ending = Ending(self, course, durable.ended)
+        self.ending = Ending(self, course, durable.ended, rng)
         self._on_event |= {
             WentOnline: self._on_online,
             WentOffline: lambda _: self.membership.leave(),
@@ -99,7 +99,7 @@ class PlexusNode(Participant):
             "aggregation": self.aggregation.on_timeout,
             "start": self._on_start,
             "watchdog": self._on_watchdog,
-            "final": self.ending.ask_again,
+            "final": self.ending.on_timeout,
         }
 
     # Coming and going (III-E)
@@ -263,6 +263,9 @@ class PlexusNode(Participant):
         if search.purpose == PARTICIPANTS:
             if self.watchdog.k_seen > k:  # others are beyond what is to be trained
                 return
+            if self.ending.is_last(search.ordinal):  # not before: who is cut off must not end it alone
+                self.ending.declare(k, search.ordinal, search.model)
+                return
             # Who trains finishes that first: it is left out and nobody takes its place.
             busy = search.sample.busy | {self.me} if self.is_busy else search.sample.busy
             sample = tuple(node for node in sample if node not in busy) or sample
@@ -332,9 +335,6 @@ class PlexusNode(Participant):
         if self.aggregation.on_aggregated(aggregated):
             k, ordinal = aggregated.round, self.aggregation.ordinal
             self.hold(k, ordinal, aggregated.model)
-            if self.ending.is_last(ordinal):
-                self.ending.declare(k, ordinal, aggregated.model)
-                return
             # Not the held model: by the time the sample is found, that may be of a newer round.
             self.search(PARTICIPANTS, k, ordinal, aggregated.model)
 
