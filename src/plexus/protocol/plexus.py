@@ -244,7 +244,9 @@ class PlexusNode(Participant):
 
     def _is_overtaken(self, search: Search, pong: Pong) -> bool:
         """Somebody else is already where a restart wants to go, or beyond what is to be trained."""
-        if search.purpose in (FIRST_SAMPLE, PARTICIPANTS):
+        if search.purpose == FIRST_SAMPLE:  # others speak of the next round as soon as they have trained
+            return pong.held > search.round
+        if search.purpose == PARTICIPANTS:
             return pong.round > search.round
         return search.purpose == RESTART and (
             pong.round >= search.round or (pong.held > self.held_round and not self.watchdog.has_deferred)
@@ -315,7 +317,7 @@ class PlexusNode(Participant):
             self.membership.advertise_again()
 
     def notice(self, k: int, src: NodeId) -> None:
-        if k > self.watchdog.k_seen or self.trust.is_wary:
+        if k > self.watchdog.k_seen or self.trust.is_wary or self.settled is not None:
             super().notice(k, src)
             self.aggregation.release(self.watchdog.k_seen)
 
