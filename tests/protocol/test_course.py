@@ -297,6 +297,27 @@ def test_a_final_model_that_nobody_asked_for_is_not_taken() -> None:
     assert node.ending.has_model and node.held_model == "final"
 
 
+@pytest.mark.parametrize("has_it", [False, True])
+def test_who_was_asked_and_has_not_got_the_model_either_is_not_waited_for_long(has_it: bool) -> None:
+    node = online_node(0, 4, course=Course(rounds=5), **SHORT)
+    [(asked, _)] = sent(node.handle(9.0, Received(1, Ended(50, 5, 1))), FinalRequest)
+    told = asked if has_it else next(each for each in (1, 2, 3) if each != asked)
+    node.handle(9.5, Received(told, Ended(50, 5, 1)))
+    again = sent(node.handle(15.0, TimerFired(("final", 0))), FinalRequest)
+    assert (again == []) == (asked in node.ending._having)
+    assert all(other != asked for other, _ in again)
+    assert sent(node.handle(15.0 + SHORT["aggregation_timeout_s"], TimerFired(("final", 0))), FinalRequest)
+
+
+def test_the_final_model_is_not_taken_twice() -> None:
+    node = online_node(0, 4, course=Course(rounds=5))
+    [(asked, _)] = sent(node.handle(9.0, Received(1, Ended(50, 5, 1))), FinalRequest)
+    final = FinalModel(50, 5, "final")
+    assert not node.is_obsolete(final)
+    node.handle(11.0, Received(asked, final))
+    assert node.is_obsolete(final)
+
+
 def test_a_node_that_has_ended_neither_trains_nor_aggregates_and_says_why() -> None:
     node = online_node(0, 4, course=Course(rounds=5))
     node.handle(9.0, Received(1, Ended(50, 5, 1)))

@@ -141,7 +141,7 @@ class Peer:
         )
         self._trainer.measures_first = self._config.course.is_measured or not self._config.protocol.variation
         parts = self._store, self._trainer, self._log, self._config.stay
-        self._finishing = Finishing(*parts, self._stop.set)
+        self._finishing = Finishing(*parts, self._stop.set, lambda: bool(self._hub.relay.carried))
         control = await serve_control(self._config.home, self._now, self._stop.set)
         try:
             initial = await unless(self._stop, self._trainer.start())

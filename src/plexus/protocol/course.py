@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 FINAL = ("final", 0)
 AGAIN = 1 / 10
-"""As a share of `ack_timeout_s`: how often those are told of the end who have not got the model."""
+"""As a share of `ack_timeout_s`: how often those are told of the end who have not got the model, and how long
+one of them waits for somebody who has not got it either."""
 _SCORE = struct.Struct(">f")
 
 
@@ -59,8 +60,10 @@ class Ending:
         """Who said that it has the model."""
         self._answered: set[NodeId] = set()
         """Who said so twice, and was told that this node has it, too."""
-        self._asked: set[NodeId] = set()
-        """Whose model it takes."""
+        self._asked: dict[NodeId, float] = {}
+        """Whose model it takes, and when they were asked; the last one last."""
+        self.asks = 0
+        """How often others have asked for the model."""
         self._claims: dict[NodeId, int] = {}
         """Who says that the session has ended, and with which round."""
 
@@ -198,6 +201,7 @@ class Ending:
     # The final model
 
     def on_request(self, src: NodeId, request: FinalRequest) -> None:
+        self.asks += 1
         if not self.has_model:
             self._askers.add(src)
         else:
@@ -213,11 +217,14 @@ class Ending:
             self._has_it()
 
     def on_timeout(self, _: int = 0) -> None:
-        """Nothing came: ask somebody else. If that is of no use for long, who had the model is gone with it,
-        and the session goes on until it ends again. Who has it tells others again."""
+        """Nothing came: ask somebody else, unless who was asked may be sending it. If that is of no use for
+        long, who had the model is gone with it, and the session goes on until it ends again. Who has it tells
+        others again."""
         is_early = self._node.now - self._heard_at < self._node.parameters.ack_timeout_s
         if self.has_model and is_early:
             self._tell_again()
+        elif self.is_over and is_early and self._is_coming:
+            self._node.set_timer(FINAL, AGAIN * self._node.parameters.ack_timeout_s)
         elif self.is_over and is_early:
             self._tries += 1
             self._ask()
@@ -233,11 +240,18 @@ class Ending:
             self._node.set_timer(FINAL, self._node.parameters.ping_timeout_s)
 
     def _ask(self) -> None:
-        self._node.set_timer(FINAL, self._node.parameters.aggregation_timeout_s)
+        self._node.set_timer(FINAL, AGAIN * self._node.parameters.ack_timeout_s)
         source = self._source()
         if source != self._node.me:
-            self._asked.add(source)
+            self._asked.pop(source, None)
+            self._asked[source] = self._node.now
             self._node.send((source,), FinalRequest(self.round))
+
+    @property
+    def _is_coming(self) -> bool:
+        """Whether who was asked last has the model, and was not asked long ago."""
+        last, at = next(reversed(self._asked.items()), (self._node.me, 0.0))
+        return last in self._having and self._node.now - at < self._node.parameters.aggregation_timeout_s
 
     def _source(self) -> NodeId:
         """The node above this one in the tree; if nothing comes from there, one that says that it has the
@@ -254,8 +268,7 @@ class Ending:
     def _has_it(self) -> None:
         node = self._node
         node.report(FinalHeld(self.round, self.ordinal, node.held_model))
-        for asker in sorted(self._askers):
-            self.on_request(asker, FinalRequest(self.round))
+        node.send(tuple(sorted(self._askers)), FinalModel(self.round, self.ordinal, node.held_model))
         self._askers.clear()
         # Who ends a session tells everybody; who has its model, those who would wait for it before they go.
         at_most = None if self._root == node.me else node.parameters.advertise_to
