@@ -309,15 +309,6 @@ def test_who_was_asked_and_has_not_got_the_model_either_is_not_waited_for_long(h
     assert sent(node.handle(15.0 + SHORT["aggregation_timeout_s"], TimerFired(("final", 0))), FinalRequest)
 
 
-def test_the_final_model_is_not_taken_twice() -> None:
-    node = online_node(0, 4, course=Course(rounds=5))
-    [(asked, _)] = sent(node.handle(9.0, Received(1, Ended(50, 5, 1))), FinalRequest)
-    final = FinalModel(50, 5, "final")
-    assert not node.is_obsolete(final)
-    node.handle(11.0, Received(asked, final))
-    assert node.is_obsolete(final)
-
-
 def test_a_node_that_has_ended_neither_trains_nor_aggregates_and_says_why() -> None:
     node = online_node(0, 4, course=Course(rounds=5))
     node.handle(9.0, Received(1, Ended(50, 5, 1)))

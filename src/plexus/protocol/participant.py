@@ -14,7 +14,6 @@ from plexus.protocol.messages import (
     FRESH,
     Ack,
     AggregateRequest,
-    FinalModel,
     LateModel,
     Message,
     Model,
@@ -268,9 +267,7 @@ class Participant(Member):
         """A model for the aggregator of a complete round would be ignored when it arrives. One to train is
         carried to its end, however late: a node with a slow link might otherwise never get any."""
         if self.ended_round:
-            return isinstance(body, FOR_A_ROUND) or (
-                isinstance(body, FinalModel) and self.held_round == self.ended_round
-            )
+            return isinstance(body, FOR_A_ROUND)
         return isinstance(body, AggregateRequest) and (
             body.round < self.watchdog.k_seen or body.round <= self.held_round
         )
