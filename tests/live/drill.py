@@ -308,7 +308,12 @@ def run(out: Path, seed: int, nat: bool) -> Outcome:
     with wan(CITIES, MBIT_PER_S * 1e6 / 8, reachable=RELAY + 1 if nat else None) as net:
         drill, value = asyncio.run(drilled_session(spec, out / "drill", net, seed, nat))
     completed_s = completions(drill)
-    checks = [*_of_rounds(completed_s), *_of_peers(drill), _of_models(drill), _of_accuracy(value, quiet)]
+    checks = [
+        *_of_rounds(drill, completed_s),
+        *_of_peers(drill),
+        _of_models(drill),
+        _of_accuracy(value, quiet),
+    ]
     return Outcome(drill, completed_s, checks)
 
 
@@ -322,10 +327,12 @@ def lines(member: Member, event: str) -> list[dict[str, Any]]:
 
 
 def completions(drill: Drill) -> dict[int, float]:
-    """By round, when it was completed for the first time; the first begins with the first training."""
+    """By round, when its model was there for the first time. The first begins with the first training; of one
+    that was started again, the model is that of the round before."""
     members = drill.fleet.members
     started = [line["time"] for member in members for line in lines(member, "TrainingStarted")]
-    done = [line for member in members for line in lines(member, "AggregationCompleted")]
+    kinds = ("AggregationCompleted", "RoundRestarted")
+    done = [line for member in members for kind in kinds for line in lines(member, kind)]
     found = {1: min(started, default=drill.began_s)}
     for line in sorted(done, key=lambda line: line["time"]):
         found.setdefault(line["round"], line["time"])
@@ -337,9 +344,11 @@ def durations(completed_s: dict[int, float]) -> dict[int, float]:
     return {k: completed_s[k] - completed_s[before] for before, k in pairwise(sorted(completed_s))}
 
 
-def _of_rounds(completed_s: dict[int, float]) -> Iterator[Check]:
+def _of_rounds(drill: Drill, completed_s: dict[int, float]) -> Iterator[Check]:
     missing = [k for k in range(1, ROUNDS + 1) if k not in completed_s]
-    yield Check(f"{ROUNDS} of {ROUNDS} rounds", f"without {missing}" if missing else "all", not missing)
+    again = {line["round"] for member in drill.fleet.members for line in lines(member, "RoundRestarted")}
+    found = f"without {missing}" if missing else f"all; started again: {sorted(again) or 'none'}"
+    yield Check(f"{ROUNDS} of {ROUNDS} rounds", found, not missing)
     longest = max(durations(completed_s).values(), default=0.0)
     limit = 2 * AGGREGATION_S
     yield Check(f"no round takes more than {limit:g} s", f"longest {longest:.1f} s", longest <= limit)
