@@ -75,6 +75,9 @@ class StubTransport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def is_closing(self) -> bool:
+        return self.closed
+
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
 

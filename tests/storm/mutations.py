@@ -345,7 +345,10 @@ MUTATIONS += [
     bug("nobody tells itself", Membership.random_set, "actives[actives != me]", "actives"),
     bug("the model held is saved", PlexusNode.hold, "self.save()", "pass"),
     bug(
-        "the aggregate is pushed, not the model held", PlexusNode.on_sample, "search.model", "self.held_model"
+        "the aggregate is pushed, not the model held",
+        PlexusNode.on_sample,
+        "search.model, sample",
+        "self.held_model, sample",
     ),
     bug("all of the sample are asked", PlexusNode._push, "self.send(sample, ", "self.send(sample[:-1], "),
     bug(

@@ -14,9 +14,9 @@ import click
 
 from plexus import __version__
 from plexus.cli.groups import LazyGroup, told
-from plexus.errors import Interrupted, PlexusError, TaskError, missing
+from plexus.errors import Interrupted, PlexusError, missing
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+BAD_INPUT, INTERRUPTED = PlexusError.exit_code, 130
 
 COMMANDS = told("commands")
 """By what one wants to do: the commands, and what each does."""
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except PlexusError as error:
         _say(" ".join(str(error).split()))
-        sys.exit(FAILED if isinstance(error, TaskError) else BAD_INPUT)
+        sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("plexus"):
             raise  # ours is there, or something is wrong with it

@@ -114,7 +114,7 @@ class Peer:
         self._held = self._store.model(self._room)
         """Until the node is online and holds it itself."""
         self._stop = asyncio.Event()
-        self._fault: str | None = None
+        self._fault: PlexusError | None = None
         """Why the peer ends, if nobody told it to."""
         self._certificate = CertificateWatch(self._admission, log)
         self._node: PlexusNode | PeerNode | None = None
@@ -141,7 +141,7 @@ class Peer:
         )
         self._trainer.measures_first = self._config.course.is_measured or not self._config.protocol.variation
         parts = self._store, self._trainer, self._log, self._config.stay
-        self._finishing = Finishing(*parts, self._stop.set)
+        self._finishing = Finishing(*parts, self._stop.set, lambda: bool(self._hub.relay.carried))
         control = await serve_control(self._config.home, self._now, self._stop.set)
         try:
             initial = await unless(self._stop, self._trainer.start())
@@ -155,7 +155,7 @@ class Peer:
             self._store.close()
             os.close(self._lock)
         if self._fault is not None:
-            raise PlexusError(self._fault)
+            raise self._fault
 
     def _look_at(self, ready: Ready | None) -> None:
         """What the worker found in the data and in the model."""
@@ -170,7 +170,7 @@ class Peer:
                 f"the model's frozen weights are {ready.frozen or 'none'}, those of the session are {agreed}"
             )
 
-    def _end(self, fault: str) -> None:
+    def _end(self, fault: PlexusError) -> None:
         """The peer cannot go on: it leaves if it can, and the process ends with an error."""
         self._fault = self._fault or fault
         self._stop.set()
@@ -187,7 +187,7 @@ class Peer:
         tell = Callbacks(
             fact=self._on_fact,
             early=lambda body: self._joining.early(body),
-            unsaved=lambda reason: self._end(f"{UNSAVED}: {reason}"),
+            unsaved=lambda reason: self._end(PlexusError(f"{UNSAVED}: {reason}")),
             list_offered=lambda src, list_der: self._lists.offered(src, list_der),
             trusts_list=lambda: not self._lists.is_judging,
         )
@@ -333,9 +333,12 @@ class Peer:
 
     def _look_after(self) -> None:
         if self._certificate.has_run_out():
+            certificate = self._config.home / CERTIFICATE_FILE
             self._end(
-                f"{self._config.home / CERTIFICATE_FILE}: the certificate has run out, so the node left"
-                " the session; get a new one with `plexus session renew`"
+                PlexusError(
+                    f"{certificate}: the certificate has run out, so the node left the session; get a new one"
+                    " with `plexus session renew`"
+                )
             )
         if self._node is None or self._runtime.node is None:
             return
@@ -353,7 +356,7 @@ class Peer:
         except WireError:
             return  # no room for a node unknown so far, so it is no candidate either
         if number == 0:
-            self._end(f"{self._config.home / CERTIFICATE_FILE}: this certificate has been revoked")
+            self._end(self._admission.revoked())
         elif self._runtime.node is None:
             self._view.learn(number, EXPELLED)
         else:

@@ -59,7 +59,9 @@ class Participant(Member):
         self.has_worked = False
         """Since it came online: trained, or collected models."""
         self.came_at = 0.0
-        self.watchdog = Watchdog(self, parameters, rng, durable.round)
+        self.watchdog = Watchdog(
+            self, parameters, rng, durable.round, usual_step=lambda: step(view.online_count())
+        )
         self.trust = Trust(
             self, parameters, roster, view, self.watchdog, self._ask_about, self.aggregator_rank
         )
@@ -257,8 +259,8 @@ class Participant(Member):
         if lost.node == self.training.awaited:
             # Is it gone, or just the connection? If this does not get there, another is looked for.
             self.send((lost.node,), Ping(HEARD_ME, self.training.k_train))
-        elif not self.training.busy and self.settled == (lost.node, self.watchdog.k_seen):
-            # It has everybody's models, and what it made of them may be gone with it.
+        elif not self.training.busy and self.settled is not None and self.settled[0] == lost.node:
+            # It has everybody's models, and nobody else goes on: what it made of them may be gone with it.
             self.watchdog.orphan(self.held_round)
 
     def is_obsolete(self, body: Message) -> bool:

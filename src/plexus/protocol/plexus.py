@@ -73,7 +73,7 @@ class PlexusNode(Participant):
         """Of those who answered when it came online and hold a model: whether they have just come, too."""
         self.course = course
         self.aggregation = AggregationTask(self, parameters, durable.round)
-        self.ending = Ending(self, course, durable.ended)
+        self.ending = Ending(self, course, durable.ended, rng)
         self._on_event |= {
             WentOnline: self._on_online,
             WentOffline: lambda _: self.membership.leave(),
@@ -96,7 +96,7 @@ class PlexusNode(Participant):
             "aggregation": self.aggregation.on_timeout,
             "start": self._on_start,
             "watchdog": self._on_watchdog,
-            "final": self.ending.ask_again,
+            "final": self.ending.on_timeout,
         }
 
     # Coming and going (III-E)
@@ -239,7 +239,9 @@ class PlexusNode(Participant):
 
     def _is_overtaken(self, search: Search, pong: Pong) -> bool:
         """Somebody else is already where a restart wants to go, or beyond what is to be trained."""
-        if search.purpose in (FIRST_SAMPLE, PARTICIPANTS):
+        if search.purpose == FIRST_SAMPLE:  # others speak of the next round as soon as they have trained
+            return pong.held > search.round
+        if search.purpose == PARTICIPANTS:
             return pong.round > search.round
         return search.purpose == RESTART and (
             pong.round >= search.round or (pong.held > self.held_round and not self.watchdog.has_deferred)
@@ -257,6 +259,9 @@ class PlexusNode(Participant):
             return
         if search.purpose == PARTICIPANTS:
             if self.watchdog.k_seen > k:  # others are beyond what is to be trained
+                return
+            if self.ending.is_last(search.ordinal):  # not before: who is cut off must not end it alone
+                self.ending.declare(k, search.ordinal, search.model)
                 return
             # Who trains finishes that first: it is left out and nobody takes its place.
             busy = search.sample.busy | {self.me} if self.is_busy else search.sample.busy
@@ -307,7 +312,7 @@ class PlexusNode(Participant):
             self.membership.advertise_again()
 
     def notice(self, k: int, src: NodeId) -> None:
-        if k > self.watchdog.k_seen or self.trust.is_wary:
+        if k > self.watchdog.k_seen or self.trust.is_wary or self.settled is not None:
             super().notice(k, src)
             self.aggregation.release(self.watchdog.k_seen)
 
@@ -327,9 +332,6 @@ class PlexusNode(Participant):
         if self.aggregation.on_aggregated(aggregated):
             k, ordinal = aggregated.round, self.aggregation.ordinal
             self.hold(k, ordinal, aggregated.model)
-            if self.ending.is_last(ordinal):
-                self.ending.declare(k, ordinal, aggregated.model)
-                return
             # Not the held model: by the time the sample is found, that may be of a newer round.
             self.search(PARTICIPANTS, k, ordinal, aggregated.model)
 

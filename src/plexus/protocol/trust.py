@@ -95,7 +95,7 @@ class Trust:
     @property
     def reach(self) -> int:
         """How far ahead of the newest round known a number may be."""
-        return REACH * self._step
+        return REACH * self._watchdog.stride
 
     def believes(self, src: NodeId, k: int) -> bool:
         """Whether there is a round k, as `src` says."""
@@ -164,11 +164,7 @@ class Trust:
 
     def is_lost(self, k: int, others_are_at: int) -> bool:
         """Whether there can be no round k, if the others are there."""
-        return k > others_are_at + LOST * self._step
-
-    @property
-    def _step(self) -> int:
-        return max(step(self._view.online_count()), self._watchdog.step)
+        return k > others_are_at + LOST * self._watchdog.stride
 
     # The hash decides who may say what
 

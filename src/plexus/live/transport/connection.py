@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from plexus.live.identity.admission import LinkedPeer, RefusedError, explain
+from plexus.live.identity.admission import MAX_LIST_BYTES, LinkedPeer, RefusedError, RevokedPeerError, explain
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.transport.frames import (
@@ -313,7 +313,14 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
         if not self._tls.ready:
             return
-        self.peer = self._hub.admission.admit(self._tls.peer_certificate())
+        admission = self._hub.admission
+        try:
+            self.peer = admission.admit(self._tls.peer_certificate())
+        except RevokedPeerError:
+            # On the authority's word it ends. It may have been cut off when others heard it.
+            self._tls.write(frame(Kind.LIST, admission.list.der))
+            raise
+        self._reader.max_bytes = max(self._hub.limits.max_greeting_bytes, MAX_LIST_BYTES)
         if self._expected is not None and self.peer.key != self._expected:
             raise RefusedError(f"expected node {self._expected.hex()} at this address")
         if self.dialled:
@@ -326,6 +333,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"refused: {refused.reason}", tell=False, is_race=refused.is_race)
         elif self._link is not None:
             self._link.on_frame(complete)
+        elif kind is Kind.LIST and self.peer is not None:
+            self._hub.inbox.list_offered(self.peer.key, bytes(complete.payload))
         elif kind is (Kind.WELCOME if self.dialled else Kind.HELLO):
             self._on_greeting(parse(complete.payload, Hello))
         else:
