@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from plexus.live.transport.hub import Hub
     from plexus.live.transport.link import PeerLink
 
-RECEIVE_BYTES = 256 * 1024
-"""Taken from the network in one go. TLS's own messages among them are all handled at once."""
+RECEIVE_BYTES, FEED_BYTES = 512 * 1024, 256 * 1024
+"""Taken from the network in one go, and from there by TLS, which keeps room for as much on every link. Its
+own messages are all handled at once."""
 TURN_S = 0.02
 """How long one connection may be busy with what it received before others get their turn."""
 PUMP_BYTES = 512 * 1024
@@ -189,8 +190,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.heard_at = self._loop.time()
         self.received_bytes += count
-        self._tls.feed(_received[:count])
-        self._guarded(self._advance)
+        for at in range(0, count, FEED_BYTES):
+            self._tls.feed(_received[at : min(at + FEED_BYTES, count)])
+            if self.reason is None and not self._is_behind:
+                self._guarded(self._advance)
 
     def eof_received(self) -> None:
         self.close("the other side closed the connection", tell=False)

@@ -124,7 +124,7 @@ PATIENCE = 100
 MIN_BYTES_PER_S = 1024
 """Whatever is known of its ends, a link may be this slow."""
 
-IN_FILES = 4
+IN_FILES = 6
 OVERDUE = "its bytes do not come"
 NO_ROOM = "it has no room for another model"
 
