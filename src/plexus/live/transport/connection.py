@@ -63,8 +63,8 @@ class Tls:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        self.ready = False
-        """The handshake is over. In TLS 1.3 the client is here before the server has judged it."""
+        self._has_ended = self.ready = False
+        """Ready: the handshake is over. In TLS 1.3 the client is here before the server has judged it."""
 
     def feed(self, data: bytes | memoryview) -> None:
         self._incoming.write(data)
@@ -82,12 +82,15 @@ class Tls:
     def read_into(self, space: memoryview) -> int:
         """Decrypt into `space` as much as fits and is there; 0 when more must come from the network,
         `EOFError` when the other side has said that nothing more will."""
+        if not (self._incoming.pending or self._object.pending() or self._has_ended):
+            return 0  # to ask TLS and be told so by an exception takes ten times as long
         filled, size = 0, len(space)
         read = self._object.read
         try:
             while filled < size:  # TLS hands out one record of 16 KB at a time
                 count: int = read(size - filled, space[filled:])  # type: ignore[assignment]
                 if count == 0:  # a close_notify: it is found again when asked for more
+                    self._has_ended = True
                     break
                 filled += count
         except ssl.SSLWantReadError:
