@@ -152,7 +152,7 @@ def keep(path: Path, data: memoryview) -> None:
 
 def _gets_name(data: memoryview, path: Path) -> bool:
     file = _files.pop(data.obj, None) if isinstance(data.obj, mmap.mmap) else None
-    if file is None:
+    if file is None or os.fstat(file.fileno()).st_size != len(data):
         return False
     path.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
