@@ -150,8 +150,13 @@ def keep(path: Path, data: memoryview) -> None:
             write_synced(temporary, data)
 
 
+def use_again(data: memoryview) -> IO[bytes] | None:
+    """The file that a model lies in gets no name from now on, and is used for others."""
+    return _files.pop(data.obj, None) if isinstance(data.obj, mmap.mmap) else None
+
+
 def _gets_name(data: memoryview, path: Path) -> bool:
-    file = _files.pop(data.obj, None) if isinstance(data.obj, mmap.mmap) else None
+    file = use_again(data)
     if file is None or os.fstat(file.fileno()).st_size != len(data):
         return False
     path.unlink(missing_ok=True)
