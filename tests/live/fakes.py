@@ -58,6 +58,8 @@ class StubTls:
     def close(self, last_words: bytes = b"") -> None:
         self._outgoing += last_words
 
+    def forget(self) -> None: ...
+
 
 class StubTransport(asyncio.Transport):
     """Remembers what was written."""

@@ -113,6 +113,11 @@ class Tls:
         """The other side's certificate (DER); it holds the key of it."""
         return self._object.getpeercert(binary_form=True)
 
+    def forget(self) -> None:
+        """Nothing is said or heard any more. Who is at the other end of a connection is in a circle with it,
+        which stays in memory for long: what TLS has of it must not, 50 KB."""
+        del self._object, self._incoming, self._outgoing
+
     def close(self, last_words: bytes = b"") -> None:
         """Say goodbye; does not wait for an answer."""
         try:
@@ -265,6 +270,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hub.closed(self, reason)
         if not self.settled.done():
             self.settled.set_result(None)
+        self._loop.call_soon(self._tls.forget)  # who closed it may be at work with it
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Whatever a peer sends, the worst that happens is that its connection ends."""
@@ -281,6 +287,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close("internal error")
 
     def _advance(self) -> None:
+        if self.reason is not None:
+            return
         if not self._tls.ready:
             self._handshake()
             if not self._tls.ready:
