@@ -10,6 +10,7 @@ way as `window` allows.
 from __future__ import annotations
 
 import asyncio
+import mmap
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -48,8 +49,9 @@ CLOSE_S = 2.0
 NOWHERE: Address = ("0.0.0.0", 0)
 UNREAD = "the other side does not read what it is sent"
 
-# Filled and emptied within one callback of the loop, so all connections can share it.
-_received = memoryview(bytearray(RECEIVE_BYTES))
+# Filled and emptied within one callback of the loop, so all connections can share it. Mapped, so that what is
+# never filled takes no memory.
+_received = memoryview(mmap.mmap(-1, RECEIVE_BYTES))
 
 
 class Tls:
@@ -114,8 +116,8 @@ class Tls:
         return self._object.getpeercert(binary_form=True)
 
     def forget(self) -> None:
-        """Nothing is said or heard any more. Who is at the other end of a connection is in a circle with it,
-        which stays in memory for long: what TLS has of it must not, 50 KB."""
+        """Nothing is said or heard any more. Connection and link are a circle, which may stay in memory for
+        long: what TLS has of them need not."""
         del self._object, self._incoming, self._outgoing
 
     def close(self, last_words: bytes = b"") -> None:
