@@ -39,13 +39,25 @@ def write_bytes(path: Path, *data: bytes | memoryview) -> None:
 
     When this returns, the file is there to stay. When it fails, what was there before still is.
     """
+    with replacing(path) as temporary:
+        write_synced(temporary, *data)
+
+
+def write_synced(path: Path, *data: bytes | memoryview) -> None:
+    """On the disk when this returns."""
+    with path.open("wb") as file:
+        file.writelines(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write a file that then takes the place of the one at `path`, or leaves it as it is."""
     temporary = path.with_name(f".{path.name}.new")
     with named(path):
         try:
-            with temporary.open("wb") as file:
-                file.writelines(data)
-                file.flush()
-                os.fsync(file.fileno())
+            yield temporary
             temporary.replace(path)
         except OSError as error:
             temporary.unlink(missing_ok=True)  # a full disk needs the room

@@ -58,6 +58,8 @@ class StubTls:
     def close(self, last_words: bytes = b"") -> None:
         self._outgoing += last_words
 
+    def forget(self) -> None: ...
+
 
 class StubTransport(asyncio.Transport):
     """Remembers what was written."""
@@ -80,6 +82,9 @@ class StubTransport(asyncio.Transport):
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
+
+    def is_closing(self) -> bool:
+        return self.closed
 
     def close(self) -> None:
         self.closed = True

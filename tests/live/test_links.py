@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -59,6 +61,27 @@ async def ends(
     finally:
         for each in made:
             await each.hub.close("the test is over")
+
+
+def test_what_tls_has_of_a_link_is_gone_with_it(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party) as (a, b):
+            a.send(b, b"one")
+            await b.until(lambda: b.messages)
+            tls = [
+                weakref.ref(end.hub.links[other.key].connection._tls._object)
+                for end, other in ((a, b), (b, a))
+            ]
+            gc.disable()  # a process that has little to do does not collect for hours
+            try:
+                a.hub.links[b.key].connection.close("enough")
+                await b.until(lambda: not b.hub.links)
+                await asyncio.sleep(0)
+                assert [each() for each in tls] == [None, None]
+            finally:
+                gc.enable()
+
+    run(story)
 
 
 def test_a_message_dials_its_receiver_and_the_link_is_kept(party: Party) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,9 +23,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-session.toml"
 
 
 def command(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "plexus", *words], capture_output=True, text=True, timeout=200, cwd=folder
-    )
+    wide = {**os.environ, "COLUMNS": "150"}  # so that no name goes over two lines
+    words = sys.executable, "-m", "plexus", *words
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200, cwd=folder, env=wide)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -147,7 +147,9 @@ class Peer:
             initial = await unless(self._stop, self._trainer.start())
             if initial is not None:
                 self._look_at(self._trainer.ready)
-                await self._run(LiveModel(initial, seal(initial)))
+                self._initial = LiveModel(initial, seal(initial))
+                del initial  # a large one is not held for longer than it is needed
+                await self._run()
         finally:
             control.close()
             socket_path(self._config.home).unlink(missing_ok=True)  # who backs the home up need not skip it
@@ -175,9 +177,9 @@ class Peer:
         self._fault = self._fault or fault
         self._stop.set()
 
-    async def _run(self, initial: LiveModel) -> None:
+    async def _run(self) -> None:
         config = self._config
-        layout = ModelLayout(initial.data, self._room)
+        layout = ModelLayout(self._initial.data, self._room)
         # Who waits for longer than that for an answer has turned to somebody else.
         answered_s = getattr(config.protocol.parameters, "ack_timeout_s", config.limits.transfer_grace_s)
         grace_s = min(config.limits.transfer_grace_s, answered_s)
@@ -216,7 +218,7 @@ class Peer:
             with notifying(self._log):
                 await unless(self._stop, self._join())
                 if not self._stop.is_set():
-                    self._go_online(initial)
+                    self._go_online()
                     self._status.enter("ended" if self._store.state.ended else "online")
                     await self._stop.wait()
             if self._node is not None:
@@ -240,8 +242,10 @@ class Peer:
         if self._config.bandwidth_bytes_per_s is None:
             await self._joining.measure()
 
-    def _go_online(self, initial: LiveModel) -> None:
+    def _go_online(self) -> None:
         held, self._held = self._held, None
+        initial = self._initial
+        del self._initial
         state = self._store.state
         number, ordinal = (state.round, state.ordinal) if held else (0, 0)
         durable = Durable(state.counter, number, held or initial, ordinal=ordinal, ended=state.ended)

@@ -10,6 +10,7 @@ way as `window` allows.
 from __future__ import annotations
 
 import asyncio
+import mmap
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from plexus.live.transport.hub import Hub
     from plexus.live.transport.link import PeerLink
 
-RECEIVE_BYTES = 256 * 1024
-"""Taken from the network in one go. TLS's own messages among them are all handled at once."""
+RECEIVE_BYTES, FEED_BYTES = 512 * 1024, 256 * 1024
+"""Taken from the network in one go, and from there by TLS, which keeps room for as much on every link. Its
+own messages are all handled at once."""
 TURN_S = 0.02
 """How long one connection may be busy with what it received before others get their turn."""
 PUMP_BYTES = 512 * 1024
@@ -47,8 +49,9 @@ CLOSE_S = 2.0
 NOWHERE: Address = ("0.0.0.0", 0)
 UNREAD = "the other side does not read what it is sent"
 
-# Filled and emptied within one callback of the loop, so all connections can share it.
-_received = memoryview(bytearray(RECEIVE_BYTES))
+# Filled and emptied within one callback of the loop, so all connections can share it. Mapped, so that what is
+# never filled takes no memory.
+_received = memoryview(mmap.mmap(-1, RECEIVE_BYTES))
 
 
 class Tls:
@@ -62,8 +65,8 @@ class Tls:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        self.ready = False
-        """The handshake is over. In TLS 1.3 the client is here before the server has judged it."""
+        self._has_ended = self.ready = False
+        """Ready: the handshake is over. In TLS 1.3 the client is here before the server has judged it."""
 
     def feed(self, data: bytes | memoryview) -> None:
         self._incoming.write(data)
@@ -81,12 +84,15 @@ class Tls:
     def read_into(self, space: memoryview) -> int:
         """Decrypt into `space` as much as fits and is there; 0 when more must come from the network,
         `EOFError` when the other side has said that nothing more will."""
+        if not (self._incoming.pending or self._object.pending() or self._has_ended):
+            return 0  # to ask TLS and be told so by an exception takes ten times as long
         filled, size = 0, len(space)
         read = self._object.read
         try:
             while filled < size:  # TLS hands out one record of 16 KB at a time
                 count: int = read(size - filled, space[filled:])  # type: ignore[assignment]
                 if count == 0:  # a close_notify: it is found again when asked for more
+                    self._has_ended = True
                     break
                 filled += count
         except ssl.SSLWantReadError:
@@ -108,6 +114,11 @@ class Tls:
     def peer_certificate(self) -> bytes | None:
         """The other side's certificate (DER); it holds the key of it."""
         return self._object.getpeercert(binary_form=True)
+
+    def forget(self) -> None:
+        """Nothing is said or heard any more. Connection and link are a circle, which may stay in memory for
+        long: what TLS has of them need not."""
+        del self._object, self._incoming, self._outgoing
 
     def close(self, last_words: bytes = b"") -> None:
         """Say goodbye; does not wait for an answer."""
@@ -189,8 +200,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.heard_at = self._loop.time()
         self.received_bytes += count
-        self._tls.feed(_received[:count])
-        self._guarded(self._advance)
+        for at in range(0, count, FEED_BYTES):
+            self._tls.feed(_received[at : min(at + FEED_BYTES, count)])
+            if self.reason is None and not self._is_behind:
+                self._guarded(self._advance)
 
     def eof_received(self) -> None:
         self.close("the other side closed the connection", tell=False)
@@ -259,6 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hub.closed(self, reason)
         if not self.settled.done():
             self.settled.set_result(None)
+        self._loop.call_soon(self._tls.forget)  # who closed it may be at work with it
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Whatever a peer sends, the worst that happens is that its connection ends."""
@@ -275,6 +289,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close("internal error")
 
     def _advance(self) -> None:
+        if self.reason is not None:
+            return
         if not self._tls.ready:
             self._handshake()
             if not self._tls.ready:

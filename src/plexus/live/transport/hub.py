@@ -313,7 +313,7 @@ class Hub:
         except RefusedError as error:
             connection.close(str(error))
             return
-        # At every second look: of many links, heartbeats are most of what an idle peer does.
+        # At every second look.
         if now - connection.spoke_at >= 0.75 * self.limits.heartbeat_s:
             connection.send(frame(Kind.HEARTBEAT))
 
