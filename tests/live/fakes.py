@@ -83,9 +83,6 @@ class StubTransport(asyncio.Transport):
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
 
-    def is_closing(self) -> bool:
-        return self.closed
-
     def close(self) -> None:
         self.closed = True
 

@@ -16,6 +16,8 @@ from plexus.protocol.wire import UNLISTED, name_of
 NEWEST = bytes(NAME_BYTES)
 """What is asked for by who asks for no view in particular."""
 KEPT = MOST_NAMES - 2
+MOST_SAID = 32
+"""Names that a node remembers to have told."""
 
 
 class Lacking:
@@ -27,6 +29,8 @@ class Lacking:
         self._is_on = is_on
         self._kept = [first]
         self._names: dict[bytes, Snapshot] = {}
+        self._said: list[bytes] = []
+        """The names in its questions: an answer may refer to a view that it has given up meanwhile."""
 
     def excerpt(self, view: Snapshot, base: Snapshot | None = None) -> Snapshot:
         """How to tell `view`: all of it, or as it differs from one that came from others."""
@@ -39,6 +43,8 @@ class Lacking:
         if not self._is_on:
             return ViewRequest()
         listing = self._roster.listing or bytes(NAME_BYTES)
+        fresh = [name for name in self._named if name not in self._said]
+        self._said = [*self._said, *fresh][-MOST_SAID:]
         return ViewRequest(b"".join([listing, of or NEWEST, *self._named]))
 
     def answer(self, request: ViewRequest, view: Snapshot) -> Snapshot:
@@ -54,6 +60,10 @@ class Lacking:
     def lacks(self, view: Snapshot) -> bool:
         """Whether it refers to one that this node does not have."""
         return isinstance(view, Excerpt) and bool(view.base) and view.base not in self._named
+
+    def has_said(self, view: Snapshot) -> bool:
+        """Whether it refers to one that this node said it has, or to one of another list of nodes."""
+        return isinstance(view, Excerpt) and view.base in (UNLISTED, *self._said)
 
     def whole(self, view: Snapshot) -> Snapshot:
         """All that its sender knows; as far as it was told, if it refers to what this node does not have."""

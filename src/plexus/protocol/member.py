@@ -23,7 +23,6 @@ from plexus.protocol.quorum import Quorum
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import Sampler, Search
 from plexus.protocol.view import JOINED, Snapshot, View, event_number
-from plexus.protocol.wire import UNLISTED
 
 PROBED = 1 / 100
 """A participant pings this share of those it believes online, chosen at random: samples are small, and in a
@@ -153,7 +152,7 @@ class Member(Machine, ABC):
     def _merge(self, src: NodeId, view: Snapshot, is_answer: bool = False) -> None:
         lacking = self.membership.lacking
         if lacking.lacks(view) and is_answer:
-            if view.base != UNLISTED:  # type: ignore[attr-defined]  # lists may have changed meanwhile
+            if not lacking.has_said(view):
                 self.report(Refused(src, "an answer", "it refers to a view that this node does not have"))
         elif lacking.lacks(view):
             self.send((src,), lacking.ask(view.base))  # type: ignore[attr-defined]
