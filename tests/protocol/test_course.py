@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plexus.protocol.api import Durable, Measured, Received, SetTimer, TimerFired, Train
+from plexus.protocol.api import Durable, Measured, PeerLost, Received, SetTimer, TimerFired, Train
 from plexus.protocol.facts import (
     EndRevoked,
     FinalHeld,
@@ -89,6 +89,16 @@ def test_the_session_ends_with_its_last_round_and_everybody_gets_its_model() -> 
     assert {(state.ended, state.round, state.model) for state in exchange.saved.values()} == {
         (final[0], final[0], final[2])
     }
+
+
+def test_no_round_is_started_again_because_who_ended_the_session_dies() -> None:
+    exchange = session(rounds=5)
+    exchange.go_online(*range(N))
+    exchange.run_until(lambda: len(exchange.of(FinalHeld)) == N)
+    [(_, root, _)] = exchange.of(SessionEnded)[:1]
+    exchange.crash(root)
+    others = [node for node in range(N) if node != root]
+    assert [exchange.nodes[node].handle(exchange.now, PeerLost(root)) for node in others] == [[]] * (N - 1)
 
 
 def test_nobody_sends_the_final_model_to_more_than_a_sample() -> None:

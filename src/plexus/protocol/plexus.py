@@ -390,6 +390,7 @@ class PlexusNode(Participant):
     def lay_down(self) -> None:
         """There are no more rounds: nothing is trained, aggregated or begun."""
         self.training.finish()
+        self.settled = None
         self.aggregation.skip_to(self.ending.round)
         self.late.reset()
         for purpose in (*PURPOSES, AGGREGATOR, LATE):
