@@ -265,7 +265,8 @@ class PlexusNode(Participant):
         if search.purpose == PARTICIPANTS:
             if self.watchdog.k_seen > k:  # others are beyond what is to be trained
                 return
-            if self.ending.is_last(search.ordinal):  # not before: who is cut off must not end it alone
+            # Who is cut off must not end it alone, nor with what it alone trained: one more round follows.
+            if self.ending.is_last(search.ordinal) and not self.aggregation.is_lone:
                 self.ending.declare(k, search.ordinal, search.model)
                 return
             # Who trains finishes that first: it is left out and nobody takes its place.
