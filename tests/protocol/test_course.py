@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plexus.protocol.api import Durable, Measured, Received, SetTimer, TimerFired, Train
+from plexus.protocol.api import Aggregated, Durable, Measured, PeerLost, Received, SetTimer, TimerFired, Train
 from plexus.protocol.facts import (
     EndRevoked,
     FinalHeld,
@@ -15,12 +15,21 @@ from plexus.protocol.facts import (
     SessionEnded,
     TrainingStarted,
 )
-from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Message, Score, TrainRequest
+from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Message, Ping, Score, TrainRequest
 from plexus.protocol.parameters import Course, condition, unknown_metric
 from plexus.protocol.quorum import RESTART
 from plexus.protocol.view import LEFT, event_number
 from plexus.testing.exchange import reported, sent
-from tests.protocol.kit import Exchange, come_online, hash_order, make_node, online_node, train_request
+from tests.protocol.kit import (
+    Exchange,
+    aggregate_request,
+    come_online,
+    hash_order,
+    make_node,
+    online_node,
+    pong,
+    train_request,
+)
 
 N = 6
 SHORT: dict[str, Any] = {"sample_size": 3, "aggregation_timeout_s": 20.0, "ack_timeout_s": 60.0}
@@ -89,6 +98,29 @@ def test_the_session_ends_with_its_last_round_and_everybody_gets_its_model() -> 
     assert {(state.ended, state.round, state.model) for state in exchange.saved.values()} == {
         (final[0], final[0], final[2])
     }
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_what_one_alone_has_trained_does_not_end_the_session(models: int) -> None:
+    """It was cut off, and is found again when it has waited for the others' models in vain."""
+    node = online_node(0, 3, course=Course(rounds=5), **SHORT)
+    for src in range(models):
+        node.handle(1.0, Received(src, aggregate_request(5, f"t{src}", participants=3)))
+    effects = node.handle(21.0, TimerFired(("aggregation", 0))) + node.handle(21.0, Aggregated(5, "m5"))
+    for other, ping in sent(effects, Ping):
+        effects += pong(node, other, ping.exchange, 21.1, k=5)
+    assert bool(reported(effects, SessionEnded)) == (models > 1)
+    assert bool(sent(effects, TrainRequest)) == (models == 1)
+
+
+def test_no_round_is_started_again_because_who_ended_the_session_dies() -> None:
+    exchange = session(rounds=5)
+    exchange.go_online(*range(N))
+    exchange.run_until(lambda: len(exchange.of(FinalHeld)) == N)
+    [(_, root, _)] = exchange.of(SessionEnded)[:1]
+    exchange.crash(root)
+    others = [node for node in range(N) if node != root]
+    assert [exchange.nodes[node].handle(exchange.now, PeerLost(root)) for node in others] == [[]] * (N - 1)
 
 
 def test_nobody_sends_the_final_model_to_more_than_a_sample() -> None:

@@ -260,7 +260,8 @@ class PlexusNode(Participant):
         if search.purpose == PARTICIPANTS:
             if self.watchdog.k_seen > k:  # others are beyond what is to be trained
                 return
-            if self.ending.is_last(search.ordinal):  # not before: who is cut off must not end it alone
+            # Who is cut off must not end it alone, nor with what it alone trained: one more round follows.
+            if self.ending.is_last(search.ordinal) and not self.aggregation.is_lone:
                 self.ending.declare(k, search.ordinal, search.model)
                 return
             # Who trains finishes that first: it is left out and nobody takes its place.
@@ -387,6 +388,7 @@ class PlexusNode(Participant):
     def lay_down(self) -> None:
         """There are no more rounds: nothing is trained, aggregated or begun."""
         self.training.finish()
+        self.settled = None
         self.aggregation.skip_to(self.ending.round)
         self.late.reset()
         for purpose in (*PURPOSES, AGGREGATOR, LATE):
