@@ -68,7 +68,7 @@ def test_a_rehearsal_and_its_deployment_on_one_page(tmp_path: Path) -> None:
     assert "Plexus, live" in table and "Plexus, simulated" in table
     command(tmp_path, "report", "f", "s", "-o", "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "Plexus, live" in page and "Plexus, simulated" in page and "time [s]" in page
+    assert "Plexus, live" in page and "Plexus, simulated" in page and ">time [h]<" in page
     assert "The session and its rehearsal" in page
     # One peer by itself, and a folder that holds it all: the peers of a fleet are no runs beside it.
     command(tmp_path, "report", "f/node-00", "-o", "peer.html")
