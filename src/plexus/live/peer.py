@@ -337,13 +337,9 @@ class Peer:
 
     def _look_after(self) -> None:
         if self._certificate.has_run_out():
-            certificate = self._config.home / CERTIFICATE_FILE
-            self._end(
-                PlexusError(
-                    f"{certificate}: the certificate has run out, so the node left the session; get a new one"
-                    " with `plexus session renew`"
-                )
-            )
+            why = "the certificate has run out, so the node left the session"
+            where = self._config.home / CERTIFICATE_FILE
+            self._end(PlexusError(f"{where}: {why}; get a new one with `plexus session renew`"))
         if self._node is None or self._runtime.node is None:
             return
         self._announce(self._node)

@@ -138,7 +138,7 @@ class Participant(Member):
             self._unbelieved = src, request
         elif self.trust.may_ask_to_train(src, request):
             task = self.training
-            if task.awaited not in (None, self.me, src) and request.round >= task.next_round:
+            if task.awaited not in (None, src) and request.round >= task.next_round:
                 self.trust.overtaken(task.awaited)
                 self.settled = None
             self.train(request)

@@ -209,8 +209,10 @@ class Trust:
 
     def failed(self, aggregator: NodeId) -> None:
         """It was there, and made nothing of a model."""
-        if self.is_wary and aggregator != self._node.me:
-            self._remember(aggregator, self._failed)
+        if not self.is_wary:
+            return
+        self._remember(aggregator, self._failed)
+        if aggregator != self._node.me:  # to which others send nothing, whatever the reason
             self.refuse(aggregator, TO_AGGREGATE, "it made nothing of the models it was sent")
 
     def overtaken(self, aggregator: NodeId) -> None:

@@ -248,8 +248,10 @@ class BestConnectedIsChosen(PlexusChecker):
     def _fit(self, node: NodeId, fresh: list[NodeId], chosen: tuple[NodeId, ...]) -> list[NodeId]:
         """Without those who failed; unless that may be all of them, if one was chosen who certainly did."""
         failed = {other for other in fresh if (node, other) in self._failed}
+        if self.scene.parameters.signed_views:  # to whom others send nothing leaves itself out
+            failed.add(node)
         if any(self._failed.get((node, other), 0) > self.scene.clock_s(node) for other in chosen):
-            return fresh if failed == set(fresh) else []
+            return fresh if failed >= set(fresh) else []
         return [other for other in fresh if other not in failed or other in chosen]
 
     def _has_failed(self, node: NodeId, aggregator: NodeId) -> None:
