@@ -17,7 +17,7 @@ from plexus.files import lock_directory
 from plexus.live.identity.admission import CERTIFICATE_FILE, REVOKED_FILE, Admission, RefusedError
 from plexus.live.identity.authority import pem
 from plexus.live.identity.keys import create_key, load_key, raw_public
-from plexus.live.transport.connection import Tls
+from plexus.live.transport.tls import Tls
 from tests.live.disks import damaged
 from tests.live.party import Party, lax_context, self_signed
 
