@@ -116,7 +116,8 @@ class Ending:
         less by the node's place in its order: so the end of the side with more nodes prevails, and of two who
         aggregated the same round one."""
         view = self._node.view
-        place = list(self._node.roster.candidates(view, k)).index(self._node.me)
+        order = [*self._node.roster.candidates(view, k), self._node.me]  # last, if it is doubted itself
+        place = order.index(self._node.me)
         number = k + step(view.online_count()) - 1 - place
         self._node.keep_final(number, ordinal, model)
         self._adopt(number, ordinal, self._node.me)
