@@ -250,7 +250,7 @@ def verdict(watch: Watch, constant: list[Member], is_crowd: bool) -> Iterator[tu
         yield (
             f"an idle peer needs at most {100 * MOST_IDLE_SHARE:g} % of a core",
             found,
-            mean <= MOST_IDLE_SHARE,
+            worst <= MOST_IDLE_SHARE,
         )
     grown: list[tuple[str, Callable[[Look], float], float]] = [
         ("memory [MB]", lambda look: look.memory_mb, GROWTH_MB),

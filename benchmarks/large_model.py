@@ -6,7 +6,7 @@
 Every peer is a process of its own, `plexus node start`, with everything that belongs to it: TLS, seals,
 checks, sums, its state on the disk. Only the workers do not train: one process answers for all of them with a
 model of the same size, to all of a round at once. Everybody trains in every round, so an aggregator gets a
-model from each of the others. A further member of the session sends every peer a ping fifty times a second.
+model from each of the others. A further member of the session sends every peer a ping twenty times a second.
 
 Prints one JSON object:
 
@@ -15,6 +15,8 @@ Prints one JSON object:
 - `throughput_ratio_to_plain_tcp`: all models on their way to an aggregator, from the first byte of the first
   to the last byte of the last, beside as many processes that send the same bytes to one at the same time over
   asyncio's plain TCP streams: before and after the session, and the faster of both counts.
+- `cpu_s_per_gb`: what all peers together used of processors meanwhile, checks and sums included, beside all
+  processes of plain TCP. What else goes on on the machine changes this less than the throughput.
 - `ping_p99_under_load_ms`: of all pings, to all peers, sent while models were on their way.
 """
 
@@ -23,6 +25,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import socket
 import statistics
 import subprocess
@@ -31,9 +34,12 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from multiprocessing import get_context
+from collections.abc import Callable
+from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from plexus.bench.transport import LOOPBACK, MEGABYTE, Homes, Near, _send_plain, made_up_model, plain
 from plexus.live.fleet.fleet import free_ports
@@ -48,9 +54,24 @@ from plexus.runs.run import started_s
 from plexus.runs.tables import read
 from plexus.spec.experiment import build_spec
 
-PING_S, LOOK_S, LATE_S = 0.02, 0.5, 2.0
-TOGETHER_S = 30.0
+PING_S, LOOK_S, LATE_S = 0.05, 0.5, 2.0
+LAST_BYTES = 2**16
+TOGETHER_S = 60.0
 """How long a worker waits for those of the other peers."""
+
+
+class EndsTogether(NamedTuple):
+    """Sends a model to its end, but for a little, then that: all peers have theirs at the same moment, as all
+    senders of `plain_tcp` do."""
+
+    sock: socket.socket
+    wait: Callable[[], None]
+
+    def sendall(self, data: memoryview) -> None:
+        self.sock.sendall(data[:-LAST_BYTES])
+        if len(data) > LAST_BYTES:
+            self.wait()
+        self.sock.sendall(data[-LAST_BYTES:])
 
 
 class Workers:
@@ -81,17 +102,33 @@ class Workers:
             sock.close()
 
     def _answer(self, sock: socket.socket) -> None:
-        job, _ = channel.receive(sock)
+        job = self._job(sock)
         if isinstance(job, channel.EvaluateJob):
             channel.send(sock, channel.Evaluated(job.job, 0.5, 1.0))
         elif isinstance(job, channel.TrainJob):
-            with self._lock:
-                together = self._rounds.setdefault(job.round, threading.Barrier(self._peers))
-            try:
-                together.wait(TOGETHER_S)
-            except threading.BrokenBarrierError:
-                print(f"round {job.round}: not all peers train", file=sys.stderr)
-            channel.send(sock, channel.Finished(job.job, self._model.seal), self._model.data)
+            self._wait_for_others(job.round)
+            ends_together: Any = EndsTogether(sock, lambda: self._wait_for_others(job.round))
+            channel.send(ends_together, channel.Finished(job.job, self._model.seal), self._model.data)
+
+    def _job(self, sock: socket.socket) -> channel.Header:
+        """What is to be done; with which model makes no difference, and it takes no memory."""
+        header_bytes, left = channel._HEAD.unpack(channel._exactly(sock, channel._HEAD.size))
+        header = channel._decoder.decode(channel._exactly(sock, header_bytes))
+        space = memoryview(bytearray(2**20))
+        while left:
+            count = sock.recv_into(space[: min(left, len(space))])
+            if not count:
+                raise EOFError("the peer is gone")
+            left -= count
+        return header
+
+    def _wait_for_others(self, round: int) -> None:
+        with self._lock:
+            together = self._rounds.setdefault(round, threading.Barrier(self._peers))
+        try:
+            together.wait(TOGETHER_S)
+        except threading.BrokenBarrierError:
+            print(f"round {round}: not all peers train", file=sys.stderr)
 
 
 def session_of(directory: Path, peers: int, rounds: int) -> Any:
@@ -141,6 +178,8 @@ class Bench(Homes):
         self.peaks_mb = [0.0] * arguments.peers
         self.pings: list[tuple[float, float]] = []
         """When, and how long it took."""
+        self.spent: list[tuple[float, float]] = []
+        """When, and what all peers together had used of processors by then."""
 
     def start(self) -> list[subprocess.Popen[bytes]]:
         ports = free_ports(len(self.homes))
@@ -158,7 +197,11 @@ class Bench(Homes):
             ]
             options = {"--home": home, "--data": number, "--listen": f"{LOOPBACK}:{ports[number]}"}
             options |= {"--fork-server": self._directory / "workers.sock", "--memory": self._arguments.memory}
-            options |= {"--at-least": len(ports) - 1}
+            # The first is the best connected one, so it aggregates, in every round.
+            options |= {
+                "--at-least": len(ports) - 1,
+                "--bandwidth": 200 * MEGABYTE if number == 0 else MEGABYTE * 100,
+            }
             command += [str(word) for pair in options.items() for word in pair]
             for port in ports:
                 if port != ports[number]:
@@ -170,9 +213,12 @@ class Bench(Homes):
     async def watch(self, processes: list[subprocess.Popen[bytes]]) -> None:
         """Until all peers have gone home."""
         pinging = [asyncio.create_task(self._ping(port)) for port in self.ports]
+        used_s = [0.0] * len(processes)
         while any(process.poll() is None for process in processes):
             for number, process in enumerate(processes):
                 self.peaks_mb[number] = max(self.peaks_mb[number], memory_mb(process.pid, "VmHWM"))
+                used_s[number] = max(used_s[number], cpu_s(process.pid))
+            self.spent.append((time.time(), sum(used_s)))
             await asyncio.sleep(LOOK_S)
         for task in pinging:
             task.cancel()
@@ -212,32 +258,47 @@ def memory_mb(pid: int, what: str) -> float:
     return sum(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(f"{what}:"))
 
 
+def cpu_s(pid: int) -> float:
+    try:
+        times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def send_plain(port: int, size: int, begin: Any, said: Any) -> None:
-    data = made_up_model(size).data
+    data = np.full(size, 7, np.uint8).data
     begin.wait()
     began = time.monotonic()
     asyncio.run(_send_plain(port, data))
     said.put((began, time.monotonic()))
 
 
-async def plain_s(bench: Bench, size: int, senders: int) -> float:
-    """The seconds in which one process receives a model of each of `senders` others, over plain TCP."""
+async def plain_tcp(bench: Bench, size: int, senders: int) -> tuple[float, float]:
+    """The seconds in which one process receives a model of each of `senders` others, over plain TCP, and what
+    all of them used of processors."""
     context = get_context("spawn")
-    begin, said = context.Barrier(senders), context.Queue()
-    async with bench.far_side(plain, len(made_up_model(size).data)) as (port, _):
+    begin, said = context.Barrier(senders + 1), context.Queue()
+    async with bench.far_side(plain, size) as (port, _):
         jobs = [context.Process(target=send_plain, args=(port, size, begin, said)) for _ in range(senders)]
         for job in jobs:
             job.start()
+        await asyncio.to_thread(begin.wait)
+        pids = [each.pid for each in active_children()]
+        at_first_s = sum(map(cpu_s, pids))
         spans = [await asyncio.to_thread(said.get) for _ in jobs]
+        used_s = sum(map(cpu_s, pids)) - at_first_s
         for job in jobs:
             job.join()
-    return max(end for _, end in spans) - min(began for began, _ in spans)
+    took_s = max(end for _, end in spans) - min(began for began, _ in spans)
+    print(f"plain TCP: {took_s:.1f} s, {used_s:.1f} s of processors", file=sys.stderr)
+    return took_s, used_s
 
 
 async def measure(directory: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     size, others = arguments.megabytes * MEGABYTE, arguments.peers - 1
     bench = Bench(directory, arguments)
-    plain_found = [await plain_s(bench, size, others)]
+    plain_found = [await plain_tcp(bench, size, others)]
     workers = get_context("spawn").Process(
         target=answer, args=(directory / "workers.sock", size, arguments.peers)
     )
@@ -253,11 +314,13 @@ async def measure(directory: Path, arguments: argparse.Namespace) -> dict[str, A
             process.wait()
         workers.kill()
         workers.join()
-    plain_found.append(await plain_s(bench, size, others))
-    return figures(bench, arguments, min(plain_found), [process.returncode for process in processes])
+    plain_found.append(await plain_tcp(bench, size, others))
+    return figures(bench, arguments, plain_found, [process.returncode for process in processes])
 
 
-def figures(bench: Bench, arguments: argparse.Namespace, plain_s: float, ended: list[int]) -> dict[str, Any]:
+def figures(
+    bench: Bench, arguments: argparse.Namespace, plain: list[tuple[float, float]], ended: list[int]
+) -> dict[str, Any]:
     to_aggregators = {
         k: each for k, each in bench.transfers("aggregate").items() if len(each) == arguments.peers - 1
     }
@@ -267,11 +330,14 @@ def figures(bench: Bench, arguments: argparse.Namespace, plain_s: float, ended: 
         for all_of in bench.transfers(kind).values()
         for each in all_of
     ]
-    took_s = [
-        max(end for _, end in each) - min(began for began, _ in each) for each in to_aggregators.values()
+    whole = [
+        (min(began for began, _ in each), max(end for _, end in each)) for each in to_aggregators.values()
     ]
+    took_s = [end - began for began, end in whole]
     loaded = [rtt for at, rtt in bench.pings if any(began <= at <= end for began, end in spans)]
     sent_mb = arguments.megabytes * (arguments.peers - 1)
+    at, used_s = zip(*bench.spent, strict=True)
+    spent_s = [np.interp(end, at, used_s) - np.interp(began, at, used_s) for began, end in whole]
     return {
         "peers": arguments.peers,
         "model_mb": arguments.megabytes,
@@ -280,9 +346,11 @@ def figures(bench: Bench, arguments: argparse.Namespace, plain_s: float, ended: 
         "ended_well": ended == [0] * arguments.peers,
         "aggregator_peak_mb": round(max(bench.peaks_mb)),
         "peaks_mb": [round(each) for each in bench.peaks_mb],
-        "throughput_ratio_to_plain_tcp": round(plain_s / min(took_s), 3) if took_s else None,
+        "throughput_ratio_to_plain_tcp": round(min(plain)[0] / min(took_s), 3) if took_s else None,
         "throughput_mb_per_s": [round(sent_mb / each) for each in took_s],
-        "plain_tcp_mb_per_s": round(sent_mb / plain_s),
+        "plain_tcp_mb_per_s": [round(sent_mb / each) for each, _ in plain],
+        "cpu_s_per_gb": [round(1e3 * each / sent_mb, 2) for each in spent_s],
+        "plain_tcp_cpu_s_per_gb": [round(1e3 * each / sent_mb, 2) for _, each in plain],
         "ping_p50_under_load_ms": round(1e3 * statistics.median(loaded), 1) if loaded else None,
         "ping_p99_under_load_ms": round(1e3 * statistics.quantiles(loaded, n=100)[-1], 1) if loaded else None,
         "pings_under_load": len(loaded),

@@ -40,7 +40,8 @@ def test_nightly_does_all_that_takes_long() -> None:
     steps = [line for line in done if "pip install" not in line]
     assert steps == [
         ".venv/bin/pytest -q -rP -m live tests/live",
-        "DRILL_SEED=1 .venv/bin/pytest -q -s -o faulthandler_timeout=0 -m drill tests/live",
+        "DRILL_SEED=1 DRILL_NAT= .venv/bin/pytest -q -s -o faulthandler_timeout=0 -m drill tests/live",
+        "DRILL_SEED=1 DRILL_NAT=1 .venv/bin/pytest -q -s -o faulthandler_timeout=0 -m drill tests/live",
         ".venv/bin/python benchmarks/endurance.py crowd --minutes 10",
         ".venv/bin/python benchmarks/endurance.py soak --minutes 30",
         ".venv/bin/pytest -q -m paper tests/studies",

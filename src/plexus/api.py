@@ -94,7 +94,8 @@ def simulate_many(
     places = [Path(out) / f"{each.name}-{each.digest()}" for each in specs]
     runs = {at: Planned(each, folder, at) for each, at in zip(specs, places, strict=True)}
     with display_for(sys.stderr, quiet=quiet) as display:
-        finish(list(runs.values()), jobs, device, study_progress(display, "simulate"), address=address)
+        progress = study_progress(display, "simulate")
+        finish(list(runs.values()), jobs=jobs, device=device, address=address, progress=progress)
     return [load(at) for at in places]
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 
 class PlexusError(ValueError):
-    """Bad input: a key, a value, a file. The command line prints it and exits with 2."""
+    """Bad input: a key, a value, a file. The command line prints it and exits with its `exit_code`."""
+
+    exit_code = 2
 
 
 class MissingDataError(PlexusError):
@@ -22,7 +24,15 @@ class MissingModuleError(PlexusError):
 
 
 class TaskError(PlexusError):
-    """Code of the user's own failed as it ran. The command line prints it and exits with 1."""
+    """Code of the user's own failed as it ran."""
+
+    exit_code = 1
+
+
+class RevokedError(PlexusError):
+    """This node's certificate has been revoked. To start it again is of no use: service managers can tell."""
+
+    exit_code = 77  # EX_NOPERM of sysexits.h
 
 
 EXTRAS = {

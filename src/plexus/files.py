@@ -15,6 +15,7 @@ from platformdirs import user_data_path
 from plexus.errors import PlexusError
 
 DATA_VARIABLE = "PLEXUS_DATA"
+MAX_SOCKET_BYTES = 100
 
 
 def data_directory() -> Path:
@@ -39,13 +40,25 @@ def write_bytes(path: Path, *data: bytes | memoryview) -> None:
 
     When this returns, the file is there to stay. When it fails, what was there before still is.
     """
+    with replacing(path) as temporary:
+        write_synced(temporary, *data)
+
+
+def write_synced(path: Path, *data: bytes | memoryview) -> None:
+    """On the disk when this returns."""
+    with path.open("wb") as file:
+        file.writelines(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write a file that then takes the place of the one at `path`, or leaves it as it is."""
     temporary = path.with_name(f".{path.name}.new")
     with named(path):
         try:
-            with temporary.open("wb") as file:
-                file.writelines(data)
-                file.flush()
-                os.fsync(file.fileno())
+            yield temporary
             temporary.replace(path)
         except OSError as error:
             temporary.unlink(missing_ok=True)  # a full disk needs the room
@@ -71,6 +84,17 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """As `write_text`, for anything that JSON can hold."""
     write_text(path, msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def socket_in(folder: Path, name: str, advice: str) -> Path:
+    """The path of a socket file, if the system can take one so long."""
+    path = folder / name
+    if len(str(path).encode()) > MAX_SOCKET_BYTES:
+        room = MAX_SOCKET_BYTES - len(name) - 1
+        raise PlexusError(
+            f"{folder}: this path is too long for a socket file; {advice} (at most {room} bytes)"
+        )
+    return path
 
 
 def lock_directory(path: Path, held_by: str = "another run is writing to this directory") -> int:

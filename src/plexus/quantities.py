@@ -13,6 +13,11 @@ def metric(name: str, value: float | None) -> str:
     return share(value) if is_percentage(name) else f"{value:.4g}"
 
 
+def difference(name: str, value: float) -> str:
+    """Between two values of a metric: of percentages, points."""
+    return f"{100 * value:.1f} points" if is_percentage(name) else metric(name, value)
+
+
 def share(value: float | None) -> str:
     """A part of one, in percent."""
     return "–" if value is None else f"{100 * value:.1f} %"

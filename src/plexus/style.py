@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plexus.errors import needing
@@ -31,41 +32,15 @@ BLUE, VERMILION = PALETTE["blue"], PALETTE["vermilion"]
 ON_COLOUR, CARD = "#fffffe", "#fffffd"
 """Text on a coloured surface, and what figures lie on."""
 
-STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "grid.color": FAINT,
-    "grid.linewidth": 0.8,
-    "text.color": INK,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
-    "legend.frameon": False,
-    "legend.fontsize": 10,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    "svg.fonttype": "none",
-    "pdf.fonttype": 42,
-}
-
 
 @contextmanager
 def styled(**more: Any) -> Iterator[None]:
     """Matplotlib as these figures want it, and as it was afterwards."""
     with needing("a figure"):
-        from matplotlib import rc_context
-    with rc_context(STYLE | more):
+        from matplotlib import rc_context, rc_params_from_file
+    style: Any = rc_params_from_file(Path(__file__).with_suffix(".mplstyle"), use_default_template=False)
+    style.update(more)
+    with rc_context(style):
         yield
 
 

@@ -9,7 +9,10 @@ what a node is doing and whom it knows.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from plexus.protocol.api import Effect, Event
 from plexus.protocol.facts import (
@@ -40,6 +43,7 @@ from plexus.testing.conversation import Conversation, TalkingExchange, numbers
 from tests.protocol.kit import OF_THE_EXCHANGE, Checked, hash_order, make_node
 
 KINDS = {TrainRequest: "train", AggregateRequest: "aggregate"}
+ASKS = "whom do you know?"
 SHORT_NAMES = {"s": "sample_size", "sf": "success_fraction"}
 PURPOSES = {
     "first sample": "the first sample, that of round {}",
@@ -49,14 +53,14 @@ PURPOSES = {
 }
 
 
-def rewritten(script: str) -> str:
+def rewritten(script: str, **parameters: Any) -> str:
     """The script with what its commands really print."""
-    return PlexusConversation().rewritten(script)
+    return PlexusConversation(parameters).rewritten(script)
 
 
 class PlexusConversation(Conversation):
-    def __init__(self) -> None:
-        super().__init__(started)
+    def __init__(self, parameters: dict[str, Any]) -> None:
+        super().__init__(partial(started, parameters))
 
     def do_order(self, *rounds: str) -> None:
         for k in rounds:
@@ -64,9 +68,9 @@ class PlexusConversation(Conversation):
             self.session.say(f"round {k}: {numbers(order)}")
 
 
-def started(n: int, **options: Any) -> TalkingExchange:
+def started(parameters: dict[str, Any], n: int, **options: Any) -> TalkingExchange:
     network = {name: options.pop(name) for name in OF_THE_EXCHANGE if name in options}
-    values: dict[str, Any] = {}
+    values = dict(parameters)
     for name, text in options.items():
         if name in ("known", "bandwidths"):
             values[name] = [int(number) for number in text.split(",") if number]
@@ -109,9 +113,9 @@ class Talkative(TalkingExchange, Checked):
             case AggregateRequest(round=k, model=model):
                 return f"aggregate {model} for round {k}"
             case ViewRequest():
-                return "whom do you know?"
+                return ASKS
             case ViewReply(view):
-                return f"knows {view.known} nodes"
+                return f"knows {np.count_nonzero(view.events)} nodes"
         raise TypeError(f"no words for {body}")
 
     def fact(self, fact: Any) -> str | None:

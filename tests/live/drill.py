@@ -3,6 +3,9 @@
 The sites are network namespaces in eight cities with 30 Mbit/s each (see `wan`). Whoever dies is started
 again after five seconds, as systemd would (`examples/plexus-node.service`). Nobody else does anything but
 for what is in the script: an upgrade, a renewed certificate, a revocation.
+
+With NAT nobody can dial any of them but one, by way of which they have their links with each other. That one
+stays and is not revoked; and nobody is of the version before, which had no relays.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -22,6 +25,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from plexus.errors import RevokedError
 from plexus.live.fleet.fleet import Fleet
 from plexus.live.fleet.members import Member
 from plexus.live.identity.authority import REVOKED_FILE
@@ -31,7 +35,7 @@ from plexus.live.worker.client import SetUp
 from plexus.live.worker.forkserver import ForkServer
 from plexus.runs.model_files import FINAL_MODEL
 from plexus.spec.experiment import ExperimentSpec, parse_spec
-from tests.live.netns import move_into
+from tests.live.netns import PORT, move_into
 from tests.live.wan import Wan, wan
 
 CITIES = ("Berlin", "Paris", "Madrid", "London", "New York", "Tokyo", "São Paulo", "Sydney")
@@ -67,6 +71,8 @@ UPGRADE_AT, RENEW_AT, GOES_AT, REVOKE_AT, AWAY_AT = 5, 7, 10, 13, ROUNDS - 1
 """In rounds; the last so that somebody is away when the session ends."""
 OLDER = 2
 """Who begins as a peer of the version before."""
+RELAY = 0
+"""Whom all others can dial, with NAT."""
 AT_MOST_S = 1200.0
 LOOK_S = 0.2
 
@@ -89,10 +95,13 @@ class Check(NamedTuple):
 class Drill:
     """A fleet in the wide area network, and what happens to it."""
 
-    def __init__(self, fleet: Fleet, net: Wan, rng: Random) -> None:
+    def __init__(self, fleet: Fleet, net: Wan, rng: Random, kept: set[int]) -> None:
+        """Of the members, `kept` are neither gone for good nor revoked."""
         self.fleet = fleet
         self.net = net
         self._rng = rng
+        self._kept = kept
+        self.revoked: Member | None = None
         self.events: list[Event] = []
         self.out: set[int] = set()
         """Numbers of the members that are gone for good or revoked."""
@@ -158,8 +167,9 @@ class Drill:
                 del self._restart_at[number]
                 await self.fleet.members[number].start()
 
-    def _one(self) -> Member:
-        return self._rng.choice([member for member in self.remaining if member.is_running])
+    def _one(self, but: Collection[int] = ()) -> Member:
+        there = [member for member in self.remaining if member.is_running and member.number not in but]
+        return self._rng.choice(there)
 
     async def _lose_networks(self) -> None:
         await asyncio.sleep(LOSES_AT_S)
@@ -188,7 +198,7 @@ class Drill:
     async def _upgrade(self) -> None:
         member = self.fleet.members[OLDER]
         self.note(member, "is upgraded")
-        member.command[member.command.index("tests.live.older")] = "plexus"
+        member.command = ["plexus" if word == "tests.live.older" else word for word in member.command]
         if member.is_running:
             await member.end(signal.SIGTERM)
             await member.start()
@@ -199,20 +209,22 @@ class Drill:
         await self._session("renew", member.id, "--days", "90", "--out", str(member.home / "node.crt"))
 
     async def _best_connected_goes(self) -> None:
-        """Whom the others send their models to at this moment."""
+        """Whom the others send their models to at this moment; if that one is to stay, any other."""
         chosen = [
             each.log.newest.get("AggregatorChosen", {"round": 0, "aggregator": ""}) for each in self.remaining
         ]
         best = max(chosen, key=lambda line: line["round"])["aggregator"]
         member = next(each for each in self.fleet.members if each.id == best)
-        self.note(member, "aggregates, and goes for good")
+        if member.number in self._kept:
+            member = self._one(but=self._kept)
+        self.note(member, "goes for good" if member.id != best else "aggregates, and goes for good")
         self.out.add(member.number)
         self._restart_at.pop(member.number, None)
         self.net.cut(member.number + 1)
         await member.end(signal.SIGKILL)
 
     async def _revoke(self) -> None:
-        member = self._one()
+        self.revoked = member = self._one(but=self._kept)
         self.out.add(member.number)
         other = self._one()
         self.note(member, f"is revoked; {CITIES[other.number]} gets the list")
@@ -251,20 +263,34 @@ async def quiet_session(spec: ExperimentSpec, out: Path) -> float:
         await fleet.close()
 
 
-async def drilled_session(spec: ExperimentSpec, out: Path, net: Wan, seed: int) -> tuple[Drill, float]:
+async def drilled_session(
+    spec: ExperimentSpec, out: Path, net: Wan, seed: int, nat: bool
+) -> tuple[Drill, float]:
     """What happened, and how good the final model is."""
     fork_server = ForkServer(out)
     fleet = Fleet(spec, out, None, fork_server=fork_server)
     try:
         await fleet.prepare()
-        move_into(net, fleet, joins=2)
-        older = fleet.members[OLDER].command
-        older[older.index("plexus")] = "tests.live.older"
-        drill = Drill(fleet, net, Random(seed))
+        if nat:
+            _move_behind_nat(net, fleet)
+        else:
+            move_into(net, fleet, joins=2)
+            older = fleet.members[OLDER].command
+            older[older.index("plexus")] = "tests.live.older"
+        drill = Drill(fleet, net, Random(seed), kept={RELAY} if nat else set())
         await drill.go_on()
         return drill, await _measured(spec, fork_server, drill.remaining[0])
     finally:
         await fleet.close()
+
+
+def _move_behind_nat(net: Wan, fleet: Fleet) -> None:
+    """All know one whom they can dial. Half of those whom nobody can know it, the others do not."""
+    move_into(net, fleet, joins=0)
+    for member in fleet.members:
+        if member.number != RELAY:
+            member.command += ["--join", f"{net.address(RELAY + 1)}:{PORT}"]
+            member.command += ["--advertise", "none"] if member.number % 2 else []
 
 
 async def _measured(spec: ExperimentSpec, fork_server: ForkServer, member: Member) -> float:
@@ -273,16 +299,21 @@ async def _measured(spec: ExperimentSpec, fork_server: ForkServer, member: Membe
     return (await fork_server.evaluate(setup, held.data if held else None)).value
 
 
-def run(out: Path, seed: int) -> Outcome:
+def run(out: Path, seed: int, nat: bool) -> Outcome:
     """Both sessions, and what is to be said of them."""
     spec = parse_spec(SPEC, "drill.toml")
     for name in ("quiet", "drill"):
         (out / name).mkdir(parents=True)
     quiet = asyncio.run(quiet_session(spec, out / "quiet"))
-    with wan(CITIES, MBIT_PER_S * 1e6 / 8) as net:
-        drill, value = asyncio.run(drilled_session(spec, out / "drill", net, seed))
+    with wan(CITIES, MBIT_PER_S * 1e6 / 8, reachable=RELAY + 1 if nat else None) as net:
+        drill, value = asyncio.run(drilled_session(spec, out / "drill", net, seed, nat))
     completed_s = completions(drill)
-    checks = [*_of_rounds(completed_s), *_of_peers(drill), _of_models(drill), _of_accuracy(value, quiet)]
+    checks = [
+        *_of_rounds(drill, completed_s),
+        *_of_peers(drill),
+        _of_models(drill),
+        _of_accuracy(value, quiet),
+    ]
     return Outcome(drill, completed_s, checks)
 
 
@@ -296,10 +327,12 @@ def lines(member: Member, event: str) -> list[dict[str, Any]]:
 
 
 def completions(drill: Drill) -> dict[int, float]:
-    """By round, when it was completed for the first time; the first begins with the first training."""
+    """By round, when its model was there for the first time. The first begins with the first training; of one
+    that was started again, the model is that of the round before."""
     members = drill.fleet.members
     started = [line["time"] for member in members for line in lines(member, "TrainingStarted")]
-    done = [line for member in members for line in lines(member, "AggregationCompleted")]
+    kinds = ("AggregationCompleted", "RoundRestarted")
+    done = [line for member in members for kind in kinds for line in lines(member, kind)]
     found = {1: min(started, default=drill.began_s)}
     for line in sorted(done, key=lambda line: line["time"]):
         found.setdefault(line["round"], line["time"])
@@ -311,9 +344,11 @@ def durations(completed_s: dict[int, float]) -> dict[int, float]:
     return {k: completed_s[k] - completed_s[before] for before, k in pairwise(sorted(completed_s))}
 
 
-def _of_rounds(completed_s: dict[int, float]) -> Iterator[Check]:
+def _of_rounds(drill: Drill, completed_s: dict[int, float]) -> Iterator[Check]:
     missing = [k for k in range(1, ROUNDS + 1) if k not in completed_s]
-    yield Check(f"{ROUNDS} of {ROUNDS} rounds", f"without {missing}" if missing else "all", not missing)
+    again = {line["round"] for member in drill.fleet.members for line in lines(member, "RoundRestarted")}
+    found = f"without {missing}" if missing else f"all; started again: {sorted(again) or 'none'}"
+    yield Check(f"{ROUNDS} of {ROUNDS} rounds", found, not missing)
     longest = max(durations(completed_s).values(), default=0.0)
     limit = 2 * AGGREGATION_S
     yield Check(f"no round takes more than {limit:g} s", f"longest {longest:.1f} s", longest <= limit)
@@ -325,6 +360,11 @@ def _of_peers(drill: Drill) -> Iterator[Check]:
     found = f"not {', '.join(unfinished)}" if unfinished else f"all {left} that remain"
     yield Check("peers end by themselves when the session has", found, not unfinished)
     yield Check("nobody dies who was not killed", ", ".join(drill.died) or "nobody", not drill.died)
+    revoked = drill.revoked
+    status = revoked.unexpected[-1:] if revoked is not None else []
+    found = ", ".join(map(str, status)) or "it has not ended"
+    is_told = status == [RevokedError.exit_code]
+    yield Check("who is revoked ends, not to be started again", found, is_told)
     renewed = any(lines(member, "certificate_renewed") for member in drill.fleet.members)
     yield Check("the new certificate is used without a restart", "it is" if renewed else "it is not", renewed)
     errors = {CITIES[member.number]: said for member in drill.remaining if (said := _errors(member))}
@@ -350,13 +390,14 @@ def _of_accuracy(value: float, quiet: float) -> Check:
     return Check("accuracy within 2 points of an undisturbed session", found, abs(value - quiet) <= 0.02)
 
 
-def page(outcome: Outcome, seed: int) -> str:
+def page(outcome: Outcome, seed: int, nat: bool) -> str:
     """Every round, every event and the verdict."""
     drill, completed_s = outcome.drill, outcome.completed_s
     took_s = durations(completed_s)
     told = [
         f"The hospital drill, seed {seed}: {', '.join(CITIES)}; {MBIT_PER_S:g} Mbit/s each,"
-        f" round trips up to {1000 * drill.net.longest_round_trip_s:.0f} ms",
+        f" round trips up to {1000 * drill.net.longest_round_trip_s:.0f} ms"
+        + (f"; all but {CITIES[RELAY]} behind NAT" if nat else ""),
         "",
     ]
     rounds = [

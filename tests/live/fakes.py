@@ -58,6 +58,8 @@ class StubTls:
     def close(self, last_words: bytes = b"") -> None:
         self._outgoing += last_words
 
+    def forget(self) -> None: ...
+
 
 class StubTransport(asyncio.Transport):
     """Remembers what was written."""
@@ -74,6 +76,9 @@ class StubTransport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+    def is_closing(self) -> bool:
+        return self.closed
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-import plexus.live.peer
+import plexus.live.seats
 from plexus.cli import main
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.transport.link import Sending
@@ -32,7 +32,7 @@ HUGE = 3e38
 class ModifiedNode(PlexusNode):
     """Says one thing more, or another, as long as it is to lie."""
 
-    def __init__(self, behaviour: None, **given: Any) -> None:
+    def __init__(self, behaviour: None, honest: type[PlexusNode], **given: Any) -> None:
         super().__init__(**given)
         self.lied_at = 0.0
         self.has_boasted = False
@@ -157,7 +157,7 @@ LIES: dict[str, Callable[[ModifiedNode, list[Effect], float], list[Effect]]] = {
 
 
 def _change() -> None:
-    plexus.live.peer.member = ModifiedNode  # type: ignore[attr-defined]
+    plexus.live.seats.member = ModifiedNode  # type: ignore[attr-defined]
     next_chunk = Sending.next_chunk
     Sending.next_chunk = (  # type: ignore[method-assign]
         lambda self: None if told() == unfilled.__name__ else next_chunk(self)

@@ -1,5 +1,5 @@
-"""A peer of the version before: `plexus` that says nothing of versions in its greeting, knows no kind of
-message or frame that has come since, and ends a link where it meets one."""
+"""A peer of an older version: `plexus` that says nothing of versions in its greeting, knows no kind of
+message, view or frame that has come since, and ends a link where it meets one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from plexus.live.transport import frames
 from plexus.protocol import wire
 from plexus.protocol.messages import OLDEST_WIRE, SINCE
 from plexus.protocol.parameters import ENDLESS, Course
+from plexus.protocol.roster import Roster
+from plexus.protocol.view import Excerpt
 
 
 class OlderHello(Struct, frozen=True, array_like=True):
@@ -34,7 +36,12 @@ def _hello(*, wire: int, **fields: Any) -> OlderHello:
     return OlderHello(**fields)
 
 
+def _unread(columns: list[bytes], roster: Roster) -> Excerpt:
+    raise wire.WireError("an excerpt of a view, of which this version knows nothing")
+
+
 if __name__ == "__main__":
+    wire._decode_excerpt = _unread
     for kind in SINCE:
         del wire.MESSAGE_TYPES[kind.__struct_config__.tag]
     frames.KINDS = frames.KINDS.difference(frames.OF_STREAMS)

@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 
 from plexus.cli import main
 from plexus.cli.session import read_session_file
+from plexus.errors import RevokedError
 from plexus.learn.saved import load_model
 from plexus.learn.tasks import create_task
 from plexus.live.fleet.fleet import free_ports
@@ -200,7 +201,7 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     killed = peers.state(1)
     peers.start(1)
     peers.until_round(1, killed.ordinal + 2)
-    assert peers.state(1).counter == killed.counter + 1
+    assert peers.state(1).counter > killed.counter  # another one for each bandwidth that turns out later
     log = (place / "log1").read_text()
     assert f'"event":"online","counter":{killed.counter + 1},"round":{killed.ordinal},' in log
 
@@ -209,14 +210,10 @@ def test_two_peers_from_founding_to_export(peers: Peers) -> None:
     assert said.startswith(f"revoked 1 certificates of {id}")
     shutil.copy(place / "authority" / "revoked.crl", place / "n0" / "revoked.crl")
     peers.until(0, lambda status: status["peers"]["linked"] == 0)
-    peers.until(1, lambda status: status["peers"]["linked"] == 0)
-    until = time.monotonic() + 30
-    while "it says our certificate has been revoked" not in (place / "log1").read_text():
-        assert time.monotonic() < until, "the revoked node is not told why"
-        time.sleep(0.2)
-    for number in (0, 1):
-        peers.processes[number].terminate()
-    assert [peers.processes[number].wait(timeout=20) for number in (0, 1)] == [0, 0]
+    assert peers.processes[1].wait(timeout=30) == RevokedError.exit_code
+    assert "this certificate has been revoked" in (place / "log1").read_text()
+    peers.processes[0].terminate()
+    assert peers.processes[0].wait(timeout=20) == 0
 
 
 @pytest.mark.slow

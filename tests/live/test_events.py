@@ -16,7 +16,7 @@ from plexus.live.state import Store
 from plexus.live.transport.limits import Limits
 from plexus.protocol import wire
 from plexus.protocol.messages import ADDRESS_BYTES, NO_ADDRESS, Joined, Left, Message, ViewReply
-from plexus.protocol.view import EXPELLED, JOINED, LEFT, SUSPECTED, Snapshot, View, event_number
+from plexus.protocol.view import EXPELLED, JOINED, LEFT, SUSPECTED, Excerpt, Snapshot, View, event_number
 from plexus.protocol.wire import WireError
 from tests.live.party import Party
 
@@ -101,6 +101,66 @@ def test_each_event_is_checked_once(ends: list[End]) -> None:
     c.hears_view_of(b)
     assert c.roster.spent_s == spent_s
     assert c.view.is_suspected(c.roster.number(a.key)), "which is not its owner's word"
+
+
+def excerpt(src: End, to: End, view: Snapshot, base: Snapshot | None = None) -> Excerpt:
+    """What `to` is told of a view."""
+    if base is not None:
+        wire.name_of(base, src.roster)
+    payload = wire.encode(ViewReply(Excerpt.of(view, base)), src.roster)[wire.LENGTH_BYTES :]
+    told = wire.decode(payload, to.roster, src.key)[0].view  # type: ignore[attr-defined]
+    assert isinstance(told, Excerpt)
+    return told
+
+
+def test_places_are_those_on_the_authoritys_list_and_only_what_is_told_carries_proofs(
+    ends: list[End],
+) -> None:
+    """A view goes from a to b, and from b to c by its name; then b tells c what has changed since."""
+    a, b, c = ends
+    a.comes(1, 70)
+    a.hears(b, b.comes(1, 80))
+    a.hears(c, c.comes(1, 90))
+    came = excerpt(a, b, a.view.snapshot()).whole
+    b.view.merge(came)
+    b.hears(c, c.comes(2, 91))
+    passed_on = excerpt(b, c, came).whole
+    c.view.merge(passed_on)
+    assert wire.name_of(passed_on, c.roster) == wire.name_of(came, b.roster)
+    changed = excerpt(b, c, b.view.snapshot(), came)
+    assert changed.base == passed_on.name
+    assert changed.told.tolist() == [c.roster.number(c.key)]
+    assert wire.view_bytes(changed) < 200 < wire.view_bytes(excerpt(b, c, came))
+    c.view.merge(changed.on(passed_on))
+    assert [c.knows(end)[:2] for end in ends] == [b.knows(end)[:2] for end in ends]
+
+
+def test_a_lie_in_what_has_changed_is_refused(ends: list[End]) -> None:
+    a, b, c = ends
+    b.hears(a, a.comes(1, 70))
+    came = b.view.snapshot()
+    said = b.roster._proved[a.key]
+    b.roster._proved[a.key] = said._replace(event=event_number(5, LEFT))
+    lie = View(came)
+    lie.learn(b.roster.number(a.key), event_number(5, LEFT))
+    with pytest.raises(WireError, match=UNSIGNED):
+        excerpt(b, c, lie.snapshot(), came)
+
+
+def test_who_has_another_list_understands_nothing_and_who_is_on_none_is_told_by_key(
+    party: Party, ends: list[End]
+) -> None:
+    a, b, _ = ends
+    a.comes(1)
+    late = End(Admission(party.home("late"), party.session))
+    b.admission.adopt(b.admission.read(party.revocations()))
+    assert excerpt(a, b, a.view.snapshot()).base == wire.UNLISTED
+    late.comes(1)
+    late.roster._admission.list = a.admission.list  # it was admitted since
+    payload = wire.encode(ViewReply(Excerpt(late.view.snapshot())), late.roster)[wire.LENGTH_BYTES :]
+    told, _ = wire.decode(payload, b.roster, late.key)
+    assert type(told.view) is Snapshot  # type: ignore[attr-defined]
+    assert told.view.known == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

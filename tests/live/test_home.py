@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.live.identity.keys import exposure, make_home
 from plexus.live.operator.control import lock_home, socket_path
+from plexus.live.worker.forkserver import ForkServer
 
 
 def test_a_home_is_one_peers(tmp_path: Path) -> None:
@@ -24,6 +26,8 @@ def test_a_home_is_one_peers(tmp_path: Path) -> None:
 def test_a_path_too_long_for_a_socket_is_said_to_be_so(tmp_path: Path) -> None:
     with pytest.raises(PlexusError, match="too long for a socket"):
         socket_path(tmp_path / ("x" * 100))
+    with pytest.raises(PlexusError, match="too long for a socket file; use a shorter --out"):
+        asyncio.run(ForkServer(tmp_path / ("x" * 100)).start())
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(socket_path(tmp_path)))
 

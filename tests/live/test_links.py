@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from plexus.bench.transport import made_up_model
 from plexus.learn.rules import MeanRule
@@ -26,7 +29,7 @@ from plexus.live.transport.limits import PROBES_BYTES, Limits
 from plexus.live.transport.receiving import Ticket
 from plexus.protocol import wire
 from plexus.protocol.api import Change, Send
-from plexus.protocol.messages import LateModel, TrainRequest
+from plexus.protocol.messages import OLDEST_WIRE, WIRE_VERSION, LateModel, TrainRequest
 from tests.live.ends import End
 from tests.live.party import Party
 
@@ -58,6 +61,27 @@ async def ends(
     finally:
         for each in made:
             await each.hub.close("the test is over")
+
+
+def test_what_tls_has_of_a_link_is_gone_with_it(party: Party) -> None:
+    async def story() -> None:
+        async with ends(party) as (a, b):
+            a.send(b, b"one")
+            await b.until(lambda: b.messages)
+            tls = [
+                weakref.ref(end.hub.links[other.key].connection._tls._object)
+                for end, other in ((a, b), (b, a))
+            ]
+            gc.disable()  # a process that has little to do does not collect for hours
+            try:
+                a.hub.links[b.key].connection.close("enough")
+                await b.until(lambda: not b.hub.links)
+                await asyncio.sleep(0)
+                assert [each() for each in tls] == [None, None]
+            finally:
+                gc.enable()
+
+    run(story)
 
 
 def test_a_message_dials_its_receiver_and_the_link_is_kept(party: Party) -> None:
@@ -149,6 +173,24 @@ def test_a_model_for_a_peer_that_is_gone_is_said_to_be_not_sent(party: Party) ->
             a.hub.send(b.key, b"\0\0\0\5hello", "a message")
             await a.until(lambda: len(a.fates) == 2)
             assert a.fates == [("tag", UNREACHABLE), ("a message", UNREACHABLE)]
+
+    run(story)
+
+
+def test_a_message_is_made_for_the_version_that_the_other_side_speaks(party: Party) -> None:
+    def encoded(version: int) -> bytes:
+        return b"\0\0\0\5hell%d" % version
+
+    async def story() -> None:
+        async with ends(party, size=1000) as (a, b):
+            a.hub.send(b.key, encoded)
+            await b.until(lambda: b.messages)
+            link = a.hub.links[b.key]
+            link.hello = replace(link.hello, wire=OLDEST_WIRE)
+            a.hub.send(b.key, encoded)
+            await b.until(lambda: len(b.messages) == 2)
+            said = [payload for _, payload in b.messages]
+            assert said == [b"hell%d" % WIRE_VERSION, b"hell%d" % OLDEST_WIRE]
 
     run(story)
 

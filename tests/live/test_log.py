@@ -15,7 +15,10 @@ from click.testing import CliRunner
 from plexus.cli.session import session
 from plexus.errors import PlexusError
 from plexus.live.operator import log as logs
-from plexus.live.operator.log import ALIKE, LOG_FILE, MAX_KINDS, Log, Refusals, suspects
+from plexus.live.operator.log import ALIKE, LOG_FILE, MAX_KINDS, MAX_KINDS_OF_PEER, Log, Refusals, suspects
+from plexus.live.operator.status import FactObserver
+from plexus.live.transport.limits import LiveRoster
+from plexus.protocol.facts import Refused
 
 
 def lines(stream: StringIO) -> list[dict[str, Any]]:
@@ -63,6 +66,23 @@ def test_reasons_that_others_think_up_are_of_one_kind_when_they_are_many() -> No
     assert len(said) == MAX_KINDS + ALIKE + 1
     assert said[-1]["reason"] == "other reasons"
     assert said[-1]["more"].startswith("30 more like this")
+
+
+def test_whatever_a_member_says_its_lines_are_few_and_those_about_others_are_written(tmp_path: Path) -> None:
+    liar, clumsy = b"l" * 16, b"c" * 16
+    with (tmp_path / LOG_FILE).open("w") as stream:
+        log = Log(stream)
+        roster = LiveRoster(b"s" * 16, b"m" * 16, 10)
+        observer = FactObserver(roster, log, 0)
+        for number in range(1000):
+            observer.fact(Refused(roster.number(liar), "message", f"reason {number}"))
+        for _ in range(ALIKE + 1):
+            observer.fact(Refused(roster.number(clumsy), "message", "it is no message"))
+        log.settle(at_end=True)
+    assert len((tmp_path / LOG_FILE).read_text().splitlines()) == MAX_KINDS_OF_PEER + ALIKE + 1 + ALIKE + 1
+    assert observer.refused.total() == 1000 + ALIKE + 1
+    assert sum(each.times for each in suspects([tmp_path]) if each.node == liar.hex()[:12]) == 1000
+    assert Refusals(clumsy.hex()[:12], "it is no message", ALIKE + 1, [str(tmp_path)]) in suspects([tmp_path])
 
 
 def test_what_the_peer_itself_does_is_all_written_and_errors_are_all_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,9 +23,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-session.toml"
 
 
 def command(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "plexus", *words], capture_output=True, text=True, timeout=200, cwd=folder
-    )
+    wide = {**os.environ, "COLUMNS": "150"}  # so that no name goes over two lines
+    words = sys.executable, "-m", "plexus", *words
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200, cwd=folder, env=wide)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -67,7 +68,7 @@ def test_a_rehearsal_and_its_deployment_on_one_page(tmp_path: Path) -> None:
     assert "Plexus, live" in table and "Plexus, simulated" in table
     command(tmp_path, "report", "f", "s", "-o", "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "Plexus, live" in page and "Plexus, simulated" in page and "time [s]" in page
+    assert "Plexus, live" in page and "Plexus, simulated" in page and ">time [h]<" in page
     assert "The session and its rehearsal" in page
     # One peer by itself, and a folder that holds it all: the peers of a fleet are no runs beside it.
     command(tmp_path, "report", "f/node-00", "-o", "peer.html")

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from plexus.errors import RevokedError
 from plexus.live.fleet.fleet import Fleet
 from plexus.live.identity.admission import Admission, NewerLists
 from plexus.spec.experiment import parse_spec
@@ -78,6 +79,32 @@ def test_a_list_reaches_everybody_over_links_that_are_up(tmp_path: Path) -> None
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("dialled", [False, True])
+def test_who_was_cut_off_when_it_was_revoked_hears_it_from_whomever_it_meets(
+    tmp_path: Path, dialled: bool
+) -> None:
+    """With the authority's list, be it that it dials or is dialled: the word of one member is not enough."""
+
+    async def story() -> None:
+        party = Party(tmp_path)
+        async with members(party, "ab") as (a, _):
+            x = Member(party.admission("x"))
+            await x.open()
+            party.authority.revoke(x.key)
+            a.revoking.offered(x.key, party.revocations())
+            await a.until(lambda: a.expelled == [x.key])
+            caller, other = (a, x) if dialled else (x, a)
+            await caller.hub.dialler.introduce(other.address)
+            await x.until(lambda: x.key in x.expelled)
+            assert x.hub.admission.is_revoked
+            assert not (x.hub.links or a.is_linked(x))
+            said = [line["reason"] for line in a.warnings() if line["event"] == "no_link"]
+            assert dialled or said == ["the certificate has been revoked"]
+            await x.hub.close("the end")
+
+    asyncio.run(story())
+
+
 def test_whoever_is_invited_brings_the_list_that_says_so(tmp_path: Path) -> None:
     """It links with one of those who are there; that one tells the others, and nobody loses a link."""
 
@@ -116,8 +143,6 @@ def test_a_disk_that_does_not_take_the_list_does_not_keep_it_from_taking_effect(
         async with members(party, "abx") as (a, b, x):
             party.authority.revoke(x.key)
             (tmp_path / "a" / "revoked.crl").mkdir()
-            (tmp_path / "a" / "trust.pem").unlink()
-            (tmp_path / "a" / "trust.pem").mkdir()
             a.revoking.offered(b.key, party.revocations())
             await a.until(lambda: a.expelled == [x.key])
             assert not a.is_linked(x)
@@ -198,7 +223,10 @@ def test_a_revoked_node_is_a_candidate_of_nobody(tmp_path: Path) -> None:
     again meanwhile: it finds in its saved view that the revoked node is online."""
     fleet = asyncio.run(run(tmp_path))
     revoked = fleet.members[3]
-    assert revoked.unexpected == [2] and "this certificate has been revoked" in revoked.log.last_words
+    assert (
+        revoked.unexpected == [RevokedError.exit_code]
+        and "this certificate has been revoked" in revoked.log.last_words
+    )
     for member in fleet.members[:3]:
         log = events(member.home)
         told_at = next(n for n, event in enumerate(log) if event["event"] == "revocations")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import mmap
+import os
 import socket
 import time
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from plexus.learn.rules import ClipRule, MeanRule, MedianRule, Rule
 from plexus.live.aggregator import Aggregator, Spool, sum_of
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.log import Log
-from plexus.live.room import BOUNDLESS, Room, touched_bytes
+from plexus.live.room import BOUNDLESS, Room, keep, touched_bytes
 from plexus.live.transport.receiving import NO_ROOM, Buffers
 from plexus.live.worker.client import Finished, Ready, SetUp, TrainingWorker, receive, send
 from plexus.runs.encoding import HALVES, QUANTISED, SCALES, WHOLE, quantised
@@ -93,6 +94,27 @@ def test_what_was_touched_is_given_back_and_nothing_of_it_is_lost(tmp_path: Path
         time.sleep(0.05)
     assert touched_bytes() < before + 2**25, "half of it is not in memory any more"
     assert int(written.sum(dtype=np.int64)) == 7 * 2**26
+
+
+def test_a_model_that_is_to_stay_is_not_copied_and_its_file_is_used_for_no_other(tmp_path: Path) -> None:
+    room, names = Room(tmp_path, 0), [tmp_path / name for name in ("first", "second", "third")]
+    data = room.space(5000)
+    data[:] = bytes(range(250)) * 20
+    kept = bytes(data)
+    (tmp_path / ".first.new").write_bytes(b"left by a crash")
+    keep(names[0], data)
+    assert (names[0].read_bytes(), os.listdir(tmp_path)) == (kept, ["first"])
+    data[0] = 9
+    assert names[0].read_bytes()[0] == 9, "it is the same file"
+    data[0] = 0
+    keep(names[1], data)
+    names[0].unlink()
+    keep(names[2], data)  # what has lost its name cannot get another one
+    del data
+    room.space(5000)[:] = bytes(5000)
+    assert [each.read_bytes() for each in names[1:]] == [kept, kept]
+    keep(names[1], memoryview(b"from memory"))
+    assert names[1].read_bytes() == b"from memory"
 
 
 def test_a_full_disk_is_said_in_one_line_and_has_room_again_when_a_model_is_gone(tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ class FakeHub:
         self.sent: list[tuple[bytes, bytes]] = []
         self.models: list[tuple[bytes, LiveModel, Any]] = []
 
-    def send(self, key: bytes, frame: bytes, tag: Any = None) -> None:
-        self.sent.append((key, frame))
+    def send(self, key: bytes, frame: Callable[[int], bytes], tag: Any = None) -> None:
+        self.sent.append((key, frame(wire.WIRE_VERSION)))
 
     def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
         self.models.append((key, model, tag))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plexus.live.transport.connection import Tls
+from plexus.live.transport.tls import Tls
 from tests.live.party import Party, lax_context
 
 pytestmark = pytest.mark.timeout(20)

@@ -34,6 +34,8 @@ SHARE = 64
 """Packets of one host that are read at a time."""
 DESTINATION = 19
 """Where the last byte of the receiver is in a packet of IPv4."""
+PROTOCOL, TCP, FLAGS, SYN, SYN_OR_ACK = 9, 6, 13, 0x02, 0x12
+"""By which a packet is known that opens a connection: there is no acknowledgement in it."""
 
 
 def why_not() -> str | None:
@@ -60,15 +62,17 @@ class Line:
 
 
 class Wan:
-    """Hosts 1, 2, …, each in its city: 10.78.0.1, 10.78.0.2, …"""
+    """Hosts 1, 2, …, each in its city: 10.78.0.1, 10.78.0.2, … Those after the first `reachable` are behind
+    NAT: nobody can open a connection to them."""
 
-    def __init__(self, cities: Sequence[str], bytes_per_s: float) -> None:
+    def __init__(self, cities: Sequence[str], bytes_per_s: float, reachable: int) -> None:
         places = {city.name: city for city in world_cities()}
         self.cities = cities
         self._delay_s = generate_latency([places[name] for name in cities], seed=1)
         self._up = [Line(bytes_per_s) for _ in cities]
         self._down = [Line(bytes_per_s) for _ in cities]
         self._cut = [False] * len(cities)
+        self._reachable = reachable
         self._prefix = f"plx{os.getpid()}"
         self._ends: list[int] = []
         self._stop, self._stopped = os.pipe()
@@ -141,6 +145,8 @@ class Wan:
             to = packet[DESTINATION] - 1
             if packet[0] >> 4 != 4 or not 0 <= to < len(self._ends) or self._cut[source]:
                 continue
+            if to >= self._reachable and _opens_a_connection(packet):
+                continue
             sent_at = self._up[source].pass_through(len(packet), time.monotonic())
             if sent_at is not None:
                 self._put(sent_at + self._delay_s[source, to], to, False, packet)
@@ -161,10 +167,15 @@ class Wan:
                 self._put(passed, to, True, packet)
 
 
+def _opens_a_connection(packet: bytes) -> bool:
+    flags_at = 4 * (packet[0] & 15) + FLAGS
+    return packet[PROTOCOL] == TCP and packet[flags_at] & SYN_OR_ACK == SYN
+
+
 @contextmanager
-def wan(cities: Sequence[str], bytes_per_s: float) -> Iterator[Wan]:
-    """A network that is gone afterwards."""
-    net = Wan(cities, bytes_per_s)
+def wan(cities: Sequence[str], bytes_per_s: float, reachable: int | None = None) -> Iterator[Wan]:
+    """A network that is gone afterwards; all its hosts are `reachable`, or some."""
+    net = Wan(cities, bytes_per_s, len(cities) if reachable is None else reachable)
     try:
         net.build()
         yield net

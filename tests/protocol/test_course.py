@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from plexus.protocol.api import Durable, Measured, Received, SetTimer, TimerFired, Train
+from plexus.protocol.api import Aggregated, Durable, Measured, PeerLost, Received, SetTimer, TimerFired, Train
 from plexus.protocol.facts import (
     EndRevoked,
     FinalHeld,
@@ -15,12 +15,21 @@ from plexus.protocol.facts import (
     SessionEnded,
     TrainingStarted,
 )
-from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Score, TrainRequest
+from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Message, Ping, Score, TrainRequest
 from plexus.protocol.parameters import Course, condition, unknown_metric
 from plexus.protocol.quorum import RESTART
 from plexus.protocol.view import LEFT, event_number
 from plexus.testing.exchange import reported, sent
-from tests.protocol.kit import Exchange, come_online, hash_order, make_node, online_node, train_request
+from tests.protocol.kit import (
+    Exchange,
+    aggregate_request,
+    come_online,
+    hash_order,
+    make_node,
+    online_node,
+    pong,
+    train_request,
+)
 
 N = 6
 SHORT: dict[str, Any] = {"sample_size": 3, "aggregation_timeout_s": 20.0, "ack_timeout_s": 60.0}
@@ -91,6 +100,29 @@ def test_the_session_ends_with_its_last_round_and_everybody_gets_its_model() -> 
     }
 
 
+@pytest.mark.parametrize("models", [1, 2])
+def test_what_one_alone_has_trained_does_not_end_the_session(models: int) -> None:
+    """It was cut off, and is found again when it has waited for the others' models in vain."""
+    node = online_node(0, 3, course=Course(rounds=5), **SHORT)
+    for src in range(models):
+        node.handle(1.0, Received(src, aggregate_request(5, f"t{src}", participants=3)))
+    effects = node.handle(21.0, TimerFired(("aggregation", 0))) + node.handle(21.0, Aggregated(5, "m5"))
+    for other, ping in sent(effects, Ping):
+        effects += pong(node, other, ping.exchange, 21.1, k=5)
+    assert bool(reported(effects, SessionEnded)) == (models > 1)
+    assert bool(sent(effects, TrainRequest)) == (models == 1)
+
+
+def test_no_round_is_started_again_because_who_ended_the_session_dies() -> None:
+    exchange = session(rounds=5)
+    exchange.go_online(*range(N))
+    exchange.run_until(lambda: len(exchange.of(FinalHeld)) == N)
+    [(_, root, _)] = exchange.of(SessionEnded)[:1]
+    exchange.crash(root)
+    others = [node for node in range(N) if node != root]
+    assert [exchange.nodes[node].handle(exchange.now, PeerLost(root)) for node in others] == [[]] * (N - 1)
+
+
 def test_nobody_sends_the_final_model_to_more_than_a_sample() -> None:
     exchange = session(40, rounds=3)
     exchange.go_online(*range(40))
@@ -115,6 +147,44 @@ def test_who_was_away_hears_of_the_end_when_it_comes_back() -> None:
     assert len({state.model for state in exchange.saved.values()}) == 1
     exchange.run(exchange.now + 10)
     assert all(node.ending.is_known_to_all for node in exchange.nodes)
+
+
+@pytest.mark.parametrize("away", [0, N - 1])
+@pytest.mark.parametrize("wary", [False, True])
+@pytest.mark.parametrize("later_s", range(0, 24, 3))
+def test_who_is_cut_off_near_the_end_gets_the_same_model(away: int, wary: bool, later_s: int) -> None:
+    """It neither ends the session by itself, with what it alone trained, nor waits until nobody is left."""
+    is_cut = False
+
+    def delays(src: int, dst: int, body: Message) -> tuple[float, ...]:
+        return () if is_cut and away in (src, dst) else exchange.usual_delays(src, dst, body)
+
+    every = {**SHORT, "sample_size": N, "watchdog_s": 90.0}
+    exchange = Exchange(N, course=Course(rounds=6), delays=delays, signed_views=wary, **every)
+    exchange.go_online(*range(N))
+    exchange.run_until(exchange.has_aggregated(4))
+    exchange.run(exchange.now + later_s)
+    is_cut = True
+    exchange.run(exchange.now + 20.0)
+    is_cut = False
+    ended = exchange.run_until(lambda: bool(exchange.of(SessionEnded))).now
+    exchange.run(max(ended, exchange.now) + SHORT["ack_timeout_s"] / 2)
+    assert {node.ending.round for node in exchange.nodes} == {node.held_round for node in exchange.nodes}
+    assert len({node.ending.round for node in exchange.nodes}) == 1
+    receivers = {dst for _, _, dst, body in exchange.messages if isinstance(body, FinalModel)}
+    assert len(receivers) == N - 1, "all but one have got it from others"
+    assert all(node.ending.is_known_to_all for node in exchange.nodes)
+
+
+def test_of_two_who_end_the_session_with_one_round_one_prevails() -> None:
+    exchange = session(until="accuracy >= 0.9")
+    exchange.go_online(*range(N))
+    exchange.run_until(exchange.has_aggregated(4))
+    k = max(exchange.numbers.values())
+    for node in (2, 4):
+        exchange.deliver(node, Measured(k, 4, f"m{k}@{node}", 0.95, {"accuracy": 0.95}))
+    exchange.run(exchange.now + SHORT["ack_timeout_s"])
+    assert len({node.held_model for node in exchange.nodes}) == 1
 
 
 def test_the_end_survives_a_restart_of_all_and_the_model_is_still_passed_on() -> None:
@@ -257,6 +327,18 @@ def test_a_final_model_that_nobody_asked_for_is_not_taken() -> None:
     assert not node.ending.has_model
     node.handle(11.0, Received(asked, FinalModel(50, 5, "final")))
     assert node.ending.has_model and node.held_model == "final"
+
+
+@pytest.mark.parametrize("has_it", [False, True])
+def test_who_was_asked_and_has_not_got_the_model_either_is_not_waited_for_long(has_it: bool) -> None:
+    node = online_node(0, 4, course=Course(rounds=5), **SHORT)
+    [(asked, _)] = sent(node.handle(9.0, Received(1, Ended(50, 5, 1))), FinalRequest)
+    told = asked if has_it else next(each for each in (1, 2, 3) if each != asked)
+    node.handle(9.5, Received(told, Ended(50, 5, 1)))
+    again = sent(node.handle(15.0, TimerFired(("final", 0))), FinalRequest)
+    assert (again == []) == (asked in node.ending._having)
+    assert all(other != asked for other, _ in again)
+    assert sent(node.handle(15.0 + SHORT["aggregation_timeout_s"], TimerFired(("final", 0))), FinalRequest)
 
 
 def test_a_node_that_has_ended_neither_trains_nor_aggregates_and_says_why() -> None:

@@ -76,6 +76,14 @@ def test_who_joins_a_session_under_way_learns_so_from_the_first_pong() -> None:
     assert node.watchdog.k_seen == 40
 
 
+def test_who_is_a_little_slower_than_others_in_the_first_round_still_trains() -> None:
+    """These have trained already and look for an aggregator, which has made nothing yet."""
+    me, other = FIRST[:2]
+    node = online_node(me, N)
+    node.handle(5.0, START)
+    assert any(isinstance(effect, Train) for effect in pong(node, other, 2, 5.1, k=2, held=1))
+
+
 def test_who_heard_of_a_later_round_does_not_begin_the_first() -> None:
     node = online_node(FIRST[0], N)
     node.handle(1.0, Received(FIRST[3], Ping(3, 2)))

@@ -98,12 +98,18 @@ def test_when_the_connection_to_the_awaited_aggregator_breaks_it_is_asked_and_if
     assert asks_again(node.handle(3.1, Undelivered(awaited, ping)))
 
 
+@pytest.mark.parametrize("speaks", [False, True])
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_when_who_has_the_models_vanishes_a_restart_is_not_far_unless_somebody_goes_on(goes_on: bool) -> None:
+def test_when_who_has_the_models_vanishes_a_restart_is_not_far_unless_somebody_goes_on(
+    goes_on: bool, speaks: bool
+) -> None:
+    """Whoever has them may speak of the next round before anybody else has what it made."""
     node, request = waiting_node()
     aggregator = node.training.awaited
     assert aggregator is not None
     node.handle(3.0, Received(aggregator, Ack(request.round, used=1)))
+    if speaks:
+        node.handle(3.2, Received(aggregator, Ping(8, request.round + 1)))
     if goes_on:
         other = (aggregator + 1) % N
         node.handle(3.5, Received(other, Ping(9, request.round + 1)))

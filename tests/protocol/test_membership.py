@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
 from unittest.mock import ANY
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from plexus.protocol.api import (
     Durable,
@@ -20,6 +23,7 @@ from plexus.protocol.api import (
     WentOnline,
 )
 from plexus.protocol.facts import Readvertised, SampleDerived
+from plexus.protocol.membership import draw
 from plexus.protocol.messages import AggregateRequest, Joined, Left, Ping, Pong, TrainRequest
 from plexus.protocol.view import JOINED, MAX_COUNTER, Snapshot, counter_of, event_number
 from plexus.testing.exchange import INITIAL, sent
@@ -37,6 +41,14 @@ from tests.protocol.kit import (
 )
 
 READVERTISE_S = 600.0
+
+
+@given(st.integers(0, 2**32), st.integers(0, 3000), st.data())
+def test_numbers_are_drawn_as_python_draws_them(seed: int, among: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, min(among, 200)))
+    rng, oracle = Random(seed), Random(seed)
+    assert draw(rng, among, count) == oracle.sample(range(among), count)
+    assert rng.random() == oracle.random(), "as many as it draws"
 
 
 def model_message(kind: type, view: Snapshot) -> TrainRequest | AggregateRequest:

@@ -349,7 +349,7 @@ def test_news_of_a_doubted_node_end_the_doubt() -> None:
     assert node.view.doubted == {3}
     node.view.learn(3, event_number(9, JOINED), 400)
     assert not node.view.doubted
-    assert node.roster.candidates(node.view, K) == hash_order(6, K)
+    assert list(node.roster.candidates(node.view, K)) == hash_order(6, K)
 
 
 def test_what_one_says_of_the_node_itself_it_refutes() -> None:

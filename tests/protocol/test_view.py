@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,6 +63,38 @@ def test_a_view_is_the_newest_event_of_each_node(history: list[Entry]) -> None:
         event, bandwidth = newest(history).get(node, (0, 0))
         assert (view.event_of(node), view.bandwidth_of(node)) == (event, bandwidth)
         assert view.is_online(node) == (event & 3 == JOINED)
+
+
+@given(histories, histories, st.sets(st.integers(0, N - 1)))
+def test_what_is_noted_at_once_is_learnt_one_by_one(
+    before: list[Entry], told: list[Entry], doubted: set[int]
+) -> None:
+    view, oracle = view_after(before, N // 2), view_after(before, N // 2)
+    events = [(node, event_number(counter, JOINED if online else LEFT)) for node, counter, online in told]
+    for node in doubted:
+        view.doubt(node)
+        oracle.doubt(node)
+    taken = view.snapshot(), known(view)
+    view.note([(node, event, bandwidth_at(node, event), None) for node, event in events])
+    for entry in told:
+        learn(oracle, entry)
+    assert (known(view), view.actives(), view.doubted) == (known(oracle), oracle.actives(), oracle.doubted)
+    assert known(taken[0]) == taken[1], "a snapshot stays as it is"
+
+
+@given(histories, histories, st.permutations(range(N)), st.integers(1, N))
+def test_those_online_are_found_in_any_order_as_far_as_somebody_looks(
+    mine: list[Entry], others: list[Entry], order: list[int], chunk: int
+) -> None:
+    view, known_to_others = view_after(mine, N), view_after(others).snapshot()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("plexus.protocol.view.CHUNK", chunk)
+        online = [node for node in order if view.is_online(node)]
+        assert list(view.online_in(np.array(order))) == online
+        both = [node for node in online if known_to_others.event_of(node) & 3 == JOINED]
+        found = view.online_in(np.array(order), known_to_others)
+        view.learn(order[0], event_number(MAX_COUNTER, LEFT))
+        assert list(found) == (both or online), "whatever is learnt meanwhile"
 
 
 @given(st.lists(entries | histories, max_size=8))

@@ -169,10 +169,11 @@ def test_a_restart_is_left_to_who_holds_a_newer_model_but_not_for_ever(k: int) -
 
 def test_who_is_far_behind_leaves_restarts_to_others() -> None:
     node = holding(ORDER[-1], k=7)
-    node.handle(1.0, Received(1, Ping(9, 60)))
+    far = 7 + 53 * step(node.view.online_count())
+    node.handle(1.0, Received(1, Ping(9, far)))
     now = 3 * LATE
     [(asked, ping)] = sent(node.handle(now, FIRED), Ping)
-    effects = answered(node, asked, k=60, held=59, now=now)
+    effects = answered(node, asked, k=far, held=far - 1, now=now)
     assert effects == [CancelTimer(("ping", ping.exchange))]
     assert round(timer(node.handle(now, FIRED)) / WATCHDOG_S) == 2, "and is patient"
 
@@ -233,9 +234,9 @@ def test_a_ping_for_a_round_already_known_is_no_progress() -> None:
 def test_the_older_its_model_the_longer_a_node_waits() -> None:
     """So the one with the newest model is the first to restart."""
     waits = []
-    for held in (60, 58, 50, 10, 0):
-        node = holding(0, k=held)
-        node.handle(0.0, Received(1, Ping(1, 60)))
+    for behind in (0, 2, 10, 50, 60):
+        node = holding(0, k=1)
+        node.handle(0.0, Received(1, Ping(1, 1 + behind * step(node.view.online_count()))))
         effects = node.handle(0.0, FIRED)
         waits.append(timer(effects))
     assert waits == sorted(waits)

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from plexus.protocol.api import Change
 from plexus.protocol.messages import (
     ADDRESS_BYTES,
+    EXCERPTS_SINCE,
     MODEL_KINDS,
+    MOST_NAMES,
+    NAME_BYTES,
     NAMES,
     NO_ADDRESS,
     PROOF_BYTES,
@@ -24,18 +27,21 @@ from plexus.protocol.messages import (
     Message,
     Ping,
     TrainRequest,
+    ViewReply,
 )
 from plexus.protocol.roster import KEY_BYTES, Roster, key_of
-from plexus.protocol.view import EXPELLED, JOINED, MAX_COUNTER, Snapshot, View, event_number
+from plexus.protocol.view import EXPELLED, JOINED, MAX_COUNTER, Excerpt, Snapshot, View, event_number
 from plexus.protocol.wire import (
     LENGTH_BYTES,
     LIMITS,
     MAX_INT,
     MESSAGE_TYPES,
+    UNLISTED,
     WireError,
     decode,
     encode,
     frame_bytes,
+    name_of,
     view_bytes,
 )
 
@@ -64,12 +70,15 @@ def snapshot(entries: dict[int, tuple[int, int]], is_signed: bool = False) -> Sn
 
 entries = st.dictionaries(st.integers(0, N - 1), st.tuples(events, words), max_size=N)
 views = st.builds(snapshot, entries, st.booleans())
+names = st.binary(min_size=NAME_BYTES, max_size=NAME_BYTES)
+excerpts = st.builds(Excerpt, views, st.just(b"") | names)
 STRATEGIES = {
     **{field: numbers_to(limit) for field, limit in LIMITS.items()},
     "counter": counters,
     "proof": st.just(b"") | st.binary(min_size=PROOF_BYTES, max_size=PROOF_BYTES),
     "address": st.binary(min_size=ADDRESS_BYTES, max_size=ADDRESS_BYTES),
-    "view": views,
+    "view": views | excerpts,
+    "asks": st.just(b"") | st.lists(names, min_size=2, max_size=MOST_NAMES).map(b"".join),
     "model": st.none(),
 }
 
@@ -105,7 +114,8 @@ def known(view: Snapshot, of: Roster) -> dict[bytes, tuple[int, int]]:
 def fields(body: Message, of: Roster) -> dict[str, Any]:
     values = {field: getattr(body, field) for field in body.__struct_fields__}
     if "view" in values:
-        values |= {"view": known(values["view"], of), "is_signed": body.view.is_signed}  # type: ignore[attr-defined]
+        view = values["view"]
+        values |= {"view": known(view, of), "is_signed": view.is_signed, "base": getattr(view, "base", None)}
     return {"type": type(body), **values}
 
 
@@ -150,9 +160,38 @@ def test_the_length_of_views_of_all_sizes_is_known_beforehand(size: int) -> None
 
 @given(messages)
 def test_a_receiver_that_knows_nobody_learns_the_nodes_of_the_view(body: Message) -> None:
+    """In what peers of an older version are sent, too."""
     stranger = Roster(b"wire")
-    decoded, _ = decode(payload_of(body), stranger)
-    assert fields(decoded, stranger) == fields(body, roster())
+    decoded, _ = decode(encode(body, roster(), version=EXCERPTS_SINCE - 1)[LENGTH_BYTES:], stranger)
+    expected = fields(body, roster()) | ({"asks": b""} if hasattr(body, "asks") else {})
+    assert fields(decoded, stranger) == expected | ({"base": None} if hasattr(body, "view") else {})
+
+
+def test_places_on_another_list_say_nothing_and_refer_to_what_nobody_has() -> None:
+    view = snapshot({3: (5, 7)})
+    decoded, _ = decode(payload_of(ViewReply(Excerpt(view))), Roster(b"wire"))
+    assert decoded.view.base == UNLISTED
+    assert decoded.view.known == 0
+
+
+@pytest.mark.parametrize("is_signed", [False, True])
+def test_what_is_passed_on_is_what_came(is_signed: bool) -> None:
+    """Else it would not be what others know by its name; this node may know newer events by now."""
+    sender, receiver = roster(), roster()
+    sender.learn_address(3, 4, b"a" * ADDRESS_BYTES)
+    body = ViewReply(Excerpt(snapshot({3: (5, 7), 9: (300, 2**31)}, is_signed)))
+    frame = encode(body, sender)
+    decoded, _ = decode(frame[LENGTH_BYTES:], receiver)
+    receiver.learn_address(3, 8, b"b" * ADDRESS_BYTES)
+    assert encode(ViewReply(Excerpt(decoded.view.whole)), receiver) == frame
+    assert frame_bytes(decoded) == len(frame)
+    assert name_of(decoded.view.whole, receiver) == name_of(body.view.whole, sender)
+
+
+def test_an_entry_of_an_excerpt_takes_a_few_bytes() -> None:
+    """Ten bytes at most, in a session of which every tenth node is known."""
+    view = View.of(10_000, [(node, 10**6) for node in range(0, 10_000, 10)]).snapshot()
+    assert view_bytes(Excerpt(view)) <= 6 * view.known < 10 * view.known
 
 
 @settings(max_examples=200)
@@ -238,6 +277,7 @@ def encoded(*values: object) -> bytes:
 
 
 KEYS = key_of(b"one") + key_of(b"two")
+LIST = roster(2).listing
 NOWHERE = 2 * NO_ADDRESS
 
 
@@ -272,11 +312,28 @@ NOWHERE = 2 * NO_ADDRESS
         (encoded(3, 1, 1, NO_ADDRESS[1:]), "address of Joined must be 18 bytes"),
         (encoded(3, 1, 1, "x" * ADDRESS_BYTES), "address of Joined must be 18 bytes"),
         (encoded(6, 1, 1, 1, 2, b"", b"", b"", b"", -1), "model of TrainRequest must be"),
-        (encoded(6, 1, 1, 1, 2, "", b"", b"", b"", 0), "a view is 4 byte strings"),
+        (encoded(6, 1, 1, 1, 2, "", b"", b"", b"", 0), "a view is byte strings"),
         (encoded(6, 1, 1, 1, 2, KEYS, NOWHERE, bytes(4), bytes(4), 0), "columns of a view"),
         (encoded(6, 1, 1, 1, 2, KEYS, NOWHERE, bytes(8), bytes(4), 0), "columns of a view"),
         (encoded(6, 1, 1, 1, 2, KEYS, NOWHERE[1:], bytes(8), bytes(8), 0), "columns of a view"),
         (encoded(6, 1, 1, 1, 2, KEYS[:-1], NOWHERE, bytes(8), bytes(8), 0), "columns of a view"),
+        (encoded(14, b"", b"", b"", b"", b"", b""), "names of lists and views have 16 bytes"),
+        (encoded(14, LIST, b"x", b"", b"", b"", b""), "names of lists and views have 16 bytes"),
+        (encoded(14, LIST, b"", b"\0", b"", b"", b""), "columns of a view"),
+        (encoded(14, LIST, b"", b"\0", b"\5", b"", b""), "columns of a view"),
+        (encoded(14, LIST, b"", b"\0", b"\5", b"\0", bytes(17)), "columns of a view"),
+        (encoded(14, LIST, b"", b"\0", b"\5", b"\0", b"", bytes(63)), "columns of a view"),
+        (encoded(14, LIST, b"", b"\2", b"\5", b"\0", b""), "a node beyond the list"),
+        (encoded(14, LIST, b"", b"\0\1", b"\5\5", b"\0\0", b""), "a node beyond the list"),
+        (encoded(14, LIST, b"", bytes(11), b"\5", b"\0", b""), "more nodes than the list"),
+        (encoded(14, LIST, b"", b"\0", b"\5", bytes(11), b""), "more nodes than the list"),
+        (encoded(14, LIST, b"", b"\x80", b"\5", b"\0", b""), "has no end"),
+        (encoded(14, LIST, b"", b"\x80\0", b"\5", b"\0", b""), "is too long"),
+        (encoded(14, LIST, b"", b"\xff" * 5 + b"\1", b"\5", b"\0", b""), "is too long"),
+        (encoded(14, LIST, b"", b"\0", b"\xff\xff\xff\xff\x10", b"\0", b""), "is too large"),
+        (encoded(14, LIST, b"", 0, b"", b"", b""), "a view is byte strings"),
+        (encoded(13, b""), "asks of ViewRequest must be 32 or 48"),
+        (encoded(13, bytes(NAME_BYTES * (MOST_NAMES + 1))), "asks of ViewRequest must be 32 or 48"),
         (encoded(6, 1, 1, 1, 2, KEYS[:KEY_BYTES] * 2, NOWHERE, bytes(8), bytes(8), 0), "names a node twice"),
     ],
 )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
+
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,6 +62,38 @@ def test_spreading_one_event_equals_scheduling_each() -> None:
     many.run(1.0)
     assert one_log == many_log
     assert one.digest() == many.digest()
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.5, 1.0, 1.5, 2.0, 9.0]), st.booleans(), st.booleans()), max_size=20
+    ),
+    st.integers(1, 4),
+)
+def test_what_is_announced_is_in_the_digest_as_if_it_were_delivered(
+    planned: list[tuple[float, bool, bool]], batch: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("plexus.sim.kernel._DIGEST_BATCH", batch)
+        patch.setattr("plexus.sim.kernel._MANY", 3)
+        kernel, log = recording_kernel()
+        plain, all_of_it = recording_kernel()
+        times_s = np.array([time_s for time_s, *_ in planned])
+        kernel.delays_s = lambda _, targets: times_s[targets]
+        for target, (time_s, is_announced, is_handed_over) in enumerate(planned):
+            plain.at(time_s, target, "news")
+            if not is_announced:
+                kernel.at(time_s, target, "news")
+            else:
+                token = kernel.announce(0, array("i", [target]))
+                if is_handed_over:
+                    kernel.hand_over(time_s, token, target, "news")
+        for until_s in (1.0, 5.0):
+            kernel.run(until_s)
+            plain.run(until_s)
+            assert (kernel.digest(), kernel.delivered) == (plain.digest(), plain.delivered)
+    silent = {target for target, (_, announced, handed_over) in enumerate(planned) if announced > handed_over}
+    assert log == [event for event in all_of_it if event[1] not in silent]
 
 
 def test_the_digest_depends_on_time_target_and_order_but_not_on_when_it_is_asked_for() -> None:

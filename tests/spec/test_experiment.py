@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from plexus.errors import PlexusError
 from plexus.learn.tasks.specs import OwnTaskSpec
 from plexus.spec import experiment as specs
+from plexus.spec import toml
 from plexus.spec.experiment import ExperimentSpec, load_spec, parse_spec
 from plexus.traces.build import TracesSpec
 from tools import spec_reference
@@ -256,7 +257,7 @@ def test_a_size_is_written_over_the_file_section_by_section() -> None:
 
 def test_a_section_that_is_given_a_name_begins_anew() -> None:
     before = {"protocol": {"name": "plexus", "sample_size": 5}, "traces": {"devices": "x", "y": 1}}
-    after = specs.overlay(before, {"protocol": {"name": "gossip"}, "traces": {"y": 2}})
+    after = toml.overlay(before, {"protocol": {"name": "gossip"}, "traces": {"y": 2}})
     assert after == {"protocol": {"name": "gossip"}, "traces": {"devices": "x", "y": 2}}
     assert before["protocol"] == {"name": "plexus", "sample_size": 5}
 

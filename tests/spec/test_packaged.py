@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.spec.experiment import EXPERIMENTS, load_spec
+from plexus.spec.experiment import load_spec
+from plexus.spec.toml import EXPERIMENTS
 
 MINE = 'name = "mine"\nnodes = 5\nhours = 1\ntask = { name = "digits" }\n'
 

@@ -23,6 +23,7 @@ from plexus.protocol.aggregation import AggregationTask, models_needed
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.baselines.rounds import Rounds
 from plexus.protocol.joining import Joining
+from plexus.protocol.lacking import Lacking
 from plexus.protocol.late import LateTask
 from plexus.protocol.membership import Membership
 from plexus.protocol.messages import Ack
@@ -326,8 +327,8 @@ MUTATIONS += [
     bug(
         "bandwidths are merged with events",
         View.merge,
-        "np.copyto(self._bandwidths",
-        "np.copyto(self._bandwidths.copy()",
+        "self._bandwidths[news] = ",
+        "self._bandwidths.copy()[news] = ",
     ),
     bug(
         "a bandwidth is that of whoever tells it",
@@ -344,7 +345,10 @@ MUTATIONS += [
     bug("nobody tells itself", Membership.random_set, "actives[actives != me]", "actives"),
     bug("the model held is saved", PlexusNode.hold, "self.save()", "pass"),
     bug(
-        "the aggregate is pushed, not the model held", PlexusNode.on_sample, "search.model", "self.held_model"
+        "the aggregate is pushed, not the model held",
+        PlexusNode.on_sample,
+        "search.model, sample",
+        "self.held_model, sample",
     ),
     bug("all of the sample are asked", PlexusNode._push, "self.send(sample, ", "self.send(sample[:-1], "),
     bug(
@@ -518,6 +522,31 @@ MUTATIONS += [
         PlexusNode._on_ack,
         "self.trust.is_wary and is_of_task",
         "False",
+    ),
+]
+
+# Views as what others lack
+
+MUTATIONS += [
+    bug(
+        "views: who lacks one asks for it",
+        PlexusNode._merge,
+        "self.send((src,), lacking.ask(view.base))",
+        "pass",
+    ),
+    bug(
+        "views: an answer refers to what the asker has",
+        Lacking.answer,
+        "reversed(names) if name in kept",
+        "kept if names",
+    ),
+    bug("views: all that differs is told", Snapshot.beyond, "events != before", "events < before"),
+    bug("views: who answers with what nobody has is named", PlexusNode._merge, "self.report(", "id("),
+    bug(
+        "views: such an answer is none",
+        PlexusNode._on_view_reply,
+        "not self.membership.lacking.lacks(reply.view)",
+        "True",
     ),
 ]
 

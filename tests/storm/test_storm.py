@@ -15,11 +15,10 @@ from plexus.rng import stream
 from plexus.storm import kinds
 from plexus.storm.checkers.api import Violation
 from plexus.storm.checkers.traffic import AccountsBalance
-from plexus.storm.network import Codec
+from plexus.storm.network import Codec, Weather
 from plexus.storm.plan import Plan, draw
 from plexus.storm.runtime import NodeObserver
 from plexus.storm.storm import Storm, run_storm
-from plexus.storm.weather import Weather
 
 ALWAYS = {"until_s": 1e9}
 

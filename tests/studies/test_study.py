@@ -79,10 +79,10 @@ def test_the_projects_own_studies_are_valid(size: str, tmp_path: Path) -> None:
 
 def test_the_papers_cifar_session_is_the_plain_spec(tmp_path: Path) -> None:
     """What `plexus run experiments/cifar10.toml` does, the study finds again."""
-    from plexus.studies.plan import Base
+    from plexus.studies.plan import planned_runs
 
     (study,) = load_studies(["table2"], "paper", EXPERIMENTS)
-    runs = Base(EXPERIMENTS / "cifar10.toml", study).runs("dpsgd-regular", tmp_path)
+    runs = planned_runs(EXPERIMENTS / "cifar10.toml", study, tmp_path)["dpsgd-regular"]
     overrides = ["name=cifar10-dpsgd", 'protocol={name="dpsgd",topology="regular",degree=10}']
     spec = load_spec(EXPERIMENTS / "cifar10.toml", overrides)
     assert runs[0].spec == spec

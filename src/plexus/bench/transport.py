@@ -34,7 +34,6 @@ from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
 from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.state import Store
-from plexus.live.transport.connection import RECEIVE_BYTES
 from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits, LiveRoster
 from plexus.live.transport.link import Inbox
@@ -296,7 +295,7 @@ async def plain(home: Path, session: Session, size: int, near: Connection) -> No
     async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         space, filled = np.empty(size, np.uint8).data, 0
         while filled < size:
-            piece = await reader.read(RECEIVE_BYTES)
+            piece = await reader.read(CHUNK_BYTES)
             space[filled : filled + len(piece)] = piece
             filled += len(piece)
         writer.write(b"done")

@@ -13,44 +13,12 @@ from typing import NoReturn
 import click
 
 from plexus import __version__
-from plexus.cli.groups import LazyGroup
-from plexus.errors import Interrupted, PlexusError, TaskError, missing
+from plexus.cli.groups import LazyGroup, told
+from plexus.errors import Interrupted, PlexusError, missing
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+BAD_INPUT, INTERRUPTED = PlexusError.exit_code, 130
 
-COMMANDS = {
-    "Simulate": {
-        "run": "Simulate the experiment in SPEC.",
-        "new": "Write the beginnings of a task of your own.",
-        "sweep": "Simulate a spec with every value of a grid and every seed.",
-        "reproduce": "Figures and tables of the paper, on one page.",
-        "storm": "Find ways in which a session fails.",
-    },
-    "Look at results": {
-        "report": "Write a page about runs: figures, tables, how to repeat them.",
-        "compare": "Compare runs in the terminal.",
-        "runs": "List runs, look at one, delete or archive some.",
-        "dashboard": "Look at runs and live fleets in a browser.",
-    },
-    "Devices and data": {
-        "traces": "Look into traces of devices, and make some.",
-        "data": "Fetch and check data sets.",
-    },
-    "Run it for real": {
-        "fleet": "Run many live peers on this machine.",
-        "session": "Found a session and admit nodes to it.",
-        "node": "Run one live peer and look after it.",
-    },
-    "Take the model home": {
-        "export": "Write the model of a run, a peer or a fleet to a file.",
-        "predict": "What such a model says about new rows of a table.",
-    },
-    "This machine": {
-        "doctor": "Check this machine.",
-        "bench": "Measure what simulating costs on this machine.",
-        "completion": "Let your shell complete commands.",
-    },
-}
+COMMANDS = told("commands")
 """By what one wants to do: the commands, and what each does."""
 
 ENDINGS = """\b
@@ -105,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except PlexusError as error:
         _say(" ".join(str(error).split()))
-        sys.exit(FAILED if isinstance(error, TaskError) else BAD_INPUT)
+        sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("plexus"):
             raise  # ours is there, or something is wrong with it

@@ -6,23 +6,17 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+from msgspec.structs import asdict
 
-from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, POSITIVE, Group, print_json, set_option
+from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, POSITIVE, Group, answer, print_json, set_option
 from plexus.cli.summary import print_bench, print_growth
 from plexus.learn.engines import ENGINES, Precision
 from plexus.learn.tasks.specs import TASKS
 
 
-class Sizes(click.ParamType):  # type: ignore[type-arg]
+def _sizes(context: click.Context, option: click.Parameter, value: str) -> list[int]:
     """One number of nodes, or several with commas between them."""
-
-    name = "sizes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        return [COUNT(size, param, ctx) for size in str(value).split(",")]
-
-
-SIZES = Sizes()
+    return [COUNT(size, option, context) for size in value.split(",")]
 
 
 @click.group(cls=Group)
@@ -31,7 +25,9 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option("--nodes", type=SIZES, metavar="N[,N...]", default="1000", help="Of several: how it grows.")
+@click.option(
+    "--nodes", callback=_sizes, metavar="N[,N...]", default="1000", help="Of several: how it grows."
+)
 @click.option("--hours", type=POSITIVE, metavar="H", default=1.0, help="Simulated hours.")
 @click.option("--churn", is_flag=True, help="Nodes come and go; about 8 % are online.")
 @click.option("--protocol", default="plexus", metavar="NAME")
@@ -73,15 +69,15 @@ def training(task: str, engine: str, clients: int, as_json: bool, **options: Any
     from plexus.bench.training import bench_training
 
     found = bench_training(task, engine, clients, **options)
-    if as_json:
-        print_json(found)
-        return
-    click.echo(f"engine     {found.engine} on {found.device}: {found.reason}")
-    click.echo(f"model      {found.task}, {found.parameters:,} parameters, {found.clients} clients")
-    click.echo(f"training   {found.ms_per_client:.3f} ms per client")
-    click.echo(f"bare loop  {found.bare_loop_ms_per_client:.3f} ms per client")
-    faster = 1 / found.ratio_to_bare_loop
-    click.echo(f"ratio      {found.ratio_to_bare_loop:.3f} ({faster:.2f} times as fast as the loop)")
+    answer(
+        found,
+        as_json,
+        f"engine     {found.engine} on {found.device}: {found.reason}",
+        f"model      {found.task}, {found.parameters:,} parameters, {found.clients} clients",
+        f"training   {found.ms_per_client:.3f} ms per client",
+        f"bare loop  {found.bare_loop_ms_per_client:.3f} ms per client",
+        f"ratio      {(ratio := found.ratio_to_bare_loop):.3f} ({1 / ratio:.2f} times as fast as the loop)",
+    )
 
 
 @bench.command()
@@ -97,14 +93,15 @@ def rounds(as_json: bool, **options: Any) -> None:
     from plexus.bench.rounds import bench_rounds
 
     found = bench_rounds(**options)
-    if as_json:
-        print_json(found)
-        return
-    click.echo(f"engine     {found.engine}: {found.reason}")
-    click.echo(f"rounds     {found.rounds} of {found.clients} clients of {found.task}")
-    click.echo(f"CPU time   {found.cpu_s:.2f} s")
-    click.echo(f"bare loop  {found.bare_loop_cpu_s:.2f} s")
-    click.echo(f"ratio      {found.ratio_to_bare_loop:.3f}")
+    answer(
+        found,
+        as_json,
+        f"engine     {found.engine}: {found.reason}",
+        f"rounds     {found.rounds} of {found.clients} clients of {found.task}",
+        f"CPU time   {found.cpu_s:.2f} s",
+        f"bare loop  {found.bare_loop_cpu_s:.2f} s",
+        f"ratio      {found.ratio_to_bare_loop:.3f}",
+    )
 
 
 @bench.command()
@@ -115,11 +112,7 @@ def transport(megabytes: int, as_json: bool) -> None:
     from plexus.bench.transport import bench
 
     result = bench(megabytes)
-    if as_json:
-        print_json(result)
-        return
-    for name in result.__struct_fields__:
-        click.echo(f"{name:32} {getattr(result, name):.6g}")
+    answer(result, as_json, *(f"{name:32} {value:.6g}" for name, value in asdict(result).items()))
 
 
 @bench.command()
@@ -136,13 +129,11 @@ def signatures(nodes: int, fleet: Path | None, as_json: bool) -> None:
     from plexus.bench.signatures import bench_signatures
 
     found = bench_signatures(nodes, fleet)
-    if as_json:
-        print_json(found)
-        return
-    click.echo(
-        f"first view  {1000 * found.first_view_s:.1f} ms for {nodes} nodes, {found.view_bytes:,} bytes"
-    )
-    click.echo(f"the next    {1000 * found.next_view_s:.1f} ms, as nothing of it is news")
-    click.echo(f"list        {1000 * found.list_s:.1f} ms, {found.list_bytes:,} bytes")
+    lines = [
+        f"first view  {1000 * found.first_view_s:.1f} ms for {nodes} nodes, {found.view_bytes:,} bytes",
+        f"the next    {1000 * found.next_view_s:.1f} ms, as nothing of it is news",
+        f"list        {1000 * found.list_s:.1f} ms, {found.list_bytes:,} bytes",
+    ]
     if found.fleet_share is not None:
-        click.echo(f"fleet       {100 * found.fleet_share:.2f} % of its peers' CPU time")
+        lines.append(f"fleet       {100 * found.fleet_share:.2f} % of its peers' CPU time")
+    answer(found, as_json, *lines)

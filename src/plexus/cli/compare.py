@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -123,16 +123,12 @@ def _parts(columns: Columns, gap: int, width: int) -> list[list[int]]:
     for_the_rest = width - min(next(of_names, width), width // 2)
     parts, room = [[0]], for_the_rest
     for at in range(1, len(columns)):
-        needed = gap + _width(columns[at])
+        needed = gap + max((len(line) for text in columns[at] for line in text.splitlines()), default=0)
         if needed > room and len(parts[-1]) > 1:
             parts, room = [*parts, [0]], for_the_rest
         parts[-1].append(at)
         room -= needed
     return parts
-
-
-def _width(texts: Sequence[str]) -> int:
-    return max((len(line) for text in texts for line in text.splitlines()), default=0)
 
 
 def _print_part(table: Table, columns: Columns, part: Sequence[int], gap: int, console: Console) -> None:
@@ -141,12 +137,9 @@ def _print_part(table: Table, columns: Columns, part: Sequence[int], gap: int, c
 
     grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
     for at in part:
-        grid.add_column(
-            escape(columns[at][0]),
-            justify="right" if is_numeric(table, at) else "left",
-            no_wrap=at > 0,  # only the names give way, between words
-            overflow="fold",
-        )
+        side: Literal["right", "left"] = "right" if is_numeric(table, at) else "left"
+        # Only the names, which are first, give way: between words.
+        grid.add_column(escape(columns[at][0]), justify=side, no_wrap=at > 0, overflow="fold")
     for row in range(1, 1 + len(table.rows)):
         grid.add_row(*(escape(columns[at][row]) for at in part))
     console.print(grid)

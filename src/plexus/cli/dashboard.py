@@ -64,8 +64,7 @@ def dashboard(
     """
     if runs_dir is not None and nodes:
         raise click.UsageError("give a directory or --node, not both")
-    if not nodes:
-        runs_dir = runs_dir or Path("runs")
+    runs_dir = runs_dir or (None if nodes else Path("runs"))
     need_server("the dashboard")
     from plexus.dashboard.app import create_app
     from plexus.dashboard.library import Library

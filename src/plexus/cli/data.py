@@ -82,9 +82,7 @@ def import_command(name: str, path: Path, unchecked: bool) -> None:
     """
     chosen = dataset(name)
     import_dataset(chosen, path, unchecked=unchecked)
-    click.echo(f"{name} imported: {places(chosen)}")
-    for line in summary(chosen):
-        click.echo(line)
+    click.echo("\n".join([f"{name} imported: {places(chosen)}", *summary(chosen)]))
 
 
 def state(dataset: Dataset) -> str:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from plexus import __version__
 from plexus.cli.data import state
-from plexus.cli.groups import JSON, print_json
+from plexus.cli.groups import JSON, answer
 from plexus.data.registry import DATASETS
 from plexus.errors import EXTRAS
 from plexus.files import DATA_VARIABLE, data_directory
@@ -56,17 +56,13 @@ def doctor(as_json: bool) -> None:
     """
     findings = list(examine())
     broken = any(finding.state == "problem" for finding in findings)
-    if as_json:
-        print_json({"ok": not broken, "findings": findings})
-    else:
-        width = max(len(finding.name) for finding in findings)
-        for finding in findings:
-            colour = {"ok": "green", "problem": "red"}.get(finding.state)
-            mark = click.style(MARKS[finding.state], fg=colour)
-            click.echo(f"{mark} {finding.name:<{width}}  {finding.detail}")
-            if finding.remedy:
-                click.echo(f"  {'':<{width}}  → {finding.remedy}")
-        click.echo("something is missing" if broken else "ready")
+    width, lines = max(len(finding.name) for finding in findings), []
+    for each in findings:
+        mark = click.style(MARKS[each.state], fg={"ok": "green", "problem": "red"}.get(each.state))
+        lines.append(f"{mark} {each.name:<{width}}  {each.detail}")
+        lines += [f"  {'':<{width}}  → {each.remedy}"] if each.remedy else []
+    lines.append("something is missing" if broken else "ready")
+    answer({"ok": not broken, "findings": findings}, as_json, *lines)
     if broken:
         sys.exit(1)
 

@@ -73,16 +73,12 @@ def run(
     check_deployable(spec_file, replace(spec, attackers=()))
     config = FleetConfig(**options)
     if spec.protocol.name in SERVERS and (config.shape or config.churn):
-        raise PlexusError(
-            f"--shape and --churn: the server of {spec.protocol.name} is in no trace: its fleet has neither"
-        )
+        neither = f"the server of {spec.protocol.name} is in no trace, so a fleet of it has neither"
+        raise PlexusError(f"--shape and --churn: {neither}")
     drawn = parsed(attackers, config.nodes or spec.nodes, spec.seed)
     spec = replace(spec, attackers=drawn + spec.attackers)
     result = asyncio.run(run_fleet(spec, spec_file.parent, config, tell))
-    if as_json:
-        print_json(result)
-    else:
-        fleet_table(result)
+    print_json(result) if as_json else fleet_table(result)
     if result.failed:
         sys.exit(1)
     click.echo(next_steps(result), err=True)
@@ -93,13 +89,10 @@ def fleet_table(result: FleetResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    metric = quantities.metric(result.metric_name, result.metric)
-    best = quantities.metric(result.metric_name, result.best_metric)
-    title = (
-        f"{result.name}: {len(result.nodes)} peers, {result.rounds} rounds in"
-        f" {result.seconds:.0f} s, {result.metric_name} {metric} (best {best})"
-    )
-    table = Table(title=title, title_justify="left")
+    name = result.metric_name
+    metric, best = (quantities.metric(name, value) for value in (result.metric, result.best_metric))
+    title = f"{result.name}: {len(result.nodes)} peers, {result.rounds} rounds in {result.seconds:.0f} s"
+    table = Table(title=f"{title}, {name} {metric} (best {best})", title_justify="left")
     counts = ("round", "trained", "aggregated", "sent", "received", "starts", "errors", "exit")
     for column in ("node", "id", *counts):
         table.add_column(column, justify="left" if column == "id" else "right")
@@ -132,10 +125,7 @@ def _endings(result: FleetResult) -> Iterator[str]:
 
 def share_of_data(nodes: int, ready: Ready) -> str:
     """What part of the data these nodes have, where it is not all of it."""
-    return (
-        f"{quantities.whole(nodes)} nodes have {quantities.whole(ready.shared_out)} of"
-        f" {quantities.whole(ready.examples)} examples; the rest takes no part"
-    )
+    return f"{nodes:,} nodes have {ready.shared_out:,} of {ready.examples:,} examples; the rest takes no part"
 
 
 def next_steps(result: FleetResult) -> str:

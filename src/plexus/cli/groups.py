@@ -43,13 +43,26 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.encode(value))
 
 
+def answer(value: Any, as_json: bool, *lines: str) -> None:
+    """The outcome of a command on standard output: as one JSON object, or in words."""
+    if as_json:
+        print_json(value)
+    else:
+        click.echo("\n".join(lines))
+
+
+def told(name: str) -> dict[str, Any]:
+    """What the file `name`.toml beside this one says about commands."""
+    return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+
+
 @cache
 def examples() -> dict[str, list[str]]:
     """By the words after `plexus`: command lines that the help shows and a test executes.
 
     Paths are those of a clone of the repository.
     """
-    return tomllib.loads(Path(__file__).with_name("examples.toml").read_text(encoding="utf-8"))
+    return told("examples")
 
 
 def with_examples(command: click.Command, path: str) -> None:

@@ -81,17 +81,16 @@ def new(
     if data is not None and template not in OTHERS:
         raise click.UsageError(f"--data is a folder of pictures or texts: add --template {'|'.join(OTHERS)}")
     notes = write_project(name, into, None if csv is None else OwnTable(csv, target, owner), template, data)
-    folder = into / name
-    session = folder / "session.toml"
-    click.echo(f"Wrote {folder}.")
-    for note in notes:
-        click.echo(f"  {note}")
-    click.echo("Now:")
-    click.echo(f"  plexus run {session}    # simulate a session")
+    folder, session = into / name, into / name / "session.toml"
     peers = min(3, load_spec(session).nodes)
-    click.echo(f"  plexus fleet run {session} --nodes {peers} --rounds 20    # for real: {peers} processes")
-    click.echo(f"  edit {folder / name / 'task.py'}    # put in your model")
-    click.echo(f"  pytest {folder}    # check the task (pip install pytest)")
+    steps = (
+        f"plexus run {session}    # simulate a session",
+        f"plexus fleet run {session} --nodes {peers} --rounds 20    # for real: {peers} processes",
+        f"edit {folder / name / 'task.py'}    # put in your model",
+        f"pytest {folder}    # check the task (pip install pytest)",
+    )
+    click.echo("\n  ".join([f"Wrote {folder}.", *notes]))
+    click.echo("\n  ".join(["Now:", *steps]))
 
 
 class OwnTable(NamedTuple):
@@ -112,10 +111,8 @@ def write_project(
     The data is the user's table or folder, or made up. Returns what somebody should know about it.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise PlexusError(
-            f"{name!r} cannot name a Python package: use lower-case letters, digits and underscores,"
-            " beginning with a letter"
-        )
+        letters = "lower-case letters, digits and underscores, beginning with a letter"
+        raise PlexusError(f"{name!r} cannot name a Python package: use {letters}")
     libraries = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     if name in (*sys.stdlib_module_names, "plexus") or PathFinder.find_spec(name, libraries):
         raise PlexusError(f"{name!r} is the name of a module that is installed: choose another")
@@ -172,36 +169,30 @@ def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
     """What the templates are filled with, the schema, and what somebody should know about the table."""
     import numpy as np
 
-    from plexus.learn.tabular import has_many_words, read_columns, read_csv
+    from plexus.learn.tabular import has_many_words, numbers, read_columns, read_csv
 
     columns = read_columns(source.csv)
     target = source.target or list(columns)[-1]
     used = (target, source.owner)
     ignored = [n for n, cells in columns.items() if n not in used and has_many_words(cells)]
     if ignored and not columns.keys() - {*used, *ignored}:
-        raise PlexusError(
-            f"{source.csv}: no column is left to learn from: {_listed(ignored)} left out, as the words are"
-            " nearly all different; for texts there is --template text, or a task of your own"
-            " (docs/own-task.md)"
-        )
+        gone = f"{_listed(ignored)} left out, as the words are nearly all different"
+        other = "for texts there is --template text, or a task of your own (docs/own-task.md)"
+        raise PlexusError(f"{source.csv}: no column is left to learn from: {gone}; {other}")
     table = read_csv(source.csv, target, owner=source.owner, ignore=ignored, train_only=True)
     train, _ = table.split()
     nodes = min(30, len(train) // 5 or 1)
     if table.owners is not None:
         nodes = min(100, len(np.unique(table.owners[train])))
-    words = {
-        "file": _quoted(source.csv.name),
-        "schema": table.schema.hash,
-        "classes": bool(table.classes),
-        "owners": table.owners is not None,
-        "nodes": nodes,
-    }
+    # As people write text in Python; JSON's escapes are Python's.
+    words: dict[str, Any] = {"file": json.dumps(source.csv.name, ensure_ascii=False), "nodes": nodes}
+    words |= {"schema": table.schema.hash, "classes": bool(table.classes), "owners": table.owners is not None}
     many = {each.name: len(each.words) for each in table.schema.columns if len(each.words) > MANY_INPUTS}
     notes = [f"{name!r} is taken for words, {count} different: an input each" for name, count in many.items()]
-    commas = [name for name in (*many, *ignored) if _has_decimal_commas(columns[name])]
-    notes += [f"numbers of {_listed(commas)} have a decimal comma: with a point they are numbers"] * bool(
-        commas
-    )
+    pointed = {name: [cell.replace(",", ".") for cell in columns[name]] for name in (*many, *ignored)}
+    commas = [name for name, cells in pointed.items() if numbers(cells) is not None]
+    if commas:
+        notes.append(f"numbers of {_listed(commas)} have a decimal comma: with a point they are numbers")
     return words, table.schema, [*_notes(table, target, ignored), *notes]
 
 
@@ -209,22 +200,11 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
 
 
-def _has_decimal_commas(cells: list[str]) -> bool:
-    from plexus.learn.tabular import numbers
-
-    return numbers([cell.replace(",", ".") for cell in cells]) is not None
-
-
 def _filled(template: str, **words: Any) -> str:
     from jinja2 import StrictUndefined, Template
 
     text = (TEMPLATES / f"{template}.txt").read_text(encoding="utf-8")
     return str(Template(text, keep_trailing_newline=True, undefined=StrictUndefined).render(words))
-
-
-def _quoted(text: str) -> str:
-    """As people write text in Python; JSON's escapes are Python's."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _notes(table: CsvTable, target: str, ignored: list[str]) -> list[str]:

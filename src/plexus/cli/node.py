@@ -189,10 +189,7 @@ def status(home: Path, as_json: bool) -> None:
     Ends with 0 if all is well, 1 if the peer is not online, 2 if there is none, 3 if there is a problem.
     """
     picture = ask(home, "status")
-    if as_json:
-        print_json(picture)
-    else:
-        click.echo(describe(picture))
+    print_json(picture) if as_json else click.echo(describe(picture))
     is_ready = picture["phase"] in ("online", "ended")
     sys.exit(3 if picture.get("problems", []) else 0 if is_ready else 1)
 

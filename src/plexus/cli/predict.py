@@ -29,10 +29,9 @@ def predict(file: Path, csv: Path, out: Path | None, task_dir: Path) -> None:
     """
     about = metadata_of(file)
     if "schema" not in about:
-        raise PlexusError(
-            f"{file}: the model is not of a table (task {about.get('task', 'unknown')}): ask it in Python,"
-            " plexus.load(RUN).best_model() or model(), as docs/own-task.md#a-model-to-take-home shows"
-        )
+        of, how = about.get("task", "unknown"), "plexus.load(RUN).best_model() or model()"
+        remedy = f"ask it in Python, {how}, as docs/own-task.md#a-model-to-take-home shows"
+        raise PlexusError(f"{file}: the model is not of a table (task {of}): {remedy}")
     from plexus.learn.saved import load_model
     from plexus.learn.saved import predict as outputs_of
     from plexus.learn.tabular import Schema, read_columns

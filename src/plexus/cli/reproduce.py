@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -46,15 +47,7 @@ QUIET = click.option("--quiet", "-q", is_flag=True, help="Print nothing but erro
 @click.option("--plan", "only_plan", is_flag=True, help="List the runs, and do nothing.")
 @QUIET
 def reproduce(
-    studies: tuple[str, ...],
-    size: str,
-    out: Path | None,
-    tasks: tuple[str, ...],
-    device: str | None,
-    jobs: int | None,
-    address: str | None,
-    only_plan: bool,
-    quiet: bool,
+    studies: tuple[str, ...], size: str, out: Path | None, only_plan: bool, quiet: bool, **options: Any
 ) -> None:
     """Make figures and tables of the paper, on one page.
 
@@ -64,12 +57,10 @@ def reproduce(
     """
     if only_plan:
         out = out or default_out(studies, size)
-        print_plan(make_plan(load_studies(studies, size), out, tasks), out)
+        print_plan(make_plan(load_studies(studies, size), out, options["tasks"]), out)
         return
     with stopping_politely():
-        page = api.reproduce(
-            *studies, size=size, out=out, tasks=tasks, device=device, jobs=jobs, address=address, quiet=quiet
-        )
+        page = api.reproduce(*studies, size=size, out=out, quiet=quiet, **options)
     if not quiet:
         click.echo(f"{page}: figures and tables are in {page.stem}-files, runs in runs")
 

@@ -127,10 +127,8 @@ def run(
             _note(f"the earlier run in {out} is now {moved}", quiet)
         job = Job(spec, spec_file.parent, out, resume=False)
     machinery["checkpoint_every_s"] = 60 * checkpoint_every
-    with (
-        watching(job.out, quiet=quiet) if watch else nullcontext() as url,
-        _listeners(job.out, tensorboard, json_lines) as listen,
-    ):
+    watched = watching(job.out, quiet=quiet) if watch else nullcontext()
+    with watched as url, _listeners(job.out, tensorboard, json_lines) as listen:
         result, reached = _simulate(job, machinery, listen, quiet, about(tags, note))
         _draw(job.out, quiet)
         _show(job.spec, result, as_json, quiet)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from plexus import quantities
-from plexus.cli.groups import JSON, PATH, Group, print_json
+from plexus.cli.groups import JSON, PATH, Group, answer, print_json
 from plexus.cli.summary import print_summary
 from plexus.dashboard.library import Library
 from plexus.dashboard.run import ShownRun
@@ -44,13 +44,8 @@ def list_runs(folder: Path, tags: tuple[str, ...], search: str, sort: str, as_js
     """
     found = [run for run in Library(folder).listing()["runs"] if _is_wanted(run, tags, search)]
     found.sort(key=ORDERS[sort], reverse=sort != "name")
-    if as_json:
-        print_json(found)
-        return
-    click.echo(f"{len(found)} runs in {folder}")
-    for run in found:
-        first, second = _lines(run)
-        click.echo(f"{first}\n{click.style(second, dim=True)}")
+    lines = (f"{first}\n{click.style(second, dim=True)}" for first, second in map(_lines, found))
+    answer(found, as_json, f"{len(found)} runs in {folder}", *lines)
 
 
 def _is_wanted(run: dict[str, Any], tags: tuple[str, ...], search: str) -> bool:
@@ -83,8 +78,8 @@ def show(path: Path, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo("\n".join(_lines({**found, "differs": []})))
-    click.echo(f"  plexus {versions.get('plexus', '–')}, started {versions.get('started', '–')}")
+    made = f"  plexus {versions.get('plexus', '–')}, started {versions.get('started', '–')}"
+    click.echo("\n".join([*_lines({**found, "differs": []}), made]))
     if (result := result_of(path)) is not None:
         from rich.console import Console
 

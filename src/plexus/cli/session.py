@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import click
 
-from plexus.cli.groups import JSON, PATH, POSITIVE, Group, print_json, set_option
+from plexus.cli.groups import JSON, PATH, POSITIVE, Group, answer, set_option
 from plexus.errors import PlexusError
 from plexus.files import write_text
 from plexus.live.identity.authority import REVOKED_FILE, Authority
@@ -17,7 +18,8 @@ from plexus.live.identity.keys import parse_public
 from plexus.live.identity.session_file import MODEL_FILE, SESSION_FILE, Session, found_session, read_session
 from plexus.live.seats import complaint
 from plexus.live.state import standing
-from plexus.spec.experiment import ExperimentSpec, load_spec, located
+from plexus.spec.experiment import ExperimentSpec, load_spec
+from plexus.spec.toml import located
 
 DAYS = click.option("--days", type=POSITIVE, default=30.0, metavar="N", show_default=True)
 
@@ -61,13 +63,10 @@ def init(
         model = spec_file.parent / Path(named_in_spec).expanduser()
     frozen = frozen_weights(spec, spec_file.parent) if ":" in spec.task.name else ""
     founded = found_session(directory, spec.plain(), model, frozen)
-    if as_json:
-        file = str(directory / SESSION_FILE)
-        print_json({"name": founded.name, "digest": founded.digest.hex(), "file": file})
-        return
-    click.echo(f"session {founded.name} {founded.digest.hex()}")
-    files = " and ".join(str(directory / each) for each in (SESSION_FILE, *([MODEL_FILE] if model else [])))
-    click.echo(f"give {files} to every peer; keep the rest to yourself")
+    name, digest, file = founded.name, founded.digest.hex(), str(directory / SESSION_FILE)
+    files = " and ".join([file, *([str(directory / MODEL_FILE)] if model else [])])
+    said = f"session {name} {digest}", f"give {files} to every peer; keep the rest to yourself"
+    answer({"name": name, "digest": digest, "file": file}, as_json, *said)
 
 
 @session.command()
@@ -119,16 +118,10 @@ def _hand_out(certificate: str, days: float, out: Path | None) -> None:
 def list_nodes(directory: Path, as_json: bool) -> None:
     """List the nodes that were invited to the session whose authority is in DIR, and until when."""
     nodes = Authority.load(directory).nodes()
-    if as_json:
-        print_json({"nodes": nodes})
-        return
-    if not nodes:
-        click.echo("nobody was invited yet")
-        return
-    width = max(4, *(len(each.name) for each in nodes))
-    click.echo(f"{'name':<{width}}  {'node':<12}  {'state':<8}  days left")
-    for each in nodes:
-        click.echo(f"{each.name:<{width}}  {each.node:<12}  {each.state:<8}  {each.days_left:>9}")
+    width = max([4, *(len(each.name) for each in nodes)])
+    lines = [f"{'name':<{width}}  {'node':<12}  {'state':<8}  days left"]
+    lines += [f"{n.name:<{width}}  {n.node:<12}  {n.state:<8}  {n.days_left:>9}" for n in nodes]
+    answer({"nodes": nodes}, as_json, *(lines if nodes else ["nobody was invited yet"]))
 
 
 @session.command()
@@ -140,10 +133,7 @@ def remove(directory: Path, node_name: str) -> None:
     Copy the new revoked.crl into the home of one running peer: it tells the others at once. NODE may be
     invited again, with the same key.
     """
-    authority = Authority.load(directory)
-    key = authority.resolve(node_name)
-    count = authority.remove(key)
-    click.echo(f"took back {count} certificates of {key.hex()}; see {directory / REVOKED_FILE}")
+    _take_back(directory, node_name, Authority.remove, "took back")
 
 
 @session.command()
@@ -155,10 +145,14 @@ def revoke(directory: Path, node_name: str) -> None:
     Copy the new revoked.crl into the home of one running peer: it tells the others at once. NODE is out
     for good: to admit it again it needs a new key.
     """
+    _take_back(directory, node_name, Authority.revoke, "revoked")
+
+
+def _take_back(directory: Path, name: str, how: Callable[[Authority, bytes], int], done: str) -> None:
     authority = Authority.load(directory)
-    key = authority.resolve(node_name)
-    count = authority.revoke(key)
-    click.echo(f"revoked {count} certificates of {key.hex()}; see {directory / REVOKED_FILE}")
+    key = authority.resolve(name)
+    count = how(authority, key)
+    click.echo(f"{done} {count} certificates of {key.hex()}; see {directory / REVOKED_FILE}")
 
 
 @session.command()
@@ -170,10 +164,7 @@ def status(home: Path, as_json: bool) -> None:
     Ends with 0 if the session has come to its end and the final model is here, else with 1.
     """
     found = standing(home)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(found.sentence)
+    answer(found, as_json, found.sentence)
     sys.exit(0 if found.ended and found.final_model else 1)
 
 
@@ -189,15 +180,9 @@ def suspects(homes: tuple[Path, ...], as_json: bool) -> None:
     from plexus.live.operator import log
 
     found = log.suspects(homes)
-    if as_json:
-        print_json({"suspects": found})
-        return
-    if not found:
-        click.echo("nobody was refused anything")
-        return
-    click.echo(f"{'node':<12}  {'times':>6}  {'peers':>5}  why it was refused")
-    for each in found:
-        click.echo(f"{each.node:<12}  {each.times:>6}  {len(each.homes):>5}  {each.reason}")
+    lines = [f"{'node':<12}  {'times':>6}  {'peers':>5}  why it was refused"]
+    lines += [f"{n.node:<12}  {n.times:>6}  {len(n.homes):>5}  {n.reason}" for n in found]
+    answer({"suspects": found}, as_json, *(lines if found else ["nobody was refused anything"]))
 
 
 def read_session_file(path: Path) -> tuple[Session, ExperimentSpec]:
@@ -218,9 +203,8 @@ def frozen_weights(spec: ExperimentSpec, folder: Path) -> str:
     try:
         return frozen_hash(build_task(spec.task.parameters, spec.nodes, spec.seed, folder))
     except PlexusError as error:
-        click.echo(
-            f"whether weights are frozen is not in the digest, as the task is not here: {error}", err=True
-        )
+        unknown = "whether weights are frozen is not in the digest, as the task is not here"
+        click.echo(f"{unknown}: {error}", err=True)
         return ""
 
 

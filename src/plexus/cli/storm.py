@@ -48,10 +48,7 @@ def storm(
         return _tell(seed)
     first, last = _range(seeds, seed, minutes)
     report = run_seeds(first, last, minutes, workers or usable_cores())
-    if as_json:
-        print_json(report)
-    else:
-        _print(report)
+    print_json(report) if as_json else _print(report)
     return 1 if report.violations else 0
 
 
@@ -71,10 +68,9 @@ def _print(report: SeedsReport) -> None:
         _show(found)
     for found in report.found[MOST_SHOWN:]:
         click.echo(f"seed {found.seed}: {found.finding.invariant}: {found.finding.text}")
-    click.echo(
-        f"seeds {report.first}..{report.last}: {report.seeds} storms, {report.violations} violations, "
-        f"{report.cpu_s:.1f} s of CPU in {report.wall_s:.1f} s"
-    )
+    counts = f"{report.seeds} storms, {report.violations} violations"
+    took = f"{report.cpu_s:.1f} s of CPU in {report.wall_s:.1f} s"
+    click.echo(f"seeds {report.first}..{report.last}: {counts}, {took}")
 
 
 def _show(found: BrokenSeed) -> None:
@@ -111,9 +107,7 @@ def _tell(seed: int) -> int:
 
 def describe(plan: Plan) -> str:
     """A storm in a few words."""
-    faults = ", ".join(f"{fault}" for fault in plan.faults) or "no faults"
-    text = (
-        f"seed {plan.seed}: {plan.nodes} nodes, {plan.at_start} at the beginning, {plan.gone} gone after it; "
-        f"{plan.parameters}; {plan.sharing} links; {plan.storm_s:.0f} s of {faults}"
-    )
-    return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.3g}", text)
+    faults = ", ".join(map(str, plan.faults)) or "no faults"
+    nodes = f"{plan.nodes} nodes, {plan.at_start} at the beginning, {plan.gone} gone after it"
+    text = f"{nodes}; {plan.parameters}; {plan.sharing} links; {plan.storm_s:.0f} s of {faults}"
+    return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.3g}", f"seed {plan.seed}: {text}")

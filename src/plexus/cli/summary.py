@@ -39,18 +39,14 @@ def _print(table: Table, console: Console) -> None:
 
 def _run_facts(result: Result) -> list[tuple[str, str]]:
     metric, trainings = result.metric, result.trainings
-    spared = trainings.asked - trainings.computed
+    spared, trained = trainings.asked - trainings.computed, quantities.hours(result.training_s)
     cut = " (interrupted)" if result.interrupted else ""
     return [
         ("simulated", f"{quantities.hours(result.simulated_s)} hours{cut}"),
         ("rounds", quantities.whole(result.rounds)),
         *_tuned(result.tuning),
         *([] if metric.name == "none" else [(quantities.metric_name(metric.name), _quality(metric))]),
-        (
-            "training",
-            f"{quantities.hours(result.training_s)} device hours;"
-            f" {quantities.whole(trainings.asked)} trainings, {quantities.whole(spared)} never needed",
-        ),
+        ("training", f"{trained} device hours; {trainings.asked:,} trainings, {spared:,} never needed"),
         *([("examples", f"{result.sets:,} sets, each of several nodes")] if result.sets else []),
         *_used(result.used),
         *_cuts(result.cuts),
@@ -61,9 +57,8 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
 
 def _quality(metric: Metric) -> str:
     """At best and at the end; where every node has a model of its own, whose it was."""
-    best, final = (
-        f"[bold]{quantities.metric(metric.name, value)}[/]" for value in (metric.best, metric.final)
-    )
+    written = (quantities.metric(metric.name, value) for value in (metric.best, metric.final))
+    best, final = (f"[bold]{text}[/]" for text in written)
     if metric.of_nodes:
         return f"best node {best} at best, mean over nodes {final} at the end"
     return f"{best} at best, {final} at the end"
@@ -136,23 +131,19 @@ def print_bench(bench: ProtocolBench, console: Console) -> None:
     title = f"{bench.protocol} alone, {quantities.whole(bench.nodes)} nodes, {bench.hours:g} h, {churn}"
     sent = sum(traffic.count for traffic in bench.messages.values())
     toggles = f"{bench.joins_and_leaves_per_hour:.0f} joins and leaves an hour"
+    facts = [
+        ("cpu", f"[bold]{bench.cpu_s_per_simulated_hour:.3g} s[/] per simulated hour"),
+        ("speed", f"{quantities.whole(round(bench.messages_per_s))} messages per cpu second"),
+        ("memory", f"{bench.peak_mb:.0f} MB at most"),
+        ("simulated", f"{quantities.whole(sent)} messages, {quantities.whole(bench.rounds)} rounds"),
+        ("online", f"{bench.mean_online:.0f} nodes on average, {toggles}"),
+        *_tuned(bench.tuning),
+        *_used(bench.used),
+        ("set-up", f"{bench.setup_cpu_s:.2f} s of cpu, not counted"),
+        ("digest", bench.digest),
+    ]
     console.print(f"\n[bold]{title}[/]")
-    _print(
-        _facts(
-            [
-                ("cpu", f"[bold]{bench.cpu_s_per_simulated_hour:.3g} s[/] per simulated hour"),
-                ("speed", f"{quantities.whole(round(bench.messages_per_s))} messages per cpu second"),
-                ("memory", f"{bench.peak_mb:.0f} MB at most"),
-                ("simulated", f"{quantities.whole(sent)} messages, {quantities.whole(bench.rounds)} rounds"),
-                ("online", f"{bench.mean_online:.0f} nodes on average, {toggles}"),
-                *_tuned(bench.tuning),
-                *_used(bench.used),
-                ("set-up", f"{bench.setup_cpu_s:.2f} s of cpu, not counted"),
-                ("digest", bench.digest),
-            ]
-        ),
-        console,
-    )
+    _print(_facts(facts), console)
     console.print()
     _print(_traffic(bench.messages), console)
 
@@ -167,22 +158,16 @@ def print_growth(benches: Sequence[ProtocolBench], console: Console) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for bench, before in zip(benches, (None, *benches), strict=False):
         view, model = bench.messages["view"], bench.messages["model"]
-        table.add_row(
-            quantities.whole(bench.nodes),
-            f"{bench.cpu_s_per_simulated_hour:.3g}",
-            _power(bench, before, bench.cpu_s_per_simulated_hour, "cpu_s_per_simulated_hour"),
-            f"{bench.peak_mb:.0f} MB",
-            _power(bench, before, bench.peak_mb, "peak_mb"),
-            quantities.whole(bench.rounds),
-            quantities.size(model.bytes),
-            quantities.size(view.bytes),
-            quantities.size(round(view.bytes / max(1, view.count))),
-        )
+        cpu = f"{bench.cpu_s_per_simulated_hour:.3g}", _power(bench, before, "cpu_s_per_simulated_hour")
+        memory = f"{bench.peak_mb:.0f} MB", _power(bench, before, "peak_mb")
+        sizes = model.bytes, view.bytes, round(view.bytes / max(1, view.count))
+        table.add_row(f"{bench.nodes:,}", *cpu, *memory, f"{bench.rounds:,}", *map(quantities.size, sizes))
     console.print()
     _print(table, console)
 
 
-def _power(bench: ProtocolBench, before: ProtocolBench | None, value: float, name: str) -> str:
+def _power(bench: ProtocolBench, before: ProtocolBench | None, name: str) -> str:
     if before is None or before.nodes == bench.nodes:
         return ""
-    return f"{math.log(value / getattr(before, name)) / math.log(bench.nodes / before.nodes):.2f}"
+    grown = getattr(bench, name) / getattr(before, name)
+    return f"{math.log(grown) / math.log(bench.nodes / before.nodes):.2f}"

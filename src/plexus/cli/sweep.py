@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,7 +17,7 @@ from plexus.cli.reproduce import ADDRESS, DEVICE, JOBS, QUIET, print_plan, stopp
 from plexus.errors import PlexusError
 from plexus.files import write_text
 from plexus.machine import usable_cores
-from plexus.spec.experiment import FULL_SIZE, located, read_text, read_toml
+from plexus.spec.toml import FULL_SIZE, located, read_text, read_toml
 from plexus.studies.grid import is_sweep, seconds_left, sweep_toml
 from plexus.studies.plan import make_plan
 from plexus.studies.reproduce import carried_out, write_page
@@ -57,9 +58,9 @@ def sweep(
     note: str,
     device: str | None,
     jobs: int | None,
-    address: str | None,
     as_json: bool,
     quiet: bool,
+    **options: Any,
 ) -> None:
     """Run a spec with every value of a grid and every seed.
 
@@ -67,9 +68,9 @@ def sweep(
     95 % intervals over seeds, and a page. Runs that are there already are not done again; Ctrl-C stops, and
     the same command goes on.
     """
-    options = [*(f"--grid={each}" for each in grid), *(f"--set={each}" for each in overrides)]
-    options += [f"--{name}={value}" for name, value in (("size", size), ("seeds", seeds)) if value]
-    command = shlex.join(["plexus", "sweep", str(spec), *options])
+    said = [*(f"--grid={each}" for each in grid), *(f"--set={each}" for each in overrides)]
+    said += [f"--{name}={value}" for name, value in (("size", size), ("seeds", seeds)) if value]
+    command = shlex.join(["plexus", "sweep", str(spec), *said])
     text, file = read_text(located(spec)), spec
     tables = read_toml(text, str(spec))
     if is_sweep(tables):
@@ -92,9 +93,8 @@ def sweep(
         click.echo(f"about {quantities.clock(left_s)}, {cores} at a time" if left_s else "nothing to do")
         return
     with stopping_politely(), display_for(sys.stderr, quiet=quiet) as display:
-        album = carried_out(
-            plan, jobs, device, study_progress(display, "sweep"), display.note, about(tags, note), address
-        )
+        pool = {"jobs": jobs, "progress": study_progress(display, "sweep"), "about": about(tags, note)}
+        album = carried_out(plan, display.note, device=device, **pool, **options)
         page = write_page(album, out, studies[0].title, command, display.note)
     if as_json or not quiet:
         print_comparison(list(album.runs.values()), as_json)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, Group, print_json
+from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, Group, answer
 from plexus.machine import peak_mb
-from plexus.spec.experiment import load_spec, located
+from plexus.spec.experiment import load_spec
+from plexus.spec.toml import located
 from plexus.traces.build import TracesSpec, build_world
 from plexus.traces.describe.text import Opened, facts_of, lines, open_file, open_world
 from plexus.traces.readers.files import find
@@ -39,10 +40,7 @@ def describe(
     """
     opened = _open(source, nodes, seed, "round-trip" if round_trip else "one-way")
     facts = facts_of(opened)
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo("\n".join(lines(facts)))
+    answer(facts, as_json, *lines(facts))
     if plot is not None:
         from plexus.traces.describe.plot import picture
 
@@ -78,10 +76,5 @@ def bench(nodes: int, availability: str, as_json: bool) -> None:
         "peak_mb": round(peak_mb(), 1),
         "before_mb": round(before_mb, 1),
     }
-    if as_json:
-        print_json(result)
-    else:
-        click.echo(
-            "{nodes:,} devices with {sessions:,} sessions in {seconds} s ({cpu_s} s of processor time); "
-            "{peak_mb} MB at most, {before_mb} MB before".format(**result)
-        )
+    took = "{nodes:,} devices with {sessions:,} sessions in {seconds} s ({cpu_s} s of processor time)"
+    answer(result, as_json, f"{took}; {{peak_mb}} MB at most, {{before_mb}} MB before".format(**result))

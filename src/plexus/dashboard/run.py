@@ -18,6 +18,7 @@ from plexus.dashboard.slices import Json, binned, node_details, peaks, plain, ta
 from plexus.dashboard.statuses import Status, Statuses, at_address, at_home
 from plexus.errors import PlexusError
 from plexus.report import naming
+from plexus.report.arms import first_metric
 from plexus.runs.directory import CHECKPOINT
 from plexus.runs.run import LIVE, RESULT, SIMULATED, VERSIONS, result_of, spec_of, versions_of
 from plexus.runs.tables import TABLES, Columns, TableReader, checked, rows
@@ -27,7 +28,6 @@ PARTS = ("sampling_s", "transfer_s", "training_s", "aggregation_s")
 QUIET_S = {SIMULATED: 120.0, LIVE: 10.0}
 """A run without a result that wrote nothing for so long, and of which no peer answers, runs no more."""
 SPARK_POINTS = 60
-NOT_METRICS = {"simulated_s", "round", "loss", "sent_bytes", "training_s", "nodes"}
 LISTED = ("phase", "round", "training", "waiting_for", "peers", "counts")
 """What the list of nodes shows of a peer's status."""
 KINDS = {"TrainRequest": "train", "AggregateRequest": "aggregate", "LateModel": "late"}
@@ -300,7 +300,7 @@ def _made_twice(rounds: Columns) -> int:
 def _metric(evaluations: Columns, result: Json | None) -> Json:
     if result is not None:
         return dict(result["metric"])
-    name = next((each for each in evaluations if each not in NOT_METRICS), None)
+    name = first_metric(evaluations)
     if name is None:
         return {"name": None, "best": None, "final": None, "higher_is_better": True}
     values, higher = evaluations[name], quantities.is_percentage(name)

@@ -74,10 +74,8 @@ def _all_here(dataset: Dataset, force: bool) -> bool:
     states = {path_of(file): state_of(file) for file in dataset.files}
     for path, state in states.items():
         if state == "other" and not force:
-            raise PlexusError(
-                f"{path} is there, but is not {dataset.name}: its checksum differs; move it away, "
-                "or replace it with --force"
-            )
+            wrong = f"{path} is there, but is not {dataset.name}: its checksum differs"
+            raise PlexusError(f"{wrong}; move it away, or replace it with --force")
     return set(states.values()) == {"here"}
 
 

@@ -67,15 +67,8 @@ class Checkpoints:
             files = {path.name: _hash(path.read_bytes()) for path in folder.iterdir()}
             for path in (*folder.iterdir(), folder, self._directory):
                 sync(path)
-        checkpoint = Checkpoint(
-            simulated_s=kernel.now,
-            digest=kernel.digest(),
-            initial_hash=models.initial_hash,
-            evaluated=models.evaluated,
-            computed=models.costs.computed,
-            folder=folder.name,
-            files=files,
-        )
+        learned = (models.initial_hash, models.evaluated, models.costs.computed)
+        checkpoint = Checkpoint(kernel.now, kernel.digest(), *learned, folder.name, files)
         write_json(self._directory / CHECKPOINT, checkpoint)
         remove_checkpoints(self._directory, keep=folder.name)
         self._due_s = time.monotonic() + self._every_s
@@ -108,10 +101,8 @@ def restore(checkpoint: Checkpoint, directory: Path, kernel: Kernel, models: Mod
     """Virtual time has passed up to the checkpoint: put the models in place."""
     path = directory / CHECKPOINT
     if kernel.digest() != checkpoint.digest:
-        raise PlexusError(
-            f"{path} is of another run: the same spec came to other events,"
-            " perhaps with another version of Plexus; start the run again"
-        )
+        why = "the same spec came to other events, perhaps with another version of Plexus"
+        raise PlexusError(f"{path} is of another run: {why}; start the run again")
     if models.initial_hash != checkpoint.initial_hash:
         raise PlexusError(f"{path} is of a run with other data, seed or model than this one's")
     models.restore(directory / checkpoint.folder, checkpoint.computed)

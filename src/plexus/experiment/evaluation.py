@@ -125,7 +125,7 @@ class ModelEvaluation(Evaluation):
         """Keep the mean of what was found just now, and the best."""
         self._newest = fmean(metrics.value for metrics in found)
         for model, metrics in zip(models, found, strict=True):
-            if self._best is None or metrics.better_than(self._best):
+            if self._best is None or metrics.score > self._best.score:
                 self._best, self._best_model = metrics, (model, self.round)
         accounts = self._runtime.accounts
         columns |= self._own_columns

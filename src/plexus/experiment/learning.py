@@ -104,12 +104,15 @@ def require_data(spec: ExperimentSpec, base_dir: Path) -> None:
     build_task(spec.task.parameters, spec.nodes, spec.seed, base_dir, speeds)
 
 
+def durations_s(task: Task | UntrainedSpec, world: World) -> list[float]:
+    """How long each device takes for a training."""
+    devices = enumerate(world.devices)
+    return [training_time_s(device, task.steps(node), task.batch) for node, device in devices]
+
+
 def expected_trainings(spec: ExperimentSpec, task: Task, world: World) -> int:
     """About how many local trainings a session has: a round takes what a device needs to train and answer."""
-    durations_s = [
-        training_time_s(device, task.steps(node), task.batch) for node, device in enumerate(world.devices)
-    ]
-    round_s = median(durations_s) + ANSWERS_S
+    round_s = median(durations_s(task, world)) + ANSWERS_S
     of_protocol = spec.protocol.parameters
     sizes = (getattr(of_protocol, name, None) for name in ("sample_size", "concurrency", "active"))
     at_once = next(filter(None, sizes), spec.nodes)
@@ -132,15 +135,9 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: Wo
     if spec.evaluation.on != "test":
         task = hold_out(task, spec.evaluation.own_share)
     task = mislabelled(task, attackers)
-    engine, chosen = create_engine(
-        machinery.engine,
-        task,
-        workers=machinery.workers,
-        device=machinery.device,
-        precision=machinery.precision,
-        address=machinery.address,
-        expected=expected_trainings(spec, task, world),
-    )
+    how = {name: getattr(machinery, name) for name in ("workers", "device", "precision", "address")}
+    expected = expected_trainings(spec, task, world)
+    engine, chosen = create_engine(machinery.engine, task, expected=expected, **how)
     budget_bytes = round(machinery.model_memory_gb * 1e9)
     wire: Wire = getattr(spec.protocol.parameters, "wire", "float32")
     poisoned = PoisonedEngine(engine, attackers, task) if attackers else engine

@@ -17,16 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from plexus.protocol import messages
 from plexus.protocol.facts import AggregationCompleted, AggregatorChosen, Fact, Refused, RoundRestarted
 from plexus.protocol.membership import Membership
-from plexus.protocol.messages import (
-    AggregateRequest,
-    ClientModel,
-    GlobalModel,
-    LateModel,
-    TrainRequest,
-    ordinal_of,
-)
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import view_bytes
 from plexus.runs.critical_path import CriticalPaths
@@ -45,11 +38,11 @@ MOST_LOOKS = 50
 MOST_EVENTS = 500_000
 SETTLED_AFTER_S = 3600.0
 KINDS: dict[type, str] = {
-    TrainRequest: "train",
-    GlobalModel: "train",
-    AggregateRequest: "aggregate",
-    ClientModel: "aggregate",
-    LateModel: "late",
+    messages.TrainRequest: "train",
+    messages.GlobalModel: "train",
+    messages.AggregateRequest: "aggregate",
+    messages.ClientModel: "aggregate",
+    messages.LateModel: "late",
 }
 
 
@@ -112,7 +105,8 @@ class Recording:
         """
         online = runtime.online_count - self._servers
         self._recorder.record("online", simulated_s=now_s, online=online)
-        if views := _believed_online(runtime):
+        held = map(_held_online, compress(runtime.nodes, runtime.online))
+        if views := [view for view in held if view is not None]:
             extent = {"mean_view": fmean(views), "min_view": min(views), "max_view": max(views)}
             self._recorder.record("views", simulated_s=now_s, online=online, **extent)
             self._looks.append((now_s, online, extent["mean_view"]))
@@ -149,9 +143,8 @@ class Recording:
 
     def suspects(self) -> tuple[Suspect, ...]:
         """What was refused from whom, those first that were refused most often."""
-        found = [
-            Suspect(str(node), reason, by.total(), len(by)) for (node, reason), by in self._refused.items()
-        ]
+        refused = self._refused.items()
+        found = [Suspect(str(node), reason, by.total(), len(by)) for (node, reason), by in refused]
         return tuple(sorted(found, key=lambda each: -each.times)[:MOST_SUSPECTS])
 
     def on_fact(self, now_s: float, node: int, fact: Fact, runtime: Runtime) -> None:
@@ -205,7 +198,7 @@ class Recording:
     def transfer_ended(self, now: float, flow: Flow, arrival_s: float | None) -> None:
         began_s, body = self._transfers.pop(flow), flow.tag.body
         kind = KINDS.get(type(body), "exchange")
-        number = ordinal_of(body)
+        number = messages.ordinal_of(body)
         if arrival_s is not None:
             self._paths.arrived(kind, number, flow.src, flow.dst, began_s, arrival_s)
         self._keep(
@@ -228,12 +221,6 @@ class Recording:
         if self._written[table] < most:
             self._written[table] += 1
             self._recorder.record(table, **{"simulated_s": round(now_s, 3), **columns})
-
-
-def _believed_online(runtime: Runtime) -> list[int]:
-    """By each node online that has a view: how many nodes are online according to it."""
-    views = map(_held_online, compress(runtime.nodes, runtime.online))
-    return [view for view in views if view is not None]
 
 
 def _held_online(node: Any) -> int | None:

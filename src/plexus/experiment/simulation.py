@@ -10,7 +10,7 @@ from typing import Any
 
 from plexus.errors import PlexusError, StopRun
 from plexus.experiment.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore
-from plexus.experiment.learning import Machinery, set_up
+from plexus.experiment.learning import Machinery, durations_s, set_up
 from plexus.experiment.progress import Progress, Tick
 from plexus.experiment.recording import Recording
 from plexus.protocol.facts import Fact, FinalHeld
@@ -26,7 +26,6 @@ from plexus.sim.session import Setting, assemble
 from plexus.spec.attackers import liars
 from plexus.spec.experiment import ExperimentSpec
 from plexus.traces.build import build_world
-from plexus.traces.world import training_time_s
 
 __all__ = ["Machinery", "Simulation", "simulate"]
 
@@ -84,17 +83,14 @@ class Simulation:
         self._spec_digest, self._sets = spec.digest(), learning.sets
         if checkpoint is not None:
             self._models.replay(checkpoint.evaluated)
-        task = learning.task
-        durations_s = [
-            training_time_s(device, task.steps(node), task.batch) for node, device in enumerate(world.devices)
-        ]
+        self._durations_s = durations_s(learning.task, world)
         has_global_model = entry.judged_by == "global model"
         self._traced = TracedModels(self._models) if has_global_model else None
         setting = Setting(
             world=world,
             models=self._traced or self._models,
             initial_model=self._models.initial(),
-            training_s=durations_s.__getitem__,
+            training_s=self._durations_s.__getitem__,
             seed=spec.seed,
             sharing=spec.network.sharing,
             graceful_share=spec.traces.graceful_share,
@@ -109,7 +105,6 @@ class Simulation:
         self._nodes = entry.build(setting, parameters)
         faults = planned(spec, entry.judged_by)
         self._runtime = assemble(setting, self._nodes, self._on_fact, self._recording, faults)
-        self._durations_s = durations_s
         self._recording.begin(self._nodes, setting.training_s)
         self._evaluation = learning.judge(entry.judged_by, self._runtime, directory.recorder)
         self._ended: dict[int, int] = {}

@@ -48,8 +48,8 @@ class Poison:
         self._train = train
         self._shared = shared
         self._colluding = sorted(node for node, each in attackers.items() if each.behaviour == "alie")
-        self._usual = {"flip": 4.0, "scale": 10.0, "noise": 10.0}
-        self._usual["alie"] = little_enough(nodes, len(attackers))
+        alie = little_enough(nodes, len(attackers))
+        self._usual = {"flip": 4.0, "scale": 10.0, "noise": 10.0, "alie": alie}
 
     def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         """What comes of each of `jobs`, as its node sends it."""
@@ -58,7 +58,9 @@ class Poison:
         for job in jobs:
             key = id(job.base), job.round
             if job.node in self._colluding and key not in crowds:
-                accomplices = self._accomplices(job.round)
+                count = min(ACCOMPLICES, len(self._colluding))
+                drawn = stream(self._seed, "attack", "alie", job.round).sample(self._colluding, count)
+                accomplices = sorted(drawn)
                 crowds[key] = slice(len(asked), len(asked) + len(accomplices))
                 asked += [LocalTraining(job.base, node, job.round) for node in accomplices]
         trained = self._train(asked)
@@ -66,10 +68,6 @@ class Poison:
             self._sent(job, trained[at], trained[crowds.get((id(job.base), job.round), slice(0))])
             for at, job in enumerate(jobs)
         ]
-
-    def _accomplices(self, round: int) -> list[int]:
-        count = min(ACCOMPLICES, len(self._colluding))
-        return sorted(stream(self._seed, "attack", "alie", round).sample(self._colluding, count))
 
     def _sent(self, job: LocalTraining, trained: Tensor, crowd: Sequence[Tensor]) -> Tensor:
         attack = self._attackers.get(job.node)

@@ -181,17 +181,14 @@ class LazyModels:
         """
         if self._known:
             return self._known.popleft()
-        found = [(model, node, self._own_part(node, node in training)) for model, node in models]
+        own = {node: part.before if node in training else part for node, part in self._own.items()}
+        found = [(model, node, own.get(node)) for model, node in models]
         self._force([each for model, _, own in found for each in (model, own) if each is not None])
         started = time.perf_counter()
         measured = [self.engine.evaluate_own([(self._whole(m, own), node)])[0] for m, node, own in found]
         self.costs.evaluation_s += time.perf_counter() - started
         self.evaluated.append(spread_over_nodes(measured))
         return self.evaluated[-1]
-
-    def _own_part(self, node: int, is_training: bool) -> OwnPart | None:
-        own = self._own.get(node)
-        return own.before if own is not None and is_training else own
 
     def weights(self, model: Expression) -> dict[str, Tensor]:
         """The named tensors of `model` on the CPU, the caller's own; computes it if need be."""
@@ -312,7 +309,5 @@ class LazyModels:
             node, round, _ = checked[finite.index(False)]
             used = self.task.optimiser
             how = f" at learning rate {used.learning_rate:g}, momentum {used.momentum:g}" if used else ""
-            raise PlexusError(
-                f"task {self.task.name}: the model of node {node} after round {round} has weights"
-                f" that are not finite: training diverged{how}"
-            )
+            whose = f"task {self.task.name}: the model of node {node} after round {round}"
+            raise PlexusError(f"{whose} has weights that are not finite: training diverged{how}")

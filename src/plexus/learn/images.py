@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from plexus.learn.optimiser import optimiser_of
-from plexus.learn.task import TOP1, Augmentation, Examples, Task
+from plexus.learn.task import TOP1, Augmentation, Examples, Task, task_of
 from plexus.learn.tasks.specs import TaskSpec
 
 
@@ -92,20 +91,6 @@ def classification(
     augment: Augmentation | None = None,
 ) -> Task:
     """A task of telling classes apart."""
-    return Task(
-        name=spec.name,
-        seed=seed,
-        train=train,
-        parts=parts,
-        test=test,
-        build_model=build_model,
-        loss=functional.cross_entropy,
-        measure=TOP1,
-        optimiser=optimiser_of(spec),
-        local_steps=spec.local_steps,
-        batch=spec.batch,
-        local_epochs=spec.local_epochs,
-        proximal=spec.proximal,
-        prepare=prepare,
-        augment=augment,
-    )
+    data = (train, parts, test)
+    judged = (functional.cross_entropy, TOP1)
+    return task_of(spec, seed, *data, build_model, *judged, prepare=prepare, augment=augment)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -19,18 +19,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from plexus.errors import PlexusError
-from plexus.runs.encoding import (
-    HALVES,
-    NAMES,
-    QUANTISED,
-    SCALES,
-    WHOLE,
-    Floats,
-    Wire,
-    quantised,
-    restored,
-    rounded,
-)
+from plexus.runs import encoding
+from plexus.runs.encoding import HALVES, QUANTISED, SCALES, WHOLE, Floats, Wire
 
 
 @dataclass(frozen=True)
@@ -69,7 +59,7 @@ class Layout:
         Without `shared`, what is trainable and not `local` is, and buffers.
         """
         tensors, parameters = named_tensors(module), dict(module.named_parameters())
-        _check_patterns(tensors, shared, local)
+        _check_patterns(list(tensors), shared, local)
         kinds: dict[str, list[str]] = {"shared": [], "local": [], "frozen": []}
         for name, tensor in tensors.items():
             if tensor.is_complex():
@@ -87,10 +77,8 @@ class Layout:
         entries: list[TensorSlice] = []
         for name in (*kinds["shared"], *kinds["local"]):
             tensor, start = tensors[name], entries[-1].stop if entries else 0
-            bounds = start, start + tensor.numel()
-            entries.append(
-                TensorSlice(name, tuple(tensor.shape), tensor.dtype, *bounds, tensor.requires_grad)
-            )
+            place = tuple(tensor.shape), tensor.dtype, start, start + tensor.numel()
+            entries.append(TensorSlice(name, *place, tensor.requires_grad))
         double = any(entry.dtype == torch.float64 for entry in entries)
         dtype = torch.float64 if double else torch.float32
         shared_size = entries[len(kinds["shared"]) - 1].stop
@@ -126,8 +114,7 @@ def _matches(name: str, patterns: Patterns) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _check_patterns(names: Iterable[str], shared: Patterns | None, local: Patterns) -> None:
-    names = list(names)
+def _check_patterns(names: Sequence[str], shared: Patterns | None, local: Patterns) -> None:
     for key, patterns in (("shared", shared or ()), ("local", local)):
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
@@ -168,7 +155,7 @@ def _saved(tensors: dict[str, Tensor], frozen: str) -> bytes:
 def names_of(layout: Layout, wire: Wire) -> dict[str, str]:
     """For whoever takes a model home that travels without the names of its tensors: what they are."""
     shapes = [(e.name, e.shape, str(e.dtype)) for e in layout.entries if e.stop <= layout.shared_size]
-    return {} if wire == "float32" else {NAMES: json.dumps(shapes)}
+    return {} if wire == "float32" else {encoding.NAMES: json.dumps(shapes)}
 
 
 class Packing:
@@ -192,7 +179,7 @@ class Packing:
         if self._wire == "float32":
             return vector
         values, whole = self._apart(vector)
-        found = rounded(values, self._wire, rng)
+        found = encoding.rounded(values, self._wire, rng)
         found[self._whole] = whole
         return torch.from_numpy(found).to(vector.device, vector.dtype)
 
@@ -205,7 +192,7 @@ class Packing:
         if self._wire == "float16":
             parts = {HALVES: torch.from_numpy(values).half()}
         else:
-            found, scales = quantised(values, rng)
+            found, scales = encoding.quantised(values, rng)
             parts = {QUANTISED: torch.from_numpy(found), SCALES: torch.from_numpy(scales)}
         if len(self._whole):
             parts[WHOLE] = torch.from_numpy(whole)
@@ -222,12 +209,13 @@ class Packing:
         """The vector of what arrived."""
         tensors = load(data)
         if self._wire == "float32":
-            parts = [tensors[name].reshape(-1).to(self._layout.dtype) for name in self._layout.shared]
-            return torch.cat(parts)
+            shared = [tensors[name] for name in self._layout.shared]
+            return torch.cat([each.reshape(-1).to(self._layout.dtype) for each in shared])
         if HALVES in tensors:
             values = tensors[HALVES].float()  # four times as fast as numpy
         else:
-            values = torch.from_numpy(restored(tensors[QUANTISED].numpy(), tensors[SCALES].numpy()))
+            parts = encoding.restored(tensors[QUANTISED].numpy(), tensors[SCALES].numpy())
+            values = torch.from_numpy(parts)
         if len(self._whole):
             values[self._whole] = tensors[WHOLE]
         return values.to(self._layout.dtype)

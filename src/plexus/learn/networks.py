@@ -10,12 +10,8 @@ def gn_lenet() -> nn.Module:
     """LeNet with group normalisation, for 3 x 32 x 32 images in ten classes: 85,354 parameters."""
     blocks = [nn.Conv2d(3, 32, 5, padding=2), nn.MaxPool2d(3, 2), nn.GroupNorm(2, 32), nn.ReLU()]
     for filters in (32, 64):
-        blocks += [
-            nn.Conv2d(32, filters, 5, padding=2),
-            nn.GroupNorm(2, filters),
-            nn.MaxPool2d(3, 2),
-            nn.ReLU(),
-        ]
+        norm = nn.GroupNorm(2, filters)
+        blocks += [nn.Conv2d(32, filters, 5, padding=2), norm, nn.MaxPool2d(3, 2), nn.ReLU()]
     return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(576, 10))
 
 

@@ -148,10 +148,11 @@ class Descent:
     def __init__(self, optimiser: Optimiser, proximal: float, names: Sequence[str]) -> None:
         self._optimiser = optimiser
         self._proximal = proximal
-        groups = [_group_of(name, optimiser.groups) for name in names]
-        whole = Group("*", optimiser.learning_rate, optimiser.weight_decay)
-        self._rates = [_either(group.learning_rate, whole.learning_rate) for group in groups]
-        self._decays = [_either(group.weight_decay, whole.weight_decay) for group in groups]
+        found = [next((g for g in optimiser.groups if fnmatchcase(name, g.pattern)), None) for name in names]
+        groups = [group or Group("*") for group in found]
+        rates, decays = [g.learning_rate for g in groups], [g.weight_decay for g in groups]
+        self._rates = [optimiser.learning_rate if rate is None else rate for rate in rates]
+        self._decays = [optimiser.weight_decay if decay is None else decay for decay in decays]
 
     def anchors(self, parameters: Sequence[Tensor]) -> Tensors:
         """Where a training begins, if that matters."""
@@ -193,16 +194,6 @@ def optimiser_of(spec: TaskSpec) -> Optimiser:
         raise PlexusError(f"task.{key} is one of SGD's: {spec.optimiser} has none")
     kind = AdamW if spec.optimiser == "adamw" else Adam
     return kind(spec.learning_rate, 0.9, *shared[2:])
-
-
-def _group_of(name: str, groups: Sequence[Group]) -> Group:
-    return next((group for group in groups if fnmatchcase(name, group.pattern)), Group("*"))
-
-
-def _either(first: float | None, second: float | None) -> float:
-    found = second if first is None else first
-    assert found is not None
-    return found
 
 
 def _add(targets: Tensors, others: Tensors, factors: Sequence[float], scale: Scale = 1.0) -> None:

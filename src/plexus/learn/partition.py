@@ -86,10 +86,8 @@ def shards(labels: Labels, nodes: int, shards_per_node: int, rng: np.random.Gene
         raise PlexusError(f"shards_per_node is {shards_per_node}: at least 1 is needed")
     count = nodes * shards_per_node
     if len(labels) < count:
-        raise PlexusError(
-            f"{len(labels)} training examples cannot be cut into {count} shards"
-            f" ({nodes} nodes x {shards_per_node})"
-        )
+        parts = f"{count} shards ({nodes} nodes x {shards_per_node})"
+        raise PlexusError(f"{len(labels)} training examples cannot be cut into {parts}")
     rows = rng.permutation(len(labels))
     pieces = np.array_split(rows[np.argsort(labels[rows], kind="stable")], count)
     order = rng.permutation(count).reshape(nodes, shards_per_node)

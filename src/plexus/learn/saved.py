@@ -70,10 +70,8 @@ def load_model(path: Path, folder: Path) -> nn.Module:
 def built(path: Path, metadata: Metadata, folder: Path) -> nn.Module:
     """The module that the metadata describe, with whatever weights it is built with."""
     if "model" not in metadata:
-        raise PlexusError(
-            f"{path}: does not say how its model is built, as that is no plain call: build it yourself and"
-            " load_state_dict(safetensors.torch.load_file(…))"
-        )
+        remedy = "build it yourself and load_state_dict(safetensors.torch.load_file(…))"
+        raise PlexusError(f"{path}: does not say how its model is built, as that is no plain call: {remedy}")
     plan = json.loads(metadata["model"])
     build = load_own(plan["call"], folder, str(path))
     if not callable(build):

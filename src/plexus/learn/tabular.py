@@ -165,10 +165,8 @@ class Schema(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         if self.target not in cells:
             raise PlexusError(f"{path} has no column {self.target!r}, which is to be predicted")
         cells, targets = self._targets(path, cells, notes)
-        if self.owner is not None and self.owner not in cells:
-            owners = None  # one's own table need not say whose it is
-        else:
-            owners = np.array(cells[self.owner]) if self.owner else None
+        # One's own table need not say whose it is.
+        owners = np.array(cells[self.owner]) if self.owner in cells else None
         inputs = self.inputs(path, cells, notes)
         return CsvTable(inputs, targets, self, owners, tuple(notes))
 
@@ -257,43 +255,19 @@ def read_csv(
             raise PlexusError(f"{path} has no column {name!r}; it has {', '.join(cells)}")
     cells, notes = _with_target(path, cells, target)
     rows = split_rows(len(cells[target]))[0].tolist() if train_only else range(len(cells[target]))
-    schema, more = _learned(path, cells, target, owner, ignore, kind, rows)
-    table = schema.read(path, cells)
-    return CsvTable(table.inputs, table.targets, schema, table.owners, (*notes, *more, *table.notes))
-
-
-def _learned(
-    path: Path,
-    cells: Cells,
-    target: str,
-    owner: str | None,
-    ignore: Sequence[str],
-    kind: Target,
-    rows: Sequence[int],
-) -> tuple[Schema, list[str]]:
-    """The schema of these cells, and notes on what it leaves out; scales are those of `rows`."""
-    columns, dropped, notes = [], list(ignore), []
-    for name, each in cells.items():
-        if name in (target, owner, *ignore):
-            continue
-        if all(cell.lower() in (*GAPS, *NO_CLASS) for cell in each):
-            notes.append(f"left out, as there is nothing in it: {name!r}")
-            dropped.append(name)
-            continue
-        columns.append(_column(path, name, each, rows))
+    others = {name: each for name, each in cells.items() if name not in (target, owner, *ignore)}
+    empty = [n for n, each in others.items() if all(c.lower() in (*GAPS, *NO_CLASS) for c in each)]
+    notes += [f"left out, as there is nothing in it: {name!r}" for name in empty]
+    dropped = (*ignore, *empty)
+    columns = tuple(_column(path, n, each, rows) for n, each in others.items() if n not in empty)
     if not columns:
         gone = f"; left out: {', '.join(map(repr, dropped))}" if dropped else ""
         raise PlexusError(f"{path}: no column is left to learn from{gone}")
     classes, scale = _goal(path, target, cells[target], kind, rows)
-    learned = Schema(
-        target=target,
-        classes=classes,
-        scale=scale,
-        owner=owner,
-        columns=tuple(columns),
-        dropped=tuple(dropped),
-    )
-    return learned, notes
+    goal: dict[str, Any] = {"target": target, "classes": classes, "scale": scale}
+    schema = Schema(**goal, owner=owner, columns=columns, dropped=dropped)
+    table = schema.read(path, cells)
+    return CsvTable(table.inputs, table.targets, schema, table.owners, (*notes, *table.notes))
 
 
 def _with_target(path: Path, columns: Cells, target: str) -> tuple[Cells, list[str]]:
@@ -376,10 +350,8 @@ def _column(path: Path, name: str, cells: list[str], rows: Sequence[int]) -> Col
         return Column(name, Scale.of(found if np.isnan(chosen).all() else chosen))
     words = sorted({cell for cell in cells if cell.lower() not in NO_WORD})
     if len(words) > MANY_WORDS:
-        raise PlexusError(
-            f"{path}: column {name!r} has {len(words)} different words: leave it out (ignore), or"
-            " say that it names the owner of a row (owner)"
-        )
+        remedy = "leave it out (ignore), or say that it names the owner of a row (owner)"
+        raise PlexusError(f"{path}: column {name!r} has {len(words)} different words: {remedy}")
     return Column(name, words=tuple(words))
 
 

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from plexus.errors import PlexusError, blaming
-from plexus.learn.optimiser import Optimiser
+from plexus.learn.optimiser import Optimiser, optimiser_of
+from plexus.learn.tasks.specs import TaskSpec
 from plexus.rng import array_stream, stream_seed
 
 Loss = Callable[[Any, Any], Tensor]
@@ -47,12 +48,11 @@ class Examples:
     """Where each example stands in its source: proves that no test example is trained on."""
 
     def __post_init__(self) -> None:
+        targets, ids = len(self.targets), len(self.ids)
         for each in leaves(self.inputs):
-            if not len(each) == len(self.targets) == len(self.ids):
-                raise PlexusError(
-                    f"a data set has {len(each)} inputs, {len(self.targets)} targets"
-                    f" and {len(self.ids)} ids: one of each per example is needed"
-                )
+            if not len(each) == targets == ids:
+                found = f"a data set has {len(each)} inputs, {targets} targets and {ids} ids"
+                raise PlexusError(f"{found}: one of each per example is needed")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -103,12 +103,6 @@ def called(module: Callable[..., Any], inputs: Inputs) -> Any:
     return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
 
 
-def moved(batch: Batch, device: torch.device) -> Batch:
-    """A batch on a device."""
-    found: Batch = tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
-    return found
-
-
 @dataclass(frozen=True)
 class Measure:
     """What the task is judged by: a mean over the test set, and figures derived from that mean."""
@@ -137,10 +131,6 @@ class Metrics(Struct, frozen=True):
     @property
     def by_name(self) -> dict[str, float]:
         return {self.name: self.value, **self.others, "loss": self.loss}
-
-    def better_than(self, other: Metrics) -> bool:
-        """Whether this is an improvement over `other`."""
-        return self.score > other.score
 
 
 class Augmentation(Protocol):
@@ -301,10 +291,6 @@ class Task:
         generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
         return Context(node, round, self.loss, self.batch, generator, rng, self.prepare, self.collate)
 
-    def own_examples(self, node: int) -> Examples:
-        """The training examples of `node`."""
-        return self.train.rows(self.parts[node])
-
     def initial_model(self) -> nn.Module:
         """The model everybody starts from."""
         with torch.random.fork_rng(devices=[]):
@@ -316,6 +302,13 @@ class Task:
 
             fill(module, read_model(self.initial)[0], str(self.initial))
         return module
+
+
+def task_of(spec: TaskSpec, seed: int, *what: Any, **more: Any) -> Task:
+    """A task with the training that a `[task]` table describes; `what` are train to measure, in order."""
+    said = {key: getattr(spec, key) for key in ("name", "local_steps", "batch", "local_epochs", "proximal")}
+    said |= zip(("train", "parts", "test", "build_model", "loss", "measure"), what, strict=True)
+    return Task(seed=seed, optimiser=optimiser_of(spec), **said, **more)
 
 
 def hold_out(task: Task, share: float) -> Task:

@@ -14,24 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from plexus.errors import blaming
 from plexus.learn.engines import LocalTraining
 from plexus.learn.layout import Layout, named_tensors, weights_hash
 from plexus.learn.optimiser import Descent
-from plexus.learn.task import (
-    Batch,
-    Draw,
-    Examples,
-    Inputs,
-    Metrics,
-    Task,
-    batch_of,
-    called,
-    each_leaf,
-    moved,
-    taken,
-)
+from plexus.learn.task import Batch, Draw, Examples, Inputs, Metrics, Task, batch_of, called, each_leaf, taken
 
 EVALUATION_BATCH = 500
 """Examples per forward pass of an evaluation; decides the result's last bits, hence fixed."""
@@ -59,15 +48,13 @@ class DeviceData:
 
     def batches(self, draw: Draw) -> Iterator[Batch]:
         """Inputs and targets of one local training, step by step."""
-        size = self._task.batch
+        size, count = self._task.batch, len(draw.examples)
+        batches = [slice(start, start + size) for start in range(0, count, size)]
         if self._task.collate is not None:
-            for start in range(0, len(draw.examples), size):
-                yield self._batch(self._train.rows(draw.examples[start : start + size]))
+            yield from (self._batch(self._train.rows(draw.examples[rows])) for rows in batches)
             return
         inputs, targets = self._examples(draw.examples, draw.augmentation)
-        for start in range(0, len(draw.examples), size):
-            rows = slice(start, start + size)
-            yield taken(inputs, rows), targets[rows]
+        yield from ((taken(inputs, rows), targets[rows]) for rows in batches)
 
     def stacked(self, draws: Sequence[Draw]) -> tuple[Inputs, Tensor]:
         """Inputs and targets of many local trainings: step x client x example in the batch."""
@@ -98,7 +85,9 @@ class DeviceData:
         return self._batch(self._train.rows(self._task.held[node]))
 
     def _batch(self, examples: Examples) -> Batch:
-        return moved(batch_of(examples, self._task.prepare, self._task.collate), self._device)
+        batch = batch_of(examples, self._task.prepare, self._task.collate)
+        found: Batch = tree_map(lambda t: t.to(self._device) if isinstance(t, Tensor) else t, batch)
+        return found
 
     def _examples(
         self, examples: NDArray[np.int64], augmentation: NDArray[np.int64] | None
@@ -129,9 +118,7 @@ class Trainer:
         """What nobody trains, sends or averages; everybody has it."""
         trainable = [entry.name for entry in self.layout.entries if entry.trainable]
         self._parameters = [self._tensors[name] for name in trainable]
-        self._descent = None
-        if task.optimiser is not None:
-            self._descent = Descent(task.optimiser, task.proximal, trainable)
+        self._descent = None if task.optimiser is None else Descent(task.optimiser, task.proximal, trainable)
 
     def train(self, base: Tensor, node: int, round: int) -> Tensor:
         """The weights after `node` trained `base` on its own data in `round`."""
@@ -153,12 +140,11 @@ class Trainer:
         context = task.context(node, round)
         torch.default_generator.manual_seed(context.generator.initial_seed())
         with torch.enable_grad():
-            made: object = task.loop(self.module, task.own_examples(node).to(self.initial.device), context)
+            own = task.train.rows(task.parts[node]).to(self.initial.device)
+            made: object = task.loop(self.module, own, context)
         if made is not None:
-            returned = type(made).__name__
-            raise TypeError(
-                f"a loop trains the model that it is given, and returns nothing: not a {returned}"
-            )
+            wrong = f"and returns nothing: not a {type(made).__name__}"
+            raise TypeError(f"a loop trains the model that it is given, {wrong}")
         self.module.zero_grad(set_to_none=True)
 
     def _descend(self, descent: Descent, node: int, round: int) -> None:
@@ -204,10 +190,8 @@ class Trainer:
         self.module.eval()
         inputs, targets = batch
         outputs = called(self.module, inputs)
-        measured = [
-            each.per_example(outputs, targets).sum(dtype=torch.float64)
-            for each in (task.measure, *task.measures)
-        ]
+        found = (each.per_example(outputs, targets) for each in (task.measure, *task.measures))
+        measured = [values.sum(dtype=torch.float64) for values in found]
         return torch.stack([measured[0], task.loss(outputs, targets).double() * count, *measured[1:]])
 
     def try_out(self, node: int) -> None:
@@ -237,13 +221,10 @@ class InlineEngine:
             return [self.trainer.evaluate(vector) for vector in vectors]
 
     def evaluate_own(self, models: Sequence[tuple[Tensor, int]]) -> list[Metrics]:
-        task = self.trainer.task
+        task, trainer = self.trainer.task, self.trainer
         with one_thread():
-            sums = [self.trainer.evaluate_own(*each).tolist() for each in models]
-        return [
-            metrics_of(task, [found], len(task.held[node]))
-            for found, (_, node) in zip(sums, models, strict=True)
-        ]
+            sums = [(trainer.evaluate_own(*each).tolist(), len(task.held[each[1]])) for each in models]
+        return [metrics_of(task, [found], count) for found, count in sums]
 
     def close(self) -> None:
         """Nothing is held."""

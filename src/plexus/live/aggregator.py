@@ -20,7 +20,7 @@ from plexus.errors import PlexusError, blaming
 from plexus.learn import rules
 from plexus.learn.rules import MeanRule, Rule, WeightedMeanRule
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
-from plexus.live.room import pieces
+from plexus.live.room import pieces, use_again
 from plexus.protocol.api import Change
 
 if TYPE_CHECKING:
@@ -309,6 +309,7 @@ class Aggregator:
             except PlexusError as error:
                 return None, str(error)
             flaw = self._layout.flaw(data)
+            use_again(data)  # who aggregates needs room for many models: it has no file to give away
             return (None, flaw) if flaw else (LiveModel(data, seal(data)), None)
 
         self.look(result, lambda found: self._done(round, *found))

@@ -116,5 +116,5 @@ class Bounds:
                     if beside is not None:
                         piece = piece - beside[part]
                     # Not by a library of matrices: its threads take the processor from everybody else.
-                    total += float(np.einsum("i,i->", piece, piece, dtype=np.float64))
+                    total += float(np.einsum("i,i->", piece, piece))
         return math.sqrt(total)

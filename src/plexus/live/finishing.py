@@ -17,18 +17,27 @@ from plexus.protocol.plexus import PlexusNode
 from plexus.runs.model_files import FINAL_MODEL
 
 LOOK_S = 0.2
+LONGEST = 10
+"""In `ack_timeout_s`: for so long others may ask for the final model."""
 
 
 class Finishing:
     """Tells the node how good models are, and lets the peer end when nobody needs it any more."""
 
     def __init__(
-        self, store: Store, trainer: TrainingWorker, log: Log, stay: bool, done: Callable[[], None]
+        self,
+        store: Store,
+        trainer: TrainingWorker,
+        log: Log,
+        stay: bool,
+        done: Callable[[], None],
+        relays: Callable[[], bool],
     ) -> None:
-        """`done` is called when the session is over for this peer, which does not come if it is to `stay`."""
+        """`done` is called when the session is over for this peer, which does not come if it is to `stay`;
+        `relays` says whether others have links by way of it."""
         self._store, self._trainer, self._log = store, trainer, log
         self._stay = stay
-        self._done = done
+        self._done, self._relays = done, relays
         self._numbers: dict[int, int] = {}
         """By how many rounds led there: the number of a round whose model is being measured."""
         self._going: asyncio.Task[None] | None = None
@@ -60,11 +69,17 @@ class Finishing:
         if not is_measured:
             self._trainer.evaluate(ordinal, model)
         self._log.info("session_ended", round=ordinal, model=FINAL_MODEL)
-        until = time.monotonic() + node.parameters.ack_timeout_s
-        while self._stay or (time.monotonic() < until and not self._is_served(node)):
+        wait_s, asks, began = node.parameters.ack_timeout_s, 0, time.monotonic()
+        until = began + wait_s
+        while self._stay or self._is_needed(node, until - time.monotonic()):
             await asyncio.sleep(LOOK_S)
+            if node.ending.asks > asks:
+                asks, until = node.ending.asks, min(time.monotonic(), began + LONGEST * wait_s) + wait_s
         self._done()
 
-    def _is_served(self, node: PlexusNode) -> bool:
-        """All who are there have the final model, and it is measured."""
-        return node.ending.is_known_to_all and not self._trainer.is_evaluating
+    def _is_needed(self, node: PlexusNode, left_s: float) -> bool:
+        """Not all who are there have the final model, or it is not measured. Who relays goes after those whom
+        it does it for."""
+        if self._relays():
+            return left_s > -node.parameters.ack_timeout_s
+        return left_s > 0 and (not node.ending.is_known_to_all or self._trainer.is_evaluating)

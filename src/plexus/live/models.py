@@ -124,8 +124,9 @@ class ModelLayout:
     def copy(self, data: memoryview) -> memoryview:
         """The same model, in room of its own."""
         own = self.room.space(len(data))
+        into, source = np.frombuffer(own, np.uint8), np.frombuffer(data, np.uint8)
         for part in pieces(len(data)):
-            own[part] = data[part]
+            into[part] = source[part]  # by numpy, which lets others have the interpreter meanwhile
         return own
 
     def floats(self, count: int, dtype: Any = np.float32) -> NDArray[Any]:

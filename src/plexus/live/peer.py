@@ -114,7 +114,7 @@ class Peer:
         self._held = self._store.model(self._room)
         """Until the node is online and holds it itself."""
         self._stop = asyncio.Event()
-        self._fault: str | None = None
+        self._fault: PlexusError | None = None
         """Why the peer ends, if nobody told it to."""
         self._certificate = CertificateWatch(self._admission, log)
         self._node: PlexusNode | PeerNode | None = None
@@ -141,13 +141,15 @@ class Peer:
         )
         self._trainer.measures_first = self._config.course.is_measured or not self._config.protocol.variation
         parts = self._store, self._trainer, self._log, self._config.stay
-        self._finishing = Finishing(*parts, self._stop.set)
+        self._finishing = Finishing(*parts, self._stop.set, lambda: bool(self._hub.relay.carried))
         control = await serve_control(self._config.home, self._now, self._stop.set)
         try:
             initial = await unless(self._stop, self._trainer.start())
             if initial is not None:
                 self._look_at(self._trainer.ready)
-                await self._run(LiveModel(initial, seal(initial)))
+                self._initial = LiveModel(initial, seal(initial))
+                del initial  # a large one is not held for longer than it is needed
+                await self._run()
         finally:
             control.close()
             socket_path(self._config.home).unlink(missing_ok=True)  # who backs the home up need not skip it
@@ -155,7 +157,7 @@ class Peer:
             self._store.close()
             os.close(self._lock)
         if self._fault is not None:
-            raise PlexusError(self._fault)
+            raise self._fault
 
     def _look_at(self, ready: Ready | None) -> None:
         """What the worker found in the data and in the model."""
@@ -170,14 +172,14 @@ class Peer:
                 f"the model's frozen weights are {ready.frozen or 'none'}, those of the session are {agreed}"
             )
 
-    def _end(self, fault: str) -> None:
+    def _end(self, fault: PlexusError) -> None:
         """The peer cannot go on: it leaves if it can, and the process ends with an error."""
         self._fault = self._fault or fault
         self._stop.set()
 
-    async def _run(self, initial: LiveModel) -> None:
+    async def _run(self) -> None:
         config = self._config
-        layout = ModelLayout(initial.data, self._room)
+        layout = ModelLayout(self._initial.data, self._room)
         # Who waits for longer than that for an answer has turned to somebody else.
         answered_s = getattr(config.protocol.parameters, "ack_timeout_s", config.limits.transfer_grace_s)
         grace_s = min(config.limits.transfer_grace_s, answered_s)
@@ -187,7 +189,7 @@ class Peer:
         tell = Callbacks(
             fact=self._on_fact,
             early=lambda body: self._joining.early(body),
-            unsaved=lambda reason: self._end(f"{UNSAVED}: {reason}"),
+            unsaved=lambda reason: self._end(PlexusError(f"{UNSAVED}: {reason}")),
             list_offered=lambda src, list_der: self._lists.offered(src, list_der),
             trusts_list=lambda: not self._lists.is_judging,
         )
@@ -216,7 +218,7 @@ class Peer:
             with notifying(self._log):
                 await unless(self._stop, self._join())
                 if not self._stop.is_set():
-                    self._go_online(initial)
+                    self._go_online()
                     self._status.enter("ended" if self._store.state.ended else "online")
                     await self._stop.wait()
             if self._node is not None:
@@ -240,8 +242,10 @@ class Peer:
         if self._config.bandwidth_bytes_per_s is None:
             await self._joining.measure()
 
-    def _go_online(self, initial: LiveModel) -> None:
+    def _go_online(self) -> None:
         held, self._held = self._held, None
+        initial = self._initial
+        del self._initial
         state = self._store.state
         number, ordinal = (state.round, state.ordinal) if held else (0, 0)
         durable = Durable(state.counter, number, held or initial, ordinal=ordinal, ended=state.ended)
@@ -333,10 +337,9 @@ class Peer:
 
     def _look_after(self) -> None:
         if self._certificate.has_run_out():
-            self._end(
-                f"{self._config.home / CERTIFICATE_FILE}: the certificate has run out, so the node left"
-                " the session; get a new one with `plexus session renew`"
-            )
+            why = "the certificate has run out, so the node left the session"
+            where = self._config.home / CERTIFICATE_FILE
+            self._end(PlexusError(f"{where}: {why}; get a new one with `plexus session renew`"))
         if self._node is None or self._runtime.node is None:
             return
         self._announce(self._node)
@@ -353,7 +356,7 @@ class Peer:
         except WireError:
             return  # no room for a node unknown so far, so it is no candidate either
         if number == 0:
-            self._end(f"{self._config.home / CERTIFICATE_FILE}: this certificate has been revoked")
+            self._end(self._admission.revoked())
         elif self._runtime.node is None:
             self._view.learn(number, EXPELLED)
         else:

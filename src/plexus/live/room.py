@@ -4,10 +4,14 @@ Files are mapped, so a model looks the same to everybody wherever it lies. What 
 stay in the peer's memory: where it is more than the budget, a thread gives it back, many times a second, and
 the system writes it out as it needs to. So a peer takes its budget, twice at most, and what it goes through
 in a moment.
+
+Files are used again: the first write to a page that is new to the system may take longer than to encrypt,
+send, decrypt and check what is written. So a model that is to stay is not copied: its file gets a name.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import mmap
 import os
@@ -18,7 +22,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,11 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
+from plexus.files import replacing, write_synced
 
 TRIM_S = 0.05
-TRIM_BYTES = 2**26
-SPARE, PLENTY, ZEROS_BYTES = 4, 10, 2**20
-"""Files that are kept for the next models, if the disk has room for so many."""
+SPARE = 6
+"""Files that are kept for the next models."""
 PIECE = 2**16
 """Numbers handled at a time: they stay in a processor's cache, and whoever waits gets its turn soon."""
 
@@ -51,7 +54,7 @@ class Room:
         self._mapped: list[weakref.ref[mmap.mmap]] = []
         self._is_trimming = False
         self._spare: deque[IO[bytes]] = deque()
-        """Files of `_size` bytes, written to already: to fill a new one takes ten times as long."""
+        """Files of `_size` bytes, written to already."""
         self._size = 0
 
     def space(self, size_bytes: int) -> memoryview:
@@ -69,6 +72,7 @@ class Room:
             raise PlexusError(f"{self._folder}: no room for another model: {error.strerror}") from None
         self._size = size_bytes
         data = self.map(file)
+        _files[data.obj] = file
         weakref.finalize(data.obj, self._take_back, file).atexit = False
         return data
 
@@ -81,7 +85,10 @@ class Room:
         return None
 
     def _new(self, size_bytes: int) -> IO[bytes]:
-        file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
+        try:  # not by `tempfile`, whose files cannot get a name
+            file: IO[bytes] = io.FileIO(os.open(self._folder, os.O_TMPFILE | os.O_RDWR, 0o600), "r+")
+        except (AttributeError, OSError):  # not every system has such files
+            file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
         try:
             # The room on the disk is taken now: else a full one would end the process later.
             take = getattr(os, "posix_fallocate", lambda fd, _, size: os.truncate(fd, size))
@@ -92,21 +99,13 @@ class Room:
         return file
 
     def _take_back(self, file: IO[bytes]) -> None:
-        if len(self._spare) < SPARE and os.fstat(file.fileno()).st_size == self._size:
+        if file.closed:  # it has a name
+            return
+        # The thread that trims closes those that are left.
+        if self._is_trimming and len(self._spare) < SPARE and os.fstat(file.fileno()).st_size == self._size:
             self._spare.append(file)
         else:
             file.close()
-
-    def _prepare(self) -> None:
-        """Have a file ready for the next model, if there is room in plenty."""
-        disk = os.statvfs(self._folder)
-        if len(self._spare) < SPARE and disk.f_bavail * disk.f_frsize > PLENTY * self._size:
-            size, file = self._size, self._new(self._size)
-            for at in range(0, size, ZEROS_BYTES):
-                if at % TRIM_BYTES == 0:
-                    self._trim()
-                os.pwrite(file.fileno(), bytes(min(ZEROS_BYTES, size - at)), at)
-            self._take_back(file)
 
     def map(self, file: IO[bytes], access: int = mmap.ACCESS_WRITE) -> memoryview:
         """What is in a file, without holding it in memory."""
@@ -120,8 +119,6 @@ class Room:
 
     def _keep_trimming(self) -> None:
         while self._trim():
-            with suppress(OSError):  # it can wait until a model needs it
-                self._prepare()
             time.sleep(TRIM_S)
         while self._spare:
             self._spare.pop().close()
@@ -140,6 +137,39 @@ class Room:
 
 BOUNDLESS = Room(Path(), sys.maxsize)
 """Memory for whatever comes."""
+
+
+_files: weakref.WeakKeyDictionary[Any, IO[bytes]] = weakref.WeakKeyDictionary()
+"""Those that models lie in, by what they are mapped to."""
+
+
+def keep(path: Path, data: memoryview) -> None:
+    """As `write_bytes`, of a model that nobody changes any more: a file that it lies in gets the name."""
+    with replacing(path) as temporary:
+        if not _gets_name(data, temporary):
+            write_synced(temporary, data)
+
+
+def use_again(data: memoryview) -> IO[bytes] | None:
+    """The file that a model lies in gets no name from now on, and is used for others."""
+    return _files.pop(data.obj, None) if isinstance(data.obj, mmap.mmap) else None
+
+
+def _gets_name(data: memoryview, path: Path) -> bool:
+    file = use_again(data)
+    if file is None or os.fstat(file.fileno()).st_size != len(data):
+        return False
+    path.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:  # with a folder's descriptor, what the link stands for gets the name
+        os.link(f"/proc/self/fd/{file.fileno()}", path.name, dst_dir_fd=folder)
+    except OSError:  # not every system can do it
+        return False
+    finally:
+        os.close(folder)
+    os.fsync(file.fileno())
+    file.close()  # so it is used for no other model
+    return True
 
 
 def touched_bytes() -> float:

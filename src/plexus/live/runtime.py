@@ -11,6 +11,7 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -206,12 +207,13 @@ class LiveRuntime:
         if len(others) < len(effect.to):
             self._loop.call_soon(self._receive, 0, body, 0)
         model = getattr(body, "model", None)
-        frame = wire.encode(body, self.roster, 0 if model is None else len(model.data))
+        model_bytes = 0 if model is None else len(model.data)
+        frame = cache(lambda version: wire.encode(body, self.roster, model_bytes, version))
         for key in others:
             if model is None:
                 self.hub.send(key, frame, body)
             else:
-                self.hub.send_model(key, frame[wire.LENGTH_BYTES :], model, body)
+                self.hub.send_model(key, lambda version: frame(version)[wire.LENGTH_BYTES :], model, body)
 
     def _send_difference(self, effect: api.Send) -> None:
         stops = self._stops

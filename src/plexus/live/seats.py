@@ -75,8 +75,8 @@ def complaint(name: str, parameters: Any, is_server: bool = False) -> str | None
 def plexus(protocol: LiveProtocol, lie: str | None, course: Course, **given: Any) -> PlexusNode:
     """The node of Plexus, or of a variation; `given` is what each node is given."""
     assert protocol.variation is not None
-    # Live, members may lie.
-    parameters = replace(protocol.parameters, signed_views=True)
+    # Live, members may lie, and bytes are real.
+    parameters = replace(protocol.parameters, signed_views=True, views="lacking")
     return member(lie, honest=protocol.variation, parameters=parameters, course=course, **given)
 
 

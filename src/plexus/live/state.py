@@ -27,7 +27,7 @@ from plexus.errors import PlexusError
 from plexus.files import named, write_bytes
 from plexus.live.identity.admission import KEY_FILE
 from plexus.live.models import LiveModel, ModelLayout, fits
-from plexus.live.room import BOUNDLESS, Room
+from plexus.live.room import BOUNDLESS, Room, keep
 from plexus.protocol import wire
 from plexus.protocol.api import Durable
 from plexus.protocol.messages import ViewReply
@@ -150,7 +150,7 @@ class Store:
     def _write_model(self, state: Durable, view: bytes) -> None:
         name = f"model-{state.round}{MODEL_SUFFIX}"
         old = self.state.model_file
-        self._write(name, state.model.data)
+        self._write(name, state.model.data, by=keep)
         held = {"round": state.round, "ordinal": state.ordinal, "model_file": name}
         self._update(held | {"model_seal": state.model.seal, "view": view})
         if old and old != name:
@@ -170,9 +170,9 @@ class Store:
         self._write(STATE_FILE, encode_state(changed))
         self.state = changed
 
-    def _write(self, name: str, *data: bytes | memoryview) -> None:
+    def _write(self, name: str, *data: bytes | memoryview, by: Callable[..., None] = write_bytes) -> None:
         try:
-            write_bytes(self.home / name, *data)
+            by(self.home / name, *data)
         except PlexusError:
             self.failed += 1
             raise

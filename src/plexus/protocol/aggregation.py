@@ -38,6 +38,8 @@ class AggregationTask:
         self._first_at = 0.0
         self._timed_out = False
         self._small = False
+        self.is_lone = False
+        """The last aggregate is one participant's model, though there were more of them."""
         self._late: dict[NodeId, LateModel] = {}
         """By sender, changes that wait for the next round that is aggregated here."""
         self._used: dict[int, frozenset[NodeId]] = {}
@@ -118,6 +120,7 @@ class AggregationTask:
                 waited_s=self._node.now - self._first_at,
             )
         )
+        self.is_lone = len(self._models) + self._added == 1 < self._participants
         self._models.clear()
         return True
 

@@ -3,8 +3,9 @@
 Nobody begins the first round before `start_with` nodes are there. The last aggregator, or who measured a
 model that is good enough, ends the session: it tells everybody of the final round. Who hears of it lays down
 its work and gets the model from the node above it in a tree that the hash of the round spans: so nobody sends
-more than a few, and who is silent is passed over. Of two ends the one with the larger round prevails. A node
-that has ended answers everybody with the end: whoever comes back hears of it at once.
+more than a few, and who is silent is passed over. Of two ends the one with the larger round prevails, and no
+two are equal. A node that has ended answers everybody with the end, and tells those who have not got its
+model again: whoever was cut off hears of it as soon as it can, and before it ends the session by itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,22 +22,27 @@ from plexus.protocol.api import Measured, StopSending
 from plexus.protocol.facts import EndRevoked, FinalHeld, SessionEnded
 from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Message, Model, NodeId, Score
 from plexus.protocol.parameters import Course, condition
+from plexus.protocol.quorum import step
 from plexus.protocol.trust import REACH
 
 if TYPE_CHECKING:
     from plexus.protocol.plexus import PlexusNode
 
 FINAL = ("final", 0)
+AGAIN = 1 / 10
+"""As a share of `ack_timeout_s`: how often those are told of the end who have not got the model, and how long
+one of them waits for somebody who has not got it either."""
 _SCORE = struct.Struct(">f")
 
 
 class Ending:
     """What a node knows of the end, and does about it."""
 
-    def __init__(self, node: PlexusNode, course: Course, ended: int) -> None:
+    def __init__(self, node: PlexusNode, course: Course, ended: int, rng: Random) -> None:
         """`ended` is the round that the session ended with, if the node knew that before."""
         self._node = node
         self._course = course
+        self._rng = rng
         self._condition = condition(course.until) if course.until is not None else None
         self.round, self.ordinal = ended, node.held_ordinal
         """Of the final model; the round is 0 as long as there is none."""
@@ -51,8 +58,12 @@ class Ending:
         """Who wants the model that is still on its way."""
         self._having: set[NodeId] = set()
         """Who said that it has the model."""
-        self._asked: set[NodeId] = set()
-        """Whose model it takes."""
+        self._answered: set[NodeId] = set()
+        """Who said so twice, and was told that this node has it, too."""
+        self._asked: dict[NodeId, float] = {}
+        """Whose model it takes, and when they were asked; the last one last."""
+        self.asks = 0
+        """How often others have asked for the model."""
         self._claims: dict[NodeId, int] = {}
         """Who says that the session has ended, and with which round."""
 
@@ -101,9 +112,15 @@ class Ending:
             self._best = score, told.ordinal
 
     def declare(self, k: int, ordinal: int, model: Model) -> None:
-        """The session ends here, with this model."""
-        self._node.keep_final(k, ordinal, model)
-        self._adopt(k, ordinal, self._node.me)
+        """The session ends here, with this model. The end is numbered like a round after the last, a little
+        less by the node's place in its order: so the end of the side with more nodes prevails, and of two who
+        aggregated the same round one."""
+        view = self._node.view
+        order = [*self._node.roster.candidates(view, k), self._node.me]  # last, if it is doubted itself
+        place = order.index(self._node.me)
+        number = k + step(view.online_count()) - 1 - place
+        self._node.keep_final(number, ordinal, model)
+        self._adopt(number, ordinal, self._node.me)
 
     # Hearing of it
 
@@ -115,12 +132,15 @@ class Ending:
         elif ended.round < self.round:
             self.tell((src,))
         if ended.held and ended.round == self.round:
+            if self.has_model and src in self._having - self._answered:
+                self._answered.add(src)
+                self.tell((src,))
             self._having.add(src)
 
     def come_back(self) -> None:
         """The node is online again, and knew of the end."""
         self._node.lay_down()
-        self._having.clear()
+        self._forget()
         self._askers.clear()
         if not self.has_model:
             self._root, self._tries, self._heard_at = self._node.me, 0, self._node.now
@@ -161,7 +181,9 @@ class Ending:
     def _adopt(self, k: int, ordinal: int, root: NodeId) -> None:
         self.round, self.ordinal, self._root, self._tries = k, ordinal, root, 0
         self._heard_at = self._node.now
-        self._having.clear()
+        self._forget()
+        if root != self._node.me and self.has_model:
+            self._node.held_round -= 1  # the number is the same, the model need not be
         self._node.watchdog.notice(k)
         self._node.lay_down()
         self._node.outbox.append(StopSending())
@@ -172,9 +194,15 @@ class Ending:
         else:
             self._ask()
 
+    def _forget(self) -> None:
+        """Who has the model turns out anew."""
+        self._having.clear()
+        self._answered.clear()
+
     # The final model
 
     def on_request(self, src: NodeId, request: FinalRequest) -> None:
+        self.asks += 1
         if not self.has_model:
             self._askers.add(src)
         else:
@@ -189,15 +217,19 @@ class Ending:
             self.ordinal = final.ordinal
             self._has_it()
 
-    def ask_again(self, _: int = 0) -> None:
-        """Nothing came: ask somebody else. If that is of no use for long, who had the model is gone with it,
-        and the session goes on until it ends again."""
-        if self.has_model or not self.is_over:
-            return
-        if self._node.now - self._heard_at < self._node.parameters.ack_timeout_s:
+    def on_timeout(self, _: int = 0) -> None:
+        """Nothing came: ask somebody else, unless who was asked may be sending it. If that is of no use for
+        long, who had the model is gone with it, and the session goes on until it ends again. Who has it tells
+        others again."""
+        is_early = self._node.now - self._heard_at < self._node.parameters.ack_timeout_s
+        if self.has_model and is_early:
+            self._tell_again()
+        elif self.is_over and is_early and self._is_coming:
+            self._node.set_timer(FINAL, AGAIN * self._node.parameters.ack_timeout_s)
+        elif self.is_over and is_early:
             self._tries += 1
             self._ask()
-        else:
+        elif self.is_over and not self.has_model:
             self._node.report(EndRevoked(self.round, self.ordinal))
             self._missed, self.round = self.round, 0
             self._node.save()
@@ -209,11 +241,18 @@ class Ending:
             self._node.set_timer(FINAL, self._node.parameters.ping_timeout_s)
 
     def _ask(self) -> None:
-        self._node.set_timer(FINAL, self._node.parameters.aggregation_timeout_s)
+        self._node.set_timer(FINAL, AGAIN * self._node.parameters.ack_timeout_s)
         source = self._source()
         if source != self._node.me:
-            self._asked.add(source)
+            self._asked.pop(source, None)
+            self._asked[source] = self._node.now
             self._node.send((source,), FinalRequest(self.round))
+
+    @property
+    def _is_coming(self) -> bool:
+        """Whether who was asked last has the model, and was not asked long ago."""
+        last, at = next(reversed(self._asked.items()), (self._node.me, 0.0))
+        return last in self._having and self._node.now - at < self._node.parameters.aggregation_timeout_s
 
     def _source(self) -> NodeId:
         """The node above this one in the tree; if nothing comes from there, one that says that it has the
@@ -230,12 +269,20 @@ class Ending:
     def _has_it(self) -> None:
         node = self._node
         node.report(FinalHeld(self.round, self.ordinal, node.held_model))
-        for asker in sorted(self._askers):
-            self.on_request(asker, FinalRequest(self.round))
+        node.send(tuple(sorted(self._askers)), FinalModel(self.round, self.ordinal, node.held_model))
         self._askers.clear()
         # Who ends a session tells everybody; who has its model, those who would wait for it before they go.
         at_most = None if self._root == node.me else node.parameters.advertise_to
         self.tell(self._others[:at_most])
+        node.set_timer(FINAL, AGAIN * node.parameters.ack_timeout_s)
+
+    def _tell_again(self) -> None:
+        """Who was cut off has not heard of the end, and may have no reason to ask."""
+        missing = sorted(self._awaited - self._having - {self._node.me})
+        if missing:
+            few = min(len(missing), self._node.parameters.readvertise_to)
+            self.tell(tuple(self._rng.sample(missing, few)))
+            self._node.set_timer(FINAL, AGAIN * self._node.parameters.ack_timeout_s)
 
     @property
     def _others(self) -> tuple[NodeId, ...]:

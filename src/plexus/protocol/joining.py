@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from plexus.protocol.machine import Machine
 from plexus.protocol.membership import Membership
-from plexus.protocol.messages import NodeId, ViewRequest
+from plexus.protocol.messages import NodeId
 from plexus.protocol.sampling import Sampler, SampleSearch, Search
 
 VIEW = ("view", 0)
@@ -95,5 +95,5 @@ class Joining:
             self.end()  # alone, or before the first round: nobody knows more
             return
         del self._rounds[best]
-        self._node.send((best,), ViewRequest())
+        self._node.send((best,), self._membership.lacking.ask())
         self._node.set_timer(VIEW, self._reply_s)

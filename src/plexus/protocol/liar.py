@@ -14,7 +14,8 @@ from plexus.protocol.api import BandwidthMeasured, Effect, Event, Send, Train
 from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import Ack, AggregateRequest, NodeId, Ping, TrainRequest, ViewReply
 from plexus.protocol.plexus import PlexusNode
-from plexus.protocol.view import LEFT, MAX_BANDWIDTH_BYTES_PER_S, Snapshot
+from plexus.protocol.view import LEFT, MAX_BANDWIDTH_BYTES_PER_S, Excerpt, Snapshot, View
+from plexus.protocol.wire import UNLISTED
 
 FAR = 2**40
 """Rounds ahead, of which a liar speaks."""
@@ -89,10 +90,22 @@ def lone_aggregate(liar: Liar, event: Event, effects: list[Effect]) -> list[Effe
     return told
 
 
+def false_views(liar: Liar, event: Event, effects: list[Effect]) -> list[Effect]:
+    """All is as in a view that nobody has, and nobody gets when it asks."""
+    false = Excerpt(View.of(len(liar.view), is_signed=liar.view.is_signed).snapshot(), UNLISTED[1:] + b"?")
+    return [
+        replace(effect, body=replace(effect.body, view=false))
+        if isinstance(effect, Send) and isinstance(effect.body, AggregateRequest | ViewReply)
+        else effect
+        for effect in effects
+    ]
+
+
 LIES: dict[str, Callable[[Liar, Event, list[Effect]], list[Effect]]] = {
     "far-round": far_round,
     "forged-views": forged_views,
     "lone-aggregate": lone_aggregate,
+    "false-views": false_views,
 }
 BEHAVIOURS = ("lie-bandwidth", "silent-aggregator", *LIES)
 """Lies about the protocol; those about models are the tasks' business."""

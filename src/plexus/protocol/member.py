@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from random import Random
 
 from plexus.protocol.api import BandwidthMeasured, Expelled, Offered
-from plexus.protocol.facts import Suspected
+from plexus.protocol.facts import Refused, Suspected
 from plexus.protocol.joining import Joining
+from plexus.protocol.lacking import Lacking
 from plexus.protocol.machine import Machine
-from plexus.protocol.membership import HEARD_ME, Membership
+from plexus.protocol.membership import HEARD_ME, Membership, draw
 from plexus.protocol.messages import Joined, Left, NodeId, Pong, ViewReply, ViewRequest
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.quorum import Quorum
@@ -51,6 +51,7 @@ class Member(Machine, ABC):
             self, parameters, view, bandwidth_bytes_per_s, rng, self.save, counter, address, roster
         )
         self.membership.is_wary = parameters.signed_views
+        self.membership.lacking = Lacking(view.snapshot(), roster, parameters.views == "lacking")
         self.membership.suspicion_s = parameters.watchdog_s
         self.sampler = Sampler(self, parameters.ping_timeout_s, self.on_sample, self._on_gone)
         self.quorum = Quorum(self, parameters, self.membership, self.search_again)
@@ -78,12 +79,8 @@ class Member(Machine, ABC):
     @property
     def heeds(self) -> NodeId | None:
         """Whose coming and going changes what the node does; of others a runtime that has many nodes may
-        tell it when something else happens to it (`take_note`)."""
+        tell it when something else happens to it."""
         return None
-
-    def take_note(self, heard: Iterable[tuple[NodeId, int, int, object]]) -> None:
-        """These have joined or left: (node, event, bandwidth, the message)."""
-        self.view.note(heard)
 
     # What the node adds
 
@@ -130,13 +127,14 @@ class Member(Machine, ABC):
         self.membership.on_expelled(expelled)
         self.on_news()
 
-    def _on_view_request(self, src: NodeId, _: ViewRequest) -> None:
-        self.send((src,), ViewReply(self.view.snapshot()))
+    def _on_view_request(self, src: NodeId, request: ViewRequest) -> None:
+        self.send((src,), ViewReply(self.membership.lacking.answer(request, self.view.snapshot())))
 
     def _on_view_reply(self, src: NodeId, reply: ViewReply) -> None:
         # It heard the question, which does not mean that it heard of the join.
-        self._merge(src, reply.view)
-        self.joining.end()
+        self._merge(src, reply.view, is_answer=True)
+        if not self.membership.lacking.lacks(reply.view):
+            self.joining.end()
         self.on_news()
 
     def _on_offered(self, offered: Offered) -> None:
@@ -151,7 +149,16 @@ class Member(Machine, ABC):
             self.membership.contacted = True
         self._merge(src, view)
 
-    def _merge(self, src: NodeId, view: Snapshot) -> None:
+    def _merge(self, src: NodeId, view: Snapshot, is_answer: bool = False) -> None:
+        lacking = self.membership.lacking
+        if lacking.lacks(view) and is_answer:
+            if not lacking.has_said(view):
+                self.report(Refused(src, "an answer", "it refers to a view that this node does not have"))
+        elif lacking.lacks(view):
+            self.send((src,), lacking.ask(view.base))  # type: ignore[attr-defined]
+        elif is_answer:
+            lacking.keep(view)
+        view = lacking.whole(view)
         known = view.event_of(self.me)
         if known and src != self.me:
             self.membership.on_event_known(src, known)
@@ -198,8 +205,8 @@ class Member(Machine, ABC):
     def probe_some(self) -> None:
         """Ping a few of those believed online, wherever they are in the order of rounds."""
         online = self.view.online_nodes()
-        some = online[self._rng.sample(range(len(online)), math.ceil(PROBED * len(online)))].tolist()
-        self.sampler.probe((node for node in some if node != self.me), self.newest_round)
+        some = [int(online[at]) for at in draw(self._rng, len(online), math.ceil(PROBED * len(online)))]
+        self.sampler.probe([node for node in some if node != self.me], self.newest_round)
 
     def probe_a_suspect(self) -> None:
         """One that is there after all, behind a cut that has healed, would else never hear of it."""

@@ -11,8 +11,9 @@ import numpy as np
 
 from plexus.protocol.api import Expelled
 from plexus.protocol.facts import Readvertised, Refused
+from plexus.protocol.lacking import Lacking
 from plexus.protocol.machine import Machine
-from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping, ViewRequest
+from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import (
     EXPELLED,
@@ -47,6 +48,29 @@ class Advertising(Protocol):
     def readvertise_s(self) -> float: ...
 
 
+def draw(rng: Random, among: int, count: int) -> list[int]:
+    """`rng.sample(range(among), count)`: the same numbers, without a call of Python for each."""
+    bits = rng.getrandbits
+    few = 21 + (4 ** math.ceil(math.log(3 * count, 4)) if count > 5 else 0)
+    if among > few:
+        drawn: dict[int, None] = {}
+        width = among.bit_length()
+        while len(drawn) < count:
+            number = bits(width)
+            if number < among:
+                drawn[number] = None
+        return list(drawn)
+    pool, chosen = list(range(among)), []
+    for left in range(among, among - count, -1):
+        width = left.bit_length()
+        at = bits(width)
+        while at >= left:
+            at = bits(width)
+        chosen.append(pool[at])
+        pool[at] = pool[left - 1]
+    return chosen
+
+
 class Membership:
     """The node's own counter and local view, and the advertisements that spread them."""
 
@@ -74,6 +98,7 @@ class Membership:
         self._rng = rng
         self._attempts = 0
         self.view = view
+        self.lacking = Lacking(view.snapshot(), self._roster, is_on=False)
         self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self.counter = counter
         self.event = event_number(counter, JOINED)
@@ -140,10 +165,11 @@ class Membership:
         news = self.view.merge(snapshot)
         for node in alone:
             self.view.doubt(node)
-        told = snapshot.events_at(news)
-        suspected = told & 3 == SUSPECTED
-        if suspected.any():
-            self._told.append((self._node.now, news[suspected].astype(np.uint32), told[suspected]))
+        if len(news):
+            told = snapshot.events_at(news)
+            suspected = (told & 3 == SUSPECTED).nonzero()[0]
+            if len(suspected):
+                self._told.append((self._node.now, news[suspected].astype(np.uint32), told[suspected]))
         self.refute_if_misrepresented()
 
     def _suspected_by_one(self, src: NodeId, told: Events) -> list[NodeId]:
@@ -220,7 +246,7 @@ class Membership:
             self.refute_if_misrepresented(src)
         elif event <= LAST:
             # A number alone proves nothing; what the node has forgotten comes with its proof.
-            self._node.send((src,), ViewRequest())
+            self._node.send((src,), self.lacking.ask())
 
     def _is_doubt(self, event: int) -> bool:
         """Whether this just says that the node is suspected to be gone."""
@@ -261,9 +287,9 @@ class Membership:
         actives = NOBODY if anybody else self.view.online_nodes()
         actives = actives[actives != me]
         if len(actives) >= size:
-            return tuple(actives[self._rng.sample(range(len(actives)), size)].tolist())
+            return tuple(actives[draw(self._rng, len(actives), size)].tolist())
         left_out = self.view.expelled()
         left_out[actives] = left_out[me] = True
         others: list[NodeId] = (~left_out).nonzero()[0].tolist()
         missing = min(size - len(actives), len(others))
-        return (*actives.tolist(), *self._rng.sample(others, missing))
+        return (*actives.tolist(), *[others[at] for at in draw(self._rng, len(others), missing)])

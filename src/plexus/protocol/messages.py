@@ -22,6 +22,11 @@ PROOF_BYTES = 64
 """What shows that an event is its node's own: a signature, where events are signed (see `roster`)."""
 
 
+NAME_BYTES = 16
+MOST_NAMES = 6
+"""That somebody says who asks for a view."""
+
+
 class Message(Struct, frozen=True, gc=False, array_like=True, tag=True):
     """Base of all messages."""
 
@@ -148,7 +153,11 @@ class ClientModel(Message, frozen=True, tag=12):
 
 
 class ViewRequest(Message, frozen=True, tag=13):
-    """From a node that is joining: whom do you know?"""
+    """From a node that is joining, or was told of a view that it does not have: whom do you know?"""
+
+    asks: bytes = b""
+    """Names, where views are told as what others lack: of the list of nodes that the sender goes by, of the
+    view that it asks for, and of those it has (see `lacking`)."""
 
 
 class ViewReply(Message, frozen=True, tag=14):
@@ -212,9 +221,12 @@ class TokenModel(Message, frozen=True, tag=20):
     model: Model
 
 
-WIRE_VERSION, OLDEST_WIRE = 5, 4
-"""What is spoken here, and the oldest that is understood: peers of two versions in a row work together."""
-SINCE: dict[type[Message], int] = dict.fromkeys((Ended, FinalRequest, FinalModel, Score, TokenModel), 5)
+WIRE_VERSION, OLDEST_WIRE = 6, 4
+"""What is spoken here, and the oldest that is understood."""
+EXCERPTS_SINCE = 6
+"""Who speaks an older version is sent whole views."""
+SINCE: dict[type[Message], int] = dict.fromkeys((Ended, FinalRequest, FinalModel, Score), 5)
+SINCE[TokenModel] = 6
 """The version of the wire that brought a kind of message: nobody who speaks an older one is sent it."""
 
 KINDS: tuple[type[Message], ...] = tuple(Message.__subclasses__())

@@ -57,6 +57,10 @@ class PlexusParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How the numbers of models travel: as they are; in half the bytes; or in a quarter, with a scale for
     each 128 of them and rounded with a dither, so that it is right on average."""
 
+    views: Literal["whole", "lacking"] = "whole"
+    """What travels of a node's view: all of it, 42 bytes a node, as in the paper; or what the receiver lacks,
+    in about 5. Always so in live sessions."""
+
     signed_views: bool = False
     """Members may lie: entries of views are signed by their owners (64 bytes each), and no single member is
     believed what only it says. Always so in live sessions; off in the paper."""

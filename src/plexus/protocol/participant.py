@@ -59,7 +59,9 @@ class Participant(Member):
         self.has_worked = False
         """Since it came online: trained, or collected models."""
         self.came_at = 0.0
-        self.watchdog = Watchdog(self, parameters, rng, durable.round)
+        self.watchdog = Watchdog(
+            self, parameters, rng, durable.round, usual_step=lambda: step(view.online_count())
+        )
         self.trust = Trust(
             self, parameters, roster, view, self.watchdog, self._ask_about, self.aggregator_rank
         )
@@ -114,7 +116,7 @@ class Participant(Member):
     @property
     def is_busy(self) -> bool:
         """It trains, and will finish that first."""
-        return self.training.is_training and self.parameters.late_rounds > 0
+        return self.parameters.late_rounds > 0 and self.training.is_training
 
     @abstractmethod
     def search(
@@ -136,7 +138,7 @@ class Participant(Member):
             self._unbelieved = src, request
         elif self.trust.may_ask_to_train(src, request):
             task = self.training
-            if task.awaited not in (None, self.me, src) and request.round >= task.next_round:
+            if task.awaited not in (None, src) and request.round >= task.next_round:
                 self.trust.overtaken(task.awaited)
                 self.settled = None
             self.train(request)
@@ -257,8 +259,8 @@ class Participant(Member):
         if lost.node == self.training.awaited:
             # Is it gone, or just the connection? If this does not get there, another is looked for.
             self.send((lost.node,), Ping(HEARD_ME, self.training.k_train))
-        elif not self.training.busy and self.settled == (lost.node, self.watchdog.k_seen):
-            # It has everybody's models, and what it made of them may be gone with it.
+        elif not self.training.busy and self.settled is not None and self.settled[0] == lost.node:
+            # It has everybody's models, and nobody else goes on: what it made of them may be gone with it.
             self.watchdog.orphan(self.held_round)
 
     def is_obsolete(self, body: Message) -> bool:

@@ -8,11 +8,10 @@ of the picture in docs/journey-of-a-round.md is a line in one of them.
 
 from __future__ import annotations
 
-from itertools import chain
 from random import Random
 
 from plexus.protocol.aggregation import AggregationTask
-from plexus.protocol.api import Aggregated, Durable, Measured, WentOffline, WentOnline
+from plexus.protocol.api import Aggregated, Durable, Measured, Send, WentOffline, WentOnline
 from plexus.protocol.course import Ending
 from plexus.protocol.facts import RoundRestarted, SampleDerived
 from plexus.protocol.joining import COMING
@@ -34,14 +33,12 @@ from plexus.protocol.messages import (
     Pong,
     Score,
     TrainRequest,
-    ViewRequest,
 )
 from plexus.protocol.parameters import ENDLESS, Course, PlexusParameters
 from plexus.protocol.participant import AGGREGATOR, FEW, FOR_A_ROUND, LATE, Participant
 from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, PURPOSES, RESTART, step
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import SampleSearch, Search
-from plexus.protocol.sparse import Lazy
 from plexus.protocol.view import View
 from plexus.protocol.watchdog import WATCHDOG
 
@@ -76,7 +73,7 @@ class PlexusNode(Participant):
         """Of those who answered when it came online and hold a model: whether they have just come, too."""
         self.course = course
         self.aggregation = AggregationTask(self, parameters, durable.round)
-        self.ending = Ending(self, course, durable.ended)
+        self.ending = Ending(self, course, durable.ended, rng)
         self._on_event |= {
             WentOnline: self._on_online,
             WentOffline: lambda _: self.membership.leave(),
@@ -99,7 +96,7 @@ class PlexusNode(Participant):
             "aggregation": self.aggregation.on_timeout,
             "start": self._on_start,
             "watchdog": self._on_watchdog,
-            "final": self.ending.ask_again,
+            "final": self.ending.on_timeout,
         }
 
     # Coming and going (III-E)
@@ -161,13 +158,7 @@ class PlexusNode(Participant):
             candidates = [*candidates, *self.roster.suspects(self.view, k)]
         size = self.parameters.sample_size
         if purpose == AGGREGATOR:
-            if self.trust.is_wary and self.training.tried.issuperset(candidates[:size]):
-                # Nobody of the sample made anything of the model: those after them may.
-                candidates = Lazy(chain(candidates[size:], candidates[:size]))
-            # In the place of who is left out nobody comes, whom other participants would not choose.
-            sample_of_all = self.trust.trusted([*candidates[:size]])
-            candidates = Lazy(chain(sample_of_all, candidates[size:]))
-            size = len(sample_of_all) or size
+            candidates, size = self.trust.aggregators(candidates, size, self.training.tried)
         else:
             candidates = self.trust.order(candidates)
         asking = purpose == RESTART
@@ -189,9 +180,9 @@ class PlexusNode(Participant):
         if ping.round == FIRST_ROUND:
             self._on_first_ping()
         # Answer with what was known before: nobody must take the echo of its own ping for progress.
-        self.send((src,), self.pong(ping.exchange, src))
+        self.outbox.append(Send((src,), self.pong(ping.exchange, src)))
         self.notice(ping.round, src)
-        if self.ending.is_over:
+        if self.ending.round:
             self.ending.tell((src,))
 
     def _on_first_ping(self) -> None:
@@ -211,7 +202,8 @@ class PlexusNode(Participant):
         if search is not None:
             self._on_answer(src, pong, search)
         self.notice(pong.round, src)
-        self._find_way_back(src, pong.round)
+        if self.trust.is_wary:
+            self._find_way_back(src, pong.round)
         if pong.busy & YOURS and self.is_fresh and not self.watchdog.is_hurried:
             self.watchdog.hurry(self.held_round)
             self._ask_for_restart()
@@ -239,7 +231,7 @@ class PlexusNode(Participant):
             if search.purpose == RESTART and not self.has_worked:
                 # It is left out: those who know of it may never get to say so, or it knows of few.
                 self.membership.advertise_again()
-                self.send((src,), ViewRequest())
+                self.send((src,), self.membership.lacking.ask())
         else:
             if self.watchdog.is_hurried:
                 self.send((src,), self.pong(HEARD_ME, src, YOURS))
@@ -247,7 +239,9 @@ class PlexusNode(Participant):
 
     def _is_overtaken(self, search: Search, pong: Pong) -> bool:
         """Somebody else is already where a restart wants to go, or beyond what is to be trained."""
-        if search.purpose in (FIRST_SAMPLE, PARTICIPANTS):
+        if search.purpose == FIRST_SAMPLE:  # others speak of the next round as soon as they have trained
+            return pong.held > search.round
+        if search.purpose == PARTICIPANTS:
             return pong.round > search.round
         return search.purpose == RESTART and (
             pong.round >= search.round or (pong.held > self.held_round and not self.watchdog.has_deferred)
@@ -265,6 +259,10 @@ class PlexusNode(Participant):
             return
         if search.purpose == PARTICIPANTS:
             if self.watchdog.k_seen > k:  # others are beyond what is to be trained
+                return
+            # Who is cut off must not end it alone, nor with what it alone trained: one more round follows.
+            if self.ending.is_last(search.ordinal) and not self.aggregation.is_lone:
+                self.ending.declare(k, search.ordinal, search.model)
                 return
             # Who trains finishes that first: it is left out and nobody takes its place.
             busy = search.sample.busy | {self.me} if self.is_busy else search.sample.busy
@@ -315,7 +313,7 @@ class PlexusNode(Participant):
             self.membership.advertise_again()
 
     def notice(self, k: int, src: NodeId) -> None:
-        if k > self.watchdog.k_seen or self.trust.is_wary:
+        if k > self.watchdog.k_seen or self.trust.is_wary or self.settled is not None:
             super().notice(k, src)
             self.aggregation.release(self.watchdog.k_seen)
 
@@ -335,15 +333,14 @@ class PlexusNode(Participant):
         if self.aggregation.on_aggregated(aggregated):
             k, ordinal = aggregated.round, self.aggregation.ordinal
             self.hold(k, ordinal, aggregated.model)
-            if self.ending.is_last(ordinal):
-                self.ending.declare(k, ordinal, aggregated.model)
-                return
             # Not the held model: by the time the sample is found, that may be of a newer round.
             self.search(PARTICIPANTS, k, ordinal, aggregated.model)
 
     def _push(self, k: int, ordinal: int, model: Model, sample: tuple[NodeId, ...]) -> None:
         ahead = step(self.view.online_count())
-        self.send(sample, TrainRequest(k, ahead, ordinal, len(sample), self.view.snapshot(), model))
+        view = self.membership.lacking.excerpt(self.view.snapshot())
+        self.membership.lacking.keep(view)
+        self.send(sample, TrainRequest(k, ahead, ordinal, len(sample), view, model))
         self.probe_a_suspect()
 
     # The watchdog: not in the paper, see watchdog.py
@@ -391,6 +388,7 @@ class PlexusNode(Participant):
     def lay_down(self) -> None:
         """There are no more rounds: nothing is trained, aggregated or begun."""
         self.training.finish()
+        self.settled = None
         self.aggregation.skip_to(self.ending.round)
         self.late.reset()
         for purpose in (*PURPOSES, AGGREGATOR, LATE):

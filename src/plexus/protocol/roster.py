@@ -52,6 +52,7 @@ class Roster:
 
     def __init__(self, session: bytes, keys: list[bytes] | None = None) -> None:
         self.session = session
+        self._listing = b""
         self._made: dict[tuple[NodeId, int], set[int]] | None = None
         """Events that their owners made, and with which bandwidths (who lost its disk may make one twice);
         None where nobody asks."""
@@ -68,6 +69,7 @@ class Roster:
         """A roster of `size` nodes that have no real keys; those `present` at first are there by an event of
         their own."""
         roster = cls(session, [key_of(b"simulated node %d" % node) for node in range(size)])
+        roster._listing = key_of(b"%d simulated nodes" % size)
         if present is not None and present.is_signed:
             made = enumerate(zip(present.events.tolist(), present.bandwidths.tolist(), strict=True))
             roster._made = {(node, event): {bandwidth} for node, (event, bandwidth) in made}
@@ -87,6 +89,20 @@ class Roster:
         self.keys.append(key)
         self.order.cache_clear()
         return len(self.keys) - 1
+
+    @property
+    def listing(self) -> bytes:
+        """The name of the list of all nodes, by whose places excerpts of views name them; or empty."""
+        return self._listing
+
+    @property
+    def on_list(self) -> Sequence[bytes]:
+        """The keys of all nodes on the list."""
+        return self.keys if self.listing else ()
+
+    def places(self, nodes: NDArray[np.intp]) -> NDArray[np.intp] | None:
+        """Where they are on it; None if one of them is not."""
+        return nodes if self.listing else None
 
     def address_of(self, node: NodeId) -> bytes:
         """Where `node` can be reached, as far as is known."""
@@ -140,8 +156,9 @@ class Roster:
         return None
 
     def _order(self, round: int) -> NDArray[np.intp]:
-        """All nodes in the hash order of `round`: the same sequence of keys for everyone."""
-        return np.argsort(self._hashes(round), kind="stable")
+        """All nodes in the hash order of `round`: the same sequence of keys for everyone. No two hashes are
+        equal, so no sort need be stable."""
+        return np.argsort(self._hashes(round))
 
     def candidates(self, view: View, round: int, known: Snapshot | None = None) -> Sequence[NodeId]:
         """The nodes that `view` believes online, in the order in which `round` contacts them: of those that

@@ -24,18 +24,6 @@ class SampleSearch:
     answers itself, without a message.
     """
 
-    __slots__ = (
-        "_answered",
-        "_candidates",
-        "_me",
-        "_next",
-        "_one_by_one",
-        "_size",
-        "_waiting",
-        "busy",
-        "silent",
-    )
-
     def __init__(self, me: NodeId, candidates: Sequence[NodeId], size: int, one_by_one: bool = False) -> None:
         self._me = me
         self._candidates = candidates
@@ -153,9 +141,8 @@ class Sampler:
             self._go_on(Search(PROBE, announced, sample, announced, tries=tries))
 
     def give_up(self, purpose: str) -> None:
-        for exchange, search in list(self.exchanges.items()):
-            if search.purpose == purpose:
-                self._close(exchange)
+        for exchange in [number for number, search in self.exchanges.items() if search.purpose == purpose]:
+            self._close(exchange)
 
     def reset(self) -> None:
         """Forget all searches (their timers are gone with the node's last session)."""

@@ -9,22 +9,18 @@ Nothing is in these that the view does not know, so all laws of `view` hold as t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection
 from functools import cached_property, lru_cache
-from itertools import islice
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from plexus.protocol.view import JOINED, NOBODY, SUSPECTED, Bandwidths, Events, Snapshot, View
+from plexus.protocol.view import JOINED, NOBODY, Bandwidths, Events, Snapshot, View
 
 LAST_LAYER = 64
 BOTH_LAYERS = 16
 """The newest entries become part of the shared layer when they are more than this part of all nodes, and the
 layer a base of its own when it is."""
-CHUNK = 256
-"""Nodes that are looked at together in the search for some that are online."""
 
 
 class SharedBase:
@@ -102,6 +98,7 @@ class SparseSnapshot(Snapshot):
         self.base = base
         self.layers = layers
         self.is_signed = is_signed
+        self.name, self.columns = b"", []
         self._known = None
 
     @property
@@ -138,6 +135,13 @@ class SparseSnapshot(Snapshot):
         others = [layer.at for layer in other.layers if layer not in self.layers]
         return np.concatenate([_apart(self.base, other.base), *own, *others])
 
+    def beyond(self, other: Snapshot) -> NDArray[np.intp]:
+        if not isinstance(other, SparseSnapshot) or len(self.base.events) != len(other.base.events):
+            return super().beyond(other)
+        apart = _distinct(self.apart(other))
+        is_beyond: NDArray[np.bool_] = self.events_at(apart) != other.events_at(apart)
+        return apart[is_beyond]
+
     def events_at(self, nodes: NDArray[np.intp]) -> Events:
         found = Snapshot(self.base.events, self.base.bandwidths).events_at(nodes)
         for layer in self.layers:
@@ -163,11 +167,15 @@ class SparseView(View):
             self._base, self._layers = SharedBase(snapshot.events, snapshot.bandwidths), (EMPTY, EMPTY)
         self._own: dict[int, int] = {}
         self.is_signed = snapshot.is_signed
-        self._snapshot: SparseSnapshot | None = None
+        self._snapshot: SparseSnapshot | None = snapshot if isinstance(snapshot, SparseSnapshot) else None
         self.doubted: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._base.events)
+
+    @property
+    def _events(self) -> Events:  # type: ignore[override]
+        return self.snapshot().events
 
     def learn(self, node: int, event: int, bandwidth_bytes_per_s: int = 0) -> bool:
         if node >= len(self):
@@ -179,9 +187,10 @@ class SparseView(View):
         self._own[node] = event << 32 | bandwidth_bytes_per_s
         return True
 
-    def note(self, heard: Iterable[tuple[int, int, int, object]]) -> None:
+    def note(self, heard: Collection[tuple[int, int, int, object]]) -> None:
         if self.doubted:
-            super().note(heard)
+            for node, event, bandwidth_bytes_per_s, _ in heard:
+                self.learn(node, event, bandwidth_bytes_per_s)
             return
         own = self._own
         for node, event, bandwidth_bytes_per_s, _ in heard:
@@ -241,39 +250,8 @@ class SparseView(View):
         newer = noted.events > known
         return Layer(noted.at[newer], noted.events[newer], noted.bandwidths[newer])
 
-    def events_of_first(self, size: int) -> Events:
-        if size > len(self):
-            self.grow(size)
-        return self.snapshot().events[:size]
-
-    def online(self) -> NDArray[np.bool_]:
-        return View(self.snapshot()).online()
-
-    def online_in(self, order: NDArray[np.intp], known: Snapshot | None = None) -> Sequence[int]:
-        mine = self.snapshot()
-        return Lazy(_online(order, mine) if known is None else _online_too(order, mine, known))
-
     def online_nodes(self) -> NDArray[np.intp]:
         return self.snapshot().online_nodes()
-
-    def online_count(self) -> int:
-        return len(self.online_nodes())
-
-    def actives(self) -> list[int]:
-        nodes: list[int] = self.online_nodes().tolist()
-        return nodes
-
-    def suspected(self) -> NDArray[np.bool_]:
-        return View(self.snapshot()).suspected()
-
-    def expelled(self) -> NDArray[np.bool_]:
-        return View(self.snapshot()).expelled()
-
-    def is_online(self, node: int) -> bool:
-        return self.event_of(node) & 3 == JOINED
-
-    def is_suspected(self, node: int) -> bool:
-        return self.event_of(node) & 3 == SUSPECTED
 
     def event_of(self, node: int) -> int:
         return self._entry(node) >> 32
@@ -302,47 +280,6 @@ class SparseView(View):
         grown = whole.snapshot()
         self._base, self._layers = SharedBase(grown.events, grown.bandwidths), (EMPTY, EMPTY)
         self._snapshot = None
-
-
-class Lazy(Sequence[int]):
-    """A sequence that is found as far as somebody looks: of very many candidates few are ever asked."""
-
-    def __init__(self, nodes: Iterable[int]) -> None:
-        self._found: list[int] = []
-        self._rest = iter(nodes)
-
-    def __len__(self) -> int:
-        self._found.extend(self._rest)
-        return len(self._found)
-
-    @overload
-    def __getitem__(self, at: int) -> int: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[int]: ...
-    def __getitem__(self, at: int | slice) -> int | Sequence[int]:
-        if isinstance(at, slice) and at.stop is None:
-            return Lazy(islice(self, at.start, None))
-        end = at.stop if isinstance(at, slice) else at + 1
-        self._found.extend(islice(self._rest, max(0, end - len(self._found))))
-        return self._found[at]
-
-
-def _online(order: NDArray[np.intp], *views: Snapshot) -> Iterator[int]:
-    """Those whom all these views have online."""
-    for at in range(0, len(order), CHUNK):
-        nodes = order[at : at + CHUNK]
-        for view in views:
-            nodes = nodes[view.events_at(nodes) & 3 == JOINED]
-        yield from nodes.tolist()
-
-
-def _online_too(order: NDArray[np.intp], mine: Snapshot, known: Snapshot) -> Iterator[int]:
-    nobody = True
-    for node in _online(order, mine, known):
-        nobody = False
-        yield node
-    if nobody:
-        yield from _online(order, mine)
 
 
 def _distinct(nodes: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -87,7 +87,8 @@ class TrainingTask:
         self.busy = True
         self.k_train = k
         self.next_round = k + min(max(1, request.step), MAX_STEP)
-        self.view = request.view
+        self.view = request.view.whole
+        self._membership.lacking.keep(request.view)
         self.ordinal = request.ordinal
         self._base = request.model
         self.participants = request.participants
@@ -120,7 +121,7 @@ class TrainingTask:
             ordinal=self.ordinal + 1,
             participants=self.participants,
             samples=self.trained.samples,
-            view=self._membership.view.snapshot(),
+            view=self._membership.lacking.excerpt(self._membership.view.snapshot(), base=self.view),
             model=self.trained.model,
         )
         self._node.send((aggregator,), request)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from plexus.protocol.facts import Refused
 from plexus.protocol.machine import Machine
@@ -22,7 +23,7 @@ from plexus.protocol.messages import AggregateRequest, NodeId, TrainRequest
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.quorum import step
 from plexus.protocol.roster import Roster
-from plexus.protocol.view import View
+from plexus.protocol.view import Lazy, View
 from plexus.protocol.watchdog import Watchdog
 
 REACH = 4
@@ -94,7 +95,7 @@ class Trust:
     @property
     def reach(self) -> int:
         """How far ahead of the newest round known a number may be."""
-        return REACH * self._step
+        return REACH * self._watchdog.stride
 
     def believes(self, src: NodeId, k: int) -> bool:
         """Whether there is a round k, as `src` says."""
@@ -163,11 +164,7 @@ class Trust:
 
     def is_lost(self, k: int, others_are_at: int) -> bool:
         """Whether there can be no round k, if the others are there."""
-        return k > others_are_at + LOST * self._step
-
-    @property
-    def _step(self) -> int:
-        return max(step(self._view.online_count()), self._watchdog.step)
+        return k > others_are_at + LOST * self._watchdog.stride
 
     # The hash decides who may say what
 
@@ -212,8 +209,10 @@ class Trust:
 
     def failed(self, aggregator: NodeId) -> None:
         """It was there, and made nothing of a model."""
-        if self.is_wary and aggregator != self._node.me:
-            self._remember(aggregator, self._failed)
+        if not self.is_wary:
+            return
+        self._remember(aggregator, self._failed)
+        if aggregator != self._node.me:  # to which others send nothing, whatever the reason
             self.refuse(aggregator, TO_AGGREGATE, "it made nothing of the models it was sent")
 
     def overtaken(self, aggregator: NodeId) -> None:
@@ -244,10 +243,19 @@ class Trust:
         last = self._still(self._misbehaved)
         return sorted(candidates, key=last.__contains__) if last else candidates
 
-    def trusted(self, candidates: list[NodeId]) -> list[NodeId]:
-        """Without those who misbehaved, if there are others."""
-        last = self._still(self._misbehaved)
-        return [node for node in candidates if node not in last] or candidates
+    def aggregators(
+        self, candidates: Sequence[NodeId], size: int, tried: set[NodeId]
+    ) -> tuple[Sequence[NodeId], int]:
+        """Among whom to look for an aggregator, and how many of them: those who misbehaved are left out, if
+        there are others, and in their place nobody comes, whom other participants would not choose."""
+        if self.is_wary and tried.issuperset(candidates[:size]):
+            # Nobody of the sample made anything of the model: those after them may.
+            candidates = Lazy(iter((candidates[size:], candidates[:size])))
+        sample, last = candidates[:size], self._still(self._misbehaved)
+        trusted = [node for node in sample if node not in last]
+        if 0 < len(trusted) < len(sample):
+            return Lazy(chain([trusted], ([node] for node in candidates[size:]))), len(trusted)
+        return candidates, len(sample) or size
 
     def succeeded(self, aggregator: NodeId) -> None:
         self._failed.pop(aggregator, None)

@@ -11,7 +11,9 @@ left event it is 0. The largest integer is nobody's event: it stands for a node 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,8 @@ EXPELLED = 2**32 - 1
 """Beyond the events of all counters, so no event replaces it."""
 MAX_BANDWIDTH_BYTES_PER_S = 2**32 - 1
 NOBODY = np.empty(0, np.intp)
+CHUNK = 256
+"""Nodes that are looked at together in the search for some that are online."""
 
 
 def event_number(counter: int, state: int) -> int:
@@ -42,14 +46,23 @@ def counter_of(event: int) -> int:
 class Snapshot:
     """A view at one moment; immutable, so it can be shared by all who receive it."""
 
-    __slots__ = ("_known", "bandwidths", "events", "is_signed")
+    __slots__ = ("_known", "bandwidths", "columns", "events", "is_signed", "name")
 
     def __init__(self, events: Events, bandwidths: Bandwidths, is_signed: bool = False) -> None:
         self.events = events
         self.bandwidths = bandwidths
         self.is_signed = is_signed
         """Whether each event travels with its proof."""
+        self.name = b""
+        """By which others know the same view, once somebody has asked (see `wire.name_of`)."""
+        self.columns: list[bytes] = []
+        """As it came, if it did: who passes it on must not change what the name stands for."""
         self._known: int | None = None
+
+    @property
+    def whole(self) -> Snapshot:
+        """All that the sender knows, as far as it has come."""
+        return self
 
     @property
     def known(self) -> int:
@@ -64,10 +77,19 @@ class Snapshot:
 
     def events_at(self, nodes: NDArray[np.intp]) -> Events:
         """The events of these, heard of or not."""
-        events = np.zeros(len(nodes), np.uint32)
-        heard_of = nodes < len(self.events)
-        events[heard_of] = self.events[nodes[heard_of]]
-        return events
+        try:
+            return self.events[nodes]
+        except IndexError:
+            events = np.zeros(len(nodes), np.uint32)
+            heard_of = nodes < len(self.events)
+            events[heard_of] = self.events[nodes[heard_of]]
+            return events
+
+    def beyond(self, other: Snapshot) -> NDArray[np.intp]:
+        """The nodes, in order, of which it says something else than `other`."""
+        events = self.events
+        before = other.events if len(other.events) == len(events) else other.events_at(np.arange(len(events)))
+        return np.flatnonzero((events != before) & (events > 0))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Snapshot):
@@ -80,25 +102,64 @@ class Snapshot:
         return f"Snapshot({self.known} nodes)"
 
 
+class Excerpt(Snapshot):
+    """A view as it travels where only what the receiver lacks is sent: what differs from another view, which
+    the receiver has; or all."""
+
+    __slots__ = ("_told", "base", "size_bytes", "whole")
+    whole: Snapshot
+
+    def __init__(self, whole: Snapshot, base: bytes = b"", told: NDArray[np.intp] | None = None) -> None:
+        """`base` is the name of that other view, and `told` are the nodes of which the two differ. On the way
+        the rest is lost: then `whole` is what was told."""
+        self.whole, self.base, self._told = whole, base, told
+        self.is_signed = whole.is_signed
+        self._known = None
+        self.size_bytes = 0
+        """On the wire, once somebody has asked."""
+
+    @classmethod
+    def of(cls, whole: Snapshot, base: Snapshot | None) -> Excerpt:
+        """Of what differs from `base`, which has a name."""
+        return cls(whole) if base is None else cls(whole, base.name, whole.beyond(base))
+
+    @property
+    def events(self) -> Events:  # type: ignore[override]
+        return self.whole.events
+
+    @property
+    def bandwidths(self) -> Bandwidths:  # type: ignore[override]
+        return self.whole.bandwidths
+
+    def event_of(self, node: int) -> int:
+        return self.whole.event_of(node)
+
+    @property
+    def told(self) -> NDArray[np.intp]:
+        """The nodes of which it says something."""
+        return np.flatnonzero(self.events) if self._told is None else self._told
+
+    def on(self, base: Snapshot | None) -> Snapshot:
+        """What its sender knows, for somebody who has `base`; what was told, for who has not."""
+        if not self.base or (base is not None and self._told is not None):
+            return self.whole
+        size = max(len(self.events), 0 if base is None else len(base.events))
+        events, bandwidths = np.zeros(size, np.uint32), np.zeros(size, np.uint32)
+        if base is not None:
+            events[: len(base.events)], bandwidths[: len(base.events)] = base.events, base.bandwidths
+        events[self.told], bandwidths[self.told] = self.events[self.told], self.bandwidths[self.told]
+        return Snapshot(events, bandwidths, self.is_signed)
+
+
 class View:
     """One node's knowledge; grows when it hears of more nodes."""
 
-    __slots__ = (
-        "_actives",
-        "_bandwidth_of",
-        "_bandwidths",
-        "_event_of",
-        "_events",
-        "_snapshot",
-        "doubted",
-        "is_signed",
-    )
+    __slots__ = ("_bandwidth_of", "_bandwidths", "_event_of", "_events", "_snapshot", "doubted", "is_signed")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._adopt(snapshot.events, snapshot.bandwidths)
         self.is_signed = snapshot.is_signed
         self._snapshot: Snapshot | None = snapshot
-        self._actives: list[int] | None = None
         self.doubted: set[int] = set()
         """Nodes that one member alone suspects to be gone: they are asked last."""
 
@@ -116,7 +177,7 @@ class View:
     def learn(self, node: int, event: int, bandwidth_bytes_per_s: int = 0) -> bool:
         """Record an event if it is newer than the one known; say whether it was.
 
-        This and `merge` are the only two places where events are compared.
+        This, `note` and `merge` are the only places where events are compared.
         """
         if node >= len(self._events):
             self.grow(node + 1)
@@ -128,10 +189,23 @@ class View:
         self._bandwidth_of[node] = bandwidth_bytes_per_s
         return True
 
-    def note(self, heard: Iterable[tuple[int, int, int, object]]) -> None:
+    def note(self, heard: Collection[tuple[int, int, int, object]]) -> None:
         """Learn (node, event, bandwidth) of each; what comes after that is of no concern."""
-        for node, event, bandwidth_bytes_per_s, _ in heard:
-            self.learn(node, event, bandwidth_bytes_per_s)
+        event_of = self._event_of
+        try:
+            news = [told for told in heard if told[1] > event_of[told[0]]]
+        except IndexError:  # of somebody new
+            self.grow(1 + max(told[0] for told in heard))
+            self.note(heard)
+            return
+        if not news:
+            return
+        self._write()
+        event_of, bandwidth_of = self._event_of, self._bandwidth_of
+        for node, event, bandwidth_bytes_per_s, _ in news:
+            if event > event_of[node]:
+                event_of[node], bandwidth_of[node] = event, bandwidth_bytes_per_s
+                self.doubted.discard(node)
 
     def merge(self, other: Snapshot) -> NDArray[np.intp]:
         """Adopt every newer event of `other`; these are the nodes of which there was one."""
@@ -140,13 +214,12 @@ class View:
         if len(other.events) > len(self._events):
             self.grow(len(other.events))
         size = len(other.events)
-        newer = other.events > self._events[:size]
-        if not np.count_nonzero(newer):  # twice as fast as any()
+        [news] = (other.events > self._events[:size]).nonzero()
+        if not len(news):
             return NOBODY
         self._write()
-        np.copyto(self._events[:size], other.events, where=newer)
-        np.copyto(self._bandwidths[:size], other.bandwidths, where=newer)
-        news = np.flatnonzero(newer)
+        self._events[news] = other.events[news]
+        self._bandwidths[news] = other.bandwidths[news]
         if self.doubted:
             self.doubted.difference_update(news.tolist())
         return news
@@ -164,7 +237,7 @@ class View:
 
     def events_of_first(self, size: int) -> Events:
         """The events of the first `size` nodes, heard of or not. Not to be changed."""
-        if size > len(self._events):
+        if size > len(self):
             self.grow(size)
         return self._events[:size]
 
@@ -180,12 +253,8 @@ class View:
 
     def online_in(self, order: NDArray[np.intp], known: Snapshot | None = None) -> Sequence[int]:
         """Those online in this order of all nodes: of those that `known` has online too, if there are any."""
-        online = self.online()
-        if known is not None:
-            both = online & (known.events_at(np.arange(len(online))) & 3 == JOINED)
-            online = both if both.any() else online
-        chosen: list[int] = order[online[order]].tolist()
-        return chosen
+        mine = self.snapshot()
+        return Lazy(_online(order, mine) if known is None else _online_too(order, mine, known))
 
     def suspected(self) -> NDArray[np.bool_]:
         """A mask over all nodes: who is taken as gone without having said so."""
@@ -204,27 +273,31 @@ class View:
         return int(np.count_nonzero(self.online()))
 
     def actives(self) -> list[int]:
-        """The nodes whose newest event is joined (the paper's Actives). Not to be changed."""
-        if self._actives is None:
-            self._actives = self.online_nodes().tolist()
-        return self._actives
+        """The nodes whose newest event is joined (the paper's Actives)."""
+        return [*self.online_nodes().tolist()]
 
     def online_nodes(self) -> NDArray[np.intp]:
         """The same as an array."""
-        return np.flatnonzero(self.online())
+        return self.online().nonzero()[0]
 
     def is_online(self, node: int) -> bool:
-        return node < len(self._events) and self._event_of[node] & 3 == JOINED
+        return self.event_of(node) & 3 == JOINED
 
     def is_suspected(self, node: int) -> bool:
-        return node < len(self._events) and self._event_of[node] & 3 == SUSPECTED
+        return self.event_of(node) & 3 == SUSPECTED
 
     def event_of(self, node: int) -> int:
-        return self._event_of[node] if node < len(self._events) else 0
+        try:
+            return self._event_of[node]
+        except IndexError:  # not heard of
+            return 0
 
     def bandwidth_of(self, node: int) -> int:
         """The paper's B_i[node], in bytes per second."""
-        return self._bandwidth_of[node] if node < len(self._events) else 0
+        try:
+            return self._bandwidth_of[node]
+        except IndexError:
+            return 0
 
     def grow(self, size: int) -> None:
         """Make room for nodes heard of since."""
@@ -236,7 +309,6 @@ class View:
 
     def _write(self) -> None:
         """Before a change: leave the shared arrays to the snapshot and go on with copies."""
-        self._actives = None
         if self._snapshot is not None:
             self._adopt(self._events.copy(), self._bandwidths.copy())
             self._snapshot = None
@@ -245,3 +317,44 @@ class View:
         # A memoryview reads and writes single elements several times faster than the array itself.
         self._events, self._bandwidths = events, bandwidths
         self._event_of, self._bandwidth_of = events.data, bandwidths.data
+
+
+class Lazy(Sequence[int]):
+    """A sequence that is found as far as somebody looks: of very many candidates few are ever asked."""
+
+    def __init__(self, chunks: Iterable[Sequence[int]]) -> None:
+        self._found: list[int] = []
+        self._rest = iter(chunks)
+
+    def __len__(self) -> int:
+        self._found.extend(chain.from_iterable(self._rest))
+        return len(self._found)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice) and at.stop is None:
+            return Lazy([node] for node in islice(self, at.start, None))
+        end = at.stop if isinstance(at, slice) else at + 1
+        while len(self._found) < end:
+            chunk = next(self._rest, None)
+            if chunk is None:
+                break
+            self._found += chunk
+        return self._found[at]
+
+
+def _online(order: NDArray[np.intp], *views: Snapshot) -> Iterator[list[int]]:
+    """Those whom all these views have online, some at a time."""
+    for at in range(0, len(order), CHUNK):
+        nodes = order[at : at + CHUNK]
+        for view in views:
+            nodes = nodes[view.events_at(nodes) & 3 == JOINED]
+        yield nodes.tolist()
+
+
+def _online_too(order: NDArray[np.intp], mine: Snapshot, known: Snapshot) -> Iterator[list[int]]:
+    nobody = True
+    for nodes in _online(order, mine, known):
+        nobody &= not nodes
+        yield nodes
+    if nobody:
+        yield from _online(order, mine)

@@ -21,6 +21,7 @@ without an oracle and without a storm of restarts:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from plexus.protocol.machine import Machine
@@ -42,8 +43,17 @@ A_LITTLE = 3
 class Watchdog:
     """When the node last noticed progress, and how long it waits for more."""
 
-    def __init__(self, node: Machine, parameters: PlexusParameters, rng: Random, k_seen: int) -> None:
+    def __init__(
+        self,
+        node: Machine,
+        parameters: PlexusParameters,
+        rng: Random,
+        k_seen: int,
+        usual_step: Callable[[], int] = lambda: 1,
+    ) -> None:
+        """`usual_step()`: what the number of a round should grow by, with those who are there now."""
         self._node = node
+        self._usual_step = usual_step
         self._watchdog_s = parameters.watchdog_s
         self._hurry_s = HURRY * parameters.ack_timeout_s
         self.is_hurried = False
@@ -149,6 +159,11 @@ class Watchdog:
     def _least_s(self) -> float:
         return self._hurry_s if self.is_early else self._watchdog_s
 
+    @property
+    def stride(self) -> int:
+        """What the number of a round grows by. Of its last rounds the first has the step 1."""
+        return max(self.step, self._usual_step())
+
     def _behind(self, held: int) -> int:
         """About how many rounds `held` is behind."""
-        return (self.k_seen - held) // self.step
+        return (self.k_seen - held) // self.stride

@@ -80,9 +80,8 @@ def group(runs: Iterable[Run], beside_live: bool = False) -> list[Arm]:
         # No two sessions of live peers are alike, whatever their seed.
         known = seeds.setdefault((int(run.spec["seed"]), str(run.path) if run.is_live else ""), run)
         if known.result is None or run.result is None or known.result.digest != run.result.digest:
-            raise PlexusError(
-                f"{run.path}: same spec and seed as {known.path}, but another result; leave one of them out"
-            )
+            other = f"same spec and seed as {known.path}, but another result"
+            raise PlexusError(f"{run.path}: {other}; leave one of them out")
     complete = [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in settings.values()]
     groups = [*complete, *alone]
     beside_live = beside_live or any(runs[0].is_live for runs in groups)
@@ -126,9 +125,14 @@ def metric_of(run: Run) -> tuple[str, bool]:
     """The name of the task's metric, and whether higher is better; of a killed run, a good guess."""
     if run.result is not None:
         return run.result.metric.name, run.result.metric.higher_is_better
-    others = ("simulated_s", "round", "loss", "sent_bytes", "training_s")
-    names = [name for name in run.tables["evaluations"] if name not in others]
-    return (names[0], quantities.is_percentage(names[0])) if names else ("loss", False)
+    name = first_metric(run.tables["evaluations"])
+    return (name, quantities.is_percentage(name)) if name else ("loss", False)
+
+
+def first_metric(evaluations: Iterable[str]) -> str | None:
+    """Of the columns of evaluations the first that is a metric, which is the task's."""
+    others = ("simulated_s", "round", "loss", "sent_bytes", "training_s", "nodes")
+    return next((name for name in evaluations if name not in others), None)
 
 
 def common_metric(arms: Sequence[Arm]) -> tuple[str, bool]:
@@ -140,9 +144,8 @@ def common_metric(arms: Sequence[Arm]) -> tuple[str, bool]:
     if len(found) != 1:
         (first, _), (second, _), *_ = found
         one, other = list(found.values())[:2]
-        raise PlexusError(
-            f"{other.path}: is judged by {second}, but {one.path} by {first}; compare them separately"
-        )
+        judged = f"{other.path}: is judged by {second}, but {one.path} by {first}"
+        raise PlexusError(f"{judged}; compare them separately")
     return next(iter(found))
 
 

@@ -118,7 +118,9 @@ def compare(arms: Sequence[Arm], target: float | None = None, judge: Judge = "me
         raise PlexusError("nothing to compare: no run was given")
     metric, higher = common_metric(arms)
     values = {arm.label: [values_of(run, metric, judge) for run in arm.runs] for arm in arms}
-    bests = {label: _bests(of_runs, higher) for label, of_runs in values.items()}
+    best_of = np.nanmax if higher else np.nanmin
+    known = {label: [each for each in found if not np.isnan(each).all()] for label, found in values.items()}
+    bests = {label: tuple(float(best_of(each)) for each in found) for label, found in known.items()}
     baseline = _best_baseline(arms, bests, higher)
     target_is = "given"
     if target is None:
@@ -252,11 +254,11 @@ def _note(comparison: Comparison) -> str:
     if comparison.judge == "best":
         whose = "that of the best node at the time, as in the paper's Table II"
     unit, bytes_each, _ = _unit(comparison)
+    sent = f"bytes sent by all nodes ({unit}, {bytes_each})"
+    costs = f"hours (simulated or live), {sent}, device hours training"
     parts = [
         f"Target: {name} {goal} ({comparison.target_is}).",
-        "TTA, CTA, RTA: hours (simulated or live),"
-        f" bytes sent by all nodes ({unit}, {bytes_each}), device hours training"
-        " at the first evaluation that is as good as the target.",
+        f"TTA, CTA, RTA: {costs} at the first evaluation that is as good as the target.",
         f"Where every node has its own model, the metric is {whose}.",
     ]
     if any(len(outcome.seeds) > 1 for outcome in comparison.arms):
@@ -278,11 +280,6 @@ def _coarse(arms: Sequence[ArmOutcome]) -> Iterator[str]:
         was, its = ("was", "its") if len(labels) == 1 else ("were", "their")
         who = "; ".join(labels)
         yield f"{who} {was} evaluated only {often}: {its} costs are coarse; see evaluation.{key}."
-
-
-def _bests(found: Sequence[np.ndarray], higher: bool) -> tuple[float, ...]:
-    kept = [values[~np.isnan(values)] for values in found]
-    return tuple(float(v.max() if higher else v.min()) for v in kept if len(v))
 
 
 def _best_baseline(arms: Sequence[Arm], bests: dict[str, tuple[float, ...]], higher: bool) -> Arm | None:
@@ -312,22 +309,18 @@ def _outcome(
     arm: Arm, found: Sequence[np.ndarray], best: tuple[float, ...], higher: bool, target: float | None
 ) -> ArmOutcome:
     costs = tuple(cost_of(run, values, higher, target) for run, values in zip(arm.runs, found, strict=True))
+    final = tuple(float(values[-1]) for values in found if len(values) and not np.isnan(values[-1]))
+    used = [run.result.used.share for run in arm.runs if run.result and run.result.used]
+    what = arm.label, arm.is_ours, arm.is_complete, arm.seeds
     return ArmOutcome(
-        arm.label,
-        arm.is_ours,
-        arm.is_complete,
-        arm.seeds,
+        *what,
         best,
-        tuple(float(values[-1]) for values in found if len(values) and not np.isnan(values[-1])),
+        final,
         costs,
         evaluations=min(map(len, found)),
         has_own_models=arm.has_own_models,
-        used=tuple(share for share in map(_used_share, arm.runs) if share is not None),
+        used=tuple(share for share in used if share is not None),
     )
-
-
-def _used_share(run: Run) -> float | None:
-    return run.result.used.share if run.result and run.result.used else None
 
 
 def cost_of(run: Run, values: np.ndarray, higher: bool, target: float | None) -> Cost | None:
@@ -339,10 +332,10 @@ def cost_of(run: Run, values: np.ndarray, higher: bool, target: float | None) ->
         return None
     evaluations, first = run.tables["evaluations"], there[0]
     try:
-        sent, trained = evaluations["sent_bytes"][first], evaluations["training_s"][first]
+        spent = [float(evaluations[name][first]) for name in ("simulated_s", "sent_bytes", "training_s")]
     except KeyError as missing:
         raise PlexusError(f"{run.path}/evaluations.csv: no column {missing.args[0]}") from None
-    return Cost(float(evaluations["simulated_s"][first]) / 3600, float(sent) / 1e9, float(trained) / 3600)
+    return Cost(spent[0] / 3600, spent[1] / 1e9, spent[2] / 3600)
 
 
 def _with_savings(outcome: ArmOutcome, against: ArmOutcome | None) -> ArmOutcome:

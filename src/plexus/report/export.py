@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from importlib.resources import files
 from pathlib import Path
 
 from plexus.files import named, write_text
@@ -52,24 +53,13 @@ def _bare(cell: Cell) -> str:
 def as_latex(table: Table) -> str:
     """A table for a paper, with the rules of the package booktabs."""
     kinds = "".join("r" if is_numeric(table, at) else "l" for at in range(len(table.columns)))
-    rows = [" & ".join(_latex(text_of(cell)) for cell in row) + r" \\" for row in table.rows]
-    return "\n".join(
-        [
-            r"\begin{table}[t]",
-            r"  \centering",
-            f"  \\caption{{{_latex(heading(table.title))}. {_latex(table.note)}}}",
-            f"  \\label{{table:{table.id}}}",
-            f"  \\begin{{tabular}}{{{kinds}}}",
-            r"    \toprule",
-            "    " + " & ".join(map(_latex, table.columns)) + r" \\",
-            r"    \midrule",
-            *(f"    {row}" for row in rows),
-            r"    \bottomrule",
-            r"  \end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    caption = f"{_latex(heading(table.title))}. {_latex(table.note)}"
+    lines = [[_latex(text_of(cell)) for cell in row] for row in (table.columns, *table.rows)]
+    head, *rows = (f"    {' & '.join(line)} \\\\" for line in lines)
+    words = {"CAPTION": caption, "ID": table.id, "KINDS": kinds}
+    words["ROWS"] = "\n".join([head, r"    \midrule", *rows])
+    template = files("plexus.report").joinpath("static/table.tex").read_text(encoding="utf-8")
+    return re.sub("|".join(words), lambda found: words[found[0]], template)
 
 
 def is_numeric(table: Table, column: int) -> bool:

@@ -93,20 +93,12 @@ def _mark(axes: Any, hour: float, value: float, label: str) -> None:
 
     axes.plot(hour, value, "o", color=VERMILION, markersize=6, zorder=4)
     axes.margins(y=0.1)
-    is_high = value > sum(axes.get_ylim()) / 2
     across = hour / axes.get_xlim()[1]
-    axes.annotate(
-        label,
-        (hour, value),
-        (0, -12 if is_high else 12),
-        textcoords="offset points",
-        ha="left" if across < 0.1 else "right" if across > 0.9 else "center",
-        va="top" if is_high else "bottom",
-        color=VERMILION,
-        fontweight="bold",
-        zorder=5,
-        path_effects=[withStroke(linewidth=3, foreground="white")],
-    )
+    above, va = (-12, "top") if value > sum(axes.get_ylim()) / 2 else (12, "bottom")
+    ha = "left" if across < 0.1 else "right" if across > 0.9 else "center"
+    look = {"color": VERMILION, "fontweight": "bold", "zorder": 5}
+    text = axes.annotate(label, (hour, value), (0, above), textcoords="offset points", ha=ha, va=va, **look)
+    text.set_path_effects([withStroke(linewidth=3, foreground="white")])
 
 
 def _draw_online(axes: Any, online: Columns, end_hours: float) -> None:

@@ -57,14 +57,8 @@ def fault(table: Mapping[str, Any]) -> str:
     """A fault of a spec: what it is, and of whom."""
     nodes, kind = table["nodes"], str(table["kind"])
     if isinstance(nodes, list):
-        listed = ", ".join(map(str, nodes))
-        whom = (
-            f"node {listed}"
-            if len(nodes) == 1
-            else f"nodes {listed}"
-            if len(nodes) < 5
-            else f"{len(nodes)} nodes"
-        )
+        listed = f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(map(str, nodes))}"
+        whom = listed if len(nodes) < 5 else f"{len(nodes)} nodes"
     else:
         whom = f"{100 * nodes:g} % of the nodes" if isinstance(nodes, float) else str(nodes)
     return f"{kind} (× {table['factor']:g}) of {whom}" if table.get("factor") else f"{kind} of {whom}"
@@ -150,15 +144,15 @@ def _topology(flat: Flat) -> str:
 def _faults(one: Flat, settings: Sequence[Flat]) -> str:
     """No more than tells its faults from those of others: their kinds, whom they hit, when."""
     every = {repr(each.get("faults")): each.get("faults") or [] for each in settings}.values()
-    shortest: tuple[Callable[[Any], str], ...] = (_kinds, lambda faults: " and ".join(map(fault, faults)))
-    for words in (*shortest, value_words):
+    ways: tuple[Callable[[Any], str], ...] = (
+        lambda faults: " and ".join(dict.fromkeys(str(each["kind"]) for each in faults)),
+        lambda faults: " and ".join(map(fault, faults)),
+        value_words,
+    )
+    for words in ways:
         if len(set(map(words, every))) == len(every):
             break
     return words(one["faults"]) if one.get("faults") else "no faults"
-
-
-def _kinds(faults: Sequence[Mapping[str, Any]]) -> str:
-    return " and ".join(dict.fromkeys(str(each["kind"]) for each in faults))
 
 
 def _words(key: str, value: Any) -> str:

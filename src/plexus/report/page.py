@@ -87,13 +87,9 @@ def _require_ids(sections: Sequence[Section]) -> None:
 
 
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("plexus.report", "static"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
+    loader = PackageLoader("plexus.report", "static")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters |= {"heading": heading, "text": text_of, "prose": _prose}
     environment.globals["is_numeric"] = is_numeric
     return environment

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -10,18 +11,11 @@ from numpy.typing import NDArray
 
 from plexus import quantities
 from plexus.errors import PlexusError
+from plexus.report import strokes as drawn_as
 from plexus.report.arms import Arm, common_metric, reached_h, work_of
 from plexus.report.comparison import Judge, values_of
 from plexus.report.document import number
-from plexus.report.strokes import (
-    legend,
-    legend_of_arms,
-    message_colours,
-    mountain,
-    panel,
-    shade_faults,
-    strokes,
-)
+from plexus.report.strokes import legend, legend_of_arms, mountain, panel, shade_faults, strokes
 from plexus.runs.run import Run
 from plexus.runs.tables import Columns
 from plexus.style import CARD, ON_COLOUR, SOFT, percent_ticks, styled
@@ -152,18 +146,11 @@ def average(points: Sequence[tuple[Values, Values]]) -> Curve | None:
 def _refer(axes: Any, value: float, name: str, higher_is_better: bool) -> None:
     """A line across, named where curves seldom are: at the left, on the side they come to last."""
     axes.axhline(value, color=SOFT, linewidth=1, linestyle=(0, (2, 2)), zorder=2)
-    axes.annotate(
-        name,
-        (0, value),
-        (3, 3 if higher_is_better else -3),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        va="bottom" if higher_is_better else "top",
-        fontsize=8.5,
-        color=SOFT,
-        zorder=6,
-        bbox={"facecolor": CARD, "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
-    )
+    above, va = (3, "bottom") if higher_is_better else (-3, "top")
+    box = {"facecolor": CARD, "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
+    look = {"va": va, "fontsize": 8.5, "color": SOFT, "zorder": 6, "bbox": box}
+    at: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    axes.annotate(name, (0, value), (3, above), **at, **look)
 
 
 def _log_scale(axes: Any) -> None:
@@ -178,10 +165,26 @@ def _log_scale(axes: Any) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
+@contextmanager
+def _labelled(x: str, y: str, log: bool = False, percent: bool = False) -> Iterator[Any]:
+    """A panel to draw lines of arms in; its axes are labelled when that is done."""
+    with styled():
+        _, axes = panel()
+        yield axes
+        if log:
+            _log_scale(axes)
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        axes.set_ylim(bottom=0)
+        if percent:
+            axes.yaxis.set_major_formatter("{x:g} %")
+            axes.set_ylim(0, 101)
+        legend(axes)
+
+
 def round_durations(arms: Sequence[Arm]) -> Figure:
     """How long rounds last: the share of rounds that took at most so many seconds."""
-    with styled():
-        figure, axes = panel()
+    with _labelled("duration of a round [s]", "rounds that are over", log=True, percent=True) as axes:
         for arm in arms:
             durations = durations_s(arm)
             if not len(durations):
@@ -193,13 +196,7 @@ def round_durations(arms: Sequence[Arm]) -> Figure:
             _plot(axes, arm, arms, durations[kept], 100 * share[kept], **steps)
         if not axes.lines:
             raise PlexusError("no rounds with a global model were completed")
-        _log_scale(axes)
-        axes.set_xlabel("duration of a round [s]")
-        axes.set_ylabel("rounds that are over")
-        axes.yaxis.set_major_formatter("{x:g} %")
-        axes.set_ylim(0, 101)
-        legend(axes)
-    return figure
+    return axes.figure  # type: ignore[no-any-return]
 
 
 def durations_s(arm: Arm) -> np.ndarray:
@@ -226,37 +223,25 @@ def rounds_by_hour(run: Run) -> Values:
 
 def hourly_rounds(arms: Sequence[Arm]) -> Figure:
     """Rounds completed in each hour: the mean over seeds in a band from lowest to highest."""
-    with styled():
-        figure, axes = panel()
+    with _labelled("simulated hour", "rounds completed in it") as axes:
         for arm in arms:
             rows = np.array([rounds_by_hour(run) for run in arm.runs])
             hours, band = np.arange(1, rows.shape[1] + 1), (rows.min(axis=0), rows.max(axis=0))
             _plot(axes, arm, arms, hours, rows.mean(axis=0), band)
-        axes.set_xlabel("simulated hour")
-        axes.set_ylabel("rounds completed in it")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set_ylim(bottom=0)
-        legend(axes)
-    return figure
+    return axes.figure  # type: ignore[no-any-return]
 
 
 def used_by_speed(arms: Sequence[Arm]) -> Figure:
     """The share of trainings that are behind the final model, for each tenth of the devices by speed."""
-    with styled():
-        figure, axes = panel()
+    with _labelled("one training on the device [s]", "trainings used", log=True, percent=True) as axes:
         for arm in arms:
             training_s, shares = used_shares(arm)
             if len(shares):
                 _plot(axes, arm, arms, training_s, 100 * shares)
         if not axes.lines:
             raise PlexusError("nothing is known of whose trainings were used")
-        _log_scale(axes)
-        axes.set_xlabel("one training on the device [s]")
-        axes.set_ylabel("trainings used")
-        axes.yaxis.set_major_formatter("{x:g} %")
-        axes.set_ylim(0, 101)
-        legend(axes)
-    return figure
+    return axes.figure  # type: ignore[no-any-return]
 
 
 def used_shares(arm: Arm) -> tuple[Values, Values]:
@@ -338,7 +323,7 @@ def bars_of_messages(arms: Sequence[Arm], of: Literal["bytes", "count"] = "bytes
     if not heaviest:
         raise PlexusError("no messages were counted: the runs did not end")
     names = sorted(heaviest, key=lambda name: -heaviest[name])
-    colours = message_colours(names)
+    colours = drawn_as.message_colours(names)
     with styled():
         from matplotlib.patches import Patch
 

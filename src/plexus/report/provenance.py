@@ -48,10 +48,8 @@ def section(arms: Sequence[Arm]) -> Section:
     if any(run.is_live for run in runs):
         text += " Of live peers no two runs are alike; the digest is that of their session."
     if unfinished:
-        text += (
-            f"\n\n{len(unfinished)} of the {len(runs)} runs did not come to the end: each is shown as"
-            " an arm of its own, named unfinished, and sets no target and counts in no mean."
-        )
+        text += f"\n\n{len(unfinished)} of the {len(runs)} runs did not come to the end: each is shown as"
+        text += " an arm of its own, named unfinished, and sets no target and counts in no mean."
     return Section("provenance", "How this was made", text, tables=[_runs_table(arms), _settings_table(arms)])
 
 

@@ -37,7 +37,7 @@ def _agreement(live: Arm, simulated: Arm, id: str) -> Table:
     for at in sorted({round(each) for each in np.linspace(0, len(common) - 1, min(MOST_ROWS, len(common)))}):
         k = common[at]
         both = over_seeds(found[k], write), over_seeds(rehearsed[k], write)
-        rows.append((str(k), *both, Quantity(_points(metric, apart[k]), apart[k])))
+        rows.append((str(k), *both, Quantity(quantities.difference(metric, apart[k]), apart[k])))
     name = quantities.metric_name(metric)
     columns = ("Round", f"Live {name}", f"Simulated {name}", "Difference")
     note = f"{_rounds(live, simulated)} {_difference(apart, metric)}"
@@ -57,9 +57,8 @@ def _by_round(arm: Arm, metric: str) -> dict[int, list[float]]:
 
 def _rounds(live: Arm, simulated: Arm) -> str:
     came_to = [fmean(run.result.rounds for run in arm.runs if run.result) for arm in (live, simulated)]
-    took = [
-        number(float(np.median(each))) if len(each := durations_s(arm)) else "?" for arm in (live, simulated)
-    ]
+    durations = [durations_s(arm) for arm in (live, simulated)]
+    took = [number(float(np.median(each))) if len(each) else "?" for each in durations]
     far = f"Live it came to round {came_to[0]:g}, simulated to round {came_to[1]:g}"
     if came_to[0] == came_to[1]:
         far = f"Both came to round {came_to[0]:g}"
@@ -70,16 +69,10 @@ def _difference(apart: dict[int, float], metric: str) -> str:
     if not apart:
         return "No round was measured in both."
     name, worst, last = quantities.metric_name(metric), max(apart, key=lambda k: apart[k]), max(apart)
-    most, at_last = (_points(metric, apart[k]) for k in (worst, last))
+    most, at_last = (quantities.difference(metric, apart[k]) for k in (worst, last))
     text = f"Of {len(apart)} rounds measured in both, {name} differs by {most} at most (round {worst}) and by"
     text += f" {at_last} in the last"
     if not quantities.is_percentage(metric):
         return f"{text}."
     alike = sum(each <= WITHIN for each in apart.values())
     return f"{text}; in {alike} of {len(apart)} it is the same to within {100 * WITHIN:g} points."
-
-
-def _points(metric: str, value: float) -> str:
-    return (
-        f"{100 * value:.1f} points" if quantities.is_percentage(metric) else quantities.metric(metric, value)
-    )

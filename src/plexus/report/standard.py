@@ -140,9 +140,8 @@ def _suspects_table(arms: Sequence[Arm], id: str) -> Table:
             for each in run.result.suspects[:MOST_REFUSED] if run.result else ():
                 of = (arm.label, str(seed), each.node, each.reason)
                 rows.append((*of, quantities.whole(each.times), quantities.whole(each.peers)))
-    note = (
-        f"The {MOST_REFUSED} most frequent of each run. Honest nodes are refused a little too: many say more."
-    )
+    note = f"The {MOST_REFUSED} most frequent of each run."
+    note += " Honest nodes are refused a little too: many say more."
     columns = ("Method", "Seed", "Node", "Why it was refused", "Times", "By nodes")
     return Table(id, "Suspects", columns, tuple(rows), note)
 

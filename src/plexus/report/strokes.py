@@ -133,15 +133,6 @@ def legend(axes: Any, *, ncols: int | None = None, handles: Sequence[Any] = (), 
     lines = math.ceil(len(labels) / ncols) + sum(label.count("\n") for label in labels)
     width, height = axes.figure.get_size_inches()
     axes.figure.set_size_inches(width, height + 0.2 * lines)
-    axes.legend(
-        handles=handles,
-        labels=labels,
-        loc="lower left",
-        bbox_to_anchor=(-0.02, 1.0),
-        ncols=ncols,
-        borderaxespad=0.4,
-        handlelength=1.8,
-        columnspacing=1.4,
-        labelspacing=0.35,
-        **options,
-    )
+    place = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "borderaxespad": 0.4}
+    spaces = {"handlelength": 1.8, "columnspacing": 1.4, "labelspacing": 0.35}
+    axes.legend(handles=handles, labels=labels, ncols=ncols, **place, **spaces, **options)

@@ -157,10 +157,8 @@ def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
             raise PlexusError(f"{path}: exists and is not a run directory; choose another with --out")
         os.close(lock_directory(path))
         if not force and spec_digest_of(path) != spec_digest:
-            raise PlexusError(
-                f"{path}: holds a run of another spec; choose another directory with --out, "
-                "or replace that run with --force"
-            )
+            remedy = "choose another directory with --out, or replace that run with --force"
+            raise PlexusError(f"{path}: holds a run of another spec; {remedy}")
         if force or not _has_results(path):
             _delete_run(path)
             return None

@@ -5,33 +5,56 @@ from __future__ import annotations
 import gc
 import hashlib
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 Token: TypeAlias = int
 """What an entry is cancelled by."""
+Entry: TypeAlias = tuple[float, Token, int, Any]
+"""When, in which order, to whom, and what."""
 Deliver: TypeAlias = Callable[[int, Any], None]
 
+SPAN_S = 8.0
 _DIGEST_BATCH = 1 << 16
+_MANY = 1 << 12
 
 
 class Kernel:
     """Delivers events in order of time; knows nothing of what they mean.
 
     The digest covers time, order of scheduling and target of every delivered event: two runs with the
-    same digest did the same things at the same moments in the same order.
+    same digest did the same things at the same moments in the same order. Some events are only announced:
+    they are in the digest as if they were delivered, and somebody else sees to them.
     """
 
     def __init__(self, deliver: Deliver) -> None:
         self.now = 0.0
+        self.token: Token = -1
+        """Of the event that is being delivered, or was last."""
         self._deliver = deliver
-        self._heap: list[tuple[float, Token, int, Any]] = []
+        self._heap: list[Entry] = []
+        """What is due before the horizon."""
+        self._horizon_s = 0.0
+        self._later: defaultdict[float, list[Entry]] = defaultdict(list)
+        """The others, by their span of time: most are timers, and most timers are cancelled."""
         self._next_token = 0
         self._cancelled: set[Token] = set()
-        self._times = array("d")
-        self._tokens = array("q")
-        self._targets = array("q")
+        self._announced: set[Token] = set()
+        """Entries that are in the digest already."""
+        self._announcements: list[tuple[float, int, Token, array[int]]] = []
+        """The newest of them."""
+        self.delays_s: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]]
+        """How long what is announced takes from its origins to its targets."""
+        self._delivered: list[array[Any]] = [array("d"), array("q"), array("q")]
+        """Times, tokens and targets."""
+        self._ahead: list[array[Any]] = [array("d"), array("q"), array("q")]
+        """The same columns of what was announced, in no order."""
         self._hash = hashlib.blake2b(digest_size=16)
         self._folded = 0
 
@@ -39,16 +62,47 @@ class Kernel:
         """Deliver `event` to `target` at `time_s`, after everything already due then."""
         token = self._next_token
         self._next_token = token + 1
-        heappush(self._heap, (time_s, token, target, event))
+        if time_s < self._horizon_s:
+            heappush(self._heap, (time_s, token, target, event))
+        else:
+            self._later[time_s // SPAN_S].append((time_s, token, target, event))
         return token
 
     def spread(self, targets: Sequence[int], delays_s: Sequence[float], event: Any) -> None:
         """Deliver one event to many targets, each after its own delay."""
-        now, heap, token = self.now, self._heap, self._next_token
         for target, delay_s in zip(targets, delays_s, strict=True):
-            heappush(heap, (now + delay_s, token, target, event))
-            token += 1
-        self._next_token = token
+            self.at(self.now + delay_s, target, event)
+
+    def announce(self, origin: int, targets: array[int]) -> Token:
+        """Something gets from here to these targets, and nobody need be told when. The token of the first;
+        the others follow."""
+        first = self._next_token
+        self._next_token = first + len(targets)
+        self._announcements.append((self.now, origin, first, targets))
+        if len(self._announcements) >= _MANY:
+            self._note_announcements()
+        return first
+
+    def _note_announcements(self) -> None:
+        if not self._announcements:
+            return
+        since_s, origins, firsts, targets = zip(*self._announcements, strict=True)
+        self._announcements.clear()
+        counts = np.array([len(some) for some in targets])
+        at = np.frombuffer(b"".join(targets), np.intc)
+        times_s = np.repeat(since_s, counts) + self.delays_s(np.repeat(origins, counts), at)
+        before = np.cumsum(counts) - counts
+        tokens = np.repeat(np.array(firsts) - before, counts) + np.arange(len(at))
+        for column, noted in zip(self._ahead, (times_s, tokens, at.astype(np.int64)), strict=True):
+            column.frombytes(noted.tobytes())
+
+    def hand_over(self, time_s: float, token: Token, target: int, event: Any) -> None:
+        """Deliver what was announced by `token` after all."""
+        self._announced.add(token)
+        if time_s < self._horizon_s:
+            heappush(self._heap, (time_s, token, target, event))
+        else:
+            self._later[time_s // SPAN_S].append((time_s, token, target, event))
 
     def cancel(self, token: Token) -> None:
         """Do not deliver the event behind `token`. It must not have been delivered yet."""
@@ -65,45 +119,85 @@ class Kernel:
                 gc.enable()
 
     def _run(self, until_s: float) -> None:
-        heap, cancelled, deliver = self._heap, self._cancelled, self._deliver
-        times = self._times
+        heap, cancelled, announced, deliver = self._heap, self._cancelled, self._announced, self._deliver
+        times, tokens, targets = self._delivered
         # Bound once: these run for every event.
-        note_time, note_token = times.append, self._tokens.append
-        note_target = self._targets.append
-        while heap and heap[0][0] <= until_s:
+        note_time, note_token, note_target = times.append, tokens.append, targets.append
+        while (heap or self._move_horizon(until_s)) and heap[0][0] <= until_s:
             time_s, token, target, event = heappop(heap)
             if token in cancelled:
                 cancelled.remove(token)
                 continue
             self.now = time_s
-            note_time(time_s)
-            note_token(token)
-            note_target(target)
+            self.token = token
+            if token in announced:
+                announced.remove(token)
+            else:
+                note_time(time_s)
+                note_token(token)
+                note_target(target)
             deliver(target, event)
             if len(times) >= _DIGEST_BATCH:
                 self._fold()
         self.now = max(self.now, until_s)
+        self.token = self._next_token
+
+    def _move_horizon(self, until_s: float) -> bool:
+        """Put what is due next into the empty heap; says whether there is something so soon."""
+        while self._later:
+            span = min(self._later)
+            if span * SPAN_S > until_s:
+                break
+            self._horizon_s = (span + 1) * SPAN_S
+            for entry in self._later.pop(span):
+                if entry[1] in self._cancelled:
+                    self._cancelled.remove(entry[1])
+                else:
+                    self._heap.append(entry)
+            if self._heap:
+                heapify(self._heap)
+                return True
+        return False
 
     def pending(self) -> Iterator[tuple[int, Any]]:
         """What is still to be delivered, as (target, event) in no particular order."""
-        for _, token, target, event in self._heap:
+        for _, token, target, event in chain(self._heap, *self._later.values()):
             if token not in self._cancelled:
                 yield target, event
 
     @property
     def delivered(self) -> int:
         """How many events were delivered so far."""
-        return self._folded + len(self._times)
+        self._note_announcements()
+        ahead = np.frombuffer(self._ahead[0])
+        return self._folded + len(self._delivered[0]) + int(np.count_nonzero(ahead <= self.now))
 
     def digest(self) -> str:
         """A fingerprint of everything delivered so far. Asking for it changes nothing."""
         so_far = self._hash.copy()
-        for column in (self._times, self._tokens, self._targets):
-            so_far.update(column.tobytes())
+        columns = self._in_order()
+        over = int(np.searchsorted(columns[0], self.now, "right"))
+        for at in range(0, over, _DIGEST_BATCH):
+            for column in columns:
+                so_far.update(column[at : min(at + _DIGEST_BATCH, over)].tobytes())
         return so_far.hexdigest()
 
     def _fold(self) -> None:
-        self._folded += len(self._times)
-        for column in (self._times, self._tokens, self._targets):
-            self._hash.update(column.tobytes())
-            del column[:]
+        """Hash what happened before now in whole batches, and keep the rest."""
+        columns = self._in_order()
+        over = int(np.searchsorted(columns[0], self.now)) // _DIGEST_BATCH * _DIGEST_BATCH
+        for at in range(0, over, _DIGEST_BATCH):
+            for column in columns:
+                self._hash.update(column[at : at + _DIGEST_BATCH].tobytes())
+        self._folded += over
+        for delivered, ahead, column in zip(self._delivered, self._ahead, columns, strict=True):
+            del delivered[:], ahead[:]
+            ahead.frombytes(column[over:].tobytes())
+
+    def _in_order(self) -> list[NDArray[Any]]:
+        """Times, tokens and targets of what was delivered or announced and is not hashed."""
+        self._note_announcements()
+        both = zip(self._delivered, self._ahead, strict=True)
+        times, tokens, targets = [np.array(delivered + ahead) for delivered, ahead in both]
+        order = np.lexsort((tokens, times))
+        return [times[order], tokens[order], targets[order]]

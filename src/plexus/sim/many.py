@@ -1,24 +1,27 @@
 """What makes very many nodes affordable: they are made when they are needed, and their mail is kept for them.
 
-Every message is sent, lost and accounted as among few nodes, and every node does the same at the same
-moments. The digest is another one, since it covers what the kernel delivers, and mail is not among that.
+Every message is sent, lost and accounted as if it were delivered when it arrives, every node does the same at
+the same moments, and the digest is the same.
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from plexus.protocol.api import Effect, Event, Node, Received
 from plexus.protocol.messages import Joined, Left, NodeId
 from plexus.protocol.view import JOINED, LEFT, event_number
-from plexus.sim.kernel import Kernel
+from plexus.sim.kernel import Kernel, Token
 
 MANY = 4096
 SPARSE = 16_384
 """From so many nodes on a dense view for each takes too much memory (see `protocol.sparse`)."""
 MAIL = (Joined, Left)
 """Most of what is sent. A node takes note of it, and does nothing."""
+Delay: TypeAlias = Callable[[NodeId, NodeId], float]
 
 
 class Unmade:
@@ -43,57 +46,64 @@ def made(make: Callable[[NodeId], Node], count: int) -> list[Node]:
     return nodes
 
 
-def event_of(body: Joined | Left) -> tuple[int, int]:
-    """What a view says of the sender of such a message: its event, and its bandwidth."""
-    if isinstance(body, Joined):
-        return event_number(body.counter, JOINED), body.bandwidth_bytes_per_s
-    return event_number(body.counter, LEFT), 0
+class Letter(NamedTuple):
+    """What is kept for its receivers."""
+
+    received: Received
+    sent_s: float
+    to: array[int]
+    first: Token
+    """Of the kernel's tokens those from here on stand for the arrivals at `to`."""
 
 
 class Noted(NamedTuple):
-    """A message that is kept for its receivers: who came or went."""
+    """Who came or went, as a view notes it; and how that is told."""
 
     src: NodeId
     event: int
     bandwidth_bytes_per_s: int
-    received: Received
+    letter: Letter
 
 
 class Mail:
     """Who came and who went, of which nodes need not hear before something else happens to them.
 
-    It arrives when it would, and what has not arrived when a node goes offline is lost. A node that heeds
-    somebody hears of that one at once.
+    It arrives when it would: the kernel knows of it, and delivers what cannot wait. A node that heeds
+    somebody hears of that one at once, and what reaches a node after it has gone is lost, unless it is back.
     """
 
-    def __init__(self, kernel: Kernel, nodes: Sequence[Any]) -> None:
+    def __init__(
+        self, kernel: Kernel, nodes: Sequence[Any], delay_s: Callable[..., float], longest_s: float
+    ) -> None:
         self._kernel = kernel
         self._nodes = nodes
-        self._boxes: list[list[tuple[float, Noted]]] = [[] for _ in nodes]
+        self._delay_s, self._longest_s = delay_s, longest_s + 1e-6  # more than is lost by rounding
+        self.boxes: list[list[Noted]] = [[] for _ in nodes]
+        """In the order in which it was sent."""
         self._heeds: dict[NodeId, NodeId] = {}
         """Who heeds whom."""
 
-    def post(self, to: Sequence[NodeId], delays_s: Sequence[float], received: Received) -> None:
-        now, boxes, src = self._kernel.now, self._boxes, received.src
-        noted = Noted(src, *event_of(received.body), received)
+    def post(self, to: Sequence[NodeId], received: Received) -> None:
+        src, targets = received.src, array("i", to)
+        letter = Letter(received, self._kernel.now, targets, self._kernel.announce(src, targets))
+        body = received.body
+        event = event_number(body.counter, JOINED if isinstance(body, Joined) else LEFT)
+        noted = Noted(src, event, getattr(body, "bandwidth_bytes_per_s", 0), letter)
         is_heeded = src in self._heeds.values()
-        for node, delay_s in zip(to, delays_s, strict=True):
+        boxes = self.boxes
+        for node in to:
             if is_heeded and self._heeds.get(node) == src:
-                self._kernel.at(now + delay_s, node, received)
+                self._hand_over(node, noted)
             else:
-                boxes[node].append((now + delay_s, noted))
+                boxes[node].append(noted)
 
     def read(self, node: NodeId) -> int:
         """Tell `node` what has come for it by now; how many bytes that was."""
-        box = self._boxes[node]
-        if not box:
+        arrived = self._arrived(node)
+        if not arrived:
             return 0
-        now = self._kernel.now
-        arrived = [noted for arrival_s, noted in box if arrival_s <= now]
-        under_way = len(arrived) < len(box)
-        self._boxes[node] = [mail for mail in box if mail[0] > now] if under_way else []
-        self._nodes[node].take_note(arrived)
-        return sum([noted[3].size_bytes for noted in arrived])
+        self._nodes[node].membership.view.note(arrived)
+        return sum([noted[3][0].size_bytes for noted in arrived])
 
     def look_after(self, node: NodeId) -> None:
         """Something happened to `node`: if it heeds somebody now, what is under way from there is urgent."""
@@ -104,14 +114,39 @@ class Mail:
             del self._heeds[node]
             return
         self._heeds[node] = heeded
-        box = self._boxes[node]
-        for arrival_s, noted in box:
-            if noted.src == heeded:
-                self._kernel.at(arrival_s, node, noted.received)
-        self._boxes[node] = [mail for mail in box if mail[1].src != heeded]
+        self._hurry(node, [noted for noted in self.boxes[node] if noted.src == heeded])
 
-    def lose(self, node: NodeId) -> list[Received]:
-        """`node` is gone: this does not reach it."""
+    def forget(self, node: NodeId) -> None:
+        """`node` is gone: what has not reached it is on its own."""
         self._heeds.pop(node, None)
-        box, self._boxes[node] = self._boxes[node], []
-        return [noted.received for _, noted in box]
+        self._hurry(node, self.boxes[node])
+
+    def _hurry(self, node: NodeId, urgent: list[Noted]) -> None:
+        self.boxes[node] = [noted for noted in self.boxes[node] if noted not in urgent]
+        for noted in urgent:
+            self._hand_over(node, noted)
+
+    def _hand_over(self, node: NodeId, noted: Noted) -> None:
+        self._kernel.hand_over(
+            self._arrival_s(node, noted), self._token(node, noted), node, noted.letter.received
+        )
+
+    def _arrived(self, node: NodeId) -> list[Noted]:
+        """Taken out of the box."""
+        box, now = self.boxes[node], self._kernel.now
+        at = bisect_left(box, now - self._longest_s, key=lambda noted: noted.letter.sent_s)
+        arrived, self.boxes[node] = box[:at], []
+        for noted in box[at:]:
+            (arrived if self._has_come(node, noted) else self.boxes[node]).append(noted)
+        return arrived
+
+    def _has_come(self, node: NodeId, noted: Noted) -> bool:
+        arrival_s, now = self._arrival_s(node, noted), self._kernel.now
+        return arrival_s < now or (arrival_s == now and self._token(node, noted) < self._kernel.token)
+
+    def _arrival_s(self, node: NodeId, noted: Noted) -> float:
+        return noted.letter.sent_s + self._delay_s(noted.src, node)
+
+    @staticmethod
+    def _token(node: NodeId, noted: Noted) -> Token:
+        return noted.letter.first + noted.letter.to.index(node)

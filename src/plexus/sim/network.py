@@ -28,10 +28,9 @@ _TRANSFERS: dict[type[Message], bool] = {}
 
 def is_transfer(body: Message) -> bool:
     """Whether it takes a share of the bandwidth, and not the latency alone: models do, and views."""
-    kind = type(body)
-    known = _TRANSFERS.get(kind)
+    known = _TRANSFERS.get(type(body))
     if known is None:
-        known = _TRANSFERS[kind] = hasattr(body, "model") or hasattr(body, "view")
+        known = _TRANSFERS[type(body)] = hasattr(body, "model") or hasattr(body, "view")
     return known
 
 
@@ -77,10 +76,10 @@ class Accounts:
         """Those that came to their end."""
 
     def send_control(self, src: int, kind: type[Message], count: int, size_bytes: int) -> None:
-        entry = self._entry(kind)
+        entry, sent = self._entries.get(kind) or self._entry(kind), count * size_bytes
         entry[0] += count
-        entry[1] += count * size_bytes
-        self.sent_bytes[src] += count * size_bytes
+        entry[1] += sent
+        self.sent_bytes[src] += sent
 
     def begin_transfers(self, kind: type[Message], count: int, has_view: bool) -> None:
         self._entry(kind)[0] += count
@@ -205,6 +204,9 @@ class Network:
         self._observer = observer
         self._city_of: list[int] = latency.city_of.tolist()
         self._between_s: list[list[float]] = latency.matrix_s.tolist()
+        kernel.delays_s = lambda origins, targets: latency.matrix_s[
+            latency.city_of[origins], latency.city_of[targets]
+        ]
         self._transfers = Transfers(sharing, self._at, kernel.cancel)
         self._model_bytes = model_bytes
         self._online = online
@@ -216,22 +218,24 @@ class Network:
         if src in to:
             self._kernel.at(self._kernel.now, src, Received(src, body))
             to = tuple(node for node in to if node != src)
-        there = self._reached(src, to, body)
-        kind = type(body)
-        if is_transfer(body):
-            self._transfer(src, there, len(to), body)
+        there, asked = self._reached(src, to, body), len(to)
+        if _TRANSFERS.get(type(body), True) and is_transfer(body):
+            self._transfer(src, there, asked, body)
+            return
+        size_bytes, reached = frame_bytes(body), len(there)
+        self._accounts.send_control(src, type(body), asked, size_bytes)
+        if reached < asked:
+            self._accounts.lose(asked - reached, size_bytes)
+        received = Received(src, body, size_bytes)
+        if self.mail is not None and type(body) in MAIL:
+            self.mail.post(there, received)
+        elif reached == 1:
+            [dst] = there
+            self._kernel.at(self._kernel.now + self.delay_s(src, dst), dst, received)
         else:
-            size_bytes = frame_bytes(body)
-            self._accounts.send_control(src, kind, len(to), size_bytes)
-            if len(there) < len(to):
-                self._accounts.lose(len(to) - len(there), size_bytes)
-            delays_s, received = self.delays_s(src, there), Received(src, body, size_bytes)
-            if self.mail is not None and kind in MAIL:
-                self.mail.post(there, delays_s, received)
-            else:
-                self._kernel.spread(there, delays_s, received)
+            self._kernel.spread(there, self.delays_s(src, there), received)
 
-    def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> list[NodeId]:
+    def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> Sequence[NodeId]:
         """Nobody listens at a node that is offline: what is sent there is lost at once."""
         online = self._online
         return [node for node in to if online[node]]
@@ -248,13 +252,17 @@ class Network:
         """A node's links have `factor` times their usual capacity from now on."""
         self._transfers.resize(node, factor, self._kernel.now)
 
+    def delay_s(self, src: NodeId, dst: NodeId) -> float:
+        """One-way latency."""
+        return self._between_s[self._city_of[src]][self._city_of[dst]]
+
     def delays_s(self, src: NodeId, to: Sequence[NodeId]) -> list[float]:
         """One-way latency from `src` to each of `to`."""
         city_of = self._city_of
         from_here_s = self._between_s[city_of[src]]
         return [from_here_s[city_of[node]] for node in to]
 
-    def _transfer(self, src: NodeId, to: list[NodeId], asked: int, body: Message) -> None:
+    def _transfer(self, src: NodeId, to: Sequence[NodeId], asked: int, body: Message) -> None:
         model_bytes = self._model_bytes if hasattr(body, "model") else 0
         total = frame_bytes(body, model_bytes) + model_bytes
         received = Received(src, body, total)
@@ -283,7 +291,7 @@ class Network:
 
     def _arrival_s(self, dst: NodeId, received: Received) -> float:
         """The last byte of a transfer leaves now; it takes the latency, like a message."""
-        return self._kernel.now + self.delays_s(received.src, (dst,))[0]
+        return self._kernel.now + self.delay_s(received.src, dst)
 
     def _account_cut(self, flows: list[Flow]) -> None:
         for flow in flows:

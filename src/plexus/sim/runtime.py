@@ -85,7 +85,11 @@ class Runtime:
             self.kernel, world.latency, sharing, models.model_bytes, self.online, self.accounts, observer
         )
         self.nodes = nodes
-        self._mail = self.network.mail = Mail(self.kernel, nodes) if isinstance(nodes[0], Unmade) else None
+        if isinstance(nodes[0], Unmade) or hasattr(nodes[0], "heeds"):
+            self.network.mail = Mail(
+                self.kernel, nodes, self.network.delay_s, float(world.latency.matrix_s.max())
+            )
+        self._mail = self.network.mail
         self._models = models
         self._training_s = training_s
         self._observe = observe
@@ -94,7 +98,6 @@ class Runtime:
         self._timers: list[dict[TimerKey, Token]] = [{} for _ in nodes]
         self._training: dict[NodeId, tuple[Token, float]] = {}
         self._perform_one: dict[type[Effect], Callable[[NodeId, Any], None]] = {
-            Send: self._send,
             SetTimer: self._set_timer,
             CancelTimer: self._cancel_timer,
             Train: self._train,
@@ -111,8 +114,8 @@ class Runtime:
     def run(self, until_s: float) -> None:
         self.kernel.run(until_s)
         if self._mail is not None:  # whoever looks at nodes and accounts now finds nothing unread
-            for node, is_online in enumerate(self.online):
-                if is_online:
+            for node, box in enumerate(self._mail.boxes):
+                if box:
                     self.accounts.received_bytes[node] += self._mail.read(node)
 
     def call_at(self, time_s: float, action: Callable[[], None]) -> None:
@@ -152,8 +155,7 @@ class Runtime:
         self.network.cut(node)
         if self._mail is not None:
             self.accounts.received_bytes[node] += self._mail.read(node)
-            for lost in self._mail.lose(node):
-                self.accounts.lose(1, lost.size_bytes)
+            self._mail.forget(node)
         if self._observer is not None:
             self._observer.presence(self.kernel.now, node, False)
 
@@ -184,15 +186,15 @@ class Runtime:
     # Events in, effects out
 
     def _deliver(self, target: int, event: Any) -> None:
-        if target == INTERNAL:
-            event()
-            return
         kind = type(event)
-        if kind is Received:
+        if kind is Received:  # most are
             if not self.online[target]:
                 self.accounts.lose(1, event.size_bytes)
                 return
             self.accounts.received_bytes[target] += event.size_bytes
+        elif target == INTERNAL:
+            event()
+            return
         elif kind is TimerFired:
             del self._timers[target][event.key]
         elif kind is Trained:
@@ -206,21 +208,21 @@ class Runtime:
         self._handle(target, event)
 
     def _handle(self, node: NodeId, event: Event) -> None:
-        if self._mail is not None:
-            self.accounts.received_bytes[node] += self._mail.read(node)
+        mail = self._mail
+        if mail is not None and mail.boxes[node]:
+            self.accounts.received_bytes[node] += mail.read(node)
         effects = self.nodes[node].handle(self.kernel.now, event)
         if effects:
             self._perform(node, effects)
-            if self._mail is not None and self.online[node]:
-                self._mail.look_after(node)
+            if mail is not None and self.online[node]:
+                mail.look_after(node)
 
     def _perform(self, node: NodeId, effects: list[Effect]) -> None:
-        perform_one = self._perform_one
         for effect in effects:
-            perform_one[type(effect)](node, effect)
-
-    def _send(self, node: NodeId, effect: Send) -> None:
-        self.network.send(node, effect.to, effect.body)
+            if type(effect) is Send:  # most are
+                self.network.send(node, effect.to, effect.body)
+            else:
+                self._perform_one[type(effect)](node, effect)
 
     def _set_timer(self, node: NodeId, effect: SetTimer) -> None:
         timers = self._timers[node]

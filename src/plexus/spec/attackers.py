@@ -30,13 +30,10 @@ class AttackerSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     of the models that it is sent; `far-round` speaks of rounds far ahead, with a model of them;
     `forged-views` says that everybody else has left; `lone-aggregate` tells aggregators that there was one
     participant."""
-
     share: Annotated[float, Meta(gt=0, lt=1)] | None = None
     """What share of the nodes, drawn by seed; at least one node."""
-
     nodes: tuple[int, ...] = ()
     """Or which, counted from 0."""
-
     factor: Annotated[float, Meta(gt=0)] | None = None
     """How hard; if not given, 4 for `flip`, 10 for `scale` and `noise`, and for `alie` what its authors
     derive from the numbers of nodes and attackers."""

@@ -10,9 +10,7 @@ import hashlib
 import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping
-from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,14 +18,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from plexus.checked import Source, choose, convert, suggest
-from plexus.errors import PlexusError
 from plexus.learn.rules import RULES, OwnRuleSpec
 from plexus.learn.tasks.specs import LATER, TASKS, OwnTaskSpec
 from plexus.protocol.parameters import ENDLESS, Course
 from plexus.protocol.registry import PARAMETERS, OwnProtocolSpec
 from plexus.spec import toml
 from plexus.spec.attackers import AttackerSpec
-from plexus.spec.toml import Changes
+from plexus.spec.toml import FULL_SIZE, Changes, assign, located, read_text, read_toml, sized
 from plexus.traces.build import TracesSpec
 
 Registry = Mapping[str, type[Struct]]
@@ -38,12 +35,6 @@ CHOICES: dict[str, tuple[Registry, type[OwnProtocolSpec | OwnTaskSpec | OwnRuleS
 }
 """The sections whose `name` decides which other keys they have: the struct by name, and that of names that
 refer to the user's own code."""
-
-FULL_SIZE = "paper"
-"""What a spec file describes where it says nothing about sizes: the paper's, or its own."""
-
-EXPERIMENTS = Path(__file__).parents[1] / "experiments"
-"""The specs and studies that come with Plexus: in the repository a link to its folder of that name."""
 
 AGREEMENT = ("authority", "digest", "model", "frozen", "founded")
 """Keys of [session] in the file of a session to deploy."""
@@ -73,19 +64,15 @@ class EvaluationSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
     every_rounds: Annotated[int, Meta(ge=1)] = 10
     """A global model (Plexus, FedAvg, FedBuff) is evaluated each time so many rounds have been aggregated."""
-
     every_hours: Annotated[float, Meta(gt=0)] = 2.0
     """Where every node has a model of its own (Gossip Learning, D-PSGD, Epidemic Learning), the models of
     the nodes online (of Teleportation, those active last) are evaluated this often, in simulated hours."""
-
     node_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """The share of the nodes online whose own models are evaluated, drawn by seed; at least one node."""
-
     on: Literal["test", "own", "both"] = "test"
     """What models are measured on: the test set; what each node holds back of its own data, with the part of
     the model that is its own; or both. What nodes found is reported as its mean and its 10th and 90th
     percentiles; `best` is by the test set, unless only nodes measure."""
-
     own_share: Annotated[float, Meta(gt=0, lt=1)] = 0.2
     """The share of its examples that a node holds back, if it measures."""
 
@@ -99,17 +86,13 @@ class FaultSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     and within each side all goes on. `crash`: these nodes are gone without a goodbye, and come back in the
     end if their trace says so. `slow-link`: their links have `factor` of their bandwidth. `silence`: what
     they send is lost, but they receive."""
-
     from_h: Annotated[float, Meta(ge=0)]
     """When it begins, in simulated hours."""
-
     to_h: float
     """When it ends; not after the session."""
-
     nodes: tuple[int, ...] | int | float | Literal["aggregators"]
     """Whom it hits: a list of node numbers, counted from 0; a share above 0 and at most 1, drawn by seed;
     or `aggregators`, whoever aggregates a round or is chosen to while the fault lasts, each from then on."""
-
     factor: Annotated[float, Meta(gt=0)] | None = None
     """Of a `slow-link`, which needs it: what is left of the bandwidth, both ways."""
 
@@ -118,9 +101,8 @@ class FaultSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             raise ValueError(f"to_h is {self.to_h!r}, but must be after from_h, {self.from_h!r}, and finite")
         match self.nodes:
             case int() as number:
-                raise ValueError(
-                    f"nodes is {number}, but must be a list, as [{number}], or a share with a point, as 0.3"
-                )
+                wanted = f"a list, as [{number}], or a share with a point, as 0.3"
+                raise ValueError(f"nodes is {number}, but must be {wanted}")
             case float() as share if not 0 < share <= 1:
                 raise ValueError(f"nodes is {share!r}, but a share must be above 0 and at most 1")
             case () | [] as none:
@@ -136,65 +118,49 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     name: str
     """What the experiment is called; begins the name of the run directory, so it consists of letters,
     digits, `.`, `_` and `-`."""
-
     seed: Annotated[int, Meta(ge=0)] = 1
     """The root of all randomness: data partition, devices, availability, the protocol's choices."""
-
     nodes: Annotated[int, Meta(ge=1)]
     """How many devices take part; at any time only some of them are online."""
-
     hours: Annotated[float, Meta(gt=0)]
     """How long the session lasts, in simulated hours."""
-
     protocol: Choice
     """The protocol that the nodes run: its `name` (`plexus` if not given), and its parameters."""
-
     task: Choice
     """What is learned: the task's `name`, and its parameters."""
-
     traces: TracesSpec = TracesSpec()
     """Where devices, availability and latency come from."""
-
     aggregation: Choice
     """How models of a round become one: the rule's `name` (`mean` if not given), alone or in a table with its
     parameters, as `aggregation = { name = "clip", factor = 2 }`; or `module:name` of your own."""
-
     network: NetworkSpec = NetworkSpec()
     """The simulated network."""
-
     evaluation: EvaluationSpec = EvaluationSpec()
     """Measuring the model."""
-
     faults: tuple[FaultSpec, ...] = ()
     """What goes wrong on purpose: cuts, crashes, slow links, silence."""
-
     attackers: tuple[AttackerSpec, ...] = ()
     """Who attacks, and how."""
-
     session: Course = ENDLESS
     """When the session begins and ends."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(
-                f"name is {self.name!r}, but must consist of letters, digits, '.', '_' and '-',"
-                " and begin with a letter or digit"
-            )
+            wanted = "letters, digits, '.', '_' and '-', and begin with a letter or digit"
+            raise ValueError(f"name is {self.name!r}, but must consist of {wanted}")
         if not math.isfinite(self.hours):
             raise ValueError(f"hours is {self.hours!r}, but must be finite")
         for at, fault in enumerate(self.faults):
             if fault.to_h > self.hours:
-                raise ValueError(
-                    f"faults[{at}].to_h is {fault.to_h!r}, but the session ends after {self.hours!r} hours"
-                )
+                end = f"the session ends after {self.hours!r} hours"
+                raise ValueError(f"faults[{at}].to_h is {fault.to_h!r}, but {end}")
         named = [(f"faults[{at}]", fault.nodes) for at, fault in enumerate(self.faults)]
         named += [(f"attackers[{at}]", attacker.nodes) for at, attacker in enumerate(self.attackers)]
         for where, nodes in named:
             for node in nodes if isinstance(nodes, tuple) else ():
                 if not 0 <= node < self.nodes:
-                    raise ValueError(
-                        f"{where}.nodes is wrong: there is no node {node}, only 0 to {self.nodes - 1}"
-                    )
+                    wrong = f"there is no node {node}, only 0 to {self.nodes - 1}"
+                    raise ValueError(f"{where}.nodes is wrong: {wrong}")
 
     def plain(self) -> dict[str, Any]:
         """The spec as the tables of a TOML file, every default written out."""
@@ -245,13 +211,6 @@ def load_spec(
     return parse_spec(read_text(path), str(path), changes, seed, size)
 
 
-def located(path: Path) -> Path:
-    """Where the spec is that somebody calls `path`. A file that is there wins; a mere name is looked up."""
-    is_name = str(path) == path.stem and not path.is_file()
-    packaged = EXPERIMENTS / f"{path}.toml"
-    return packaged if is_name and packaged.is_file() else path
-
-
 def parse_spec(
     text: str, file: str, changes: Changes = (), seed: int | None = None, size: str | None = None
 ) -> ExperimentSpec:
@@ -275,81 +234,6 @@ def build_spec(
         tables["seed"] = seed
         source.options["seed",] = f"--seed {seed}"
     return typed_spec(tables, source)
-
-
-def read_toml(text: str, file: str) -> dict[str, Any]:
-    """The tables of a TOML file."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise PlexusError(f"{file}: not valid TOML: {error}") from None
-
-
-def sized(tables: dict[str, Any], size: str, file: str) -> dict[str, Any]:
-    """The tables of a spec file in one of its sizes: `[sizes.tiny]`, say, says what is different there.
-
-    The file as it stands is the full size.
-    """
-    tables = dict(tables)
-    sizes = tables.pop("sizes", {})
-    if not isinstance(sizes, dict) or not all(isinstance(each, dict) for each in sizes.values()):
-        raise PlexusError(f"{file}: sizes: expected a table for each size, e.g. [sizes.tiny]")
-    if size == FULL_SIZE and size not in sizes:
-        return tables
-    if size not in sizes:
-        known = ", ".join(map(repr, dict.fromkeys([*sizes, FULL_SIZE])))
-        raise PlexusError(f"{file}: has no size {size!r}, only {known}{suggest(size, sizes)}")
-    return overlay(tables, sizes[size])
-
-
-def overlay(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`tables` with `changes` written over them, section by section.
-
-    A section that is given a `name` begins anew, because other keys belong to another name.
-    """
-    both = dict(tables)
-    for key, value in changes.items():
-        before = both.get(key)
-        if isinstance(value, Mapping) and isinstance(before, Mapping) and "name" not in value:
-            both[key] = overlay(before, value)
-        else:
-            both[key] = value
-    return both
-
-
-def read_text(path: Path) -> str:
-    """The text of a spec file."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise PlexusError(f"{path}: no such file{_near(path)}") from None
-    except OSError as error:
-        raise PlexusError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise PlexusError(f"{path}: not UTF-8 text (byte {error.start})") from None
-
-
-def _near(path: Path) -> str:
-    """A hint at a file that is called nearly so, or just so in another folder."""
-    if str(path) == path.stem:
-        return suggest(path.name, (each.stem for each in EXPERIMENTS.glob("*.toml")), likeness=0.8)
-    beside = (each.name for each in path.parent.glob("*.toml"))
-    folder = "" if path.parent == Path() else f"{path.parent}/"
-    hint = suggest(path.name, beside, folder, likeness=0.8)
-    if hint:
-        return hint
-    around = path.parent if path.parent == Path() else path.parent.parent
-    found = sorted(f"{each}/{path.name}" for each in around.glob("*/") if isfile(each / path.name))
-    return suggest(str(path), found, likeness=0)
-
-
-def assign(tables: dict[str, Any], path: tuple[str, ...], value: Any, said: str) -> None:
-    """Change one key of `tables`; errors say what was `said`."""
-    for depth, step in enumerate(path[:-1], start=1):
-        tables = tables.setdefault(step, {})
-        if not isinstance(tables, dict):
-            raise PlexusError(f"{said}: {'.'.join(path[:depth])} is not a section")
-    tables[path[-1]] = value
 
 
 def typed_spec(tables: dict[str, Any], source: Source) -> ExperimentSpec:
@@ -386,12 +270,8 @@ def _chosen(section: str, values: dict[str, Any], source: Source) -> Choice:
 
 def _elsewhere(key: str, tables: dict[str, Any]) -> str:
     """A hint for a key that belongs into a section."""
-    sections: dict[str, type[Struct]] = {
-        "network": NetworkSpec,
-        "evaluation": EvaluationSpec,
-        "traces": TracesSpec,
-        "session": Course,
-    }
+    sections: dict[str, type[Struct]] = {"network": NetworkSpec, "evaluation": EvaluationSpec}
+    sections |= {"traces": TracesSpec, "session": Course}
     for section, (registry, _) in CHOICES.items():
         name = tables.get(section, {}).get("name")
         if isinstance(name, str) and name in registry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -68,13 +69,11 @@ class StormTrace(NodeObserver):
 
 
 def in_words(thing: Message | Fact) -> str:
-    """A message or a fact: its name and its fields."""
-    fields = [
-        f"{field.removesuffix('_bytes_per_s')} {_value(getattr(thing, field))}"
-        for field in thing.__struct_fields__
-        if field not in ("address", "samples")
-    ]
-    return " ".join([_spaced(type(thing).__name__), ", ".join(fields)]).strip()
+    """A message or a fact: its name and its fields. TrainRequest is a train request."""
+    name = re.sub("(?<!^)(?=[A-Z])", " ", type(thing).__name__).lower()
+    shown = [field for field in thing.__struct_fields__ if field not in ("address", "samples")]
+    fields = [f"{field.removesuffix('_bytes_per_s')} {_value(getattr(thing, field))}" for field in shown]
+    return f"{name} {', '.join(fields)}".strip()
 
 
 def _value(value: object) -> str:
@@ -83,8 +82,3 @@ def _value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.1f}"
     return " ".join(str(value).split())
-
-
-def _spaced(name: str) -> str:
-    """TrainRequest → train request."""
-    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from plexus.protocol.api import Change, Durable
+from plexus.protocol.api import Durable
 from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
 from plexus.protocol.liar import member
@@ -52,13 +52,7 @@ class Labels:
     def train(self, model: Any, node: int, round: int) -> Label:
         return self._new("trained", node, round)
 
-    def mean(
-        self,
-        models: Sequence[Label],
-        samples: Sequence[int],
-        changes: Sequence[Change] = (),
-        change_samples: Sequence[int] = (),
-    ) -> Label:
+    def mean(self, models: Sequence[Label], *_: Any, **__: Any) -> Label:
         return self._new("mean", -1, max(model.round for model in models) + 1)
 
     def merge(self, models: Sequence[Label], weights: Sequence[float]) -> Label:
@@ -91,11 +85,9 @@ def world_of(plan: Plan) -> World:
     matrix_s = rng.uniform(0.005, 0.15, (CITIES, CITIES))
     always, never = np.array([[0.0, np.inf]]), np.empty((0, 2))
     present = [always] * plan.at_start + [never] * (plan.nodes - plan.at_start)
-    return World(
-        [Device(*device) for device in zip(training_ms.tolist(), up, down, strict=True)],
-        Availability(present, np.inf),
-        Latency(matrix_s, rng.integers(0, CITIES, plan.nodes)),
-    )
+    devices = [Device(*device) for device in zip(training_ms.tolist(), up, down, strict=True)]
+    cities = rng.integers(0, CITIES, plan.nodes)
+    return World(devices, Availability(present, np.inf), Latency(matrix_s, cities))
 
 
 def maker_of(plan: Plan, setting: Setting, roster: Roster, initial: Snapshot) -> Make:
@@ -115,9 +107,8 @@ def maker_of(plan: Plan, setting: Setting, roster: Roster, initial: Snapshot) ->
 
     match parameters:
         case PlexusParameters():
-            return lambda node, *of: member(
-                plan.liars.get(node), parameters=parameters, roster=roster, **common(node, *of)
-            )
+            own: dict[str, Any] = {"parameters": parameters, "roster": roster}
+            return lambda node, *of: member(plan.liars.get(node), **own, **common(node, *of))
         case GossipParameters():
             return lambda *of: GossipNode(parameters=parameters, **common(*of))
         case DpsgdParameters():

@@ -38,6 +38,8 @@ MOST_CUT_OFF, SHORTEST_CUT_S = 0.4, 200.0
 LATE_SHARE, MOST_LATE_ROUNDS = 0.5, 20
 LIARS_SHARE, FEWEST_WITH_LIARS, MOST_LIARS = 0.5, 5, 0.1
 """Storms of Plexus with members that lie, with so many nodes at least; and the share of nodes that do."""
+LACKING_SHARE = 0.3
+"""Storms of Plexus in which views are told as what others lack; the last behaviour is of use there alone."""
 SIGNED_SHARE = 0.2
 """Storms of Plexus in which members may lie, and do not."""
 
@@ -87,7 +89,12 @@ def draw(seed: int) -> Plan:
     if isinstance(plan.parameters, PlexusParameters) and late.random() < LATE_SHARE:
         parameters = replace(plan.parameters, late_rounds=late.randint(1, MOST_LATE_ROUNDS))
         plan = replace(plan, parameters=parameters)
-    return _with_liars(plan, stream(seed, "storm", "liars"))
+    plan = _with_liars(plan, stream(seed, "storm", "liars"))
+    views = stream(seed, "storm", "views")
+    if not isinstance(plan.parameters, PlexusParameters) or views.random() > LACKING_SHARE:
+        return plan
+    liars = {node: views.choice((lie, BEHAVIOURS[-1])) for node, lie in plan.liars.items()}
+    return replace(plan, liars=liars, parameters=replace(plan.parameters, views="lacking"))
 
 
 def _with_liars(plan: Plan, rng: Random) -> Plan:
@@ -98,7 +105,7 @@ def _with_liars(plan: Plan, rng: Random) -> Plan:
     # Which side of a cut goes on is promised if nothing else goes wrong.
     if drawn < LIARS_SHARE and plan.nodes >= FEWEST_WITH_LIARS and plan.cut is None:
         chosen = rng.sample(range(plan.nodes), rng.randint(1, max(1, int(MOST_LIARS * plan.nodes))))
-        liars = {node: rng.choice(BEHAVIOURS) for node in sorted(chosen)}
+        liars = {node: rng.choice(BEHAVIOURS[:-1]) for node in sorted(chosen)}
     is_signed = bool(liars) or drawn > 1 - SIGNED_SHARE
     return replace(plan, liars=liars, parameters=replace(plan.parameters, signed_views=is_signed))
 
@@ -111,16 +118,9 @@ def _cut(seed: int, rng: Random) -> Plan:
     cut = kinds.Partition(
         kind="full", side=frozenset(side), from_s=0.1 * storm_s, until_s=rng.uniform(0.8, 0.95) * storm_s
     )
-    return replace(
-        _any(seed),
-        protocol="plexus",
-        parameters=_plexus(rng, nodes),
-        nodes=nodes,
-        at_start=nodes,
-        gone=0,
-        storm_s=storm_s,
-        faults=(cut,),
-    )
+    there = {"nodes": nodes, "at_start": nodes, "gone": 0}
+    plan = replace(_any(seed), protocol="plexus", parameters=_plexus(rng, nodes), **there)
+    return replace(plan, storm_s=storm_s, faults=(cut,))
 
 
 def _any(seed: int) -> Plan:
@@ -129,7 +129,8 @@ def _any(seed: int) -> Plan:
     nodes = rng.randint(first, last)
     storm_s = longest_s * rng.uniform(0.4, 1.0)
     protocol = rng.choices(["plexus", "gossip", "dpsgd"], weights=[70, 15, 15])[0]
-    parameters = PARAMETERS[protocol](rng, nodes)
+    draws: dict[str, Callable[..., Parameters]] = {"plexus": _plexus, "gossip": _gossip, "dpsgd": _dpsgd}
+    parameters = draws[protocol](rng, nodes)
     faults = () if rng.random() < QUIET_SHARE else _faults(rng, protocol, nodes, storm_s)
     return Plan(
         seed=seed,
@@ -179,13 +180,6 @@ def _dpsgd(rng: Random, nodes: int) -> DpsgdParameters:
         mixing=rng.choice(["uniform", "metropolis"]),
         round_duration_s=rng.uniform(15, 40),
     )
-
-
-PARAMETERS: dict[str, Callable[[Random, int], Parameters]] = {
-    "plexus": _plexus,
-    "gossip": _gossip,
-    "dpsgd": _dpsgd,
-}
 
 
 def _faults(rng: Random, protocol: str, nodes: int, storm_s: float) -> tuple[kinds.Fault, ...]:

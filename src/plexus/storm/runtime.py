@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -153,7 +153,7 @@ class StormRuntime(Runtime):
             if self._notices is not None and self.online[target]:
                 self.network.withdraw(target, self.nodes[target].node.is_obsolete)
 
-    def _offer(self, src: NodeId, to: list[NodeId], body: Message) -> None:
+    def _offer(self, src: NodeId, to: Sequence[NodeId], body: Message) -> None:
         """On a connection, the message comes ahead of its model."""
         if self._notices is not None:
             self.kernel.spread(to, self.network.delays_s(src, to), Offered(src, body))

@@ -10,10 +10,10 @@ from typing import TypeVar
 from plexus.protocol.api import BandwidthMeasured
 from plexus.protocol.messages import NodeId
 from plexus.storm import kinds
+from plexus.storm.network import OF_THE_NETWORK, Weather
 from plexus.storm.nodes import Make
 from plexus.storm.plan import Plan
 from plexus.storm.runtime import StormRuntime
-from plexus.storm.weather import OF_THE_NETWORK, Weather
 
 F = TypeVar("F", bound=kinds.Fault)
 

@@ -18,17 +18,17 @@ from plexus.storm.checkers import SAFETY
 from plexus.storm.checkers.api import Scene, Violation
 from plexus.storm.checkers.liveness import NobodyIsStarved, RoundsComplete, ViewsAgree
 from plexus.storm.conversation import StormTrace
-from plexus.storm.network import Codec
+from plexus.storm.network import Codec, Weather
 from plexus.storm.nodes import INITIAL, MODEL_BYTES, Labels, Learning, maker_of, world_of
 from plexus.storm.plan import Plan
 from plexus.storm.runtime import NodeObserver, NodeObservers, ObservedNode, StormRuntime
 from plexus.storm.script import Script
-from plexus.storm.weather import Weather
 
 TICKS = 12
 """How often during a storm the checkers look at the whole of it."""
 QUIET_TICK_S = 20.0
-KEPT_LINES = 4000
+KEPT_LINES, SHOWN_LINES = 4000, 25
+"""Of its conversation: remembered, and shown of a finding."""
 HANDLERS_ARE_TOTAL = "HandlersAreTotal"
 """The invariant that no checker looks for: whatever happens, no handler fails."""
 
@@ -53,9 +53,9 @@ class Outcome(Struct, frozen=True):
     """Completed after the storm."""
 
 
-def run_storm(plan: Plan, kept_lines: int | None = KEPT_LINES, shown_lines: int = 25) -> Outcome:
-    """Play the storm; `kept_lines` is how much of its conversation is remembered, None is all."""
-    return Storm(plan, kept_lines).run(shown_lines)
+def run_storm(plan: Plan) -> Outcome:
+    """Play the storm."""
+    return Storm(plan, KEPT_LINES).run(SHOWN_LINES)
 
 
 class Storm(NodeObserver):
@@ -69,7 +69,8 @@ class Storm(NodeObserver):
         initial_known = initial_view(setting.world, plan.is_wary)
         roster = Roster.simulated(session_key(plan.seed), plan.nodes, initial_known)
         make = maker_of(plan, setting, roster, initial_known)
-        devices = self._devices = setting.world.devices
+        self._devices = setting.world.devices
+        up, down = zip(*((each.up_bytes_per_s, each.down_bytes_per_s) for each in self._devices), strict=True)
         self.observers = NodeObservers()
         tell = self.observers.tell
         self.runtime = StormRuntime(
@@ -78,21 +79,15 @@ class Storm(NodeObserver):
             world=setting.world,
             nodes=[ObservedNode(make(node, 0, None), node, self.observers) for node in range(plan.nodes)],
             models=models,
-            sharing=RULES[plan.sharing](
-                [device.up_bytes_per_s for device in devices], [device.down_bytes_per_s for device in devices]
-            ),
+            sharing=RULES[plan.sharing](up, down),
             training_s=self._training_s,
             observe=lambda _, node, fact: tell("reported", node, fact),
             leave_rng=stream(plan.seed, "leaves"),
         )
         self.conversation = StormTrace(lambda: self.runtime.kernel.now, kept_lines)
         self.scene = Scene(plan, self.runtime, initial_known)
-        safety = (
-            checker
-            for checker in SAFETY
-            if (learning is None or not checker.reads_labels)
-            and (plan.protocol == "plexus" or not checker.plexus_only)
-        )
+        fit = [each for each in SAFETY if learning is None or not each.reads_labels]
+        safety = (each for each in fit if plan.protocol == "plexus" or not each.plexus_only)
         self.observers.add(self, self.conversation, *(checker(self.scene) for checker in safety))
         network = self.runtime.network
         network.weather = self.weather

@@ -15,7 +15,7 @@ from plexus.errors import PlexusError, StopRun
 from plexus.experiment.progress import Tick
 from plexus.runs.run import result_of
 from plexus.spec import toml
-from plexus.spec.experiment import FULL_SIZE, located, read_text, read_toml, sized
+from plexus.spec.toml import FULL_SIZE, located, read_text, read_toml, sized
 from plexus.studies.plan import Planned, RunPlan
 
 TRIED_S = 1.5
@@ -34,7 +34,8 @@ def sweep_toml(
     axes = dict(parse_axis(each) for each in grid)
     # A mere name is looked up wherever the sweep is.
     task = str(spec) if file != spec else os.path.relpath(file, folder)
-    title = f"{tables.get('name', file.stem)}: {' × '.join(map(_short, axes)) or 'seeds'}"
+    swept = " × ".join(key.removesuffix(".name").rpartition(".")[2].replace("_", " ") for key in axes)
+    title = f"{tables.get('name', file.stem)}: {swept or 'seeds'}"
     _, listed = parse_axis(f"seeds={seeds}", "--seeds")
     sweep = {"title": title, "tasks": [task], "seeds": listed, "spec": keys, "grid": axes}
     text = toml.dumps({key: value for key, value in sweep.items() if value})
@@ -62,10 +63,6 @@ def parse_axis(text: str, option: str = "--grid") -> tuple[str, list[Any]]:
         return key, tomllib.loads(f"values = [{values}]")["values"]
     except tomllib.TOMLDecodeError:
         return key, [toml.parse_assignment(f"{key}={each}")[1] for each in values.split(",")]
-
-
-def _short(key: str) -> str:
-    return key.removesuffix(".name").rpartition(".")[2].replace("_", " ")
 
 
 def seconds_left(plan: RunPlan, jobs: int, device: str | None) -> float:

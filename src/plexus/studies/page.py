@@ -69,18 +69,11 @@ class Album:
         if (paper := study.study.paper_table) is not None:
             tables.append(Table(f"{study.name}-paper", paper.title, paper.columns, paper.rows, paper.note))
         of_paper = f" ({study.study.paper} of the paper)" if study.study.paper else ""
-        return Section(
-            study.name,
-            study.study.title + of_paper,
-            self._text(study, (text for _, text in self.seen[told:])),
-            pictures,
-            tables,
-        )
-
-    def _text(self, study: Sized, seen: Iterable[str]) -> str:
         skipped = [(task, why) for task, why in self.plan.skipped.items() if task in study.tasks]
         notes = [f"Not shown here: {naming.task(task)}. {why}." for task, why in skipped]
-        return "\n\n".join([study.study.about.strip(), *seen, *notes])
+        seen = (text for _, text in self.seen[told:])
+        text = "\n\n".join([study.study.about.strip(), *seen, *notes])
+        return Section(study.name, study.study.title + of_paper, text, pictures, tables)
 
     def _draw(self, study: Sized, task: str, drawing: Drawing, number: int, several: bool) -> Picture | Table:
         arms = [
@@ -151,12 +144,12 @@ def _overhead_of(arm: Arm) -> tuple[Cell, ...]:
     spec = arm.runs[0].spec
     whole = whole_view_bytes(int(spec["nodes"]), spec.get("protocol", {}).get("signed_views", False))
     views = [result.messages.get("view", Traffic(0, 0)) for result in results]
+    kinds = (("model", "bytes"), ("view", "bytes"), ("membership", "count"))
+    shares = [[_share(result, *kind) for result in results] for kind in kinds]
     return (
         arm.label,
         over_seeds([result.sent_bytes / 1e9 for result in results], "{:.3g}".format),
-        over_seeds([_share(result, "model", "bytes") for result in results], quantities.share),
-        over_seeds([_share(result, "view", "bytes") for result in results], quantities.share),
-        over_seeds([_share(result, "membership", "count") for result in results], quantities.share),
+        *(over_seeds(each, quantities.share) for each in shares),
         over_seeds([view.bytes / view.count for view in views if view.count], quantities.size),
         Quantity(quantities.size(whole), float(whole)),
     )

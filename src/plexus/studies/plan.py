@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -13,7 +12,8 @@ from plexus.checked import Source
 from plexus.errors import MissingDataError, PlexusError
 from plexus.runs.directory import CHECKPOINT
 from plexus.runs.run import RESULT, VERSIONS, result_of, spec_digest_of
-from plexus.spec.experiment import FULL_SIZE, ExperimentSpec, located, read_text, read_toml, sized, typed_spec
+from plexus.spec.experiment import ExperimentSpec, typed_spec
+from plexus.spec.toml import FULL_SIZE, located, read_text, read_toml, sized
 from plexus.studies.study import Sized
 
 ONLINE_WITH_CHURN = 0.2
@@ -91,9 +91,11 @@ def make_plan(studies: Sequence[Sized], out: Path, only: Sequence[str] = ()) -> 
         for task in study.tasks:
             if task in plan.skipped or (only and task not in only):
                 continue
-            base = Base(_spec_file(study.file.parent, task), study)
-            planned = {arm: base.runs(arm, out) for arm in study.study.arms}
-            missing = base.missing_data(planned)
+            beside = study.file.parent / (task if task.endswith(".toml") else f"{task}.toml")
+            packaged = located(Path(task))
+            file = beside if beside.is_file() or packaged == Path(task) else packaged
+            planned = planned_runs(file, study, out)
+            missing = _missing_data([run for runs in planned.values() for run in runs])
             if missing is not None:
                 plan.skipped[task] = missing
             else:
@@ -101,48 +103,32 @@ def make_plan(studies: Sequence[Sized], out: Path, only: Sequence[str] = ()) -> 
     return plan
 
 
-def _spec_file(folder: Path, task: str) -> Path:
-    beside = folder / (task if task.endswith(".toml") else f"{task}.toml")
-    packaged = located(Path(task))
-    return beside if beside.is_file() or packaged == Path(task) else packaged
-
-
-class Base:
-    """A task's spec file at the size of a study."""
-
-    def __init__(self, file: Path, study: Sized) -> None:
-        self._file = file
-        self._study = study
-        tables = read_toml(read_text(file), str(file))
-        # One of the two must say what the size means: else a first look would take as long as it all.
-        is_said = study.changes and "sizes" not in tables
-        size = FULL_SIZE if is_said else study.size
-        self._tables: dict[str, Any] = sized(tables, size, str(file))
-
-    def runs(self, arm: str, out: Path) -> list[Planned]:
-        """One run for each seed of an arm."""
-        study = self._study
-        source = Source(f"{study.file}: arms.{arm} of {self._file.name}")
-        tables = study.tables(self._tables, arm)
-        found = []
-        for seed in study.seeds_for.get(self._file.stem, study.seeds):
-            spec = typed_spec({**tables, "seed": seed}, source)
+def planned_runs(file: Path, study: Sized, out: Path) -> dict[str, list[Planned]]:
+    """By arm, one run for each seed, from a task's spec file at the size of a study."""
+    tables = read_toml(read_text(file), str(file))
+    # One of the two must say what the size means: else a first look would take as long as it all.
+    is_said = study.changes and "sizes" not in tables
+    tables = sized(tables, FULL_SIZE if is_said else study.size, str(file))
+    found: dict[str, list[Planned]] = {arm: [] for arm in study.study.arms}
+    for arm, runs in found.items():
+        source = Source(f"{study.file}: arms.{arm} of {file.name}")
+        for seed in study.seeds_for.get(file.stem, study.seeds):
+            spec = typed_spec({**study.tables(tables, arm), "seed": seed}, source)
             # Named by what it is, so that studies that ask for the same run find it.
             name = f"{spec.task.name}-{spec.protocol.name}".replace(":", "-")  # of one's own: module:name
             spec = msgspec.structs.replace(spec, name=name)
-            path = out / "runs" / f"{spec.name}-{spec.digest()}"
-            found.append(Planned(spec, self._file.parent, path))
-        return found
+            runs.append(Planned(spec, file.parent, out / "runs" / f"{name}-{spec.digest()}"))
+    return found
 
-    def missing_data(self, planned: dict[str, list[Planned]]) -> str | None:
-        """Why the task's data cannot be had, if so; nothing is asked of a task whose runs are all done."""
-        runs = [run for arm in planned.values() for run in arm]
-        if not hasattr(runs[0].spec.task.parameters, "data") or all(run.is_done for run in runs):
-            return None
-        from plexus.experiment.learning import require_data
 
-        try:
-            require_data(runs[0].spec, self._file.parent)
-        except MissingDataError as error:
-            return str(error)
+def _missing_data(runs: Sequence[Planned]) -> str | None:
+    """Why a task's data cannot be had, if so; nothing is asked of a task whose runs are all done."""
+    if not hasattr(runs[0].spec.task.parameters, "data") or all(run.is_done for run in runs):
         return None
+    from plexus.experiment.learning import require_data
+
+    try:
+        require_data(runs[0].spec, runs[0].base_dir)
+    except MissingDataError as error:
+        return str(error)
+    return None

@@ -76,25 +76,24 @@ class Standing:
     @property
     def share(self) -> float:
         """How much is done, by a guess at what runs cost."""
-        all_runs = sum(run.cost for run in self.runs)
-        partly = sum(
-            run.cost * at.simulated_s / 3600 / run.spec.hours for run, at in self.under_way.values() if at
-        )
+        all_runs, begun = sum(run.cost for run in self.runs), self.under_way.values()
+        partly = sum(run.cost * at.simulated_s / 3600 / run.spec.hours for run, at in begun if at)
         return (self._finished + partly) / all_runs if all_runs else 1.0
 
 
 def finish(
     runs: Sequence[Planned],
-    jobs: int | None,
-    device: str | None,
-    progress: Callable[[Standing], None],
+    jobs: int | None = None,
+    device: str | None = None,
+    progress: Callable[[Standing], None] = lambda standing: None,
     about: dict[str, Any] | None = None,
     address: str | None = None,
 ) -> None:
     """Do all runs that have no result yet, so many at a time as `jobs` says or there are cores: here, or on
     the Ray cluster at `address`. `about` is added to their versions.
 
-    Ctrl-C stops those under way, keeps what they have, and is raised again.
+    `progress` is told several times a second how far all are. Ctrl-C stops those under way, keeps what they
+    have, and is raised again.
     """
     todo = [run for run in runs if not run.is_done]
     if not todo:
@@ -109,10 +108,8 @@ def finish(
     try:
         pool.run(orders, standing.hear, lambda: progress(standing))
     except KeyboardInterrupt:
-        done = sum(run.is_done for run in runs)
-        raise KeyboardInterrupt(
-            f"interrupted after {done} of {len(runs)} runs; the same command goes on from there"
-        ) from None
+        done = f"{sum(run.is_done for run in runs)} of {len(runs)} runs"
+        raise KeyboardInterrupt(f"interrupted after {done}; the same command goes on from there") from None
     if standing.failures:
         path, why = next(iter(standing.failures.items()))
         raise PlexusError(f"{len(standing.failures)} of {len(todo)} runs failed; the first, {path}: {why}")

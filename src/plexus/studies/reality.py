@@ -192,7 +192,7 @@ def greatest_fall(run: Run) -> float | None:
 def survival(arms: Sequence[Arm]) -> Told:
     """Whose work survived the first cut of the spec, and what it did to the metric."""
     name, _ = common_metric(arms)
-    fall = Column("Greatest fall", greatest_fall, partial(_points, name))
+    fall = Column("Greatest fall", greatest_fall, partial(quantities.difference, name))
     whole = Column(f"{100 * SURVIVES:g} % in", lambda run: (survived(run) or 0.0) >= SURVIVES, None)
     columns = (
         Column("Rounds of the larger side", lambda run: float(larger_side(run)[0])),
@@ -207,12 +207,6 @@ def survival(arms: Sequence[Arm]) -> Told:
         return f"the work of the larger side survives in {whole.said(arm)}{falls if fall.values(arm) else ''}"
 
     return tell(arms, columns, say)
-
-
-def _points(metric: str, difference: float) -> str:
-    """A difference between two values of the metric."""
-    percent = quantities.is_percentage(metric)
-    return f"{100 * difference:.1f} points" if percent else quantities.metric(metric, difference)
 
 
 # Late models, and whose are used

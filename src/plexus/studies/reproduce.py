@@ -10,10 +10,10 @@ from typing import Any
 from plexus.checked import suggest
 from plexus.errors import PlexusError
 from plexus.report.page import write_report
-from plexus.spec.experiment import EXPERIMENTS
+from plexus.spec.toml import EXPERIMENTS
 from plexus.studies.page import Album
 from plexus.studies.plan import RunPlan, make_plan
-from plexus.studies.pool import Standing, finish
+from plexus.studies.pool import finish
 from plexus.studies.study import REALITY, SIZES, STUDIES, Sized, load_study
 
 PAGE = "report.html"
@@ -24,18 +24,14 @@ def reproduce(
     size: str = "small",
     out: Path | str | None = None,
     tasks: Sequence[str] = (),
-    device: str | None = None,
-    jobs: int | None = None,
-    address: str | None = None,
     experiments: Path | str | None = None,
-    progress: Callable[[Standing], None] = lambda standing: None,
     say: Callable[[str], None] = lambda text: None,
+    **pool: Any,
 ) -> Path:
     """Carry out the runs that `studies` ("fig3", …, "all") need and write the page about them.
 
     Runs go to `out`/runs. One that has its result is not run again, one that was interrupted goes on.
-    They are done on this machine, or on the Ray cluster at `address`. `progress` is told several times a
-    second how far all runs are, and `say` what somebody should know. Returns the path of the page.
+    `say` is told what somebody should know; `pool` is for `finish`. Returns the path of the page.
     """
     out = default_out(studies, size) if out is None else Path(out)
     plan = make_plan(load_studies(studies, size, experiments), out, tasks)
@@ -44,25 +40,17 @@ def reproduce(
     title = "The paper's results"
     if not {"all", *STUDIES}.issuperset(studies):
         title = "; ".join(dict.fromkeys(study.title for study in plan.studies))
-    album = carried_out(plan, jobs, device, progress, say, address=address)
+    album = carried_out(plan, say, **pool)
     return write_page(album, out, f"{title}, size {size}", command, say)
 
 
-def carried_out(
-    plan: RunPlan,
-    jobs: int | None,
-    device: str | None,
-    progress: Callable[[Standing], None],
-    say: Callable[[str], None],
-    about: dict[str, Any] | None = None,
-    address: str | None = None,
-) -> Album:
-    """All runs of a plan; those that have no result yet are done now. `about` is added to their versions."""
+def carried_out(plan: RunPlan, say: Callable[[str], None], **pool: Any) -> Album:
+    """All runs of a plan; those that have no result yet are done now, as `pool` says (see `finish`)."""
     for task, why in plan.skipped.items():
         say(f"skipping the task {task}: {why}")
     if not plan.runs:
         raise PlexusError("nothing left to run: the data of every task is missing")
-    finish(plan.all_runs, jobs, device, progress, about, address)
+    finish(plan.all_runs, **pool)
     return Album(plan)
 
 

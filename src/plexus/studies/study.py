@@ -17,7 +17,8 @@ from msgspec.structs import asdict, replace
 
 from plexus.checked import Source, convert, suggest
 from plexus.errors import PlexusError
-from plexus.spec.experiment import CHOICES, FULL_SIZE, assign, overlay, read_text, read_toml
+from plexus.spec.experiment import CHOICES
+from plexus.spec.toml import FULL_SIZE, assign, overlay, read_text, read_toml
 
 STUDIES = ("fig1", "fig3", "table2", "overhead", "sample-size", "success-fraction", "views")
 """The paper's, in the order in which it shows them."""
@@ -187,7 +188,8 @@ def _checked(tables: Any, file: str) -> Study:
         raise PlexusError(f"{file}: a study has arms or a grid, not both")
     if not study.arms:
         points = product(*([(key, value) for value in values] for key, values in study.grid.items()))
-        study = replace(study, arms={_words(point): dict(point) for point in points})
+        named = ((", ".join(f"{key}={value}" for key, value in point), dict(point)) for point in points)
+        study = replace(study, arms={name or "as it is": point for name, point in named})
     for name in (*study.sizes, *study.only):
         _known(name, SIZES, f"{file}: sizes.{name}: is not a size")
     for name, arm in study.arms.items():
@@ -199,14 +201,9 @@ def _checked(tables: Any, file: str) -> Study:
     table = study.paper_table
     for number, row in enumerate(table.rows if table else ()):
         if table and len(row) != len(table.columns):
-            raise PlexusError(
-                f"{file}: paper_table.rows[{number}]: {len(row)} cells for {len(table.columns)} columns"
-            )
+            wrong = f"{len(row)} cells for {len(table.columns)} columns"
+            raise PlexusError(f"{file}: paper_table.rows[{number}]: {wrong}")
     return study
-
-
-def _words(point: Sequence[tuple[str, Any]]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in point) or "as it is"
 
 
 def _known(word: str, known: Sequence[str], complaint: str) -> None:

@@ -26,22 +26,8 @@ from collections.abc import Callable, Iterable
 from heapq import heapify
 from typing import Any
 
-from plexus.protocol.api import (
-    Aggregate,
-    CancelTimer,
-    Effect,
-    Event,
-    Merge,
-    Received,
-    Report,
-    Save,
-    SetTimer,
-    TimerFired,
-    Train,
-    Trained,
-    WentOffline,
-    WentOnline,
-)
+from plexus.protocol import api
+from plexus.protocol.api import Effect, Event, Received, TimerFired, WentOffline, WentOnline
 from plexus.protocol.facts import Fact
 from plexus.protocol.messages import Message, NodeId
 from plexus.testing.exchange import Exchange, Make
@@ -87,14 +73,14 @@ class TalkingExchange(Exchange):
 
     def _sentence(self, effect: Effect) -> str | None:
         match effect:
-            case Train(k, model):
+            case api.Train(k, model):
                 return f"trains {model} in round {k}"
-            case Aggregate(k, models, _, changes):
+            case api.Aggregate(k, models, _, changes):
                 parts = [*models, *(f"({each.trained} - {each.base})" for each in changes)]
                 return f"aggregates round {k} of {' + '.join(parts)}"
-            case Merge(k, models, _):
+            case api.Merge(k, models, _):
                 return f"merges {' + '.join(models)} in round {k}"
-            case Report(fact):
+            case api.Report(fact):
                 return self.fact(fact)
         return None
 
@@ -127,11 +113,11 @@ class TalkingExchange(Exchange):
             case Received(src, body) if self.kind(body) not in self.hidden:
                 self._say_together(f"{src} → ", node, f": {self.message(body)}")
             case TimerFired(key) if key[0] not in self.hidden:
-                if any(not isinstance(each, SetTimer | CancelTimer | Save) for each in effects):
+                if any(not isinstance(each, api.SetTimer | api.CancelTimer | api.Save) for each in effects):
                     self.say_now(f"{node} timeout: {key[0]}")
             case WentOnline() | WentOffline():
                 self._say_together("", node, f" {self.presence(node, isinstance(event, WentOnline))}")
-            case Trained(k, model):
+            case api.Trained(k, model):
                 self.say_now(f"{node} has trained {model} in round {k}")
         for text in filter(None, map(self._sentence, effects)):
             self.say_now(f"{node} {text}")

@@ -11,28 +11,8 @@ from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any
 
-from plexus.protocol.api import (
-    Aggregate,
-    Aggregated,
-    CancelTimer,
-    Durable,
-    Effect,
-    Event,
-    Merge,
-    Node,
-    Received,
-    Report,
-    Save,
-    Send,
-    SetTimer,
-    StopSending,
-    TimerFired,
-    TimerKey,
-    Train,
-    Trained,
-    WentOffline,
-    WentOnline,
-)
+from plexus.protocol import api
+from plexus.protocol.api import Aggregated, Durable, Effect, Event, Node, Received, TimerFired, Trained
 from plexus.protocol.facts import Fact
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.view import View
@@ -78,7 +58,7 @@ class Exchange:
         self.nodes = [make(me, None) for me in range(n)]
         self.now = 0.0
         self.online: set[NodeId] = set()
-        self.armed: list[dict[TimerKey, int]] = [{} for _ in range(n)]
+        self.armed: list[dict[api.TimerKey, int]] = [{} for _ in range(n)]
         self.training: dict[NodeId, int] = {}
         self.facts: list[tuple[float, NodeId, Any]] = []
         self.messages: list[tuple[float, NodeId, NodeId, Message]] = []
@@ -97,10 +77,10 @@ class Exchange:
     def go_online(self, *nodes: NodeId) -> None:
         for node in nodes:
             self.online.add(node)
-            self.deliver(node, WentOnline())
+            self.deliver(node, api.WentOnline())
 
     def leave(self, node: NodeId) -> None:
-        self.deliver(node, WentOffline())
+        self.deliver(node, api.WentOffline())
         self.crash(node)
 
     def crash(self, node: NodeId) -> None:
@@ -177,30 +157,30 @@ class Exchange:
 
     def _perform(self, node: NodeId, effect: Effect) -> None:
         match effect:
-            case Send(to, body):
+            case api.Send(to, body):
                 for dst in to:
                     for delay_s in (0.0,) if dst == node else self._delays(node, dst, body):
                         self._at(delay_s, dst, Received(node, body), self._lives[node])
-            case SetTimer(key, delay_s):
+            case api.SetTimer(key, delay_s):
                 assert delay_s >= 0
                 self.armed[node][key] = self._at(delay_s, node, TimerFired(key))
-            case CancelTimer(key):
+            case api.CancelTimer(key):
                 self.armed[node].pop(key, None)
-            case Train(k, model):
+            case api.Train(k, model):
                 trained = Trained(k, f"{model}>{node}", samples=10)
                 self.training[node] = self._at(self._training_s(node), node, trained)
-            case Aggregate(k, models, samples, changes, change_samples):
+            case api.Aggregate(k, models, samples, changes, change_samples):
                 assert len(models) == len(samples) > 0
                 assert len(changes) == len(change_samples)
                 self._at(0.0, node, Aggregated(k, f"m{k}"))
-            case Merge(k, models, weights):
+            case api.Merge(k, models, weights):
                 assert len(models) == len(weights) > 0
                 self._at(0.0, node, Aggregated(k, f"m{k}@{node}"))
-            case StopSending():
+            case api.StopSending():
                 self._lives[node] += 1
-            case Save(state):
+            case api.Save(state):
                 self.saved[node] = state
-            case Report(fact):
+            case api.Report(fact):
                 self.facts.append((self.now, node, fact))
 
     def _at(self, delay_s: float, target: NodeId, event: Event, life: int = 0) -> int:
@@ -222,11 +202,11 @@ def sent(effects: list[Effect], kind: type[Message] = Message) -> list[tuple[Nod
     return [
         (to, effect.body)
         for effect in effects
-        if isinstance(effect, Send) and isinstance(effect.body, kind)
+        if isinstance(effect, api.Send) and isinstance(effect.body, kind)
         for to in effect.to
     ]
 
 
 def reported(effects: list[Effect], kind: type[Fact] = Fact) -> list[Any]:
     """The facts of this kind."""
-    return [each.fact for each in effects if isinstance(each, Report) and isinstance(each.fact, kind)]
+    return [each.fact for each in effects if isinstance(each, api.Report) and isinstance(each.fact, kind)]

@@ -88,13 +88,12 @@ def _devices(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> list[De
     else:
         recorded = read_devices(find(spec.devices, base_dir, "traces.devices"))
         devices = [recorded[i] for i in choose_devices(len(recorded), nodes, seed, "devices")]
-    uniform: dict[str, float] = {}
-    if spec.uniform_compute_ms_per_sample is not None:
-        uniform["compute_ms_per_sample"] = spec.uniform_compute_ms_per_sample
-    if spec.uniform_up_kbps is not None:
-        uniform["up_bytes_per_s"] = spec.uniform_up_kbps * KBPS_TO_BYTES_PER_S
-    if spec.uniform_down_kbps is not None:
-        uniform["down_bytes_per_s"] = spec.uniform_down_kbps * KBPS_TO_BYTES_PER_S
+    given = {
+        "compute_ms_per_sample": (spec.uniform_compute_ms_per_sample, 1.0),
+        "up_bytes_per_s": (spec.uniform_up_kbps, KBPS_TO_BYTES_PER_S),
+        "down_bytes_per_s": (spec.uniform_down_kbps, KBPS_TO_BYTES_PER_S),
+    }
+    uniform = {field: value * unit for field, (value, unit) in given.items() if value is not None}
     return [replace(device, **uniform) for device in devices] if uniform else devices
 
 

@@ -41,7 +41,6 @@ def _on_sphere(places: list[City]) -> NDArray[np.float64]:
 
 def nearest_cities(places: list[City], cities: list[City], nodes: int) -> NDArray[np.intp]:
     """The city nearest to each node, when node i is at place i; nodes beyond the last place start over."""
-    closeness = np.nan_to_num(
-        _on_sphere(places) @ _on_sphere(cities).T, nan=-2.0
-    )  # a city of unknown place is no one's nearest
+    # A city of unknown place is no one's nearest.
+    closeness = np.nan_to_num(_on_sphere(places) @ _on_sphere(cities).T, nan=-2.0)
     return np.asarray(np.argmax(closeness, axis=1)[np.arange(nodes) % len(places)], np.intp)

@@ -106,13 +106,9 @@ def shift(sessions: Sessions, by_s: NDArray[np.float64], period_s: NDArray[np.fl
     start_s = np.mod(sessions.rows[:, 0] - by_s[owners], period)
     end_s = start_s + (sessions.rows[:, 1] - sessions.rows[:, 0])
     over = end_s > period
-    rows = np.concatenate(
-        (
-            np.column_stack((start_s, np.minimum(end_s, period))),
-            np.column_stack((np.zeros(over.sum()), (end_s - period)[over])),
-        )
-    )
-    return join(np.concatenate((owners, owners[over])), rows, len(sessions))
+    within = np.column_stack((start_s, np.minimum(end_s, period)))
+    rest = np.column_stack((np.zeros(over.sum()), (end_s - period)[over]))
+    return join(np.concatenate((owners, owners[over])), np.concatenate((within, rest)), len(sessions))
 
 
 def bounds_of(counts: ArrayLike) -> NDArray[np.int64]:

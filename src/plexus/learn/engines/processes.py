@@ -189,10 +189,8 @@ class PoolEngine(ABC, Generic[W]):
         if share[0].losses >= MOST_LOSSES:
             training = "training node {} in round {}".format
             what = training(*share[0].arguments) if share[0].method == "train" else "evaluating"
-            raise TaskError(
-                f"task {self._task.name}: {MOST_LOSSES} worker processes died on the same work,"
-                f" {what} ({loss}): is there enough memory?"
-            )
+            died = f"{MOST_LOSSES} worker processes died on the same work, {what} ({loss})"
+            raise TaskError(f"task {self._task.name}: {died}: is there enough memory?")
         lost.stop()
         self._workers[self._workers.index(lost)] = self._new_worker()
 
@@ -297,7 +295,7 @@ def _pack(task: Task, path: Path) -> None:
     try:
         torch.save(task, path, pickle_protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
+        remedy = "use the engine inline, or define its functions at the top of a module"
         raise PlexusError(
-            f"task {task.name} cannot be sent to worker processes, use the engine inline, or define"
-            f" its functions at the top of a module: {error}"
+            f"task {task.name} cannot be sent to worker processes, {remedy}: {error}"
         ) from error

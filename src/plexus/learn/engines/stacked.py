@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -79,16 +80,13 @@ class StackedEngine(InlineEngine):
         with one_thread(), blaming(f"task {self._task.name}: training"):
             while len(trained) < len(jobs):
                 try:
-                    trained += self._train_stack(self._alike(jobs[len(trained) :][: self._most]))
+                    rest = jobs[len(trained) :][: self._most]
+                    # Those at the beginning that have the same number of steps.
+                    _, alike = next(groupby(rest, key=lambda job: self._task.steps(job.node)))
+                    trained += self._train_stack(list(alike))
                 except torch.OutOfMemoryError:
                     self._shrink()
         return trained
-
-    def _alike(self, jobs: Sequence[LocalTraining]) -> Sequence[LocalTraining]:
-        """Those at the beginning that have the same number of steps."""
-        counts = [self._task.steps(job.node) for job in jobs]
-        other = next((at for at, count in enumerate(counts) if count != counts[0]), len(jobs))
-        return jobs[:other]
 
     def _shrink(self) -> None:
         """The stack did not fit into the GPU's memory: smaller ones from now on."""
@@ -153,10 +151,8 @@ def cannot_stack(task: Task) -> str | None:
         return error.reason
     for entry in inline.layout.entries:
         if not all(map(partial(_agree, entry), jobs, wanted, found)):
-            return (
-                f"its {entry.name} would not change as it does when one client trains alone;"
-                " are parameters reached other than as attributes of their module?"
-            )
+            alone = f"its {entry.name} would not change as it does when one client trains alone"
+            return f"{alone}; are parameters reached other than as attributes of their module?"
     return None
 
 
@@ -174,9 +170,8 @@ class CannotStackError(PlexusError):
     """The model has something that does not work for many clients at once."""
 
     def __init__(self, task: str, reason: str) -> None:
-        super().__init__(
-            f"task {task}: the engine stacked cannot run this model, use inline or processes: {reason}"
-        )
+        cannot = f"task {task}: the engine stacked cannot run this model, use inline or processes"
+        super().__init__(f"{cannot}: {reason}")
         self.reason = reason
 
 

@@ -53,29 +53,23 @@ def build_task(
         raise PlexusError(f"nodes is {nodes}: a task needs at least 1")
     if isinstance(spec, UntrainedSpec):
         raise PlexusError("task.name: untrained has nothing to learn; only `plexus run` can use it")
-    task = _built(spec, nodes, seed, base_dir, ms_per_sample, data)
+    if isinstance(spec, OwnTaskSpec):
+        from plexus.learn.tasks.own import build_own
+
+        task = build_own(spec, nodes, seed, base_dir or Path(), data)
+    elif data is not None:
+        raise PlexusError(f"--data {data}: task {spec.name} takes a part of its own data, or an .npz")
+    else:
+        its_data = getattr(spec, "data", None)
+        if its_data is not None and base_dir is not None:
+            spec = msgspec.structs.replace(spec, data=str(base_dir / Path(its_data).expanduser()))
+        task = _packaged(spec, nodes, seed, ms_per_sample)
     if spec.initial is None:
         return task
     return replace(task, initial=(base_dir or Path()) / Path(spec.initial).expanduser())
 
 
-def _built(
-    spec: TaskSpec | OwnTaskSpec,
-    nodes: int,
-    seed: int,
-    base_dir: Path | None,
-    ms_per_sample: Sequence[float] | None,
-    own_data: Path | None,
-) -> Task:
-    if isinstance(spec, OwnTaskSpec):
-        from plexus.learn.tasks.own import build_own
-
-        return build_own(spec, nodes, seed, base_dir or Path(), own_data)
-    if own_data is not None:
-        raise PlexusError(f"--data {own_data}: task {spec.name} takes a part of its own data, or an .npz")
-    data = getattr(spec, "data", None)
-    if data is not None and base_dir is not None:
-        spec = msgspec.structs.replace(spec, data=str(base_dir / Path(data).expanduser()))
+def _packaged(spec: TaskSpec, nodes: int, seed: int, ms_per_sample: Sequence[float] | None) -> Task:
     from plexus.learn.tasks import cifar10, digits, leaf, movielens, writers
 
     builders: dict[type[TaskSpec], Callable[..., Task]] = {
@@ -103,10 +97,8 @@ def data_folder(given: str | None, *usual: str, what: str) -> Path:
     for name in usual:
         if (root / name).is_dir():
             return root / name
-    raise MissingDataError(
-        f"task.data is not set, and {root} has no folder {usual[0]} with {what}: name the folder, or see"
-        " `plexus data list`"
-    )
+    where = f"task.data is not set, and {root} has no folder {usual[0]} with {what}"
+    raise MissingDataError(f"{where}: name the folder, or see `plexus data list`")
 
 
 def needed_file(folder: Path, *names: str, what: str) -> Path:

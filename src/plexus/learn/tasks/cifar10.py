@@ -45,9 +45,8 @@ def _read(folder: Path, name: str) -> Labelled:
     path = needed_file(folder, name, what="CIFAR-10 has five data batches and a test batch")
     content = np.fromfile(path, dtype=np.uint8)
     if len(content) == 0 or len(content) % RECORD_BYTES:
-        raise PlexusError(
-            f"{path} is not a CIFAR-10 batch: {len(content)} bytes, not a multiple of {RECORD_BYTES}"
-        )
+        wrong = f"{len(content)} bytes, not a multiple of {RECORD_BYTES}"
+        raise PlexusError(f"{path} is not a CIFAR-10 batch: {wrong}")
     records = content.reshape(-1, RECORD_BYTES)
     labels = records[:, 0].astype(np.int64)
     if labels.max() > 9:

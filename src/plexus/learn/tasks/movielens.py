@@ -21,7 +21,7 @@ from plexus.errors import PlexusError
 from plexus.learn import partition
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation
 from plexus.learn.optimiser import Sgd, optimiser_of
-from plexus.learn.task import MSE, Examples, Task
+from plexus.learn.task import MSE, Examples, Task, task_of
 from plexus.learn.tasks import data_folder, needed_file
 from plexus.learn.tasks.specs import BiasedMovielensSpec, MovielensSpec
 from plexus.rng import array_stream
@@ -39,30 +39,19 @@ def build(spec: MovielensSpec, nodes: int, seed: int) -> Task:
     own = partition.by_user(ratings.users, nodes, array_stream(seed, "learn", "partition"), spec.reuse)
     for node, rows in enumerate(own):
         rng = array_stream(seed, "learn", "split", node)
-        train, test = partition.split(len(rows), spec.test_share, rng)
-        train_rows.append(rows[train])
-        test_rows.append(rows[test])
+        for_training, for_test = partition.split(len(rows), spec.test_share, rng)
+        train_rows.append(rows[for_training])
+        test_rows.append(rows[for_test])
     ends = np.cumsum([len(rows) for rows in train_rows])
     model = BiasedFactorisation if isinstance(spec, BiasedMovielensSpec) else MatrixFactorisation
     shape = ratings.user_count, ratings.movie_count, spec.dimension
     optimiser = optimiser_of(spec)
     sparse = isinstance(optimiser, Sgd) and optimiser.is_plain and not spec.proximal
-    return Task(
-        name=spec.name,
-        seed=seed,
-        train=_examples(ratings, np.concatenate(train_rows)),
-        parts=partition.dealt(tuple(np.split(np.arange(ends[-1]), ends[:-1])), nodes),
-        test=_examples(ratings, np.sort(np.concatenate(test_rows))),
-        build_model=partial(model, *shape, spec.spread, sparse=sparse),
-        loss=functional.mse_loss,
-        measure=MSE,
-        optimiser=optimiser,
-        local_steps=spec.local_steps,
-        batch=spec.batch,
-        local_epochs=spec.local_epochs,
-        proximal=spec.proximal,
-        average_only=True,
-    )
+    parts = partition.dealt(tuple(np.split(np.arange(ends[-1]), ends[:-1])), nodes)
+    train = _examples(ratings, np.concatenate(train_rows))
+    test = _examples(ratings, np.sort(np.concatenate(test_rows)))
+    network = partial(model, *shape, spec.spread, sparse=sparse)
+    return task_of(spec, seed, train, parts, test, network, functional.mse_loss, MSE, average_only=True)
 
 
 def _examples(ratings: Ratings, rows: partition.Rows) -> Examples:

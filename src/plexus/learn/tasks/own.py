@@ -36,11 +36,8 @@ def examples_from(dataset: Dataset[Any], first_id: int = 0) -> Examples:
         inputs, targets = zip(*((torch.as_tensor(x), torch.as_tensor(y)) for x, y in pairs), strict=True)
         return Examples(torch.stack(inputs), torch.stack(targets), np.arange(first_id, first_id + count))
     except (TypeError, ValueError, RuntimeError) as error:
-        first_line = str(error).splitlines()[0]
-        raise PlexusError(
-            "a data set must give (input, target) pairs of numbers or tensors, all of the same"
-            f" shape: {first_line}"
-        ) from error
+        needed = "a data set must give (input, target) pairs of numbers or tensors, all of the same shape"
+        raise PlexusError(f"{needed}: {str(error).splitlines()[0]}") from error
 
 
 def build_own(spec: OwnTaskSpec, nodes: int, seed: int, base_dir: Path, own_data: Path | None = None) -> Task:

@@ -71,11 +71,10 @@ class Written:
     def __post_init__(self) -> None:
         if self.images.shape[1:] != (28, 28):
             raise PlexusError(f"images of shape {self.images.shape} where n x 28 x 28 was expected")
-        if not len(self.images) == len(self.labels) == len(self.writers):
-            raise PlexusError(
-                f"{len(self.images)} images, {len(self.labels)} labels and {len(self.writers)}"
-                " writers: one of each per digit is needed"
-            )
+        images, labels, writers = len(self.images), len(self.labels), len(self.writers)
+        if not images == labels == writers:
+            found = f"{images} images, {labels} labels and {writers} writers"
+            raise PlexusError(f"{found}: one of each per digit is needed")
 
     def rows(self, chosen: slice | NDArray[np.int64]) -> Written:
         return Written(self.images[chosen], self.labels[chosen], self.writers[chosen])

@@ -1,8 +1,9 @@
 """Who is let in: TLS contexts that trust the session's authority alone, and what they cannot check.
 
 OpenSSL verifies, on both sides and before any byte of ours is read, that the other side holds the key of
-a certificate signed by this authority, not expired and not revoked. `Admission.admit` then compares the
-session's digest. Sessions are never resumed: a ticket would outlive a revocation.
+a certificate signed by this authority and not expired. `Admission.admit` then compares the session's digest
+and looks for the certificate on the authority's list: not OpenSSL, for who is revoked is to be told so with
+that list, on the authority's word. Sessions are never resumed: a ticket would outlive a revocation.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from msgspec import Struct
 
-from plexus.errors import PlexusError
-from plexus.files import named, write_text
+from plexus.errors import PlexusError, RevokedError
+from plexus.files import write_text
 from plexus.live.identity import authority
 from plexus.live.identity.authority import ANEW, Admitted, AuthorityList, pem
 from plexus.live.identity.keys import load_key, raw_public
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from plexus.live.operator.log import Log
     from plexus.live.transport.hub import Hub
 
-KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, TRUST_FILE = ("node.key", "node.crt", "revoked.crl", "trust.pem")
+KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE = ("node.key", "node.crt", "revoked.crl")
 MAX_LIST_BYTES = 2**21
 ITSELF = "the certificate is this node's own"
 WARNED_OF_EXPIRY_S = (7 * 86400.0, 3 * 86400.0, 86400.0, 3600.0)
@@ -42,6 +43,10 @@ WARNED_OF_EXPIRY_S = (7 * 86400.0, 3 * 86400.0, 86400.0, 3600.0)
 
 class RefusedError(Exception):
     """A peer is not let in, or does not let us in; the text says why."""
+
+
+class RevokedPeerError(RefusedError):
+    """The authority's list says so, which the peer may not have."""
 
 
 class LinkedPeer(Struct, frozen=True):
@@ -75,12 +80,16 @@ class Admission:
         """The one in force."""
         self._renew_contexts()
         if self.is_revoked:
-            raise PlexusError(f"{home / CERTIFICATE_FILE}: this certificate has been revoked")
+            raise self.revoked()
 
     @property
     def is_revoked(self) -> bool:
         """This node's own certificate."""
         return self._own.serial_number in self.list.revoked or self.key in self.list.revoked_nodes
+
+    def revoked(self) -> RevokedError:
+        """To be raised if it is."""
+        return RevokedError(f"{self._home / CERTIFICATE_FILE}: this certificate has been revoked")
 
     def admitted(self, key: bytes) -> Admitted | None:
         """The node with this key, if the authority has ever admitted it."""
@@ -111,7 +120,7 @@ class Admission:
     def check_still(self, peer: LinkedPeer) -> None:
         """Refuse a peer whose certificate has since expired or been revoked."""
         if peer.serial in self.list.revoked or peer.key in self.list.revoked_nodes:
-            raise RefusedError("the certificate has been revoked")
+            raise RevokedPeerError("the certificate has been revoked")
         renewed = self.list.nodes.get(peer.key)
         expires_s = max(peer.expires_s, renewed.until_s if renewed else 0.0)
         if expires_s <= datetime.now(UTC).timestamp():
@@ -132,9 +141,8 @@ class Admission:
         self._seen = stamps
         own, _ = self._read_own()
         if own.not_valid_after_utc > self._own.not_valid_after_utc:
-            with self._lock:
-                self._own = own
-                self._renew_contexts()
+            self._own = own
+            self._renew_contexts()
             self.expires_s = own.not_valid_after_utc.timestamp()
         return self._newest_on_disk()
 
@@ -146,9 +154,8 @@ class Admission:
         return True
 
     def keep(self) -> None:
-        """Have the list in force on the disk too, and in the handshakes to come."""
+        """Have the list in force on the disk, too."""
         with self._lock:
-            self._renew_contexts()
             write_text(self._home / REVOKED_FILE, pem(self.list.signed))
 
     def _read_own(self) -> list[x509.Certificate]:
@@ -191,9 +198,6 @@ class Admission:
         return max(found, key=lambda each: each.number)
 
     def _renew_contexts(self) -> None:
-        # ssl takes revocations from a file only. It is made anew at every start: no need to sync it.
-        with named(self._home / TRUST_FILE):
-            (self._home / TRUST_FILE).write_text(pem(self._anchor) + pem(self.list.signed))
         self.server_context = self._context(ssl.PROTOCOL_TLS_SERVER)
         self.client_context = self._context(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -202,8 +206,8 @@ class Admission:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # a peer is its key, wherever it is
         context.verify_mode = ssl.CERT_REQUIRED
-        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF | ssl.VERIFY_X509_STRICT
-        context.load_verify_locations(cafile=self._home / TRUST_FILE)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        context.load_verify_locations(cadata=pem(self._anchor))
         try:
             context.load_cert_chain(self._home / CERTIFICATE_FILE, self._home / KEY_FILE)
         except ssl.SSLError as error:

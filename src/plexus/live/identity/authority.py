@@ -91,10 +91,13 @@ class AuthorityList:
                 "it does not say who is admitted, as those of earlier versions: invite again with"
                 " `plexus session invite`"
             ) from None
+        self.order = tuple(self.nodes)
+        self.places = {key: place for place, key in enumerate(self.order)}
         self.signed = signed
         self.der = signed.public_bytes(serialization.Encoding.DER)
         self.revoked = {entry.serial_number: _revoked_node(entry) for entry in signed}
         """By certificate the node it was of."""
+        self.name = key_of(self.der)
         self.revoked_nodes = frozenset(filter(None, self.revoked.values()))
 
 

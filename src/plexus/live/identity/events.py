@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from numpy.typing import NDArray
 
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.keys import short
@@ -77,6 +80,19 @@ class SignedRoster(LiveRoster):
         # What is known by now is as good as what was known when the view was taken, and can be proved.
         is_doubted = event & 3 == SUSPECTED and counter_of(event) == counter_of(newest.event)
         return newest._replace(event=event) if is_doubted and newest.event & 3 == JOINED else newest
+
+    @property
+    def listing(self) -> bytes:
+        """The authority's list that is in force here."""
+        return self._admission.list.name
+
+    @property
+    def on_list(self) -> Sequence[bytes]:
+        return self._admission.list.order
+
+    def places(self, nodes: NDArray[np.intp]) -> NDArray[np.intp] | None:
+        places = [self._admission.list.places.get(self.keys[node], -1) for node in nodes.tolist()]
+        return None if -1 in places else np.array(places, np.intp)
 
     def is_own(self, node: NodeId, event: int) -> bool:
         newest = self._proved.get(self.keys[node])

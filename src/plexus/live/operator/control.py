@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from plexus.errors import PlexusError
-from plexus.files import lock_directory
+from plexus.files import lock_directory, socket_in
 from plexus.live.operator.log import Log
 from plexus.live.operator.status import PeerStatus, as_prometheus
 from plexus.live.transport.addresses import Address
@@ -24,7 +24,6 @@ STATUS_PATH = "/status"
 """Where a node's `--metrics` tells all that `plexus node status` does, as JSON."""
 HEALTH_PATH, READY_PATH = "/healthz", "/readyz"
 OK, UNAVAILABLE = "200 OK", "503 Service Unavailable"
-MAX_PATH_BYTES = 100
 REQUEST_TIMEOUT_S = 5.0
 MAX_REQUEST_BYTES = 4096
 
@@ -84,13 +83,7 @@ def lock_home(home: Path) -> int:
 
 
 def socket_path(home: Path) -> Path:
-    path = home / SOCKET_FILE
-    if len(str(path).encode()) > MAX_PATH_BYTES:
-        raise PlexusError(
-            f"{home}: this path is too long for a socket file; use a shorter --home"
-            f" (at most {MAX_PATH_BYTES - len(SOCKET_FILE) - 1} bytes)"
-        )
-    return path
+    return socket_in(home, SOCKET_FILE, "use a shorter --home")
 
 
 def page(path: str, status: PeerStatus) -> tuple[str, bytes, str]:

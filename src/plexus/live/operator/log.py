@@ -1,6 +1,6 @@
 """Structured logs: one JSON object a line, with a time, a level, an event and its fields.
 
-Warnings and errors can be caused by others, who must not be able to fill the disk: of those alike in event
+Warnings and errors can be caused by others, who must not be able to fill the disk: of those alike in event,
 reason and peer, some are written each minute and the rest are counted.
 """
 
@@ -32,8 +32,9 @@ ALIKE, PERIOD_S = 5, 60.0
 LOG_FILE = "log.jsonl"
 """A peer's log in its home, where a fleet keeps it."""
 REFUSED = "Refused"
-MAX_KINDS = 100
-"""Kinds of warnings told apart, as others may think up new reasons."""
+MAX_KINDS, MAX_KINDS_OF_PEER = 100, 10
+"""Kinds of warnings told apart, of all and of one peer, as others may think up new reasons."""
+OTHERS = "other reasons"
 
 
 class Tally(Struct):
@@ -152,8 +153,11 @@ class Log:
         """How many of this kind there were lately, with this one."""
         self.settle()
         kind = event, str(fields.get("reason", fields.get("where", ""))), fields.get("peer")
-        if kind not in self._tallies and len(self._tallies) >= MAX_KINDS:
-            kind = event, "other reasons", None
+        if kind not in self._tallies:
+            if len(self._tallies) >= MAX_KINDS:
+                kind = event, OTHERS, None
+            elif kind[2] and [each[2] for each in self._tallies].count(kind[2]) >= MAX_KINDS_OF_PEER:
+                kind = event, OTHERS, kind[2]
         tally = self._tallies.setdefault(kind, Tally(level, time.monotonic()))
         tally.count += 1
         return tally.count

@@ -10,14 +10,14 @@ way as `window` allows.
 from __future__ import annotations
 
 import asyncio
-import ssl
+import mmap
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from plexus.live.identity.admission import LinkedPeer, RefusedError, explain
+from plexus.live.identity.admission import MAX_LIST_BYTES, LinkedPeer, RefusedError, RevokedPeerError
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.transport.frames import (
@@ -30,6 +30,7 @@ from plexus.live.transport.frames import (
     frame,
     parse,
 )
+from plexus.live.transport.tls import Tls
 from plexus.protocol.messages import OLDEST_WIRE, WIRE_VERSION
 from plexus.protocol.wire import WireError
 
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from plexus.live.transport.hub import Hub
     from plexus.live.transport.link import PeerLink
 
-RECEIVE_BYTES = 256 * 1024
-"""Taken from the network in one go. TLS's own messages among them are all handled at once."""
+RECEIVE_BYTES, FEED_BYTES = 512 * 1024, 256 * 1024
+"""Taken from the network in one go, and from there by TLS, which keeps room for as much on every link. Its
+own messages are all handled at once."""
 TURN_S = 0.02
 """How long one connection may be busy with what it received before others get their turn."""
 PUMP_BYTES = 512 * 1024
@@ -47,76 +49,9 @@ CLOSE_S = 2.0
 NOWHERE: Address = ("0.0.0.0", 0)
 UNREAD = "the other side does not read what it is sent"
 
-# Filled and emptied within one callback of the loop, so all connections can share it.
-_received = memoryview(bytearray(RECEIVE_BYTES))
-
-
-class Tls:
-    """TLS without sockets: bytes from the network in, plaintext out, and the other way round.
-
-    asyncio's own TLS drops a failed handshake without a word. Here both sides learn why, and a model is
-    decrypted straight into the buffer it belongs into.
-    """
-
-    def __init__(self, context: ssl.SSLContext, server_side: bool) -> None:
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        self.ready = False
-        """The handshake is over. In TLS 1.3 the client is here before the server has judged it."""
-
-    def feed(self, data: bytes | memoryview) -> None:
-        self._incoming.write(data)
-
-    def handshake(self) -> None:
-        """Take the handshake as far as the bytes allow; `RefusedError` if it failed."""
-        try:
-            self._object.do_handshake()
-        except ssl.SSLWantReadError:
-            return
-        except ssl.SSLError as error:
-            raise RefusedError(explain(error)) from None
-        self.ready = True
-
-    def read_into(self, space: memoryview) -> int:
-        """Decrypt into `space` as much as fits and is there; 0 when more must come from the network,
-        `EOFError` when the other side has said that nothing more will."""
-        filled, size = 0, len(space)
-        read = self._object.read
-        try:
-            while filled < size:  # TLS hands out one record of 16 KB at a time
-                count: int = read(size - filled, space[filled:])  # type: ignore[assignment]
-                if count == 0:  # a close_notify: it is found again when asked for more
-                    break
-                filled += count
-        except ssl.SSLWantReadError:
-            return filled
-        except ssl.SSLError as error:
-            raise RefusedError(explain(error)) from None
-        if not filled:
-            raise EOFError("the other side closed the connection")
-        return filled
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Encrypt; what is to be sent waits in `to_send`."""
-        self._object.write(data)
-
-    def to_send(self) -> bytes:
-        """What must go to the network now."""
-        return self._outgoing.read()
-
-    def peer_certificate(self) -> bytes | None:
-        """The other side's certificate (DER); it holds the key of it."""
-        return self._object.getpeercert(binary_form=True)
-
-    def close(self, last_words: bytes = b"") -> None:
-        """Say goodbye; does not wait for an answer."""
-        try:
-            if last_words:
-                self._object.write(last_words)
-            self._object.unwrap()
-        except (ssl.SSLError, OSError):
-            return
+# Filled and emptied within one callback of the loop, so all connections can share it. Mapped, so that what is
+# never filled takes no memory.
+_received = memoryview(mmap.mmap(-1, RECEIVE_BYTES))
 
 
 class RaceError(RefusedError):
@@ -189,8 +124,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.heard_at = self._loop.time()
         self.received_bytes += count
-        self._tls.feed(_received[:count])
-        self._guarded(self._advance)
+        for at in range(0, count, FEED_BYTES):
+            self._tls.feed(_received[at : min(at + FEED_BYTES, count)])
+            if self.reason is None and not self._is_behind:
+                self._guarded(self._advance)
 
     def eof_received(self) -> None:
         self.close("the other side closed the connection", tell=False)
@@ -259,6 +196,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hub.closed(self, reason)
         if not self.settled.done():
             self.settled.set_result(None)
+        self._loop.call_soon(self._tls.forget)  # who closed it may be at work with it
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Whatever a peer sends, the worst that happens is that its connection ends."""
@@ -275,6 +213,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close("internal error")
 
     def _advance(self) -> None:
+        if self.reason is not None:
+            return
         if not self._tls.ready:
             self._handshake()
             if not self._tls.ready:
@@ -313,7 +253,14 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
         if not self._tls.ready:
             return
-        self.peer = self._hub.admission.admit(self._tls.peer_certificate())
+        admission = self._hub.admission
+        try:
+            self.peer = admission.admit(self._tls.peer_certificate())
+        except RevokedPeerError:
+            # On the authority's word it ends. It may have been cut off when others heard it.
+            self._tls.write(frame(Kind.LIST, admission.list.der))
+            raise
+        self._reader.max_bytes = max(self._hub.limits.max_greeting_bytes, MAX_LIST_BYTES)
         if self._expected is not None and self.peer.key != self._expected:
             raise RefusedError(f"expected node {self._expected.hex()} at this address")
         if self.dialled:
@@ -326,6 +273,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"refused: {refused.reason}", tell=False, is_race=refused.is_race)
         elif self._link is not None:
             self._link.on_frame(complete)
+        elif kind is Kind.LIST and self.peer is not None:
+            self._hub.inbox.list_offered(self.peer.key, bytes(complete.payload))
         elif kind is (Kind.WELCOME if self.dialled else Kind.HELLO):
             self._on_greeting(parse(complete.payload, Hello))
         else:

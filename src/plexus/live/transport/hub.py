@@ -29,6 +29,8 @@ from plexus.live.transport.relay import Relay
 from plexus.protocol.messages import NO_ADDRESS, SINCE, WIRE_VERSION
 
 UNREACHABLE = "it cannot be reached"
+Encoded = bytes | Callable[[int], bytes]
+"""A message, or what it is for somebody who speaks this version of the wire."""
 NOT_UNDERSTOOD = "it speaks an older version"
 BACKLOG = 256
 SOME = 8
@@ -119,19 +121,21 @@ class Hub:
         ):
             await asyncio.sleep(0.02)
 
-    def send(self, key: bytes, message: bytes, tag: Any = None) -> None:
+    def send(self, key: bytes, message: Encoded, tag: Any = None) -> None:
         """Send a message (as encoded by `protocol.wire`); `tag` comes back if the node cannot be reached."""
         self._when_up(key, lambda link: self._if_understood(link, tag, link.send, message), tag)
 
-    def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
+    def send_model(self, key: bytes, payload: Encoded, model: LiveModel, tag: Any) -> None:
         """Send a model; `tag` comes back if it is known not to have arrived."""
         what = payload, model, tag
         self._when_up(key, lambda link: self._if_understood(link, tag, link.send_model, *what), tag)
 
-    def _if_understood(self, link: PeerLink, tag: Any, send: Callable[..., None], *what: Any) -> None:
+    def _if_understood(
+        self, link: PeerLink, tag: Any, send: Callable[..., None], message: Encoded, *rest: Any
+    ) -> None:
         """A peer of an older version is not sent what it does not know."""
         if SINCE.get(type(tag), 0) <= link.hello.wire:
-            send(*what)
+            send(message if isinstance(message, bytes) else message(link.hello.wire), *rest)
         else:
             self.inbox.not_sent(link.key, tag, NOT_UNDERSTOOD)
 
@@ -309,7 +313,7 @@ class Hub:
         except RefusedError as error:
             connection.close(str(error))
             return
-        # At every second look: of many links, heartbeats are most of what an idle peer does.
+        # At every second look.
         if now - connection.spoke_at >= 0.75 * self.limits.heartbeat_s:
             connection.send(frame(Kind.HEARTBEAT))
 

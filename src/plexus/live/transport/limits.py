@@ -44,8 +44,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     handshake_timeout_s: float = 10.0
     """From accepting or dialling until the link is up."""
 
-    heartbeat_s: float = 3.0
-    """Something is sent on every link about this often."""
+    heartbeat_s: float = 4.5
+    """Something is sent on every link about this often. Of many links, this is most of what an idle peer
+    does."""
 
     silent_after_s: float = 10.0
     """A link on which nothing arrived for this long is dead."""

@@ -8,6 +8,7 @@ a time by which more must have come, by how much has and how fast the two ends a
 from __future__ import annotations
 
 import asyncio
+import mmap
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -124,12 +125,12 @@ PATIENCE = 100
 MIN_BYTES_PER_S = 1024
 """Whatever is known of its ends, a link may be this slow."""
 
-IN_FILES = 4
+IN_FILES = 6
 OVERDUE = "its bytes do not come"
 NO_ROOM = "it has no room for another model"
 
 # Where bytes go that nobody wants: those of measurements, and of models declined meanwhile.
-_scratch = memoryview(bytearray(2**20))
+_scratch = memoryview(mmap.mmap(-1, 2**20))
 
 
 @dataclass(slots=True, eq=False)

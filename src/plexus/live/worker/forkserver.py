@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from plexus.errors import PlexusError, TaskError
+from plexus.files import socket_in
 from plexus.live.worker.client import (
     WORKER_MODULE,
     Evaluated,
@@ -45,7 +46,7 @@ class ForkServer:
 
     @property
     def socket(self) -> Path:
-        return self._directory / SOCKET_FILE
+        return socket_in(self._directory, SOCKET_FILE, "use a shorter --out")
 
     async def start(self) -> None:
         """Start it, unless it runs; returns when workers can be asked for."""

@@ -8,7 +8,7 @@ view holds online, and takes the first that answer.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import Random
 from typing import Annotated
 
@@ -112,9 +112,6 @@ class PeerNode(Machine, ABC):
 
     heeds = None
     """It does nothing about who comes and goes, and notes it (see `Member`)."""
-
-    def take_note(self, heard: Iterable[tuple[NodeId, int, int, object]]) -> None:
-        self.membership.view.note(heard)
 
     # What a protocol adds
 

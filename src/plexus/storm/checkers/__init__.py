@@ -3,84 +3,33 @@
 Each invariant is a class, named after what it promises. docs/guarantees.md says it in words.
 """
 
-from plexus.storm.checkers.aggregations import AggregationsEndInTime, AllCollectedCounts, EnoughModels
+from plexus.storm.checkers import (
+    aggregations,
+    late,
+    liars,
+    liveness,
+    membership,
+    participants,
+    rounds,
+    suspicion,
+    traffic,
+    views,
+)
 from plexus.storm.checkers.api import Checker
-from plexus.storm.checkers.late import AnswersAreTrue, ChangesCountOnce
-from plexus.storm.checkers.liars import (
-    LiarsAreNamed,
-    NobodyIsFarAhead,
-    OneWordIsNotEnough,
-    TheHashDecides,
-    TheHonestAreBelieved,
-)
-from plexus.storm.checkers.liveness import HeavierSideSurvives
-from plexus.storm.checkers.membership import (
-    BandwidthsAgree,
-    ComingAndGoingIsTold,
-    CountersBelongToTheirOwner,
-    GoneIsGone,
-    OfflineIsSilent,
-    ViewsMoveForward,
-)
-from plexus.storm.checkers.participants import (
-    AllOfTheSampleAreAsked,
-    BestConnectedIsChosen,
-    HeldIsOnDisk,
-    ModelsKeepTheirLineage,
-    ParticipantsStopForTheirAck,
-)
-from plexus.storm.checkers.rounds import (
-    AcknowledgedIsAggregated,
-    AggregatesHoldTheirRound,
-    ModelsEnterOnce,
-    NewestRoundWins,
-    NoModelIsIgnored,
-    OneTrainingAtATime,
-    RoundsNeverGoBack,
-)
-from plexus.storm.checkers.suspicion import (
-    QuorumIsKept,
-    RoundsGrowByTheirStep,
-    SuspicionFollowsSilence,
-    SuspicionIsRefuted,
-)
-from plexus.storm.checkers.traffic import AccountsBalance, LinksHold, NothingStalls
 
 SAFETY: tuple[type[Checker], ...] = (
-    OfflineIsSilent,
-    GoneIsGone,
-    RoundsNeverGoBack,
-    NewestRoundWins,
-    OneTrainingAtATime,
-    ModelsEnterOnce,
-    AggregatesHoldTheirRound,
-    AcknowledgedIsAggregated,
-    NoModelIsIgnored,
-    CountersBelongToTheirOwner,
-    ViewsMoveForward,
-    BandwidthsAgree,
-    ComingAndGoingIsTold,
-    EnoughModels,
-    AllCollectedCounts,
-    AggregationsEndInTime,
-    AllOfTheSampleAreAsked,
-    ModelsKeepTheirLineage,
-    BestConnectedIsChosen,
-    ParticipantsStopForTheirAck,
-    HeldIsOnDisk,
-    NothingStalls,
-    AccountsBalance,
-    LinksHold,
-    ChangesCountOnce,
-    AnswersAreTrue,
-    SuspicionFollowsSilence,
-    SuspicionIsRefuted,
-    QuorumIsKept,
-    RoundsGrowByTheirStep,
-    HeavierSideSurvives,
-    NobodyIsFarAhead,
-    OneWordIsNotEnough,
-    TheHashDecides,
-    LiarsAreNamed,
-    TheHonestAreBelieved,
-)
+    membership.OfflineIsSilent, membership.GoneIsGone, rounds.RoundsNeverGoBack, rounds.NewestRoundWins,
+    rounds.OneTrainingAtATime, rounds.ModelsEnterOnce, rounds.AggregatesHoldTheirRound,
+    rounds.AcknowledgedIsAggregated, rounds.NoModelIsIgnored, membership.CountersBelongToTheirOwner,
+    membership.ViewsMoveForward, views.NothingIsLeftOut, membership.BandwidthsAgree,
+    membership.ComingAndGoingIsTold,
+    aggregations.EnoughModels, aggregations.AllCollectedCounts, aggregations.AggregationsEndInTime,
+    participants.AllOfTheSampleAreAsked, participants.ModelsKeepTheirLineage,
+    participants.BestConnectedIsChosen, participants.ParticipantsStopForTheirAck, participants.HeldIsOnDisk,
+    traffic.NothingStalls, traffic.AccountsBalance, traffic.LinksHold, late.ChangesCountOnce,
+    late.AnswersAreTrue, suspicion.SuspicionFollowsSilence, suspicion.SuspicionIsRefuted,
+    suspicion.QuorumIsKept, suspicion.RoundsGrowByTheirStep, liveness.HeavierSideSurvives,
+    liars.NobodyIsFarAhead, liars.OneWordIsNotEnough, liars.TheHashDecides, liars.LiarsAreNamed,
+    liars.TheHonestAreBelieved,
+)  # fmt: skip
+"""In the order in which they are asked."""

@@ -11,8 +11,7 @@ from msgspec import Struct
 from plexus.protocol.api import Aggregate, Effect, Event, Received, Send, TimerFired, Trained
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Model, NodeId
-from plexus.protocol.parameters import PlexusParameters
-from plexus.storm.checkers.api import Checker, Scene, is_refused
+from plexus.storm.checkers.api import PlexusChecker, is_refused
 
 LEAST = 2
 """Models in an aggregate of a sample with more nodes, where members may lie."""
@@ -43,14 +42,10 @@ class Collected(Struct):
     """According to the first that came."""
 
 
-class AggregationChecker(Checker):
+class AggregationChecker(PlexusChecker):
     """Knows what each aggregator collects: what it neither answered at once nor gave up since."""
 
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._collected: dict[NodeId, Collected] = {}
+    _collected: dict[NodeId, Collected] = {}
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         received = event if isinstance(event, Received) and isinstance(event.body, AggregateRequest) else None
@@ -86,39 +81,31 @@ class AggregationChecker(Checker):
     def waits(self, node: NodeId, collected: Collected) -> None:
         """Something has happened, and the aggregator waits for more."""
 
-    @property
-    def parameters(self) -> PlexusParameters:
-        parameters = self.scene.plan.parameters
-        assert isinstance(parameters, PlexusParameters)
-        return parameters
-
-    def clock_s(self, node: NodeId) -> float:
-        return self.scene.runtime.nodes[node].clock_s(self.scene.now)
-
     def _collect(self, node: NodeId, src: NodeId, request: AggregateRequest) -> None:
         collected = self._collected.get(node)
         if collected is None or collected.round < request.round:
-            collected = self._collected[node] = Collected(
-                request.round, self.clock_s(node), is_small=self._is_small(node), ordinal=request.ordinal
-            )
+            late = self.scene.parameters.late_rounds > 0
+            is_small = late and self._sample_size(node) <= SMALL
+            collected = self._collected[node] = Collected(request.round, self.scene.clock_s(node))
+            collected.is_small, collected.ordinal = is_small, request.ordinal
         if collected.round == request.round:
             collected.models.setdefault(src, (request.model, request.samples))
             collected.claims[src] = request.participants
             self._derive(node, collected)
 
     def _derive(self, node: NodeId, collected: Collected) -> None:
-        claims = sorted(collected.claims.values())
+        claims, parameters = sorted(collected.claims.values()), self.scene.parameters
         collected.participants = claims[-1]
-        if self.parameters.signed_views:
-            most = min(self.parameters.sample_size, len(self.scene.plexus(node).membership.view.actives()))
+        if parameters.signed_views:
+            most = self._sample_size(node)
             collected.participants = max(1, min(claims[len(claims) // 2], most))
             collected.least = LEAST if most > LEAST else 1
-        if (self.parameters.late_rounds or self.parameters.signed_views) and collected.participants > 1:
+        if (parameters.late_rounds or parameters.signed_views) and collected.participants > 1:
             collected.least = LEAST
 
-    def _is_small(self, node: NodeId) -> bool:
+    def _sample_size(self, node: NodeId) -> int:
         online = len(self.scene.plexus(node).membership.view.actives())
-        return self.parameters.late_rounds > 0 and min(self.parameters.sample_size, online) <= SMALL
+        return min(self.scene.parameters.sample_size, online)
 
 
 class EnoughModels(AggregationChecker):
@@ -126,22 +113,16 @@ class EnoughModels(AggregationChecker):
     more and, unless its time is up, no fewer; and it reports what it took. Where late models count, small
     samples need everybody, and no aggregation waits for a change."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._report: dict[NodeId, tuple[int, int, int, int, bool]] = {}
+    _report: dict[NodeId, tuple[int, int, int, int, bool]] = {}
 
     def aggregated(self, node: NodeId, collected: Collected, aggregate: Aggregate, timed_out: bool) -> None:
         models, needed = len(aggregate.models), self._needed(collected)
         # Where the view says how many there are, fewer may be needed by the time that another comes.
-        too_many = models > needed and not self.parameters.signed_views
+        too_many = models > needed and not self.scene.parameters.signed_views
+        k, participants = aggregate.round, collected.participants
         if too_many or (models < needed and not timed_out):
-            self.fail(
-                node,
-                f"aggregated {models} models of {collected.participants} participants in round "
-                f"{aggregate.round}, {needed} are needed",
-            )
-        late = len(aggregate.changes)
-        self._report[node] = (aggregate.round, models, late, collected.participants, timed_out)
+            self.fail(node, f"aggregated {models} of {participants} models in round {k}, not {needed}")
+        self._report[node] = (k, models, len(aggregate.changes), participants, timed_out)
 
     def waits(self, node: NodeId, collected: Collected) -> None:
         if len(collected.models) >= self._needed(collected):
@@ -154,7 +135,7 @@ class EnoughModels(AggregationChecker):
                 self.fail(node, f"reports an aggregation {said} that was {self._report.get(node)}")
 
     def _needed(self, collected: Collected) -> int:
-        share = Fraction(1 if collected.is_small else str(self.parameters.success_fraction))
+        share = Fraction(1 if collected.is_small else str(self.scene.parameters.success_fraction))
         return max(collected.least, floor(share * collected.participants))
 
 
@@ -163,12 +144,9 @@ class AllCollectedCounts(AggregationChecker):
     was trained on. So does every change that waited for it, unless that is older than is allowed."""
 
     reads_labels = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._samples: dict[Model, int] = {}
-        self._late: dict[NodeId, dict[NodeId, LateModel]] = {}
-        """Aggregator → sender → the change that it has neither used nor declined."""
+    _samples: dict[Model, int] = {}
+    _late: dict[NodeId, dict[NodeId, LateModel]] = {}
+    """Aggregator → sender → the change that it has neither used nor declined."""
 
     def before(self, node: NodeId, event: Event) -> None:
         if isinstance(event, Trained):
@@ -203,7 +181,7 @@ class AllCollectedCounts(AggregationChecker):
                 self.fail(node, f"{model} of {self._samples.get(model)} samples counts as {samples}")
         for each in late:
             age = collected.ordinal - 1 - each.ordinal
-            if age > self.parameters.late_rounds:
+            if age > self.scene.parameters.late_rounds:
                 self.fail(node, f"uses a change of node {each.model.trained.node} that is {age} rounds old")
 
     def _settle(self, late: dict[NodeId, LateModel], to: tuple[NodeId, ...], ack: Ack) -> None:
@@ -228,4 +206,4 @@ class AggregationsEndInTime(AggregationChecker):
             self.fail(node, f"waits for models of round {collected.round} {-left_s:g} s too long")
 
     def _left_s(self, node: NodeId, collected: Collected) -> float:
-        return collected.since_s + self.parameters.aggregation_timeout_s - self.clock_s(node)
+        return collected.since_s + self.scene.parameters.aggregation_timeout_s - self.scene.clock_s(node)

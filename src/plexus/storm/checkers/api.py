@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from plexus.protocol.api import Effect, Received, Report
-from plexus.protocol.facts import Fact, Refused
+from plexus.protocol.facts import Refused
 from plexus.protocol.messages import NodeId
+from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.trust import A_MODEL, TO_TRAIN
 from plexus.protocol.view import Snapshot
@@ -35,6 +38,15 @@ class Scene(NamedTuple):
     def now(self) -> float:
         return self.runtime.kernel.now
 
+    @property
+    def parameters(self) -> PlexusParameters:
+        assert isinstance(self.plan.parameters, PlexusParameters)
+        return self.plan.parameters
+
+    def clock_s(self, node: NodeId) -> float:
+        """By the node's own clock."""
+        return self.runtime.nodes[node].clock_s(self.now)
+
     def node(self, node: NodeId) -> AnyNode:
         return self.runtime.nodes[node].node
 
@@ -51,16 +63,14 @@ class Scene(NamedTuple):
         return [node for node in self.online() if node not in self.plan.liars]
 
 
-class Checker(NodeObserver):
-    """One invariant."""
+class Checker(NodeObserver, Struct, eq=False):
+    """One invariant, and what it has seen so far."""
 
     reads_labels = False
     """Whether it needs models that tell where they come from."""
     plexus_only = False
     """Whether it looks at nodes of Plexus alone."""
-
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
+    scene: Scene
 
     def fail(self, node: NodeId | None, text: str) -> None:
         """Nothing is promised of what a liar does itself."""
@@ -68,11 +78,15 @@ class Checker(NodeObserver):
             raise Violation(type(self).__name__, node, text)
 
 
+class PlexusChecker(Checker):
+    plexus_only = True
+
+
 def is_refused(machine: PlexusNode, received: Received, effects: list[Effect]) -> bool:
     """Whether a request was not believed: its sender is named, or others are asked about the round."""
-    named = any(isinstance(e, Report) and _names(e.fact, received.src) for e in effects)
-    return machine.trust.is_wary and (named or machine.watchdog.k_seen < received.body.round)
-
-
-def _names(fact: Fact, node: NodeId) -> bool:
-    return isinstance(fact, Refused) and fact.src == node and fact.what in (TO_TRAIN, A_MODEL)
+    if not machine.trust.is_wary:
+        return False
+    facts = [effect.fact for effect in effects if isinstance(effect, Report)]
+    refused = [(fact.src, fact.what) for fact in facts if isinstance(fact, Refused)]
+    named = any((received.src, what) in refused for what in (TO_TRAIN, A_MODEL))
+    return named or machine.watchdog.k_seen < received.body.round

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from plexus.protocol.api import Aggregate, Aggregated, Effect, Event, Received, Send
 from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Model, NodeId
-from plexus.storm.checkers.api import Checker, Scene
+from plexus.storm.checkers.api import PlexusChecker
 from plexus.storm.nodes import Label
 
 
-class ChangesCountOnce(Checker):
+class ChangesCountOnce(PlexusChecker):
     """What entered an aggregate as a change enters no other, neither as a change nor as a model.
 
     Except what an aggregator used whose process was lost since: it does not remember, and cannot but say no
     when it is sent the same once more."""
 
     reads_labels = True
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._making: dict[NodeId, Aggregate] = {}
-        self._used: dict[Label, dict[tuple[NodeId, int], str]] = {}
-        """What was trained → (aggregator, round) → whether as a model or a change."""
+    _making: dict[NodeId, Aggregate] = {}
+    _used: dict[Label, dict[tuple[NodeId, int], str]] = {}
+    """What was trained → (aggregator, round) → whether as a model or a change."""
 
     def before(self, node: NodeId, event: Event) -> None:
         if isinstance(event, Aggregated):
@@ -49,26 +45,21 @@ class ChangesCountOnce(Checker):
         used[node, k] = what
 
 
-class AnswersAreTrue(Checker):
+class AnswersAreTrue(PlexusChecker):
     """An answer says that a model is used if it is in an aggregate of whoever says so, and that it is not
     only if it is not. A process that was lost since has forgotten."""
 
     reads_labels = True
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._sent: dict[tuple[NodeId, NodeId, int, int], set[Model]] = {}
-        """(aggregator, sender, what an answer names) → what it is about: one model, unless its sender lost
-        its process."""
-        self._used: dict[NodeId, set[Model]] = {}
+    _sent: dict[tuple[NodeId, NodeId, int, int], set[Model]] = {}
+    """(aggregator, sender, what an answer names) → what it is about: one model, unless its sender lost
+    its process."""
+    _used: dict[NodeId, set[Model]] = {}
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
-        if isinstance(event, Received) and isinstance(event.body, AggregateRequest):
-            self._sent.setdefault((node, event.src, event.body.round, 0), set()).add(event.body.model)
-        elif isinstance(event, Received) and isinstance(event.body, LateModel):
-            about = (node, event.src, event.body.trained_in, event.body.round)
-            self._sent.setdefault(about, set()).add(event.body.model)
+        if isinstance(event, Received) and isinstance(event.body, AggregateRequest | LateModel):
+            body, is_late = event.body, isinstance(event.body, LateModel)
+            about = (body.trained_in, body.round) if is_late else (body.round, 0)
+            self._sent.setdefault((node, event.src, *about), set()).add(body.model)
         used = self._used.setdefault(node, set())
         for effect in effects:
             if isinstance(effect, Aggregate):

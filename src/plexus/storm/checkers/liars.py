@@ -14,7 +14,7 @@ from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.quorum import step
 from plexus.protocol.trust import A_MODEL, TO_TRAIN
 from plexus.protocol.view import SUSPECTED, Snapshot
-from plexus.storm.checkers.api import FAR, MISLED, Checker, Scene
+from plexus.storm.checkers.api import FAR, MISLED, PlexusChecker
 
 REACH = 4
 """Rounds that may have passed without a sign."""
@@ -30,18 +30,14 @@ def reach_of(machine: PlexusNode) -> int:
     return REACH * max(step(machine.view.online_count()), machine.watchdog.step)
 
 
-class NobodyIsFarAhead(Checker):
+class NobodyIsFarAhead(PlexusChecker):
     """The newest round that an honest node knows of is at most a few steps beyond those of which somebody
     spoke who did not lie; unless it knows of nobody else but one, whom it cannot but believe, or somebody did
     who is a second witness since. It finds its way back if others are not that far."""
 
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._made = 0
-        self._misled: set[NodeId] = set()
-        """Who believed the one other that it knew."""
+    _made: int = 0
+    _misled: set[NodeId] = set()
+    """Who believed the one other that it knew."""
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         if node in self.scene.plan.liars or not self.scene.plan.is_wary:
@@ -66,8 +62,7 @@ class NobodyIsFarAhead(Checker):
 
     def _work(self, node: NodeId, k: int) -> None:
         machine = self.scene.plexus(node)
-        is_true = node not in self.scene.plan.liars or k <= machine.watchdog.k_seen + reach_of(machine)
-        if is_true:
+        if node not in self.scene.plan.liars or k <= machine.watchdog.k_seen + reach_of(machine):
             self._made = max(self._made, k)
 
     def ended(self) -> None:
@@ -79,10 +74,8 @@ class NobodyIsFarAhead(Checker):
                 self.fail(node, f"was misled about rounds, and has not found its way back to {k}")
 
 
-class TheHonestAreBelieved(Checker):
+class TheHonestAreBelieved(PlexusChecker):
     """Nobody is said to have forged a view who did not."""
-
-    plexus_only = True
 
     def reported(self, node: NodeId, fact: Any) -> None:
         is_named = isinstance(fact, Refused) and fact.what == "view"
@@ -90,21 +83,17 @@ class TheHonestAreBelieved(Checker):
             self.fail(node, f"says that node {fact.src} has forged a view")
 
 
-class TheHashDecides(Checker):
+class TheHashDecides(PlexusChecker):
     """Who asks to train is in the sample of that round, or a little behind it; so is who trains. Who sends a
     model was in the sample that trained, a few steps before, and who takes it is in that of its round. Nobody
     else is refused."""
 
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._pause_s = 0.0
-        """Of whoever handles an event now: for how long it saw no progress."""
+    _pause_s: float = 0.0
+    """Of whoever handles an event now: for how long it saw no progress."""
 
     def before(self, node: NodeId, event: Event) -> None:
-        watchdog, clock_s = self.scene.plexus(node).watchdog, self.scene.runtime.nodes[node].clock_s
-        self._pause_s = max(watchdog._pause_s, clock_s(self.scene.now) - watchdog._progress_at)
+        watchdog = self.scene.plexus(node).watchdog
+        self._pause_s = max(watchdog._pause_s, self.scene.clock_s(node) - watchdog._progress_at)
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         if not isinstance(event, Received) or not self.scene.plan.is_wary:
@@ -141,17 +130,13 @@ class TheHashDecides(Checker):
         return src in spoken_of and machine.me in machine.roster.in_order(view, asks.round)[:room]
 
 
-class OneWordIsNotEnough(Checker):
+class OneWordIsNotEnough(PlexusChecker):
     """Who takes another as gone has found it silent, or was told so by two; whom one alone holds to be gone
     is asked last."""
 
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._last: dict[NodeId, Snapshot] = {}
-        self._tellers: dict[tuple[NodeId, NodeId, int], set[NodeId]] = {}
-        """(who, of whom, by which event it is gone) → who told so."""
+    _last: dict[NodeId, Snapshot] = {}
+    _tellers: dict[tuple[NodeId, NodeId, int], set[NodeId]] = {}
+    """(who, of whom, by which event it is gone) → who told so."""
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         if not self.scene.plan.is_wary:
@@ -159,6 +144,7 @@ class OneWordIsNotEnough(Checker):
         machine, last = self.scene.plexus(node), self._last.get(node, self.scene.initial_view)
         view = self._last[node] = machine.view.snapshot()
         told = getattr(event.body, "view", None) if isinstance(event, Received | Offered) else None
+        told = told and machine.membership.lacking.whole(told)
         facts = [effect.fact for effect in effects if isinstance(effect, Report)]
         refused = any(isinstance(fact, Refused) and fact.what == "view" for fact in facts)
         if told is not None and not refused:
@@ -184,20 +170,16 @@ class OneWordIsNotEnough(Checker):
                 self.fail(machine.me, f"was told by node {src} that node {other} is gone, and does not doubt")
 
 
-class LiarsAreNamed(Checker):
+class LiarsAreNamed(PlexusChecker):
     """Who speaks of rounds far ahead to several is named in the end, once these have heard from others how
     far the session is."""
 
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._heard: dict[tuple[NodeId, NodeId], float] = {}
-        """(liar, who heard it) → when it did so first."""
-        self._knows: dict[NodeId, set[NodeId]] = {}
-        """Liar → who can know that it is one."""
-        self._named: set[NodeId] = set()
-        self._seen = 0
+    _heard: dict[tuple[NodeId, NodeId], float] = {}
+    """(liar, who heard it) → when it did so first."""
+    _knows: dict[NodeId, set[NodeId]] = {}
+    """Liar → who can know that it is one."""
+    _named: set[NodeId] = set()
+    _seen: int = 0
 
     def before(self, node: NodeId, event: Event) -> None:
         machine = self.scene.plexus(node)

@@ -15,8 +15,9 @@ from plexus.protocol.messages import NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.view import JOINED
 from plexus.protocol.watchdog import MAX_PATIENCE
-from plexus.storm.checkers.api import FAR, Checker, Scene
+from plexus.storm.checkers.api import FAR, Checker, PlexusChecker, Scene
 from plexus.storm.checkers.rounds import rounds_of
+from plexus.storm.kinds import Partition
 from plexus.storm.nodes import Label
 
 READVERTISEMENTS = 8
@@ -62,28 +63,30 @@ def rounds_until_agreement(scene: Scene) -> int:
 
 def rounds_until_all_count(scene: Scene) -> int:
     """Within how many rounds a training of everybody's own is in an aggregate, if late models count."""
-    parameters = scene.plan.parameters
-    assert isinstance(parameters, PlexusParameters)
-    trainings = len(scene.online()) / parameters.sample_size * (math.log(scene.plan.nodes) + CERTAINTY)
-    return TRIES * math.ceil(trainings + parameters.late_rounds)
+    samples = len(scene.online()) / scene.parameters.sample_size
+    trainings = samples * (math.log(scene.plan.nodes) + CERTAINTY)
+    return TRIES * math.ceil(trainings + scene.parameters.late_rounds)
 
 
 class RoundsComplete(Checker):
     """After a storm, at whose end it is made, a new round completes within the bound, and then another and
     another."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self.completed: set[int] = set()
+    completed: set[int] = set()
+    _updated: dict[NodeId, int] = {}
+    _known: int = 0
+    _bound_s: float = 0.0
+    _since_s: float = 0.0
+    _alone: bool = False
+
+    def __post_init__(self) -> None:
+        scene = self.scene
         known = [max(rounds_of(scene.node(node)).values()) for node in scene.honest()]
         # Who was misled about rounds goes back to where the others are.
         self._known = max(k for k in known if k < min(known) + FAR)
-        self._bound_s = round_bound_s(scene)
-        self._since_s = scene.now
-        self._updated: dict[NodeId, int] = {}
-        self._alone = isinstance(scene.plan.parameters, GossipParameters) and (
-            len(scene.online()) == 1  # gossip needs two
-        )
+        self._bound_s, self._since_s = round_bound_s(scene), scene.now
+        is_gossip = isinstance(scene.plan.parameters, GossipParameters)
+        self._alone = is_gossip and len(scene.online()) == 1  # it needs two
 
     @property
     def is_satisfied(self) -> bool:
@@ -109,17 +112,18 @@ class ViewsAgree(Checker):
     """After a storm the views of all online nodes become one, in which all of them are online, within
     so many rounds after nobody is unheard of."""
 
-    def __init__(self, scene: Scene, rounds: RoundsComplete) -> None:
-        super().__init__(scene)
-        self._rounds = rounds
-        parameters = scene.plan.parameters
+    _rounds: RoundsComplete
+    is_satisfied: bool = False
+    _from_s: float = 0.0
+    _before: int | None = None
+
+    def __post_init__(self) -> None:
+        parameters = self.scene.plan.parameters
         self.is_satisfied = isinstance(parameters, DpsgdParameters)
         if not isinstance(parameters, DpsgdParameters):
-            self._from_s = scene.now + READVERTISEMENTS * parameters.readvertise_s
+            self._from_s = self.scene.now + READVERTISEMENTS * parameters.readvertise_s
         if isinstance(parameters, PlexusParameters):  # who is left out asks, and tells others
             self._from_s += (MAX_PATIENCE + 1) * parameters.watchdog_s
-        self._before: int | None = None
-        self._allowed = rounds_until_agreement(scene)
 
     def tick(self) -> None:
         if self.is_satisfied:
@@ -133,7 +137,7 @@ class ViewsAgree(Checker):
         elif self.scene.now > self._from_s:
             self._before = self._passed() if self._before is None else self._before
             passed = self._passed() - self._before
-            if passed > self._allowed:
+            if passed > rounds_until_agreement(self.scene):
                 self.fail(None, f"{self._difference()} after {passed} rounds")
 
     def _passed(self) -> int:
@@ -162,15 +166,15 @@ class NobodyIsStarved(Checker):
     """Where late models count, a training of everybody's own is in an aggregate after the storm, within so
     many rounds after nobody is unheard of."""
 
-    def __init__(self, scene: Scene, rounds: RoundsComplete, views: ViewsAgree) -> None:
-        super().__init__(scene)
-        self._rounds = rounds
-        self._views = views
-        parameters = scene.plan.parameters
-        counts = isinstance(parameters, PlexusParameters) and parameters.late_rounds >= ENOUGH_LATE_ROUNDS
-        self._hungry = set(scene.honest()) if counts else set()
-        self._allowed = rounds_until_all_count(scene) if counts else 0
-        self._before: int | None = None
+    _rounds: RoundsComplete
+    _views: ViewsAgree
+    _hungry: set[NodeId] = set()
+    _before: int | None = None
+
+    def __post_init__(self) -> None:
+        parameters = self.scene.plan.parameters
+        if isinstance(parameters, PlexusParameters) and parameters.late_rounds >= ENOUGH_LATE_ROUNDS:
+            self._hungry = set(self.scene.honest())
 
     @property
     def is_satisfied(self) -> bool:
@@ -186,27 +190,26 @@ class NobodyIsStarved(Checker):
         if self._hungry and self._views.is_satisfied:
             passed = len(self._rounds.completed)
             self._before = passed if self._before is None else self._before
-            if passed - self._before > self._allowed:
+            if passed - self._before > rounds_until_all_count(self.scene):
                 self.fail(min(self._hungry), f"no training of {self._hungry} counted in {passed} rounds")
 
 
-class HeavierSideSurvives(Checker):
+class HeavierSideSurvives(PlexusChecker):
     """After a cut that parted few nodes from many, and nothing else, the session goes on with what the many
     made: their newest aggregate when the cut healed is behind the newest one of all."""
 
     reads_labels = True
-    plexus_only = True
+    _cut: Partition | None = None
+    _behind: dict[Label, set[Label]] = {}
+    """A model → the aggregates that led to it."""
+    _begun: dict[NodeId, Label] = {}
+    _making: dict[NodeId, Aggregate] = {}
+    _newest: tuple[int, Label] | None = None
+    _heavier: tuple[int, frozenset[Label]] = (0, frozenset())
+    """The newest round of the many when the cut healed, and its aggregates."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._cut = scene.plan.cut
-        self._behind: dict[Label, set[Label]] = {}
-        """A model → the aggregates that led to it."""
-        self._begun: dict[NodeId, Label] = {}
-        self._making: dict[NodeId, Aggregate] = {}
-        self._newest: tuple[int, Label] | None = None
-        self._heavier: tuple[int, set[Label]] = (0, set())
-        """The newest round of the many when the cut healed, and its aggregates."""
+    def __post_init__(self) -> None:
+        self._cut = self.scene.plan.cut
 
     def before(self, node: NodeId, event: Event) -> None:
         if self._cut is None:
@@ -220,9 +223,9 @@ class HeavierSideSurvives(Checker):
                 self._newest = made.round, event.model
             if self.scene.now <= self._cut.until_s and node not in self._cut.side:
                 k, models = self._heavier
-                self._heavier = max(k, made.round), models if made.round < k else {event.model}
-                if made.round == k:
-                    self._heavier[1].update(models)
+                if made.round >= k:
+                    others = models if made.round == k else ()
+                    self._heavier = made.round, frozenset({event.model, *others})
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         for effect in effects if self._cut is not None else ():

@@ -3,43 +3,45 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from plexus.protocol.api import (
-    BandwidthMeasured,
-    Effect,
-    Event,
-    Send,
-    TimerFired,
-    Trained,
-    WentOffline,
-    WentOnline,
-)
+from plexus.protocol import api
+from plexus.protocol.api import BandwidthMeasured, Effect, Event, Send, WentOffline, WentOnline
 from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.messages import Joined, Left, Message, NodeId, Ping, Pong
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import JOINED, LEFT, SUSPECTED, Snapshot, event_number
-from plexus.storm.checkers.api import Checker, Scene
+from plexus.storm.checkers.api import Checker
 
 RAISES = (WentOnline, WentOffline, BandwidthMeasured)
 """By these a node raises its counter."""
 
 
-class ViewsMoveForward(Checker):
-    """What a process knows of any node is never replaced by something older, and what belongs to an
-    event stays with it."""
+class ViewChecker(Checker):
+    """Looks at the views of nodes whenever they change."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._last: dict[NodeId, Snapshot] = {}
+    _last: dict[NodeId, Snapshot] = {}
 
     def settled(self, node: NodeId) -> None:
         machine = self.scene.node(node)
-        if isinstance(machine, DpsgdNode):
-            return
-        view, last = machine.membership.view.snapshot(), self._last.get(node)
-        if view is last:
-            return
-        self._last[node] = view
+        if not isinstance(machine, DpsgdNode):
+            view, last = machine.membership.view.snapshot(), self._last.get(node)
+            if view is not last:
+                self._last[node] = view
+                self.changed(node, view, last)
+
+    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
+        self._last.pop(node, None)
+
+    def changed(self, node: NodeId, view: Snapshot, last: Snapshot | None) -> None:
+        """The node has this view now; None: a process that has just begun."""
+
+
+class ViewsMoveForward(ViewChecker):
+    """What a process knows of any node is never replaced by something older, and what belongs to an
+    event stays with it."""
+
+    def changed(self, node: NodeId, view: Snapshot, last: Snapshot | None) -> None:
         if last is None:
             return
         size = len(last.events)
@@ -52,30 +54,18 @@ class ViewsMoveForward(Checker):
         if changed.any():
             self.fail(node, f"another bandwidth of node {int(changed.argmax())} by the same event")
 
-    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
-        self._last.pop(node, None)
 
-
-class BandwidthsAgree(Checker):
+class BandwidthsAgree(ViewChecker):
     """Wherever two views hold the same event of a node, they hold the same bandwidth: the one that it told
     with this event. A node whose disk was lost may repeat an event with another one."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._last: dict[NodeId, Snapshot] = {}
-        self._bandwidth_of: dict[tuple[NodeId, int], int] = {}
-        """(node, its event) → bytes per second."""
-        self._forgetful: set[NodeId] = set()
+    _bandwidth_of: dict[tuple[NodeId, int], int] = {}
+    """(node, its event) → bytes per second."""
+    _forgetful: set[NodeId] = set()
 
-    def settled(self, node: NodeId) -> None:
-        machine = self.scene.node(node)
-        if isinstance(machine, DpsgdNode):
-            return
-        view, last = machine.membership.view.snapshot(), self._last.get(node, self.scene.initial_view)
-        if view is last:
-            return
-        self._last[node] = view
-        for of in np.flatnonzero(view.events != last.events).tolist():
+    def changed(self, node: NodeId, view: Snapshot, last: Snapshot | None) -> None:
+        before = (last or self.scene.initial_view).events
+        for of in np.flatnonzero(view.events != before).tolist():
             self._compare(node, of, int(view.events[of]), int(view.bandwidths[of]))
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
@@ -83,7 +73,7 @@ class BandwidthsAgree(Checker):
             self._compare(src, src, event_number(body.counter, JOINED), body.bandwidth_bytes_per_s)
 
     def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
-        self._last.pop(node, None)
+        super().restarted(node, disk_is_lost)
         if disk_is_lost:
             self._forgetful.add(node)
 
@@ -98,13 +88,11 @@ class ComingAndGoingIsTold(Checker):
     online first, and others if these are too few. It does so before it is gone. In Plexus, whoever comes
     pings some before it tells anybody."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._unsaid: dict[NodeId, int] = {}
-        """Node → how many are still to be told of its newest event."""
-        self._coming: set[NodeId] = set()
-        """Those that have come and look around before they tell."""
-        self._said: dict[NodeId, list[tuple[NodeId, ...]]] = {}
+    _unsaid: dict[NodeId, int] = {}
+    """Node → how many are still to be told of its newest event."""
+    _coming: set[NodeId] = set()
+    """Those that have come and look around before they tell."""
+    _said: dict[NodeId, list[tuple[NodeId, ...]]] = {}
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         machine, parameters = self.scene.node(node), self.scene.plan.parameters
@@ -151,19 +139,19 @@ class ComingAndGoingIsTold(Checker):
             self.fail(node, f"came or went, and told {said} of {due} that are to be told")
 
 
-class CountersBelongToTheirOwner(Checker):
+class CountersBelongToTheirOwner(ViewChecker):
     """A counter is raised by its owner alone, on disk before anybody hears, and never used again, across
     crashes too. A node whose disk was lost may repeat counters until somebody tells it the last one that it
     used."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._counters: dict[NodeId, int] = {}
-        self._told = scene.initial_view.events.astype(np.int64)
-        """The newest event that each node has told anybody of itself."""
-        self._meaning: dict[tuple[NodeId, int], Message] = {}
-        self._forgetful: set[NodeId] = set()
-        self._seen: dict[NodeId, Snapshot] = {}
+    _counters: dict[NodeId, int] = {}
+    _told: NDArray[np.int64] = np.empty(0, np.int64)
+    """The newest event that each node has told anybody of itself."""
+    _meaning: dict[tuple[NodeId, int], Message] = {}
+    _forgetful: set[NodeId] = set()
+
+    def __post_init__(self) -> None:
+        self._told = self.scene.initial_view.events.astype(np.int64)
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         machine = self.scene.node(node)
@@ -181,25 +169,15 @@ class CountersBelongToTheirOwner(Checker):
             if own <= self._told[node] and node not in self._forgetful:
                 self.fail(node, f"uses counter {counter} again")
 
-    def settled(self, node: NodeId) -> None:
-        machine = self.scene.node(node)
-        if isinstance(machine, DpsgdNode):
-            return
-        view = machine.membership.view.snapshot()
-        if view is self._seen.get(node):
-            return
-        self._seen[node] = view
+    def changed(self, node: NodeId, view: Snapshot, last: Snapshot | None) -> None:
         # That somebody is suspected is what others say of its joined event.
         claimed = np.where(view.events & 3 == SUSPECTED, view.events - SUSPECTED + JOINED, view.events)
         invented = claimed > self._told[: len(view.events)]
         invented[node] = False
         if invented.any():
             other = int(invented.argmax())
-            self.fail(
-                node,
-                f"believes event {view.events[other]} of node {other}, which told "
-                f"nobody more than {self._told[other]}",
-            )
+            told = f"which told nobody more than {self._told[other]}"
+            self.fail(node, f"believes event {view.events[other]} of node {other}, {told}")
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         if isinstance(body, Joined | Left):
@@ -208,8 +186,8 @@ class CountersBelongToTheirOwner(Checker):
             self._told[src] = max(self._told[src], body.view.event_of(src))
 
     def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
+        super().restarted(node, disk_is_lost)
         self._counters.pop(node, None)
-        self._seen.pop(node, None)
         if disk_is_lost:
             self._forgetful.add(node)
 
@@ -261,5 +239,5 @@ class GoneIsGone(Checker):
         if flows:
             self.fail(node, f"its transfer {flows[0]} goes on")
         for target, event in runtime.kernel.pending():
-            if target == node and isinstance(event, TimerFired | Trained):
+            if target == node and isinstance(event, api.TimerFired | api.Trained):
                 self.fail(node, f"{event} would still reach it")

@@ -4,37 +4,16 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from plexus.protocol.api import (
-    Aggregated,
-    Effect,
-    Event,
-    Received,
-    Report,
-    Send,
-    TimerFired,
-    Train,
-    Trained,
-    Undelivered,
-)
+from plexus.protocol import api, messages
+from plexus.protocol.api import Effect, Event, Received, Report, Send, Train, Trained, Undelivered
 from plexus.protocol.facts import AggregationCompleted, Fact, Refused, RoundRestarted, SampleDerived
-from plexus.protocol.messages import (
-    BUSY,
-    Ack,
-    AggregateRequest,
-    Message,
-    Model,
-    NodeId,
-    Ping,
-    Pong,
-    TrainRequest,
-)
-from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.messages import BUSY, AggregateRequest, Message, Model, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.participant import AGGREGATOR
 from plexus.protocol.plexus import FIRST_STEP, PlexusNode
 from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, RESTART
 from plexus.protocol.sampling import SampleSearch
 from plexus.protocol.trust import FORGIVEN, TO_AGGREGATE
-from plexus.storm.checkers.api import MISLED, Checker, Scene, is_refused
+from plexus.storm.checkers.api import MISLED, PlexusChecker, is_refused
 
 Made = tuple[int, Model]
 """The round of a model, and the model."""
@@ -55,14 +34,10 @@ class Answers(Struct):
     busy: set[NodeId] = set()
 
 
-class SampleChecker(Checker):
+class SampleChecker(PlexusChecker):
     """Knows who answered the searches of each node."""
 
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._answers: dict[tuple[NodeId, str], Answers] = {}
+    _answers: dict[tuple[NodeId, str], Answers] = {}
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         if isinstance(body, Ping):
@@ -98,13 +73,11 @@ class AllOfTheSampleAreAsked(SampleChecker):
     to its aggregator how many it was told of. Where late models count, who trains says so, and those are left
     out, unless all of the sample do."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._found: dict[tuple[NodeId, str], SampleDerived] = {}
-        self._due: dict[NodeId, SampleDerived] = {}
-        """Samples that are to be asked now."""
-        self._told: dict[tuple[NodeId, int], set[int]] = {}
-        """(participant, next round) → how many are in this one, according to each who asked."""
+    _found: dict[tuple[NodeId, str], SampleDerived] = {}
+    _due: dict[NodeId, SampleDerived] = {}
+    """Samples that are to be asked now."""
+    _told: dict[tuple[NodeId, int], set[int]] = {}
+    """(participant, next round) → how many are in this one, according to each who asked."""
 
     def reported(self, node: NodeId, fact: Fact) -> None:
         if isinstance(fact, SampleDerived):
@@ -126,8 +99,7 @@ class AllOfTheSampleAreAsked(SampleChecker):
             self.fail(node, f"asks {sample & busy} to train, who do already")
 
     def _is_busy(self, node: NodeId) -> bool:
-        parameters = self.scene.plan.parameters
-        assert isinstance(parameters, PlexusParameters)
+        parameters = self.scene.parameters
         # Who was misled about rounds has given up what it trains.
         works = self.scene.plexus(node).training.busy or not parameters.signed_views
         return parameters.late_rounds > 0 and self.scene.runtime.is_training(node) and works
@@ -166,17 +138,13 @@ class AllOfTheSampleAreAsked(SampleChecker):
             self.fail(node, f"tells {len(due.sample)} participants that they are {asks.participants}")
 
 
-class ModelsKeepTheirLineage(Checker):
+class ModelsKeepTheirLineage(PlexusChecker):
     """A node trains what it was sent, sends an aggregator what it trained, and pushes the aggregate that it
     made of that round; or, at a restart, the newest model that it holds."""
 
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._held: dict[NodeId, Made] = {}
-        self._trained: dict[NodeId, Made] = {}
-        self._aggregated: dict[NodeId, Made] = {}
+    _held: dict[NodeId, Made] = {}
+    _trained: dict[NodeId, Made] = {}
+    _aggregated: dict[NodeId, Made] = {}
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         machine = self.scene.plexus(node)
@@ -187,7 +155,7 @@ class ModelsKeepTheirLineage(Checker):
         elif isinstance(event, Received) and isinstance(event.body, TrainRequest):
             if not is_refused(machine, event, effects):
                 self._hold(node, (event.body.round, event.body.model))
-        elif isinstance(event, Aggregated):
+        elif isinstance(event, api.Aggregated):
             self._aggregated[node] = (event.round, event.model)
         restarts = False
         for effect in effects:
@@ -226,20 +194,16 @@ class ModelsKeepTheirLineage(Checker):
             self.fail(node, f"starts again from {pushed[1]}, and holds {self._held[node][1]}")
 
 
-class BestConnectedIsChosen(Checker):
+class BestConnectedIsChosen(PlexusChecker):
     """The aggregator is whoever has the most bandwidth of the sample found, as far as the chooser knows:
     the first of equals, nobody who is known to have left, and none who failed while others have not."""
 
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._sample: dict[NodeId, tuple[NodeId, ...]] = {}
-        self._tried: dict[NodeId, tuple[tuple[int, int], set[NodeId]]] = {}
-        """Participant → round and that of its training, and to whom it sent its model."""
-        self._failed: dict[tuple[NodeId, NodeId], float] = {}
-        """(participant, aggregator) → until when that is asked last, by the participant's clock; 0 if the
-        participant may have changed its mind."""
+    _sample: dict[NodeId, tuple[NodeId, ...]] = {}
+    _tried: dict[NodeId, tuple[tuple[int, int], set[NodeId]]] = {}
+    """Participant → round and that of its training, and to whom it sent its model."""
+    _failed: dict[tuple[NodeId, NodeId], float] = {}
+    """(participant, aggregator) → until when that is asked last, by the participant's clock; 0 if the
+    participant may have changed its mind."""
 
     def reported(self, node: NodeId, fact: Fact) -> None:
         if isinstance(fact, SampleDerived) and fact.purpose == AGGREGATOR:
@@ -249,9 +213,9 @@ class BestConnectedIsChosen(Checker):
 
     def before(self, node: NodeId, event: Event) -> None:
         awaited = self.scene.plexus(node).training.awaited
-        if isinstance(event, TimerFired) and event.key == ("ack", 0) and awaited not in (None, node):
+        if isinstance(event, api.TimerFired) and event.key == ("ack", 0) and awaited not in (None, node):
             self._has_failed(node, awaited)
-        answered = isinstance(event, Received) and isinstance(event.body, Ack) and event.src
+        answered = isinstance(event, Received) and isinstance(event.body, messages.Ack) and event.src
         if isinstance(event, Undelivered) and isinstance(event.body, Ping | AggregateRequest):
             answered = event.to
         if (node, answered) in self._failed:
@@ -284,35 +248,27 @@ class BestConnectedIsChosen(Checker):
     def _fit(self, node: NodeId, fresh: list[NodeId], chosen: tuple[NodeId, ...]) -> list[NodeId]:
         """Without those who failed; unless that may be all of them, if one was chosen who certainly did."""
         failed = {other for other in fresh if (node, other) in self._failed}
-        now = self._clock_s(node)
-        if any(self._failed.get((node, other), 0) > now for other in chosen):
-            return fresh if failed == set(fresh) else []
+        if self.scene.parameters.signed_views:  # to whom others send nothing leaves itself out
+            failed.add(node)
+        if any(self._failed.get((node, other), 0) > self.scene.clock_s(node) for other in chosen):
+            return fresh if failed >= set(fresh) else []
         return [other for other in fresh if other not in failed or other in chosen]
 
     def _has_failed(self, node: NodeId, aggregator: NodeId) -> None:
-        parameters = self.scene.plan.parameters
-        assert isinstance(parameters, PlexusParameters)
-        if parameters.signed_views:
-            forgiven_s = self._clock_s(node) + FORGIVEN * parameters.ack_timeout_s
+        if self.scene.parameters.signed_views:
+            forgiven_s = self.scene.clock_s(node) + FORGIVEN * self.scene.parameters.ack_timeout_s
             self._failed[node, aggregator] = max(forgiven_s, self._failed.get((node, aggregator), 0))
 
-    def _clock_s(self, node: NodeId) -> float:
-        return self.scene.runtime.nodes[node].clock_s(self.scene.now)
 
-
-class ParticipantsStopForTheirAck(Checker):
+class ParticipantsStopForTheirAck(PlexusChecker):
     """A participant is done when it hears that the round after its own is aggregated, and not before: no
     other acknowledgement ends its work, nor does anything else but a newer round; or, where late models
     count, that it has trained too late for its own."""
 
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._busy: dict[NodeId, int] = {}
-        """Participant → the round that is to be aggregated of its work."""
-        self._asked: dict[NodeId, set[NodeId]] = {}
-        """Participant → who was sent what it has trained last."""
+    _busy: dict[NodeId, int] = {}
+    """Participant → the round that is to be aggregated of its work."""
+    _asked: dict[NodeId, set[NodeId]] = {}
+    """Participant → who was sent what it has trained last."""
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         if isinstance(body, AggregateRequest):
@@ -343,7 +299,7 @@ class ParticipantsStopForTheirAck(Checker):
 
     def _done(self, machine: PlexusNode, event: Event) -> int | None:
         """The round that is aggregated, according to the event."""
-        if isinstance(event, Received) and isinstance(event.body, Ack):
+        if isinstance(event, Received) and isinstance(event.body, messages.Ack):
             return event.body.round
         if isinstance(event, Undelivered) and isinstance(event.body, AggregateRequest):
             obsolete = event.declined or machine.is_obsolete(event.body)
@@ -351,11 +307,9 @@ class ParticipantsStopForTheirAck(Checker):
         return None
 
 
-class HeldIsOnDisk(Checker):
+class HeldIsOnDisk(PlexusChecker):
     """The model that a node holds is on its disk, and was before anybody is sent one of that round. A new
     process goes on from what it finds there."""
-
-    plexus_only = True
 
     def settled(self, node: NodeId) -> None:
         machine, saved = self.scene.plexus(node), self.scene.runtime.disks[node].newest

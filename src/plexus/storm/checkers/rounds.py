@@ -7,7 +7,7 @@ from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.facts import RoundRestarted
 from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Message, NodeId, TrainRequest
 from plexus.protocol.plexus import PlexusNode
-from plexus.storm.checkers.api import MISLED, Checker, Scene, is_refused
+from plexus.storm.checkers.api import MISLED, Checker, PlexusChecker, is_refused
 from plexus.storm.nodes import INITIAL, AnyNode, Label
 
 AGGREGATING = "aggregates"
@@ -32,9 +32,7 @@ class RoundsNeverGoBack(Checker):
     an aggregation is gone with its session, so that one starts anew with the next. Who was misled about
     rounds goes back to where the others are."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._last: dict[NodeId, dict[str, int]] = {}
+    _last: dict[NodeId, dict[str, int]] = {}
 
     def settled(self, node: NodeId) -> None:
         rounds, last = rounds_of(self.scene.node(node)), self._last.get(node, {})
@@ -51,19 +49,15 @@ class RoundsNeverGoBack(Checker):
         self._last.pop(node, None)
 
 
-class NewestRoundWins(Checker):
+class NewestRoundWins(PlexusChecker):
     """A node that is asked to train for a newer round does, whatever it was at; or it has queued that, if
     late models count, and begins as soon as it has finished."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._asked: dict[NodeId, int] = {}
-        """Node → the newest round it was asked to train for."""
+    _asked: dict[NodeId, int] = {}
+    """Node → the newest round it was asked to train for."""
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
-        machine = self.scene.node(node)
-        if not isinstance(machine, PlexusNode):
-            return
+        machine = self.scene.plexus(node)
         asks = isinstance(event, Received) and isinstance(event.body, TrainRequest) and event
         if asks and not is_refused(machine, asks, effects):
             self._asked[node] = max(self._asked.get(node, 0), asks.body.round)
@@ -81,9 +75,7 @@ class NewestRoundWins(Checker):
 class OneTrainingAtATime(Checker):
     """A node has one training under way at most, and what comes out is of the one it began last."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._round: dict[NodeId, int] = {}
+    _round: dict[NodeId, int] = {}
 
     def before(self, node: NodeId, event: Event) -> None:
         if isinstance(event, Trained) and self._round.pop(node, None) != event.round:
@@ -136,16 +128,13 @@ class AggregatesHoldTheirRound(Checker):
     D-PSGD, in this round, besides the node's own. Changes are what their senders trained, and of what."""
 
     reads_labels = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._sent: dict[Label, int] = {}
-        """A trained model → the number of the round for which it was sent to an aggregator."""
-        self._base: dict[Label, Label] = {}
-        """A trained model → what the training began with."""
-        self._begun: dict[NodeId, Label] = {}
-        self._late: dict[Label, tuple[Label, int]] = {}
-        """A trained model → the base and the samples with which it was sent as a change."""
+    _sent: dict[Label, int] = {}
+    """A trained model → the number of the round for which it was sent to an aggregator."""
+    _base: dict[Label, Label] = {}
+    """A trained model → what the training began with."""
+    _begun: dict[NodeId, Label] = {}
+    _late: dict[Label, tuple[Label, int]] = {}
+    """A trained model → the base and the samples with which it was sent as a change."""
 
     def before(self, node: NodeId, event: Event) -> None:
         if isinstance(event, Trained):
@@ -186,20 +175,16 @@ class AggregatesHoldTheirRound(Checker):
                 self.fail(node, f"the aggregate of round {k} holds a {model.kind} model of {model.round}")
 
 
-class AcknowledgedIsAggregated(Checker):
+class AcknowledgedIsAggregated(PlexusChecker):
     """Who is told to stop looking for an aggregator can rely on it: the round is done or overtaken. An answer
     about a late model names the round in which that was trained, and the one for which it was sent."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._done: set[tuple[NodeId, int]] = set()
-        self._late: set[tuple[NodeId, NodeId, int, int]] = set()
-        """(aggregator, sender, round in which it was trained, round for which it was sent)"""
+    _done: set[tuple[NodeId, int]] = set()
+    _late: set[tuple[NodeId, NodeId, int, int]] = set()
+    """(aggregator, sender, round in which it was trained, round for which it was sent)"""
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
-        machine = self.scene.node(node)
-        if not isinstance(machine, PlexusNode):
-            return
+        machine = self.scene.plexus(node)
         if isinstance(event, Received) and isinstance(event.body, LateModel):
             self._late.add((node, event.src, event.body.trained_in, event.body.round))
         for effect in effects:
@@ -218,21 +203,17 @@ class AcknowledgedIsAggregated(Checker):
                     self.fail(node, f"acknowledged round {k}, which it has not aggregated")
 
 
-class NoModelIsIgnored(Checker):
+class NoModelIsIgnored(PlexusChecker):
     """Whoever sends a model is answered: at once if it comes too late, else when the aggregator completes
     the round or leaves it behind. A late model may wait until the round for which it is meant is over."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._kept: dict[NodeId, dict[NodeId, int]] = {}
-        """Aggregator → sender → round."""
-        self._late: dict[NodeId, dict[tuple[NodeId, int], int]] = {}
-        """Aggregator → (sender, trained in) → the round for which it is meant."""
+    _kept: dict[NodeId, dict[NodeId, int]] = {}
+    """Aggregator → sender → round."""
+    _late: dict[NodeId, dict[tuple[NodeId, int], int]] = {}
+    """Aggregator → (sender, trained in) → the round for which it is meant."""
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
-        machine = self.scene.node(node)
-        if not isinstance(machine, PlexusNode):
-            return
+        machine = self.scene.plexus(node)
         kept, late = self._kept.setdefault(node, {}), self._late.setdefault(node, {})
         if isinstance(event, Received) and isinstance(event.body, AggregateRequest):
             if not is_refused(machine, event, effects):

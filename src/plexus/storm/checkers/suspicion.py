@@ -10,12 +10,11 @@ from plexus.protocol.api import Effect, Event, Received, Report, Send
 from plexus.protocol.facts import Fact, SampleDerived, Suspected
 from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import AggregateRequest, Message, NodeId, Ping, Pong, TrainRequest
-from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import FIRST_ROUND, FIRST_STEP, PlexusNode
 from plexus.protocol.quorum import PURPOSES
 from plexus.protocol.sampling import PROBE
 from plexus.protocol.view import EXPELLED, JOINED, SUSPECTED, Snapshot, event_number
-from plexus.storm.checkers.api import Checker, Scene
+from plexus.storm.checkers.api import PlexusChecker
 from plexus.storm.checkers.participants import SampleChecker
 
 CLOCK_S = 1e-6
@@ -23,20 +22,16 @@ PINGS, TIMEOUTS = 4, 2
 """How often a node is pinged before it is taken as gone, and how many ping timeouts that takes."""
 
 
-class SuspicionFollowsSilence(Checker):
+class SuspicionFollowsSilence(PlexusChecker):
     """Nobody is taken as gone who was not pinged four times within two ping timeouts, and kept silent."""
 
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._pings: dict[tuple[NodeId, NodeId], list[tuple[float, int]]] = {}
-        """(who asks, who is asked) → when by the clock of the first, and in which exchange: not answered."""
+    _pings: dict[tuple[NodeId, NodeId], list[tuple[float, int]]] = {}
+    """(who asks, who is asked) → when by the clock of the first, and in which exchange: not answered."""
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         if isinstance(body, Ping) and body.exchange != HEARD_ME:
             for asked in to:
-                self._pings.setdefault((src, asked), []).append((self._clock_s(src), body.exchange))
+                self._pings.setdefault((src, asked), []).append((self.scene.clock_s(src), body.exchange))
 
     def before(self, node: NodeId, event: Event) -> None:
         if isinstance(event, Received) and isinstance(event.body, Pong):
@@ -46,10 +41,8 @@ class SuspicionFollowsSilence(Checker):
 
     def reported(self, node: NodeId, fact: Fact) -> None:
         if isinstance(fact, Suspected):
-            parameters = self.scene.plan.parameters
-            assert isinstance(parameters, PlexusParameters)
-            silent_s = TIMEOUTS * parameters.ping_timeout_s
-            now, pings = self._clock_s(node), self._pings.get((node, fact.node), [])
+            silent_s = TIMEOUTS * self.scene.parameters.ping_timeout_s
+            now, pings = self.scene.clock_s(node), self._pings.get((node, fact.node), [])
             pings[:] = [ping for ping in pings if now - ping[0] <= silent_s + CLOCK_S]
             if len(pings) < PINGS or now - pings[0][0] < silent_s - CLOCK_S:
                 self.fail(node, f"at {now} takes node {fact.node} as gone, which it pinged {pings}")
@@ -57,15 +50,10 @@ class SuspicionFollowsSilence(Checker):
     def gone(self, node: NodeId) -> None:
         self._pings = {pair: pings for pair, pings in self._pings.items() if pair[0] != node}
 
-    def _clock_s(self, node: NodeId) -> float:
-        return self.scene.runtime.nodes[node].clock_s(self.scene.now)
 
-
-class SuspicionIsRefuted(Checker):
+class SuspicionIsRefuted(PlexusChecker):
     """Who is taken as gone is told so, by whoever finds it silent and whenever it is heard of; it says at
     once that it is there. Whoever asks for trainings looks whether one of those taken as gone is there."""
-
-    plexus_only = True
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         machine = self.scene.plexus(node)
@@ -103,16 +91,14 @@ class QuorumIsKept(SampleChecker):
     as gone for longer than that are not missed. Where samples are of one, alone is who knows nobody else.
     Nobody waits for longer than that, and for one more search."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._since: dict[tuple[NodeId, str], float] = {}
-        """(node, purpose) → since when its search has found too few."""
-        self._last: dict[NodeId, Snapshot] = {}
-        self._suspected: dict[tuple[NodeId, NodeId], tuple[int, float]] = {}
-        """(who, of whom) → the event by which it is suspected, and since when the first knows."""
+    _since: dict[tuple[NodeId, str], float] = {}
+    """(node, purpose) → since when its search has found too few."""
+    _last: dict[NodeId, Snapshot] = {}
+    _suspected: dict[tuple[NodeId, NodeId], tuple[int, float]] = {}
+    """(who, of whom) → the event by which it is suspected, and since when the first knows."""
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
-        machine, now = self.scene.plexus(node), self.scene.runtime.nodes[node].clock_s(self.scene.now)
+        machine, now = self.scene.plexus(node), self.scene.clock_s(node)
         self._learn(node, machine.membership.view.snapshot(), now)
         for effect in effects:
             fact = effect.fact if isinstance(effect, Report) else None
@@ -129,8 +115,7 @@ class QuorumIsKept(SampleChecker):
     @property
     def _longest_s(self) -> float:
         """Until `watchdog_s` is over, and then a pause and a search that asks everybody in turn."""
-        parameters = self.scene.plan.parameters
-        assert isinstance(parameters, PlexusParameters)
+        parameters = self.scene.parameters
         search_s = (self.scene.plan.nodes + 1) * parameters.ping_timeout_s
         return parameters.watchdog_s + parameters.ack_timeout_s + search_s
 
@@ -152,8 +137,7 @@ class QuorumIsKept(SampleChecker):
                 self._suspected[node, other] = view.event_of(other), now
 
     def _check(self, node: NodeId, found: SampleDerived, now: float) -> None:
-        parameters, view = self.scene.plan.parameters, self._last[node]
-        assert isinstance(parameters, PlexusParameters)
+        parameters, view = self.scene.parameters, self._last[node]
         waited_s = now - self._since.get((node, found.purpose), now)
         if waited_s >= parameters.watchdog_s - CLOCK_S:
             return
@@ -174,16 +158,12 @@ class QuorumIsKept(SampleChecker):
             self.fail(node, f"goes on alone ({found.purpose}), and takes others as gone")
 
 
-class RoundsGrowByTheirStep(Checker):
+class RoundsGrowByTheirStep(PlexusChecker):
     """The number of a round is that of the round before and the step that its aggregator told: the square of
     the nodes that it believes online, of which the three leading binary digits count. The first step is 1."""
 
-    plexus_only = True
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._told: dict[tuple[NodeId, int], set[int]] = {}
-        """(participant, round) → the numbers of the next, according to each who asked."""
+    _told: dict[tuple[NodeId, int], set[int]] = {}
+    """(participant, round) → the numbers of the next, according to each who asked."""
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         if isinstance(body, TrainRequest):

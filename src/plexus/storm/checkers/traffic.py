@@ -11,7 +11,7 @@ from plexus.protocol.participant import AGGREGATOR, LATE
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.quorum import PURPOSES
 from plexus.sim.network import is_transfer
-from plexus.storm.checkers.api import Checker, Scene
+from plexus.storm.checkers.api import Checker
 
 ROUNDING = 1e-9
 
@@ -39,9 +39,7 @@ class AccountsBalance(Checker):
 class LinksHold(Checker):
     """No flow, nor all flows of a link together, exceed the link."""
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
-        self._touched: set[NodeId] = set()
+    _touched: set[NodeId] = set()
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         if is_transfer(body):

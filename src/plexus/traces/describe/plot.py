@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.style import BLUE, VERMILION, figure, percent_ticks, styled, subtitle
 from plexus.traces.describe import facts as measured
 from plexus.traces.describe.facts import AvailabilityFacts, DeviceFacts, LatencyFacts
-from plexus.traces.describe.text import Opened, facts_of, percent, seconds
+from plexus.traces.describe.text import Opened, facts_of, seconds
 from plexus.traces.world import DAY_S, HOUR_S, Availability, Device
 
 Floats = NDArray[np.float64]
@@ -91,14 +92,14 @@ def _online_over_time(availability: Availability, facts: AvailabilityFacts, axes
     hours = (np.arange(len(share)) + 0.5) / 2
     axes.fill_between(hours, share, color=BLUE, alpha=0.2, linewidth=0)
     axes.plot(hours, share, color=BLUE, linewidth=1.6)
-    average = f"average {percent(facts.online)}"
+    average = f"average {quantities.share(facts.online)}"
     axes.axhline(facts.online, color=VERMILION, linewidth=1.4, linestyle="--", label=average)
     axes.legend(loc="lower right", labelcolor=VERMILION)
     axes.set_ylim(0, min(1.02, max(0.01, 1.25 * float(share.max()))))
     percent_ticks(axes.yaxis)
     _hours_axis(axes, "devices online")
     least, most = min(facts.online_by_hour), max(facts.online_by_hour)
-    below = f"by hour of the day {least * 100:.1f} to {percent(most)};"
+    below = f"by hour of the day {least * 100:.1f} to {quantities.share(most)};"
     below += f" {facts.changes_per_hour:.0f} joins and leaves an hour in 1000"
     _head(axes, f"How many of {facts.devices:,} devices are online", below)
 
@@ -155,7 +156,7 @@ def _online_by_device(availability: Availability, facts: AvailabilityFacts, axes
     middle = facts.online_by_device.p50
     axes.plot(0.5, middle, "o", color=VERMILION, markersize=5)
     beside = (4, 8) if middle < 0.8 else (4, -14)
-    _say(axes, f"half of them at most {percent(middle)}", (0.5, middle), beside, VERMILION)
+    _say(axes, f"half of them at most {quantities.share(middle)}", (0.5, middle), beside, VERMILION)
     axes.set(xlim=(0, 1), ylim=(0, min(1.02, max(0.05, 1.05 * float(share[0])))))
     percent_ticks(axes.xaxis)
     percent_ticks(axes.yaxis)

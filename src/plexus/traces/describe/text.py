@@ -11,16 +11,9 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
-from plexus.traces.describe.facts import (
-    AvailabilityFacts,
-    DeviceFacts,
-    Facts,
-    LatencyFacts,
-    Spread,
-    availability_facts,
-    device_facts,
-    latency_facts,
-)
+from plexus.quantities import share
+from plexus.traces.describe import facts as measured
+from plexus.traces.describe.facts import AvailabilityFacts, DeviceFacts, Facts, LatencyFacts, Spread
 from plexus.traces.readers.availability import read_availability
 from plexus.traces.readers.devices import COMPUTE, read_devices
 from plexus.traces.readers.files import Content, CsvFile, counted, load
@@ -50,9 +43,8 @@ def open_file(path: Path, latency_kind: LatencyKind = "one-way") -> Opened:
     if kind == "latency":
         latency = read_latency(path, latency_kind, content)
         return Opened(path.name, matrix_s=latency.matrix_s, latency_notes=latency.notes)
-    raise PlexusError(
-        f"{path}: is no trace: it has neither compute and bandwidth, nor times online, nor latencies"
-    )
+    lacks = "it has neither compute and bandwidth, nor times online, nor latencies"
+    raise PlexusError(f"{path}: is no trace: {lacks}")
 
 
 def open_world(source: str, world: World) -> Opened:
@@ -86,11 +78,11 @@ def facts_of(opened: Opened) -> Facts:
     devices = availability = latency = None
     if opened.devices is not None:
         rows = [(d.compute_ms_per_sample, d.up_bytes_per_s, d.down_bytes_per_s) for d in opened.devices]
-        devices = device_facts(*np.array(rows).T)
+        devices = measured.device_facts(*np.array(rows).T)
     if opened.availability is not None:
-        availability = availability_facts(opened.availability)
+        availability = measured.availability_facts(opened.availability)
     if opened.matrix_s is not None:
-        latency = latency_facts(opened.matrix_s, opened.latency_notes)
+        latency = measured.latency_facts(opened.matrix_s, opened.latency_notes)
     return Facts(opened.source, devices, availability, latency)
 
 
@@ -109,11 +101,6 @@ def _line(label: str, text: str) -> str:
     return f"  {label:<20}{text}"
 
 
-def percent(share: float) -> str:
-    """A share of one, as people write it."""
-    return f"{share * 100:.1f} %"
-
-
 def _device_lines(facts: DeviceFacts) -> Iterator[str]:
     yield f"Hardware of {counted(facts.devices, 'device')}"
     yield _line("compute", _quantiles(facts.compute_ms_per_sample, _plain) + " ms a sample")
@@ -128,26 +115,18 @@ def _device_lines(facts: DeviceFacts) -> Iterator[str]:
 def _availability_lines(facts: AvailabilityFacts) -> Iterator[str]:
     best, worst = int(np.argmax(facts.online_by_hour)), int(np.argmin(facts.online_by_hour))
     yield f"Availability of {counted(facts.devices, 'device')}"
-    yield _line(
-        "online",
-        f"{percent(facts.online)} on average; best hour {percent(facts.online_by_hour[best])} "
-        f"({best:02}h), worst {percent(facts.online_by_hour[worst])} ({worst:02}h)",
-    )
+    by_hour = facts.online_by_hour
+    ends = f"best hour {share(by_hour[best])} ({best:02}h), worst {share(by_hour[worst])} ({worst:02}h)"
+    yield _line("online", f"{share(facts.online)} on average; {ends}")
     for first in (0, 12):
-        hours = " ".join(f"{share * 100:4.1f}" for share in facts.online_by_hour[first : first + 12])
+        hours = " ".join(f"{online * 100:4.1f}" for online in by_hour[first : first + 12])
         yield _line(f"  {first:02}h to {first + 12:02}h, %", hours)
-    yield _line(
-        "a device is online",
-        _quantiles(facts.online_by_device, percent)
-        + f" of the time; {facts.never_online * 100:.0f} % of them never",
-    )
+    never = f"{facts.never_online * 100:.0f} % of them never"
+    yield _line("a device is online", f"{_quantiles(facts.online_by_device, share)} of the time; {never}")
     for label, lengths in (("sessions", facts.session_s), ("gaps", facts.gap_s)):
         yield _line(label, "none" if lengths is None else _quantiles(lengths, seconds))
-    yield _line(
-        "churn",
-        f"{counted(facts.sessions, 'session')}; {facts.changes_per_hour:.0f} joins and leaves an hour "
-        "in 1000 devices",
-    )
+    changes = f"{facts.changes_per_hour:.0f} joins and leaves an hour in 1000 devices"
+    yield _line("churn", f"{counted(facts.sessions, 'session')}; {changes}")
     if (period := facts.period_days) is not None:
         shortest, longest = seconds(period.min * DAY_S), seconds(period.max * DAY_S)
         yield _line("repeats after", longest if shortest == longest else f"{shortest} to {longest}")
@@ -157,7 +136,7 @@ def _availability_lines(facts: AvailabilityFacts) -> Iterator[str]:
 def _latency_lines(facts: LatencyFacts) -> Iterator[str]:
     yield f"Latency between {facts.cities:,} cities"
     yield _line("one-way latency", _quantiles(facts.one_way_ms, _plain) + " ms")
-    yield _line("detours that pay", f"{percent(facts.detours)} of those via a third city are faster")
+    yield _line("detours that pay", f"{share(facts.detours)} of those via a third city are faster")
     yield from (_line("note", note) for note in facts.notes)
 
 

@@ -13,18 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
-from plexus.traces.readers.files import (
-    Content,
-    CsvFile,
-    Record,
-    counted,
-    fault,
-    load,
-    number,
-    number_in,
-    records,
-    short,
-)
+from plexus.traces.readers import files
+from plexus.traces.readers.files import Content, CsvFile, Record, counted, fault, number, number_in, short
 from plexus.traces.sessions import Rows, join, pack
 from plexus.traces.world import DAY_S, Availability
 
@@ -36,15 +26,15 @@ def read_availability(
 
     `period_s` says after what time it repeats, whatever the file says.
     """
-    content = load(path) if content is None else content
+    content = files.load(path) if content is None else content
     if isinstance(content, np.ndarray):
         return _from_half_hours(path, content, period_s)
     if isinstance(content, CsvFile):
-        return _from_rows(path, records(path, content), period_s)
+        return _from_rows(path, files.records(path, content), period_s)
     if isinstance(content, list) or not content:
         raise PlexusError(f"{path}: must be an object with one entry per device")
     if any(isinstance(value, dict) for value in content.values()):
-        return _from_behaviour(path, records(path, content), period_s)
+        return _from_behaviour(path, files.records(path, content), period_s)
     return _from_events(path, content, period_s)
 
 
@@ -228,10 +218,9 @@ def _fill(matrix: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
         return filled == 1, ["nothing was recorded: all devices count as offline"]
     notes = [f"{np.nanmean(matrix) * 100:.1f} % online of the half hours recorded"]
     if unknown:
-        notes.append(
-            f"{unknown / matrix.size * 100:.0f} % of the half hours were not recorded: {unknown - left} "
-            f"are taken from the same time of the nearest day, {left} count as offline"
-        )
+        taken = f"{unknown - left} are taken from the same time of the nearest day, {left} count as offline"
+        share = f"{unknown / matrix.size * 100:.0f} % of the half hours"
+        notes.append(f"{share} were not recorded: {taken}")
     return filled == 1, notes
 
 

@@ -116,10 +116,9 @@ def _repair(path: Path, matrix_ms: Matrix) -> list[str]:
         if np.isnan(known[i]).all():
             raise fault(path, f"row {i}", "", "not one latency of this city is known")
         matrix_ms[i, left[i]] = np.nanmedian(known[i])
-    return [
-        f"{int(missing.sum())} latencies missing: {int((missing & ~left).sum())} taken from the "
-        f"reverse direction, {int(left.sum())} set to the median of their row"
-    ]
+    taken = f"{int((missing & ~left).sum())} taken from the reverse direction"
+    rest = f"{int(left.sum())} set to the median of their row"
+    return [f"{int(missing.sum())} latencies missing: {taken}, {rest}"]
 
 
 def read_places(path: Path) -> list[tuple[str, City]]:
