@@ -17,6 +17,7 @@ from plexus.protocol.messages import (
     GossipModel,
     Message,
     NeighbourModel,
+    TokenModel,
 )
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
@@ -33,6 +34,7 @@ ours: st.SearchStrategy[Message] = st.one_of(
     st.builds(GossipModel, numbers, views, none),
     st.builds(NeighbourModel, numbers, none),
     st.builds(EpidemicModel, numbers, views, none),
+    st.builds(TokenModel, numbers, numbers, st.integers(0, 1), views, none),
     st.builds(GlobalModel, numbers, none),
     st.builds(ClientModel, numbers, numbers, none),
 )
@@ -45,7 +47,9 @@ def test_a_message_comes_back_as_it_went_and_its_size_is_known_before(body: Any,
     assert decode(frame[LENGTH_BYTES:], ROSTER) == (body, model_bytes)
 
 
-@pytest.mark.parametrize("kind", [GossipModel, NeighbourModel, EpidemicModel, GlobalModel, ClientModel])
+@pytest.mark.parametrize(
+    "kind", [GossipModel, NeighbourModel, EpidemicModel, TokenModel, GlobalModel, ClientModel]
+)
 def test_models_are_accounted_as_models(kind: type[Message]) -> None:
     assert kind in MODEL_KINDS
     assert NAMES[kind] == "model"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
+from plexus.protocol.registry import SERVERS
 from plexus.sim.protocols import PROTOCOLS
 from plexus.traces.world import Availability
 from tests.sim.kit import MODEL_BYTES, TRAINING_S, Session, in_flight_bytes, sessions
@@ -43,7 +44,7 @@ def test_models_are_made_under_churn(protocol: str, graceful_share: float) -> No
     session = Session(20, coming_and_going(20), protocol=protocol, graceful_share=graceful_share).run(6000)
     late = [fact for now, _, fact in progress(session) if now > 5000]
     assert late
-    counts = Counter(fact.models if protocol == "fedavg" else fact.merged for fact in late)
+    counts = Counter(getattr(fact, "models", 0) or fact.merged for fact in late)
     assert max(counts) > 1, "nodes still hear from each other"
 
 
@@ -206,6 +207,37 @@ def test_epidemic_sends_to_fanout_others_a_round() -> None:
     assert len(set(merged)) > 3, "how many it receives is left to chance"
 
 
+# Teleportation
+
+
+def test_teleportation_trains_a_few_and_moves_two_models_for_each() -> None:
+    session = Session(20, protocol="teleportation", active=4).run(1200)
+    rounds = Counter(fact.round for _, _, fact in session.of(ModelUpdated))
+    whole = [k for k, nodes in rounds.items() if nodes == 4]
+    assert len(whole) > 50 and max(rounds.values()) == 4
+    assert {fact.merged for _, _, fact in session.of(ModelUpdated)} == {2}
+    assert {node for _, node, _ in session.of(ModelUpdated)} == set(range(20)), "all have their turns"
+    models = session.runtime.accounts.table()["model"]["count"]
+    assert 7 * len(whole) <= models <= 8 * (max(rounds) + 1), "to itself a node sends for nothing"
+
+
+def test_teleportation_begins_anew_when_all_tokens_were_lost() -> None:
+    rows = [[(0.0, 400.0), (900.0, 2000.0)]] * 6
+    session = Session(6, sessions(*rows), protocol="teleportation", active=3, round_duration_s=30.0).run(1500)
+    made = [(now, fact) for now, _, fact in session.of(ModelUpdated)]
+    assert max(now for now, _ in made if now < 900) > 350
+    later = [fact for now, fact in made if now > 1100]
+    assert {fact.merged for fact in later} == {2}, "all tokens are there again"
+
+
+def test_teleportation_goes_on_by_the_clock_with_crashes() -> None:
+    given: dict[str, Any] = {"active": 4, "round_duration_s": 20.0, "graceful_share": 0.0}
+    session = Session(20, coming_and_going(20), protocol="teleportation", **given).run(6000)
+    rounds = Counter(fact.round for _, _, fact in session.of(ModelUpdated))
+    assert len(rounds) > 0.8 * 6000 / 20, "every 800 s all are gone at once"
+    assert sum(rounds.values()) / len(rounds) > 3.5, "of four tokens few are ever missing"
+
+
 # Federated averaging
 
 
@@ -217,9 +249,28 @@ def test_fedavg_rounds_have_the_success_fraction_of_models() -> None:
     assert {(node, fact.models, fact.participants) for _, node, fact in completed} == {(20, 4, 5)}
 
 
-def test_fedavg_has_a_server_besides_the_devices_that_never_trains() -> None:
-    session = Session(5, protocol="fedavg").run(300)
+@pytest.mark.parametrize("protocol", SERVERS)
+def test_a_server_is_there_besides_the_devices_and_never_trains(protocol: str) -> None:
+    session = Session(5, protocol=protocol).run(300)
     assert session.cast.servers == 1
     assert session.runtime.online_count == 6
     assert session.runtime.accounts.training_s[5] == 0
     assert all(session.runtime.accounts.training_s[:5])
+
+
+# FedBuff
+
+
+def test_fedbuff_waits_for_nobody_and_uses_what_every_device_trains() -> None:
+    """Devices from 5 to 100 s: the quick ones train more often, and the slow ones' work counts."""
+    session = Session(20, protocol="fedbuff", training_s=lambda node: 5.0 * (node + 1), concurrency=20).run(
+        3000
+    )
+    merged = [fact.model for _, _, fact in session.of(AggregationCompleted)]
+    whose = Counter(
+        part[1] for _, parts in merged for part, weight in parts if part[0] == "trained" and weight > 0
+    )
+    assert set(whose) == set(range(20))
+    assert whose[0] > 10 * whose[19]
+    trained = sum(session.runtime.accounts.training_s[:20])
+    assert trained > 0.97 * 20 * 2995, "nobody rests"

@@ -27,7 +27,9 @@ from plexus.protocol.api import (
 from plexus.protocol.baselines.dpsgd import DpsgdNode
 from plexus.protocol.baselines.epidemic import EpidemicNode, EpidemicParameters
 from plexus.protocol.baselines.fedavg import FedavgClient, FedavgParameters, FedavgServer
+from plexus.protocol.baselines.fedbuff import FedbuffParameters, FedbuffServer
 from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
+from plexus.protocol.baselines.teleportation import TeleportationNode, TeleportationParameters
 from plexus.protocol.baselines.topology import RandomDigraph, ring
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import (
@@ -41,7 +43,9 @@ from plexus.protocol.messages import (
     NeighbourModel,
     Ping,
     Pong,
+    TokenModel,
 )
+from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
 from tests.baselines.kit import everybody_online, only
 
@@ -55,6 +59,7 @@ membership: list[st.SearchStrategy[Message]] = [
     st.builds(Left, few),
 ]
 DRAWS = RandomDigraph(N, 2, b"session")
+BUFFERING = FedbuffParameters(concurrency=2, buffer_size=2)
 
 
 def epidemic(duration_s: float | None) -> Machine:
@@ -63,6 +68,13 @@ def epidemic(duration_s: float | None) -> Machine:
     return EpidemicNode(0, parameters, DRAWS, view, 9, "m", Random(1), duration_s)
 
 
+def teleportation(duration_s: float | None) -> Machine:
+    parameters = TeleportationParameters(active=3)
+    roster = Roster.simulated(b"session", N)
+    return TeleportationNode(0, parameters, everybody_online(N), 9, "m", Random(1), roster, duration_s)
+
+
+TOKENS = [*membership, st.builds(TokenModel, few, few, st.integers(0, 1), snapshots, st.just("t"))]
 NODES: dict[str, tuple[Callable[[], Machine], list[st.SearchStrategy[Message]]]] = {
     "gossip": (
         lambda: GossipNode(0, GossipParameters(), everybody_online(N), 9, "m", Random(1)),
@@ -81,8 +93,14 @@ NODES: dict[str, tuple[Callable[[], Machine], list[st.SearchStrategy[Message]]]]
         lambda: epidemic(10.0),
         [*membership, st.builds(EpidemicModel, few, snapshots, st.just("e"))],
     ),
+    "teleportation": (lambda: teleportation(None), TOKENS),
+    "teleportation under churn": (lambda: teleportation(10.0), TOKENS),
     "server": (
         lambda: FedavgServer(N, FedavgParameters(sample_size=3), everybody_online(N), "m", Random(1)),
+        [*membership[2:], st.builds(ClientModel, few, few, st.just("c"))],
+    ),
+    "buffering server": (
+        lambda: FedbuffServer(N, BUFFERING, everybody_online(N), "m", Random(1)),
         [*membership[2:], st.builds(ClientModel, few, few, st.just("c"))],
     ),
     "client": (lambda: FedavgClient(0, N, 9), [st.builds(GlobalModel, few, st.just("s"))]),
@@ -135,13 +153,13 @@ def test_no_node_fails(name: str, data: st.DataObject) -> None:
     anything = st.one_of(
         st.sampled_from(["toggle", "fire", "fire"]),
         st.builds(Received, st.integers(1, N - 1), st.one_of(messages)),
-        st.builds(Trained, few, st.just("t")) if name != "server" else st.nothing(),
+        st.builds(Trained, few, st.just("t")) if "server" not in name else st.nothing(),
         st.builds(Aggregated, few, st.just("a")) if name != "client" else st.nothing(),
     )
     for step in data.draw(st.lists(anything, max_size=40)):
         contract.now += 0.5
         if step == "toggle":
-            if name != "server":  # it never leaves
+            if "server" not in name:  # it never leaves
                 contract.toggle()
         elif step == "fire":
             contract.fire_next()

@@ -11,6 +11,7 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
 from plexus.protocol.baselines.epidemic import EpidemicParameters
+from plexus.protocol.baselines.teleportation import TeleportationParameters
 from plexus.sim import protocols
 from plexus.sim.session import Setting, SymbolicModels
 from plexus.traces.world import Device, Latency, World, always_online
@@ -82,6 +83,15 @@ def test_epidemic_learning_is_tuned_with_its_own_traffic() -> None:
     assert tuning is not None
     assert tuning.transfers == 5 * 20 * 4
     assert tuning.round_duration_s > TRAINING_S + 8, "four models share the sender's link"
+
+
+def test_teleportation_is_tuned_with_its_own_traffic() -> None:
+    tuning = protocols.teleportation(setting(20), TeleportationParameters(active=4)).tuning
+    assert tuning is not None
+    assert tuning.transfers <= 10 * 4 * 2, "two models for each active node, and none from a node to itself"
+    handed_s, exchanged_s, asked_s = 2 + LATENCY_S, 2 + LATENCY_S, 2 * LATENCY_S
+    assert tuning.round_duration_s >= handed_s + TRAINING_S + exchanged_s
+    assert tuning.round_duration_s <= asked_s + handed_s + TRAINING_S + exchanged_s + 0.2
 
 
 def test_a_node_alone_needs_the_time_to_train() -> None:

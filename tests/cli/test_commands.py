@@ -13,6 +13,7 @@ import click
 import pytest
 
 from plexus import cli
+from plexus.protocol.registry import PARAMETERS
 from plexus.runs.run import load_run
 from tests.cli.standin import SPEC, Plexus
 
@@ -165,7 +166,7 @@ def test_bench_protocol_measures_any_protocol(plexus: Plexus) -> None:
     [
         (
             ("--protocol", "gosip"),
-            "--protocol gosip: not one of plexus, gossip, dpsgd, epidemic, fedavg (did you mean 'gossip'?)",
+            f"--protocol gosip: not one of {', '.join(PARAMETERS)} (did you mean 'gossip'?)",
         ),
         (
             ("--protocol", "gossip", "--set", "perod_s=3"),

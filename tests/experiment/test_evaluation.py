@@ -143,6 +143,18 @@ def test_a_server_is_no_device(tmp_path: Path) -> None:
     assert found.tables["node_evaluations"] == {}
 
 
+@pytest.mark.parametrize("overrides", [(), CHURN])
+def test_where_few_are_active_those_that_were_so_last_are_judged(
+    tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    found = run(tmp_path / "a", "teleportation", "protocol.active=3", *overrides)
+    tables = found.tables
+    assert tables["evaluations"]["nodes"].tolist() == [3, 3, 3]
+    newest = dict(zip(tables["evaluations"]["simulated_s"], tables["evaluations"]["round"], strict=True))
+    judged = zip(tables["node_evaluations"]["simulated_s"], tables["node_evaluations"]["round"], strict=True)
+    assert all(newest[at_s] - k <= 2 for at_s, k in judged), "nobody is judged by a turn of long ago"
+
+
 def test_the_end_is_measured_even_between_evaluations(tmp_path: Path) -> None:
     rows = run(tmp_path / "a", "gossip", "evaluation.every_hours=0.2").tables["evaluations"]
     assert rows["simulated_s"].tolist() == [720.0, 1080.0]
@@ -154,7 +166,7 @@ def stop_at_800_s(at: Tick) -> None:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("protocol", ["gossip", "dpsgd"])
+@pytest.mark.parametrize("protocol", ["gossip", "dpsgd", "teleportation"])
 def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path, protocol: str) -> None:
     spec = parse_spec(SPEC, "small.toml", (f"protocol.name={protocol}",))
     whole = simulate(spec, Path(), tmp_path / "whole")

@@ -14,6 +14,7 @@ from plexus.experiment.recording import Recording
 from plexus.experiment.simulation import simulate
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.membership import Membership
+from plexus.protocol.registry import SERVERS
 from plexus.runs.recorder import Recorder
 from plexus.runs.result import Believed
 from plexus.runs.run import Run, load_run
@@ -55,14 +56,14 @@ def session(out: Path, protocol: str) -> Run:
     return load_run(out)
 
 
-@pytest.fixture(scope="module", params=["plexus", "fedavg", "gossip"])
+@pytest.fixture(scope="module", params=["plexus", "fedavg", "fedbuff", "teleportation", "gossip"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return session(tmp_path_factory.mktemp("watched") / "run", request.param)
 
 
 def test_every_node_has_a_city_with_coordinates(run: Run) -> None:
     nodes = run.detail("nodes")
-    servers = 1 if run.spec["protocol"]["name"] == "fedavg" else 0
+    servers = 1 if run.spec["protocol"]["name"] in SERVERS else 0
     assert nodes["node"].tolist() == list(range(40 + servers))
     assert np.all(np.abs(nodes["latitude"]) <= 90) and np.all(np.abs(nodes["longitude"]) <= 180)
     assert len(set(nodes["city"])) >= 40
@@ -71,7 +72,7 @@ def test_every_node_has_a_city_with_coordinates(run: Run) -> None:
 
 def test_the_phases_of_a_round_add_up_to_its_duration(run: Run) -> None:
     phases, rounds = run.detail("phases"), run.tables["rounds"]
-    if run.spec["protocol"]["name"] == "gossip":
+    if run.spec["protocol"]["name"] in ("gossip", "teleportation"):
         assert phases == {}
         return
     total_s = sum(phases[part] for part in PARTS)
@@ -96,7 +97,7 @@ def test_transfers_and_trainings_are_those_of_the_accounts(run: Run) -> None:
     assert np.all(transfers["began_s"] <= transfers["simulated_s"])
     assert np.all(np.diff(transfers["simulated_s"]) >= 0)
     assert len(transfers["source"]) <= run.result.messages["model"].count
-    kinds = {"plexus": {"train", "aggregate"}, "fedavg": {"train", "aggregate"}}
+    kinds = {name: {"train", "aggregate"} for name in ("plexus", *SERVERS)}
     assert set(transfers["kind"]) == kinds.get(run.spec["protocol"]["name"], {"exchange"})
     spent_s = (trainings["simulated_s"] - trainings["began_s"]).sum()
     # What is still being trained at the end is in neither.
@@ -107,7 +108,7 @@ def test_the_trainings_used_are_those_that_the_final_model_needed(run: Run) -> N
     """It is evaluated once, at the end: nothing else had to be computed."""
     assert run.result is not None
     used, trainings = run.detail("used"), run.detail("trainings")
-    if run.spec["protocol"]["name"] == "gossip":
+    if run.spec["protocol"]["name"] in ("gossip", "teleportation"):
         assert used == {} and run.result.used is None and run.result.lineage is None
         return
     assert run.result.used is not None and run.result.lineage is not None

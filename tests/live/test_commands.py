@@ -284,7 +284,7 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
         ),
         (
             ["node", "start", "authority/session.toml", "--data", "0", "--server"],
-            "authority/session.toml: --server is for protocol fedavg; plexus has no server",
+            "authority/session.toml: --server is for protocol fedavg or fedbuff; plexus has no server",
         ),
         *(
             [

@@ -240,3 +240,36 @@ def test_changes_move_an_aggregate_by_the_same_live_and_simulated(rule: str, tmp
     live = aggregated_live(rule, [sent(each) for each in trained], samples, changes, late_samples, tmp_path)
     assert max(float((live[key] - wanted[key]).abs().max()) for key in wanted) < 1e-5
     assert max(float((live[key] - without[key]).abs().max()) for key in wanted) > 1e-3
+
+
+def test_fedbuff_makes_the_same_of_changes_live_and_simulated(tmp_path: Path) -> None:
+    """Of one change of the newest model and one that is two versions old, in a buffer of two."""
+    task = create_task("digits", nodes=12, seed=7)
+    models = LazyModels(task, InlineEngine(task), RULES["mean"]())
+    old = models.initial()
+    new = models.merge([models.train(old, node, 1) for node in range(3)], [1] * 3)
+    parts = [new, models.train(new, 3, 3), new, models.train(old, 4, 1), old]
+    fresh, stale = 1 / 2, 1 / 2 / 3**0.5
+    weights = (1.0, fresh, -fresh, stale, -stale)
+    held = [LiveModel(memoryview(encode(models.weights(part))), b"") for part in parts]
+    layout = ModelLayout(bytes(held[0].data))
+    found: list[LiveModel | None] = []
+
+    async def story() -> None:
+        buffers = Buffers(layout.size_bytes, 4 * layout.size_bytes)
+        aggregator = Aggregator(
+            layout, buffers, RULES["mean"](), tmp_path, lambda *made: found.append(made[1])
+        )
+        aggregator.merge(4, held, weights)
+        await asyncio.sleep(0)
+        aggregator.close()
+
+    asyncio.run(story())
+    assert found[0] is not None
+    live, simulated = load(bytes(found[0].data)), models.weights(models.merge(parts, weights))
+    x, *changes = (models.weights(part) for part in parts)
+    for key, value in x.items():
+        moved = fresh * (changes[0][key] - changes[1][key]) + stale * (changes[2][key] - changes[3][key])
+        assert float(moved.abs().max()) > 0
+        for each in (live, simulated):
+            assert torch.allclose(each[key], value + moved, atol=1e-6)

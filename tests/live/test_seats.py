@@ -34,8 +34,11 @@ from plexus.protocol.api import (
 )
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
 from plexus.protocol.baselines.fedavg import FedavgParameters
+from plexus.protocol.baselines.fedbuff import FedbuffParameters
+from plexus.protocol.baselines.teleportation import TeleportationParameters
 from plexus.protocol.facts import ModelUpdated, ServerLost
-from plexus.protocol.messages import GlobalModel, Joined, Left, NeighbourModel, Ping
+from plexus.protocol.messages import GlobalModel, Joined, Left, NeighbourModel, Ping, Pong
+from plexus.protocol.registry import SERVERS
 from plexus.protocol.roster import Roster, key_of
 from plexus.protocol.view import View
 from plexus.spec.experiment import ExperimentSpec, parse_spec
@@ -57,6 +60,8 @@ PROTOCOLS = {
     "epidemic": 'name = "epidemic"\nround_duration_s = 1.0\nfanout = 2',
     "dpsgd": 'name = "dpsgd"\nround_duration_s = 1.0\ntopology = "ring"\nmixing = "metropolis"',
     "fedavg": 'name = "fedavg"\nsample_size = 3\nstart_delay_s = 1.0\naggregation_timeout_s = 3.0',
+    "teleportation": 'name = "teleportation"\nround_duration_s = 1.0\nactive = 2',
+    "fedbuff": 'name = "fedbuff"\nconcurrency = 2\nbuffer_size = 2\nstart_delay_s = 1.0',
     "whisper:whisper": 'name = "whisper:whisper"\npause_s = 0.5',
     "first_in_line:first_in_line": 'name = "first_in_line:first_in_line"\nsample_size = 3\nstart_delay_s = 1',
 }
@@ -173,9 +178,17 @@ def test_d_psgd_sends_along_the_topology_of_seats_and_needs_everybody() -> None:
         seated(five)
 
 
-def test_a_server_asks_whom_it_hears_of_and_goes_on_where_it_was() -> None:
-    parameters = FedavgParameters(sample_size=3, success_fraction=1.0)
-    protocol = LiveProtocol(name="fedavg", parameters=parameters, nodes=3, is_server=True)
+@pytest.mark.parametrize(
+    ("name", "parameters", "silence"),
+    [
+        ("fedavg", FedavgParameters(sample_size=3, success_fraction=1.0), "its own round"),
+        ("fedbuff", FedbuffParameters(concurrency=2), "its own client"),
+    ],
+)
+def test_a_server_asks_whom_it_hears_of_and_goes_on_where_it_was(
+    name: str, parameters: Any, silence: str
+) -> None:
+    protocol = LiveProtocol(name=name, parameters=parameters, nodes=3, is_server=True)
     server = seated(protocol, Durable(1, 9, "held"))
     server.handle(0.0, WentOnline())
     server.handle(1.0, Received(2, Left(5)))
@@ -183,7 +196,8 @@ def test_a_server_asks_whom_it_hears_of_and_goes_on_where_it_was() -> None:
     assert isinstance(sent, Send) and sent.body == GlobalModel(9, "held")
     assert set(sent.to) == {1, 3}, "who has left is not asked, nor the server itself"
     server.handle(6.0, Received(2, Joined(6, 1)))
-    assert server.handle(400.0, TimerFired(("its own round", 0)))[0].to == (2,)  # type: ignore[attr-defined]
+    gone = 0 if name == "fedavg" else SEATS[1]
+    assert server.handle(400.0, TimerFired((silence, gone)))[0].to == (2,)  # type: ignore[attr-defined]
 
 
 def test_a_client_serves_whoever_sends_it_a_model_and_says_that_the_server_is_gone() -> None:
@@ -198,11 +212,33 @@ def test_a_client_serves_whoever_sends_it_a_model_and_says_that_the_server_is_go
     assert lost == [Report(ServerLost("nobody trains until it is back"))]
 
 
+def test_teleportation_finds_the_active_nodes_by_its_own_view() -> None:
+    parameters = TeleportationParameters(active=4, round_duration_s=10.0)
+    node = other(
+        LiveProtocol(name="teleportation", parameters=parameters, nodes=4),
+        KEYS,
+        Roster(b"session", KEYS),
+        me=0,
+        view=View.of(4, [(number, 1) for number in range(1, 4)]),
+        bandwidth_bytes_per_s=1,
+        initial_model="initial",
+        rng=Random(1),
+        durable=Durable(0, 0, "initial"),
+        address=bytes(18),
+    )
+    effects = node.handle(1.0, WentOnline())
+    (asked,) = [each for each in effects if isinstance(each, Send) and isinstance(each.body, Ping)]
+    assert set(asked.to) == {1, 2, 3}
+    answers = [node.handle(2.0, Received(each, Pong(asked.body.exchange, 0, 0, 0))) for each in asked.to]
+    assert plexus.Train(1, "initial") in answers[-1]
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (["--protocol", "dpsgd"], "protocol.round_duration_s is not set: live, a round of this protocol"),
         (["--protocol", "epidemic"], "protocol.round_duration_s is not set: live, a round of this protocol"),
+        (["--protocol", "teleportation"], "protocol.round_duration_s is not set: live, a round of this"),
         (["--protocol", "gosip"], "'gosip' is not one of"),
         (
             ["--protocol", "gossip", "--set", "session.rounds=3"],
@@ -248,7 +284,7 @@ def test_three_peers_learn(name: str, tmp_path: Path) -> None:
     assert not result.failed
     assert result.rounds >= rounds
     assert result.best_metric > 0.5, "it began with a tenth"
-    assert [node.errors for node in result.nodes] == [0] * (4 if name == "fedavg" else 3)
+    assert [node.errors for node in result.nodes] == [0] * (4 if name in SERVERS else 3)
     measured = (tmp_path / "fleet" / "evaluations.csv").read_text().splitlines()
     assert len(measured) > 2, "peers measure their models on the way"
 

@@ -20,8 +20,10 @@ SHORT: dict[str, Any] = {
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "plexus": SHORT,
     "fedavg": {"sample_size": 5, "aggregation_timeout_s": 60.0},
+    "fedbuff": {"client_timeout_s": 60.0},
     "gossip": {"period_s": 20.0},
     "dpsgd": {"topology": "ring", "round_duration_s": 20.0},
+    "teleportation": {"active": 4, "round_duration_s": 20.0},
     "epidemic": {"round_duration_s": 20.0},
 }
 

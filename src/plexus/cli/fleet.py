@@ -19,6 +19,7 @@ from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
 from plexus.live.fleet.members import NodeResult
 from plexus.live.operator.log import LOG_FILE
 from plexus.live.worker.client import Ready
+from plexus.protocol.registry import SERVERS
 from plexus.spec.attackers import parsed
 from plexus.spec.experiment import load_spec
 
@@ -71,8 +72,8 @@ def run(
     spec = load_spec(spec_file, overrides)
     check_deployable(spec_file, replace(spec, attackers=()))
     config = FleetConfig(**options)
-    if spec.protocol.name == "fedavg" and (config.shape or config.churn):
-        neither = "the server of fedavg is in no trace, so a fleet of it has neither"
+    if spec.protocol.name in SERVERS and (config.shape or config.churn):
+        neither = f"the server of {spec.protocol.name} is in no trace, so a fleet of it has neither"
         raise PlexusError(f"--shape and --churn: {neither}")
     drawn = parsed(attackers, config.nodes or spec.nodes, spec.seed)
     spec = replace(spec, attackers=drawn + spec.attackers)

@@ -84,7 +84,7 @@ def key(home: Path) -> None:
     metavar="BYTES_PER_S",
     help="What to carry at most for members that cannot reach each other; 0 for nothing.",
 )
-@click.option("--server", is_flag=True, help="Be the server of a session of protocol fedavg.")
+@click.option("--server", is_flag=True, help="Be the server of a session of protocol fedavg or fedbuff.")
 @click.option("--stay", is_flag=True, help="Serve the final model when the session has ended.")
 @click.option("--fork-server", type=PATH, hidden=True)
 @click.option("--attackers", hidden=True)

@@ -181,7 +181,9 @@ class NodeModelsEvaluation(ModelEvaluation):
         super().__init__(*arguments)
         self._of_nodes = not self._task.average_only
         self._current: dict[int, tuple[int, Expression]] = {}
-        """By node, its own model and the round that it is of; the initial model is not listed."""
+        """By node, its own model and the round that it is of, the newest last; not the initial one."""
+        self.active: int | None = None
+        """Where only so many nodes are active at a time, those that were so last are judged."""
         self._looks = 0
         self._looked_s = 0.0
         self._measured: list[Expression] = [self._models.initial()]
@@ -192,6 +194,7 @@ class NodeModelsEvaluation(ModelEvaluation):
 
     def on_fact(self, node: int, fact: Fact) -> None:
         if isinstance(fact, ModelUpdated):
+            self._current.pop(node, None)
             self._current[node] = (fact.round, fact.model)
             self.round = max(self.round, fact.round)
 
@@ -227,6 +230,8 @@ class NodeModelsEvaluation(ModelEvaluation):
     def _chosen(self) -> list[int]:
         """The nodes to look at: all that are online, or a share of them drawn by seed."""
         online = [node for node in range(self._task.nodes) if self._runtime.online[node]]
+        if self.active is not None and self._current:
+            online = sorted([node for node in self._current if self._runtime.online[node]][-self.active :])
         share = self._spec.node_share
         if share >= 1 or not online:
             return online

@@ -113,7 +113,9 @@ def durations_s(task: Task | UntrainedSpec, world: World) -> list[float]:
 def expected_trainings(spec: ExperimentSpec, task: Task, world: World) -> int:
     """About how many local trainings a session has: a round takes what a device needs to train and answer."""
     round_s = median(durations_s(task, world)) + ANSWERS_S
-    at_once = getattr(spec.protocol.parameters, "sample_size", spec.nodes)
+    of_protocol = spec.protocol.parameters
+    sizes = (getattr(of_protocol, name, None) for name in ("sample_size", "concurrency", "active"))
+    at_once = next(filter(None, sizes), spec.nodes)
     return round(3600 * spec.hours / round_s * min(at_once, spec.nodes))
 
 
@@ -143,7 +145,11 @@ def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: Wo
     models = LazyModels(task, poisoned, rule, budget_bytes, wire=wire)
 
     def judge(judged_by: JudgedBy, runtime: Runtime, recorder: Recorder) -> Evaluation:
-        kind = GlobalModelEvaluation if judged_by == "global model" else NodeModelsEvaluation
-        return kind(spec.evaluation, task, models, runtime, recorder)
+        given = (spec.evaluation, task, models, runtime, recorder)
+        if judged_by == "global model":
+            return GlobalModelEvaluation(*given)
+        evaluation = NodeModelsEvaluation(*given)
+        evaluation.active = getattr(spec.protocol.parameters, "active", None)
+        return evaluation
 
     return Learning(models, chosen, task, judge, sets if sets < task.nodes else None)

@@ -15,31 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from plexus.errors import PlexusError
-from plexus.protocol import wire
-from plexus.protocol.api import (
-    Aggregated,
-    CancelTimer,
-    Durable,
-    Effect,
-    Event,
-    Expelled,
-    Node,
-    PeerLost,
-    Received,
-    Report,
-    Save,
-    Send,
-    SetTimer,
-    TimerFired,
-    Trained,
-    Undelivered,
-    WentOffline,
-    WentOnline,
-)
+from plexus.protocol import api, wire
 from plexus.protocol.baselines.epidemic import EpidemicNode
-from plexus.protocol.baselines.fedavg import FedavgClient, FedavgServer
+from plexus.protocol.baselines.fedavg import FedavgClient
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.baselines.peers import PeerNode, PeerParameters
+from plexus.protocol.baselines.teleportation import TeleportationNode
 from plexus.protocol.baselines.topology import FullyConnected
 from plexus.protocol.facts import AggregationCompleted, ModelUpdated
 from plexus.protocol.liar import member
@@ -47,12 +28,13 @@ from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Joined, Left, Message, Model, NodeId
 from plexus.protocol.parameters import Course
 from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.registry import SERVERS
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import JOINED, View, counter_of
 
-ON_A_CLOCK = ("dpsgd", "epidemic")
+ON_A_CLOCK = ("dpsgd", "epidemic", "teleportation")
 """Their rounds begin by a clock that all peers share: it counts from the founding of the session."""
-TOLD = (WentOnline, WentOffline, Received, TimerFired, Trained, Aggregated)
+TOLD = (api.WentOnline, api.WentOffline, api.Received, api.TimerFired, api.Trained, api.Aggregated)
 """What a node that is no `Machine` is told: docs/write-a-protocol.md has no more."""
 INNER = "its own "
 """Before the names of timers that are not those of membership."""
@@ -65,7 +47,7 @@ class LiveProtocol(Struct, frozen=True, kw_only=True):
     parameters: Any
     nodes: int
     """Of the session: seats, without a server."""
-    make: Callable[..., Node] | None = None
+    make: Callable[..., api.Node] | None = None
     """(me, nodes, parameters, initial_model, rng, view, bandwidth_bytes_per_s) -> a node that knows seats; a
     subclass of `PlexusNode` is a variation of Plexus."""
     is_server: bool = False
@@ -85,8 +67,8 @@ def complaint(name: str, parameters: Any, is_server: bool = False) -> str | None
             "protocol.round_duration_s is not set: live, a round of this protocol has to end by the clock, as"
             " somebody who is gone would be waited for for ever"
         )
-    if is_server and name != "fedavg":
-        return f"--server is for protocol fedavg; {name} has no server"
+    if is_server and name not in SERVERS:
+        return f"--server is for protocol {' or '.join(SERVERS)}; {name} has no server"
     return None
 
 
@@ -100,11 +82,14 @@ def plexus(protocol: LiveProtocol, lie: str | None, course: Course, **given: Any
 
 def other(protocol: LiveProtocol, keys: Collection[bytes], roster: Roster, **given: Any) -> PeerNode:
     """The node of another protocol; `keys` are those of all admitted nodes."""
+    known = {"parameters": protocol.parameters, "roster": roster, **given}
     if protocol.name == "gossip":
-        return GossipNode(parameters=protocol.parameters, roster=roster, **given)
+        return GossipNode(**known)
+    duration_s = getattr(protocol.parameters, "round_duration_s", None)
     if protocol.name == "epidemic":
-        own = {"draws": FullyConnected(1), "round_duration_s": protocol.parameters.round_duration_s}
-        return EpidemicNode(parameters=protocol.parameters, roster=roster, **own, **given)
+        return EpidemicNode(draws=FullyConnected(1), round_duration_s=duration_s, **known)
+    if protocol.name == "teleportation":
+        return TeleportationNode(round_duration_s=duration_s, **known)
     if protocol.name == "dpsgd" and len(keys) != protocol.nodes:
         raise PlexusError(
             f"the topology of D-PSGD is one of all {protocol.nodes} nodes, and {len(keys)} are invited:"
@@ -127,7 +112,7 @@ class Seated(PeerNode):
         bandwidth_bytes_per_s: int,
         initial_model: Model,
         rng: Random,
-        durable: Durable,
+        durable: api.Durable,
         address: bytes,
     ) -> None:
         parameters = PeerParameters(advertise_size=max(len(seats), 1))
@@ -139,13 +124,15 @@ class Seated(PeerNode):
         self._round, self._model = durable.round, durable.model
         self._inner = self._made(protocol, durable, rng)
 
-    def _made(self, protocol: LiveProtocol, durable: Durable, rng: Random) -> Node:
+    def _made(self, protocol: LiveProtocol, durable: api.Durable, rng: Random) -> api.Node:
         seat, bandwidth_bytes_per_s = self._seat(self.me), self.membership.bandwidth_bytes_per_s
-        if protocol.name == "fedavg" and protocol.is_server:
-            server = FedavgServer(seat, protocol.parameters, View.of(len(self._numbers)), durable.model, rng)
+        if protocol.is_server:
+            server = SERVERS[protocol.name](
+                seat, protocol.parameters, View.of(len(self._numbers)), durable.model, rng
+            )
             server.k = max(1, durable.round)
             return server
-        if protocol.name == "fedavg":
+        if protocol.name in SERVERS:
             return FedavgClient(seat, None, bandwidth_bytes_per_s)
         assert protocol.make is not None
         view = View.of(len(self._numbers), [(each, 0) for each in range(len(self._numbers))])
@@ -159,13 +146,13 @@ class Seated(PeerNode):
             bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         )
 
-    def handle(self, now: float, event: Event) -> list[Effect]:
-        if isinstance(event, WentOffline):
+    def handle(self, now: float, event: api.Event) -> list[api.Effect]:
+        if isinstance(event, api.WentOffline):
             return self._told(now, event) + super().handle(now, event)
         if not self._is_mine(event):
             return self._told(now, event)
         own = super().handle(now, event)
-        if not isinstance(event, Received | TimerFired):
+        if not isinstance(event, api.Received | api.TimerFired):
             own += self._told(now, event)
         return own + self._news(now)
 
@@ -174,14 +161,14 @@ class Seated(PeerNode):
         inner = self._inner.messages if isinstance(self._inner, Machine) else wire.own_kinds()
         return {*super().messages, *inner}
 
-    def _is_mine(self, event: Event) -> bool:
-        if isinstance(event, Received):
+    def _is_mine(self, event: api.Event) -> bool:
+        if isinstance(event, api.Received):
             return type(event.body) in self._on_message
-        if isinstance(event, TimerFired):
+        if isinstance(event, api.TimerFired):
             return event.key[0] in self._on_timeout
         return type(event) in self._on_event
 
-    def _news(self, now: float) -> list[Effect]:
+    def _news(self, now: float) -> list[api.Effect]:
         """What a node makes of who came and went, if it wants to know: a server does."""
         inner, view = self._inner, self.membership.view
         if not isinstance(inner, Machine) or Joined not in inner.messages:
@@ -192,42 +179,44 @@ class Seated(PeerNode):
             if event and event != self._known.get(number):
                 self._known[number] = event
                 counter, is_there = counter_of(event), event & 3 == JOINED
-                told = Received(number, Joined(counter, 0) if is_there else Left(counter))
+                told = api.Received(number, Joined(counter, 0) if is_there else Left(counter))
                 effects += self._told(now, told)
         return effects
 
-    def _told(self, now: float, event: Event) -> list[Effect]:
+    def _told(self, now: float, event: api.Event) -> list[api.Effect]:
         """What the node itself makes of an event, if it is one for it."""
         inner = self._inner
-        if isinstance(event, Received):
+        if isinstance(event, api.Received):
             if isinstance(inner, Machine) and type(event.body) not in inner.messages:
                 return []
             event = replace(event, src=self._seat(event.src))
-        elif isinstance(event, TimerFired):
+        elif isinstance(event, api.TimerFired):
             name, number = event.key
             if not name.startswith(INNER):
                 return []
-            event = TimerFired((name.removeprefix(INNER), number))
-        elif isinstance(event, PeerLost | Expelled):
+            event = api.TimerFired((name.removeprefix(INNER), number))
+        elif isinstance(event, api.PeerLost | api.Expelled):
             event = replace(event, node=self._seat(event.node))
-        elif isinstance(event, Undelivered):
+        elif isinstance(event, api.Undelivered):
             event = replace(event, to=self._seat(event.to))
         if not isinstance(inner, Machine) and not isinstance(event, TOLD):
             return []
         return [each for effect in inner.handle(now, event) for each in self._outward(effect)]
 
-    def _outward(self, effect: Effect) -> list[Effect]:
+    def _outward(self, effect: api.Effect) -> list[api.Effect]:
         match effect:
-            case Send(to, body):
-                return [Send(tuple(self._numbers[seat] for seat in to if seat < len(self._numbers)), body)]
-            case SetTimer((name, number), delay_s):
-                return [SetTimer((INNER + name, number), delay_s)]
-            case CancelTimer((name, number)):
-                return [CancelTimer((INNER + name, number))]
-            case Report(ModelUpdated(round=k, model=model) | AggregationCompleted(round=k, model=model)):
+            case api.Send(to, body):
+                return [
+                    api.Send(tuple(self._numbers[seat] for seat in to if seat < len(self._numbers)), body)
+                ]
+            case api.SetTimer((name, number), delay_s):
+                return [api.SetTimer((INNER + name, number), delay_s)]
+            case api.CancelTimer((name, number)):
+                return [api.CancelTimer((INNER + name, number))]
+            case api.Report(ModelUpdated(round=k, model=model) | AggregationCompleted(round=k, model=model)):
                 self._round, self._model = k, model
                 return [self._state(), effect]
-            case Save():
+            case api.Save():
                 return []  # of what is kept here
         return [effect]
 
@@ -238,15 +227,12 @@ class Seated(PeerNode):
             self._numbers.append(number)
         return self._seats[number]
 
-    def _state(self) -> Save:
+    def _state(self) -> api.Save:
         view = self.membership.view.snapshot()
-        return Save(Durable(self.membership.counter, self._round, self._model, view, self._round))
+        return api.Save(api.Durable(self.membership.counter, self._round, self._model, view, self._round))
 
     def save(self) -> None:
         self.outbox.append(self._state())
 
     def on_start(self) -> None:
         """The node itself is told next."""
-
-    def on_peers(self, k: int, peers: tuple[NodeId, ...]) -> None:
-        """It looks for nobody."""

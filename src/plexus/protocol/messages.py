@@ -210,11 +210,23 @@ class Score(Message, frozen=True, tag=19):
     """The larger the better: a floating-point number's 32 bits."""
 
 
+class TokenModel(Message, frozen=True, tag=20):
+    """Teleportation, to the holder of `token` in `round`: the model that it goes on with."""
+
+    round: int
+    token: int
+    is_trained: int
+    """1: a neighbour trained it in this round, and it is to be averaged with."""
+    view: Snapshot
+    model: Model
+
+
 WIRE_VERSION, OLDEST_WIRE = 6, 4
 """What is spoken here, and the oldest that is understood."""
 EXCERPTS_SINCE = 6
 """Who speaks an older version is sent whole views."""
 SINCE: dict[type[Message], int] = dict.fromkeys((Ended, FinalRequest, FinalModel, Score), 5)
+SINCE[TokenModel] = 6
 """The version of the wire that brought a kind of message: nobody who speaks an older one is sent it."""
 
 KINDS: tuple[type[Message], ...] = tuple(Message.__subclasses__())

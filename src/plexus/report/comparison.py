@@ -24,7 +24,7 @@ Judge = Literal["mean", "best"]
 """Where every node has a model of its own: what counts is their mean, or the best of them (the paper's
 rule for its Table II). A global model is judged as it is."""
 
-REFERENCES = frozenset({"fedavg"})
+REFERENCES = frozenset({"fedavg", "fedbuff"})
 """What needs a server is shown, but is no baseline of decentralized learning."""
 
 UNITS = (("GB", "10⁹", 1.0), ("MB", "10⁶", 1e3), ("kB", "10³", 1e6))

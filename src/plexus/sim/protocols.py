@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,14 +15,16 @@ from plexus.errors import PlexusError
 from plexus.protocol.api import Node
 from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.baselines.epidemic import EpidemicNode, EpidemicParameters
-from plexus.protocol.baselines.fedavg import FedavgClient, FedavgParameters, FedavgServer
+from plexus.protocol.baselines.fedavg import FedavgClient, ServerParameters
 from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
+from plexus.protocol.baselines.peers import TimedParameters
+from plexus.protocol.baselines.teleportation import TeleportationNode, TeleportationParameters
 from plexus.protocol.baselines.topology import RandomDigraph
 from plexus.protocol.liar import member
 from plexus.protocol.messages import NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
-from plexus.protocol.registry import PARAMETERS
+from plexus.protocol.registry import PARAMETERS, SERVERS
 from plexus.protocol.roster import Roster
 from plexus.protocol.sparse import SparseView
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S, Snapshot, View
@@ -34,6 +37,8 @@ from plexus.sim.tuning import tune_rounds
 from plexus.traces.world import Availability, Device, Latency, World
 
 BYTES_PER_S_PER_MBPS = 1e6 / 8
+ROUNDS_TO_TUNE = 10
+"""Of Teleportation, in each of which few nodes take part."""
 
 
 def plexus(setting: Setting, parameters: PlexusParameters, honest: type[PlexusNode] = PlexusNode) -> Nodes:
@@ -80,11 +85,24 @@ def epidemic(setting: Setting, parameters: EpidemicParameters) -> Nodes:
     return _in_rounds(setting, parameters, nodes, draws.cycle)
 
 
-def fedavg(setting: Setting, parameters: FedavgParameters) -> Nodes:
+def teleportation(setting: Setting, parameters: TeleportationParameters) -> Nodes:
+    """Synchronous rounds without churn; else of the given or a tuned duration."""
+    require_time_to_answer(setting.world, parameters.ping_timeout_s)
+    roster = Roster.simulated(session_key(setting.seed), len(setting.world))
+
+    def nodes(setting: Setting, duration_s: float | None) -> Sequence[Node]:
+        place = places(setting)
+        given: dict[str, Any] = {"parameters": parameters, "roster": roster, "round_duration_s": duration_s}
+        return [TeleportationNode(**given, **place(me)) for me in range(len(setting.world))]
+
+    return _in_rounds(setting, parameters, nodes, ROUNDS_TO_TUNE)
+
+
+def served(setting: Setting, parameters: ServerParameters, protocol: str) -> Nodes:
     """The clients are the world's devices; the server comes after them."""
     world = with_server(setting.world, BYTES_PER_S_PER_MBPS * parameters.server_mbps)
     me = len(setting.world)
-    server = FedavgServer(
+    server = SERVERS[protocol](
         me=me,
         parameters=parameters,
         view=View(initial_view(setting.world)),
@@ -100,7 +118,7 @@ def fedavg(setting: Setting, parameters: FedavgParameters) -> Nodes:
 
 def _in_rounds(
     setting: Setting,
-    parameters: DpsgdParameters | EpidemicParameters,
+    parameters: DpsgdParameters | TimedParameters,
     nodes: Callable[[Setting, float | None], Sequence[Node]],
     cycle: int,
 ) -> Nodes:
@@ -195,6 +213,7 @@ PROTOCOLS: dict[str, Entry] = {
     "gossip": Entry(PARAMETERS["gossip"], gossip, "models of nodes"),
     "dpsgd": Entry(PARAMETERS["dpsgd"], dpsgd, "models of nodes"),
     "epidemic": Entry(PARAMETERS["epidemic"], epidemic, "models of nodes"),
-    "fedavg": Entry(PARAMETERS["fedavg"], fedavg, "global model"),
+    "teleportation": Entry(PARAMETERS["teleportation"], teleportation, "models of nodes"),
+    **{name: Entry(PARAMETERS[name], partial(served, protocol=name), "global model") for name in SERVERS},
 }
 """By the name that a spec gives them."""

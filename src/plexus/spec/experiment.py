@@ -63,10 +63,10 @@ class EvaluationSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """When the model is measured on the test set."""
 
     every_rounds: Annotated[int, Meta(ge=1)] = 10
-    """The global model (Plexus, FedAvg) is evaluated each time this many rounds have been aggregated."""
+    """A global model (Plexus, FedAvg, FedBuff) is evaluated each time so many rounds have been aggregated."""
     every_hours: Annotated[float, Meta(gt=0)] = 2.0
     """Where every node has a model of its own (Gossip Learning, D-PSGD, Epidemic Learning), the models of
-    the nodes online are evaluated this often, in simulated hours."""
+    the nodes online (of Teleportation, those active last) are evaluated this often, in simulated hours."""
     node_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """The share of the nodes online whose own models are evaluated, drawn by seed; at least one node."""
     on: Literal["test", "own", "both"] = "test"

@@ -36,6 +36,7 @@ from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.worker.client import Evaluated, Ready, SetUp
 from plexus.live.worker.forkserver import ForkServer
+from plexus.protocol.registry import SERVERS
 from plexus.protocol.roster import key_of
 from plexus.runs.directory import RunDirectory, live
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, is_better, metadata_of
@@ -195,7 +196,7 @@ class Fleet:
 
 def servers_of(spec: ExperimentSpec) -> int:
     """How many peers there are beside the nodes."""
-    return 1 if spec.protocol.name == "fedavg" else 0
+    return int(spec.protocol.name in SERVERS)
 
 
 async def run_fleet(

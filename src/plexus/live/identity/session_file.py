@@ -24,6 +24,7 @@ from plexus.errors import PlexusError
 from plexus.files import named, write_bytes, write_text
 from plexus.live.identity.authority import ANEW, KEY_FILE, Authority
 from plexus.live.identity.keys import create_key, make_home, parse_public, public_text, raw_public
+from plexus.protocol.registry import SERVERS
 from plexus.spec import toml
 
 SESSION_FILE, MODEL_FILE = "session.toml", "model.safetensors"
@@ -31,7 +32,7 @@ EXTRAS = ("model", "frozen", "founded")
 """Keys of [session] that only a session to deploy has. Two name weights by their hash: of the model that it
 starts from, in `MODEL_FILE`, and of what nobody trains or sends. The third says when it was founded, in
 seconds since 1970, where rounds begin by the clock."""
-NO_CLOCK = ("plexus", "gossip", "fedavg")
+NO_CLOCK = ("plexus", "gossip", *SERVERS)
 
 _AGREED = ("name", "seed", "nodes", "protocol", "task", "aggregation", "session")
 _DIGEST = re.compile(r"[0-9a-f]{32}")

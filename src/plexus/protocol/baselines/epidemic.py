@@ -9,39 +9,26 @@ node draws among those that it believes online (see `peers`).
 from __future__ import annotations
 
 from random import Random
-from typing import Annotated
-
-from msgspec import Meta
 
 from plexus.protocol.api import Aggregated, Durable, Save, Trained
-from plexus.protocol.baselines.peers import PeerNode, PeerParameters
+from plexus.protocol.baselines.peers import PeerNode, TimedParameters
 from plexus.protocol.baselines.rounds import ROUND, Rounds
 from plexus.protocol.baselines.topology import Topology
 from plexus.protocol.messages import NO_ADDRESS, EpidemicModel, Model, NodeId
-from plexus.protocol.parameters import require, require_duration
+from plexus.protocol.parameters import require
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import View
 
 
-class EpidemicParameters(PeerParameters, frozen=True):
+class EpidemicParameters(TimedParameters, frozen=True):
     """Epidemic Learning: in every round each node trains, sends its model to a few random others, and
     averages its own with those it was sent."""
 
     fanout: int = 10
     """s: to how many others a node sends its model in a round."""
 
-    round_duration_s: float | None = None
-    """How long a round lasts, in seconds. Default: without churn a round ends when the models are there;
-    under churn the duration is tuned in a short simulation without churn, and reported."""
-
-    transfers_complete: Annotated[float, Meta(gt=0, le=1)] = 0.99
-    """The share of model transfers that a tuned round is long enough for. A few slow links would make
-    rounds that wait for all disproportionately long."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.round_duration_s is not None:
-            require_duration("round_duration_s", self.round_duration_s)
         require(self.fanout >= 1, "fanout", self.fanout, "at least 1")
 
 

@@ -8,23 +8,14 @@ or after the same timeout; Plexus with a perfect aggregator, in other words.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from random import Random
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from plexus.protocol import api
 from plexus.protocol.aggregation import models_needed
-from plexus.protocol.api import (
-    Aggregate,
-    Aggregated,
-    Durable,
-    PeerLost,
-    Save,
-    Train,
-    Trained,
-    WentOffline,
-    WentOnline,
-)
 from plexus.protocol.facts import AggregationCompleted, ServerLost, TrainingStarted
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import ClientModel, GlobalModel, Joined, Left, Message, Model, NodeId
@@ -34,7 +25,81 @@ from plexus.protocol.view import JOINED, LEFT, View, event_number
 START, ROUND = ("start", 0), ("round", 0)
 
 
-class FedavgParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ServerParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What protocols with a server have in common."""
+
+    start_delay_s: float = 5.0
+    """How long the server waits for clients to show up before the first round, in seconds."""
+
+    server_mbps: float = 10_000.0
+    """What the server can send, and receive, in megabits per second."""
+
+    def __post_init__(self) -> None:
+        require_duration("start_delay_s", self.start_delay_s)
+        require(0 < self.server_mbps < 1e9, "server_mbps", self.server_mbps, "above 0")
+
+
+class Server(Machine, ABC):
+    """A node that never trains and never leaves. Protocols build on it."""
+
+    def __init__(
+        self, me: NodeId, parameters: ServerParameters, view: View, initial_model: Model, rng: Random
+    ) -> None:
+        super().__init__(me)
+        self._view = view
+        self._rng = rng
+        self.k = 1
+        self.model = initial_model
+        self._is_aggregating = False
+        self._silent: set[NodeId] = set()
+        """Clients that were given up; not asked again before they are heard of."""
+        self._on_event |= {
+            api.WentOnline: lambda _: self.set_timer(START, parameters.start_delay_s),
+            api.WentOffline: lambda _: None,
+            api.Aggregated: self._on_aggregated,
+        }
+        self._on_message |= {Joined: self._on_joined, Left: self._on_left, ClientModel: self._on_model}
+        self._on_timeout |= {"start": lambda _: self._begin()}
+
+    # What a protocol adds
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """The first model is to be trained, or there is a new one."""
+
+    @abstractmethod
+    def _on_model(self, src: NodeId, body: ClientModel) -> None:
+        """A client has trained."""
+
+    @abstractmethod
+    def _outcome(self) -> dict[str, Any]:
+        """What there is to say of the aggregation that was just done."""
+
+    # What is common
+
+    def _clients(self) -> list[NodeId]:
+        return [client for client in self._view.actives() if client not in self._silent]
+
+    def _on_joined(self, src: NodeId, joined: Joined) -> None:
+        self._view.learn(src, event_number(joined.counter, JOINED))
+        self._heard_of(src)
+
+    def _on_left(self, src: NodeId, left: Left) -> None:
+        self._view.learn(src, event_number(left.counter, LEFT))
+
+    def _heard_of(self, client: NodeId) -> None:
+        self._silent.discard(client)
+
+    def _on_aggregated(self, event: api.Aggregated) -> None:
+        if self._is_aggregating:
+            made = {"round": event.round, "ordinal": event.round, "model": event.model}
+            self.report(AggregationCompleted(**made, **self._outcome()))
+            self.k, self.model = event.round, event.model
+            self._is_aggregating = False
+            self._begin()
+
+
+class FedavgParameters(ServerParameters, frozen=True):
     """Federated averaging with an ideal server: each round it sends the model to a random sample of the
     clients online and averages what they make of it."""
 
@@ -48,67 +113,35 @@ class FedavgParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The server goes on with the models it has this long after the first, in seconds. If none arrives
     for as long, it draws another sample."""
 
-    start_delay_s: float = 5.0
-    """How long the server waits for clients to show up before the first round, in seconds."""
-
-    server_mbps: float = 10_000.0
-    """What the server can send, and receive, in megabits per second."""
-
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.sample_size >= 1, "sample_size", self.sample_size, "at least 1")
-        for field in ("aggregation_timeout_s", "start_delay_s"):
-            require_duration(field, getattr(self, field))
-        require(0 < self.server_mbps < 1e9, "server_mbps", self.server_mbps, "above 0")
+        require_duration("aggregation_timeout_s", self.aggregation_timeout_s)
 
 
-class FedavgServer(Machine):
-    """The server: a node that never trains and never leaves."""
+class FedavgServer(Server):
+    """Asks a sample, and averages what comes of it."""
 
-    def __init__(
-        self, me: NodeId, parameters: FedavgParameters, view: View, initial_model: Model, rng: Random
-    ) -> None:
-        super().__init__(me)
+    def __init__(self, me: NodeId, parameters: FedavgParameters, *rest: Any, **more: Any) -> None:
+        super().__init__(me, parameters, *rest, **more)
         self._parameters = parameters
-        self._view = view
-        self._rng = rng
-        self.k = 1
-        self.model = initial_model
         self._is_idle = False
         """There was nobody to ask when the round should have begun."""
-        self._is_aggregating = False
         self._sample: tuple[NodeId, ...] = ()
         self._models: dict[NodeId, tuple[Model, int]] = {}
-        self._silent: set[NodeId] = set()
-        """Clients that let a round time out; not asked again before they are heard of."""
         self._first_at = 0.0
         self._timed_out = False
-        self._on_event |= {
-            WentOnline: lambda _: self.set_timer(START, parameters.start_delay_s),
-            WentOffline: lambda _: None,
-            Aggregated: self._on_aggregated,
-        }
-        self._on_message |= {Joined: self._on_joined, Left: self._on_left, ClientModel: self._on_model}
-        self._on_timeout |= {"start": lambda _: self._begin(), "round": self._on_round_timeout}
-
-    # Clients come and go
-
-    def _on_joined(self, src: NodeId, joined: Joined) -> None:
-        self._view.learn(src, event_number(joined.counter, JOINED))
-        self._heard_of(src)
-
-    def _on_left(self, src: NodeId, left: Left) -> None:
-        self._view.learn(src, event_number(left.counter, LEFT))
+        self._on_timeout |= {"round": self._on_round_timeout}
 
     def _heard_of(self, client: NodeId) -> None:
-        self._silent.discard(client)
+        super()._heard_of(client)
         if self._is_idle:
             self._begin()
 
-    # Rounds
-
     def _begin(self) -> None:
         """Ask a new sample to train the model of round k."""
-        clients = [client for client in self._view.actives() if client not in self._silent]
+        clients = self._clients()
+        self._models.clear()
         size = min(self._parameters.sample_size, len(clients))
         self._is_idle = size == 0
         self._sample = tuple(self._rng.sample(clients, size))
@@ -143,33 +176,26 @@ class FedavgServer(Machine):
         self._is_aggregating, self._is_idle = True, False
         self._timed_out = timed_out
         models, samples = zip(*self._models.values(), strict=True)
-        self.outbox.append(Aggregate(self.k + 1, models, samples))
+        self.outbox.append(api.Aggregate(self.k + 1, models, samples))
 
-    def _on_aggregated(self, event: Aggregated) -> None:
-        if not self._is_aggregating:
-            return
-        self.report(
-            AggregationCompleted(
-                round=event.round,
-                ordinal=event.round,
-                model=event.model,
-                models=len(self._models),
-                participants=len(self._sample),
-                timed_out=self._timed_out,
-                waited_s=self.now - self._first_at,
-            )
-        )
-        self.k, self.model = event.round, event.model
-        self._is_aggregating = False
-        self._models.clear()
-        self._begin()
+    def _outcome(self) -> dict[str, Any]:
+        return {
+            "models": len(self._models),
+            "participants": len(self._sample),
+            "timed_out": self._timed_out,
+            "waited_s": self.now - self._first_at,
+        }
 
 
 class FedavgClient(Machine):
     """A client: trains what the server sends it."""
 
     def __init__(
-        self, me: NodeId, server: NodeId | None, bandwidth_bytes_per_s: int, durable: Durable | None = None
+        self,
+        me: NodeId,
+        server: NodeId | None,
+        bandwidth_bytes_per_s: int,
+        durable: api.Durable | None = None,
     ) -> None:
         """Without a `server`, that is whoever sends a model, and knows by itself who is there."""
         super().__init__(me)
@@ -179,32 +205,32 @@ class FedavgClient(Machine):
         self._counter = durable.counter if durable else 0
         self._k = 0
         self._on_event |= {
-            WentOnline: self._on_online,
-            WentOffline: self._on_offline,
-            Trained: self._on_trained,
-            PeerLost: self._on_lost,
+            api.WentOnline: self._on_online,
+            api.WentOffline: self._on_offline,
+            api.Trained: self._on_trained,
+            api.PeerLost: self._on_lost,
         }
         self._on_message |= {GlobalModel: self._on_global_model}
 
-    def _on_online(self, _: WentOnline) -> None:
+    def _on_online(self, _: api.WentOnline) -> None:
         if not self._is_announced:
             self._raise_counter()
             self._tell_server(Joined(self._counter, self._bandwidth_bytes_per_s))
 
-    def _on_offline(self, _: WentOffline) -> None:
+    def _on_offline(self, _: api.WentOffline) -> None:
         if not self._is_announced:
             self._raise_counter()
             self._tell_server(Left(self._counter))
 
     def _raise_counter(self) -> None:
         self._counter += 1
-        self.outbox.append(Save(Durable(self._counter, 0, None)))
+        self.outbox.append(api.Save(api.Durable(self._counter, 0, None)))
 
     def _tell_server(self, body: Message) -> None:
         if self._server is not None:
             self.send((self._server,), body)
 
-    def _on_lost(self, event: PeerLost) -> None:
+    def _on_lost(self, event: api.PeerLost) -> None:
         if event.node == self._server:
             self.report(ServerLost("nobody trains until it is back"))
 
@@ -212,8 +238,8 @@ class FedavgClient(Machine):
         self._server = src
         if body.round >= self._k:
             self._k = body.round
-            self.outbox.append(Train(body.round, body.model))
+            self.outbox.append(api.Train(body.round, body.model))
             self.report(TrainingStarted(body.round, body.round))
 
-    def _on_trained(self, event: Trained) -> None:
+    def _on_trained(self, event: api.Trained) -> None:
         self._tell_server(ClientModel(event.round, event.samples, event.model))

@@ -8,9 +8,11 @@ view holds online, and takes the first that answer.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from random import Random
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from plexus.protocol.api import BandwidthMeasured, Expelled, WentOffline, WentOnline
 from plexus.protocol.machine import Machine
@@ -52,6 +54,23 @@ class PeerParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return -(-self.advertise_size // 10)
 
 
+class TimedParameters(PeerParameters, frozen=True):
+    """Of those in which rounds may have a fixed duration."""
+
+    round_duration_s: float | None = None
+    """How long a round lasts, in seconds. Default: without churn a round ends when the models are there;
+    under churn the duration is tuned in a short simulation without churn, and reported."""
+
+    transfers_complete: Annotated[float, Meta(gt=0, le=1)] = 0.99
+    """The share of model transfers that a tuned round is long enough for. A few slow links would make
+    rounds that wait for all disproportionately long."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.round_duration_s is not None:
+            require_duration("round_duration_s", self.round_duration_s)
+
+
 class PeerNode(Machine, ABC):
     """A node that knows others by its own view. Protocols build on it."""
 
@@ -71,11 +90,7 @@ class PeerNode(Machine, ABC):
         self.membership = Membership(
             self, parameters, view, bandwidth_bytes_per_s, rng, self.save, counter, address, roster
         )
-        self.sampler = Sampler(
-            self,
-            parameters.ping_timeout_s,
-            found=lambda search: self.on_peers(search.round, search.sample.found),
-        )
+        self.sampler = Sampler(self, parameters.ping_timeout_s, found=self.on_found, gone=self.on_gone)
         self._on_event |= {
             WentOnline: self._on_online,
             WentOffline: lambda _: self.membership.leave(),
@@ -92,6 +107,9 @@ class PeerNode(Machine, ABC):
         }
         self._on_timeout |= {"ping": self.sampler.on_timeout, "readvertise": self.membership.on_readvertise}
 
+    on_gone: Callable[[NodeId], None] | None = None
+    """What to do about a node that stays silent when it is looked for."""
+
     heeds = None
     """It does nothing about who comes and goes, and notes it (see `Member`)."""
 
@@ -101,9 +119,12 @@ class PeerNode(Machine, ABC):
     def on_start(self) -> None:
         """The node is online and has said so."""
 
-    @abstractmethod
+    def on_found(self, search: Search) -> None:
+        """A search ended."""
+        self.on_peers(search.round, search.sample.found)
+
     def on_peers(self, k: int, peers: tuple[NodeId, ...]) -> None:
-        """The search for peers in round k ended: these answered."""
+        """The search for random peers in round k ended: these answered."""
 
     @abstractmethod
     def save(self) -> None:

@@ -1,4 +1,4 @@
-"""Rounds in which every node trains and exchanges models: what D-PSGD and Epidemic Learning share.
+"""Rounds in which nodes train and exchange models: D-PSGD, Epidemic Learning and Teleportation have them.
 
 Without churn rounds are synchronous: a node goes on to the next when it has trained and the models it
 expects of this round have arrived. Nodes may be rounds apart, so models of later rounds are kept.
@@ -35,18 +35,23 @@ class Rounds:
         expected: Callable[[int], Collection[NodeId]],
         share: Callable[[int, Model], None],
         weights: Weights | None = None,
+        then: Callable[[bool], None] | None = None,
     ) -> None:
         """`expected(k)` send this node a model in round k, `share(k, model)` sends others its own.
-        Without `weights` all models count the same."""
+        Without `weights` all models count the same. `then(has_model)` decides what comes after a round, or
+        when the node comes online; without it, the next round."""
         self._node = node
         self._duration_s = duration_s
         self._expected = expected
         self._share = share
         self._weights = weights or (lambda _, senders: dict.fromkeys((node.me, *senders), 1))
-        self.k = self._next = durable.round + 1
+        self._then = then or (lambda _: self.begin(self.next, self.model))
+        self.k = self.next = durable.round + 1
         """The round the node is in, and the one to go on with when the merge under way is done."""
         self.model = durable.model
-        self._has_trained = False
+        self.has_turn = False
+        """Whether the node takes part in round k with a model of its own."""
+        self.has_trained = False
         self._merging = False
         self._missing: set[NodeId] = set()
         self._received: dict[int, dict[NodeId, Model]] = {}
@@ -56,26 +61,30 @@ class Rounds:
         """Whether rounds have a fixed duration."""
         return self._duration_s is not None
 
+    @property
+    def is_idle(self) -> bool:
+        return not (self.has_turn or self._merging)
+
     def start(self) -> None:
         """The node came online. What it trained or was sent in a fixed round before is gone."""
         self._merging = False
         if self._duration_s is not None:
             self._received.clear()
-            self._next = int(self._node.now // self._duration_s) + 1
+            self.next = int(self._node.now // self._duration_s) + 1
             self._set_clock(self._duration_s)
-        self._begin()
+        self._then(False)
 
     def on_trained(self, trained: Trained) -> None:
-        if trained.round != self.k or self._has_trained or self._merging:
+        if trained.round != self.k or self.has_trained or not self.has_turn or self._merging:
             return
-        self._has_trained = True
+        self.has_trained = True
         self.model = trained.model
         self._share(self.k, self.model)
         self._merge_if_complete()
 
     def on_model(self, src: NodeId, k: int, model: Model) -> None:
         """A model of round k arrived; one of a round that is over came too late."""
-        if k < self._next:
+        if k < self.next:
             return
         self._received.setdefault(k, {})[src] = model
         if k == self.k:
@@ -86,7 +95,7 @@ class Rounds:
         """By the clock, round k begins."""
         assert self._duration_s is not None
         self._node.outbox.append(StopSending())
-        self._next = k
+        self.next = k
         self._set_clock(self._duration_s)
         if not self._merging:  # else the merge took a whole round, which is lost
             self._merge()
@@ -95,22 +104,29 @@ class Rounds:
         if self._merging and event.round == self.k:
             self._merging = False
             self.model = event.model
-            self._finish(merged=len(self._received[self.k]) + 1)
+            self._finish(merged=len(self._received[self.k]) + self.has_turn)
 
     def _set_clock(self, duration_s: float) -> None:
-        self._node.set_timer((ROUND, self._next + 1), self._next * duration_s - self._node.now)
+        self._node.set_timer((ROUND, self.next + 1), self.next * duration_s - self._node.now)
 
-    def _begin(self) -> None:
-        self.k = self._next
-        self._has_trained = False
+    def begin(self, k: int, model: Model) -> None:
+        """Take part in round k, with this model."""
+        self.k = self.next = k
+        self.model = model
+        self.has_turn, self.has_trained = True, False
         self._received = {k: models for k, models in self._received.items() if k >= self.k}
         self._missing = set() if self.is_timed else set(self._expected(self.k))
         self._missing -= self._received.get(self.k, {}).keys()
         self._node.outbox.append(Train(self.k, self.model))
 
+    def rest(self) -> None:
+        """Wait for another turn, while rounds go on."""
+        self.k = self.next
+        self.has_turn = self.has_trained = False
+
     def _merge_if_complete(self) -> None:
-        if self._has_trained and not (self._missing or self._merging or self.is_timed):
-            self._next = self.k + 1
+        if self.has_trained and not (self._missing or self._merging or self.is_timed):
+            self.next = self.k + 1
             self._merge()
 
     def _merge(self) -> None:
@@ -118,10 +134,10 @@ class Rounds:
         nodes with the same models make the same of them."""
         received = self._received.get(self.k)
         if not received:
-            self._finish(merged=1)
+            self._finish(merged=int(self.has_turn))
             return
         self._merging = True
-        parts = {**received, self._node.me: self.model}
+        parts = {**received, self._node.me: self.model} if self.has_turn else received
         weights = self._weights(self.k, received.keys())
         order = sorted(parts)
         self._node.outbox.append(
@@ -129,7 +145,7 @@ class Rounds:
         )
 
     def _finish(self, merged: int) -> None:
-        """The node's model of round k is made: go on to the next round."""
-        if merged > 1 or self._has_trained:
+        """The node's model of round k is made."""
+        if self._received.get(self.k) or self.has_trained:
             self._node.report(ModelUpdated(self.k, self.model, merged))
-        self._begin()
+        self._then(merged > 0)
