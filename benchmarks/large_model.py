@@ -14,7 +14,8 @@ Prints one JSON object:
   moment included (`VmHWM`); not its training worker, another process with torch and copies of its own.
 - `throughput_ratio_to_plain_tcp`: all models on their way to an aggregator, from the first byte of the first
   to the last byte of the last, beside as many processes that send the same bytes to one at the same time over
-  asyncio's plain TCP streams: before and after the session, and the faster of both counts.
+  asyncio's plain TCP streams, into memory that they have used before: three times before the session and
+  three times after it, and the fastest counts.
 - `cpu_s_per_gb`: what all peers together used of processors meanwhile, checks and sums included, beside all
   processes of plain TCP. What else goes on on the machine changes this less than the throughput.
 - `ping_p99_under_load_ms`: of all pings, to all peers, sent while models were on their way.
@@ -56,6 +57,8 @@ from plexus.spec.experiment import build_spec
 
 PING_S, LOOK_S, LATE_S = 0.05, 0.5, 2.0
 LAST_BYTES = 2**16
+PLAIN_TIMES = 3
+"""The first time memory is new to the receiver."""
 TOGETHER_S = 60.0
 """How long a worker waits for those of the other peers."""
 
@@ -268,37 +271,41 @@ def cpu_s(pid: int) -> float:
 
 def send_plain(port: int, size: int, begin: Any, said: Any) -> None:
     data = np.full(size, 7, np.uint8).data
-    begin.wait()
-    began = time.monotonic()
-    asyncio.run(_send_plain(port, data))
-    said.put((began, time.monotonic()))
+    for _ in range(PLAIN_TIMES):
+        begin.wait()
+        began = time.monotonic()
+        asyncio.run(_send_plain(port, data))
+        said.put((began, time.monotonic()))
 
 
-async def plain_tcp(bench: Bench, size: int, senders: int) -> tuple[float, float]:
+async def plain_tcp(bench: Bench, size: int, senders: int) -> list[tuple[float, float]]:
     """The seconds in which one process receives a model of each of `senders` others, over plain TCP, and what
-    all of them used of processors."""
+    all of them used of processors, several times."""
     context = get_context("spawn")
     begin, said = context.Barrier(senders + 1), context.Queue()
+    found = []
     async with bench.far_side(plain, size) as (port, _):
         jobs = [context.Process(target=send_plain, args=(port, size, begin, said)) for _ in range(senders)]
         for job in jobs:
             job.start()
-        await asyncio.to_thread(begin.wait)
-        pids = [each.pid for each in active_children()]
-        at_first_s = sum(map(cpu_s, pids))
-        spans = [await asyncio.to_thread(said.get) for _ in jobs]
-        used_s = sum(map(cpu_s, pids)) - at_first_s
+        for _ in range(PLAIN_TIMES):
+            await asyncio.to_thread(begin.wait)
+            pids = [each.pid for each in active_children()]
+            at_first_s = sum(map(cpu_s, pids))
+            spans = [await asyncio.to_thread(said.get) for _ in jobs]
+            used_s = sum(map(cpu_s, pids)) - at_first_s
+            took_s = max(end for _, end in spans) - min(began for began, _ in spans)
+            print(f"plain TCP: {took_s:.1f} s, {used_s:.1f} s of processors", file=sys.stderr)
+            found.append((took_s, used_s))
         for job in jobs:
             job.join()
-    took_s = max(end for _, end in spans) - min(began for began, _ in spans)
-    print(f"plain TCP: {took_s:.1f} s, {used_s:.1f} s of processors", file=sys.stderr)
-    return took_s, used_s
+    return found
 
 
 async def measure(directory: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     size, others = arguments.megabytes * MEGABYTE, arguments.peers - 1
     bench = Bench(directory, arguments)
-    plain_found = [await plain_tcp(bench, size, others)]
+    plain_found = await plain_tcp(bench, size, others)
     workers = get_context("spawn").Process(
         target=answer, args=(directory / "workers.sock", size, arguments.peers)
     )
@@ -314,7 +321,7 @@ async def measure(directory: Path, arguments: argparse.Namespace) -> dict[str, A
             process.wait()
         workers.kill()
         workers.join()
-    plain_found.append(await plain_tcp(bench, size, others))
+    plain_found += await plain_tcp(bench, size, others)
     return figures(bench, arguments, plain_found, [process.returncode for process in processes])
 
 

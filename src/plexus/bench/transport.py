@@ -291,13 +291,15 @@ async def _aggregator_peak_mb(homes: Homes, model: LiveModel, size: int) -> floa
 
 async def plain(home: Path, session: Session, size: int, near: Connection) -> None:
     """Receives `size` bytes over asyncio's plain TCP streams, into one buffer, and says so."""
+    free: list[memoryview] = []  # memory is new to a machine once, to a peer and here alike
 
     async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        space, filled = np.empty(size, np.uint8).data, 0
+        space, filled = free.pop() if free else np.empty(size, np.uint8).data, 0
         while filled < size:
             piece = await reader.read(CHUNK_BYTES)
             space[filled : filled + len(piece)] = piece
             filled += len(piece)
+        free.append(space)
         writer.write(b"done")
         await writer.drain()
         writer.close()
