@@ -160,6 +160,27 @@ def test_the_end_is_measured_even_between_evaluations(tmp_path: Path) -> None:
     assert rows["simulated_s"].tolist() == [720.0, 1080.0]
 
 
+def test_on_one_grid_every_protocol_is_measured_at_the_same_moments(tmp_path: Path) -> None:
+    on_grid = "evaluation.every_rounds=0", "evaluation.every_hours=0.125"
+    runs = {name: run(tmp_path / name, name, *on_grid) for name in PROTOCOLS}
+    times_s = {name: each.tables["evaluations"]["simulated_s"].tolist() for name, each in runs.items()}
+    assert times_s == {name: [450.0, 900.0, 1080.0] for name in PROTOCOLS}
+    # How often models are looked at changes nothing of what happens.
+    for name in ("plexus", "fedavg"):
+        assert outcome(runs[name]).digest == outcome(run(tmp_path / f"{name}-by-rounds", name)).digest
+
+
+def test_on_a_grid_a_moment_counts_though_no_round_was_completed(tmp_path: Path) -> None:
+    slow = "protocol.sample_size=8", "protocol.success_fraction=1.0"
+    grid = "evaluation.every_rounds=0", "evaluation.every_hours=0.001"
+    rows = run(tmp_path / "a", "plexus", *slow, *grid).tables["evaluations"]
+    assert len(rows["round"]) == 300
+    again = np.flatnonzero(np.diff(rows["round"]) == 0)
+    assert len(again) > 100
+    assert (np.diff(rows["accuracy"])[again] == 0).all()
+    assert (np.diff(rows["sent_bytes"])[again] >= 0).all() and np.diff(rows["sent_bytes"])[again].any()
+
+
 def stop_at_800_s(at: Tick) -> None:
     """Somebody presses Ctrl-C at a moment of simulated time."""
     if at.simulated_s >= 800.0:

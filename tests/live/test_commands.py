@@ -286,6 +286,10 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
             ["node", "start", "authority/session.toml", "--data", "0", "--server"],
             "authority/session.toml: --server is for protocol fedavg or fedbuff; plexus has no server",
         ),
+        (
+            ["fleet", "run", "plain.toml", "--set", "evaluation.every_rounds=0"],
+            "plain.toml: evaluation.every_rounds is 0, but live peers evaluate by rounds",
+        ),
         *(
             [
                 [*command, "--set", 'faults=[{kind="crash",from_h=0,to_h=0.001,nodes=[0]}]'],

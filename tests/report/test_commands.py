@@ -42,7 +42,7 @@ def test_compare_prints_one_table(runs: Path, plexus: Any) -> None:
     assert status == 0
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert "Digits, 100 nodes, churn" in lines
-    assert "Plexus 85.0 85.0 1.50 1.50 15.0 2.67× 2.67× 2.67×" in lines
+    assert "Plexus 85.0 85.0 1.50 1.50 15.0 2.83× 2.83× 2.83×" in lines
     assert "± 63.5 % ± 63.5 % ± 6.35 ± 6.35 ± 63.5" in lines
     assert "unfinished (1.0 h)" in " ".join(lines)
     assert "Target: accuracy 60.0 % (the best that Gossip Learning became)." in " ".join(lines)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import pytest
 
 from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.report.arms import group
-from plexus.report.comparison import Cost, compare, findings, summary_table
+from plexus.report.comparison import compare, findings, summary_table, table_of
 from plexus.report.document import Quantity, Table, number, over_seeds, text_of
+from plexus.report.measuring import Cost
 from plexus.runs.result import Used
 from plexus.runs.run import Run
 from tests.report.runs import arm_run, result
@@ -34,7 +37,7 @@ def test_the_target_is_the_best_that_the_best_baseline_became() -> None:
 def test_bytes_and_training_are_counted_apart_from_time() -> None:
     ours = arm_run(values=OURS, sent_gb=[0.5, 1, 2], training_h=[1, 2, 3])
     found = compare(group([ours, arm_run("gossip", GOSSIP)]))
-    assert found.arms[0].savings == Cost(2.0, 4.0, 20.0)
+    assert astuple(found.arms[0].savings) == pytest.approx((2.0, 4.0, 20.0))
 
 
 def test_of_an_error_the_lowest_is_the_best() -> None:
@@ -53,19 +56,19 @@ def test_with_several_seeds_the_target_is_what_every_seed_of_the_baseline_reache
     ]
     found = compare(group(runs))
     assert found.target == 0.6
-    assert found.arms[0].mean_cost == Cost(1.5, 1.5, 15.0)
-    assert found.arms[1].mean_cost == Cost(3.5, 3.5, 35.0)
-    assert found.arms[0].savings == Cost(*[3.5 / 1.5] * 3)
+    assert found.arms[0].costs == (Cost(2, 2, 20), Cost(1, 1, 10))
+    assert found.arms[1].costs == (Cost(4, 4, 40), Cost(3, 3, 30))
+    assert astuple(found.arms[0].savings) == pytest.approx([6**0.5] * 3), "twice and three times"
 
 
 def test_an_arm_that_came_there_with_some_seeds_only_has_no_mean_and_saves_nothing() -> None:
     runs = [arm_run(values=OURS, seed=1), arm_run(values=[0.3, 0.4], seed=2), arm_run("gossip", GOSSIP)]
     table = summary_table(group(runs))
-    columns = ("Method", "Best accuracy", "Final accuracy", "TTA [h]", "CTA [GB]", "RTA [h]", "Seeds")
+    columns = ("Method", "End accuracy", "Best accuracy", "TTA [h]", "CTA [GB]", "RTA [h]", "Seeds")
     assert table.columns == columns
     assert cells(table)[0] == [
         "Plexus",
-        "65.0 ± 317.6 %",
+        "60.0 ± 254.1 %",
         "65.0 ± 317.6 %",
         "1 of 2 seeds: 2.00",
         "1 of 2 seeds: 2.00",
@@ -141,8 +144,8 @@ def test_without_baselines_the_target_is_what_all_came_to() -> None:
 def test_a_target_can_be_given_and_be_out_of_reach() -> None:
     table = summary_table(group([arm_run(values=OURS), arm_run("gossip", GOSSIP)]), target=0.85)
     assert cells(table) == [
-        ["Plexus", "90.0 %", "90.0 %", "3.00", "3.00", "30.0", "1"],
-        ["Gossip Learning (best baseline)", "60.0 %", "50.0 %", *["not reached"] * 3, "1"],
+        ["Plexus", "80.0 %", "90.0 %", "3.00", "3.00", "30.0", "1"],
+        ["Gossip Learning (best baseline)", "50.0 %", "60.0 %", *["not reached"] * 3, "1"],
     ]
     assert table.note.startswith("Target: accuracy 85.0 % (given).")
 
@@ -210,29 +213,45 @@ def test_what_is_within_the_intervals_is_not_called_a_difference() -> None:
     found = compare(group([*runs, arm_run("dpsgd", [0.7, 0.8])]), target=0.5)
     first, *others = findings(found).split("\n\n")
     assert first == (
-        "The best accuracy is that of Plexus: 83.0 ± 5.0 %. Within their intervals: FedAvg."
+        "The best accuracy at the end is that of Plexus: 83.0 ± 5.0 %. Within their intervals: FedAvg."
         " Of one seed, and so without an interval: D-PSGD."
     )
     assert found.best_baseline == "D-PSGD" and "needs" in others[0]
     found = compare(group(runs), target=0.5)
     assert findings(found).split("\n\n")[1] == (
         "Time, communication and training to come to accuracy 50.0 %: Plexus and Gossip Learning, the best"
-        " baseline, are within their intervals."
+        " baseline, are within noise."
     )
     saved = [row[6:9] for row in cells(summary_table(group(runs), target=0.5))]
-    assert saved == [["within"] * 3, [""] * 3, [""] * 3]
+    assert saved == [["within noise"] * 3, [""] * 3, [""] * 3]
 
 
 def test_seeds_that_differ_by_more_than_their_intervals_are_apart() -> None:
     slow = [arm_run("gossip", [0.1, 0.2, 0.5], seed) for seed in (1, 2, 3)]
     found = compare(group([*seeds_of("plexus", [0.9, 0.9, 0.9]), *slow]))
     assert findings(found) == (
-        "The best accuracy is that of Plexus: 90.0 ± 0.0 %.\n\n"
+        "The best accuracy at the end is that of Plexus: 90.0 ± 0.0 %.\n\n"
         "To come to accuracy 50.0 %, Plexus needs 3.00 times less time, 3.00 times less communication and"
-        " 15.0 times less training than Gossip Learning, the best baseline."
+        " 16.5 times less training than Gossip Learning, the best baseline."
     )
+    [ours, *_] = cells(table_of(found))
+    assert ours[6:9] == ["3.00× (3.00–3.00)", "3.00× (3.00–3.00)", "16.5× (4.15–65.6)"]
+    assert "Mean over seeds ± its 95 % interval" in table_of(found).note
+
+
+def test_who_is_compared_with_other_seeds_has_an_interval_too() -> None:
+    slow = [arm_run("gossip", [0.1, 0.2, 0.5], seed) for seed in (1, 2, 4)]
+    paired = [arm_run("gossip", [0.1, 0.2, 0.5], seed, training_h=[1, 2, 30 * seed]) for seed in (1, 2, 3)]
+    plexus = seeds_of("plexus", [0.9, 0.9, 0.9])
+    by_seed, apart = (compare(group([*plexus, *others])).arms[0] for others in (paired, slow))
+    assert by_seed.savings_95 is not None and apart.savings_95 is not None
+    # Seed by seed it is always 30 times, though the costs of both go up and down.
+    assert [each.rta_h for each in by_seed.savings_95] == pytest.approx([30, 30])
+    assert apart.savings_95[0].rta_h < 10 < apart.savings_95[1].rta_h
 
 
 def test_a_single_seed_has_no_interval() -> None:
     found = compare(group([arm_run(values=OURS), arm_run("gossip", GOSSIP)]))
+    assert found.arms[0].savings_95 is None
+    assert "the best baseline. One seed has no interval: that may be noise." in findings(found)
     assert "One seed has no interval: whether the others differ is not known." in findings(found)

@@ -173,6 +173,13 @@ def test_a_wrong_value_in_the_file_is_named_by_file_and_key() -> None:
     )
 
 
+def test_a_session_that_ends_by_what_is_found_is_evaluated_by_rounds() -> None:
+    text = f"{TEXT}[session]\npatience = 3\n"
+    assert complaint("evaluation.every_rounds=0", text=text) == (
+        "small.toml: evaluation.every_rounds is 0, but the end of the session depends on what it finds"
+    )
+
+
 def test_a_missing_key_is_named() -> None:
     assert complaint(text="nodes = 3") == "small.toml: name: missing; this key has no default"
     without_task = TEXT.replace('[task]\nname = "parity"\n', "")
@@ -228,7 +235,7 @@ def test_the_reference_has_a_row_for_every_key() -> None:
         '### [task.rate] with kind = "falling"',
         "| `task.rate.half_life_s` | number | `60.0` | Time in which it halves, in seconds. |",
         "| `traces.graceful_share` | number, at least 0, at most 1 | `1.0` | Share of departures",
-        "| `evaluation.every_rounds` | integer, at least 1 | `10` |",
+        "| `evaluation.every_rounds` | integer, at least 0 | `10` |",
     ):
         assert row in page
 

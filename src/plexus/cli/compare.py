@@ -14,10 +14,11 @@ import click
 from plexus.cli.groups import JSON, print_json
 from plexus.cli.report import RUNS, TARGET, load_runs
 from plexus.report.arms import group
-from plexus.report.comparison import Judge, findings, table_of
 from plexus.report.comparison import compare as compare_arms
+from plexus.report.comparison import findings, table_of
 from plexus.report.document import Table, text_of
 from plexus.report.export import is_numeric
+from plexus.report.measuring import Judge
 from plexus.report.rehearsal import agreements
 from plexus.report.standard import by_setting, titles
 from plexus.runs.run import Run
@@ -41,25 +42,32 @@ Columns = list[list[str]]
     default="mean",
     help="Where every node has its own model: judge by their mean, or by the best of them.",
 )
+@click.option("--headers", is_flag=True, help="Count what TLS and TCP/IP add to the bytes of messages, too.")
 @JSON
-def compare(paths: tuple[Path, ...], target: float | None, judge: Judge, as_json: bool) -> None:
-    """Compare runs: best metric, and time, communication and training to a target.
+def compare(
+    paths: tuple[Path, ...], target: float | None, judge: Judge, headers: bool, as_json: bool
+) -> None:
+    """Compare runs: the metric at the end, and time, communication and training to a target.
 
     RUN is a run directory, or a folder that contains some. Runs that differ only in their seed are
-    averaged; those of different tasks, hours, nodes or traces are compared separately. What is within
-    the 95 % intervals of two is not called a difference. A live fleet beside a run of the same file: whether
-    they agree, round by round.
+    averaged; those of different tasks, hours, nodes or traces are compared separately. All are seen at the
+    same simulated times, and what is within their 95 % intervals is not called a difference. A live fleet
+    beside a run of the same file: whether they agree, round by round.
     """
-    print_comparison(load_runs(paths), as_json, target, judge)
+    print_comparison(load_runs(paths), as_json, target, judge, headers)
 
 
 def print_comparison(
-    runs: Sequence[Run], as_json: bool, target: float | None = None, judge: Judge = "mean"
+    runs: Sequence[Run],
+    as_json: bool,
+    target: float | None = None,
+    judge: Judge = "mean",
+    headers: bool = False,
 ) -> None:
     """A table for each setting, those first that have ours beside baselines."""
     groups = by_setting(group(runs))
     found = [
-        (title, compare_arms(arms, target, judge), list(agreements(arms)))
+        (title, compare_arms(arms, target, judge, headers), list(agreements(arms)))
         for title, arms in zip(titles(groups), groups, strict=True)
     ]
     if as_json:
@@ -107,7 +115,7 @@ def _columns(table: Table, *, narrow: bool) -> Columns:
     for at, name in enumerate(table.columns):
         cells = [text_of(row[at]) for row in table.rows]
         if narrow and is_numeric(table, at):  # a mean above its spread takes half the room
-            cells = [re.sub(" (?=±|reached|seeds)|(?<=:) ", "\n", cell) for cell in cells]
+            cells = [re.sub(r" (?=±|reached|seeds|noise|\()|(?<=:) ", "\n", cell) for cell in cells]
             name = name.replace(" ", "\n")
         elif narrow and at:
             cells = [textwrap.fill(cell, NARROW_TEXT) for cell in cells]

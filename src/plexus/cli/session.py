@@ -214,5 +214,7 @@ def check_deployable(path: Path, spec: ExperimentSpec, is_server: bool = False) 
         raise PlexusError(f"{path}: {wrong}")
     if spec.faults:
         raise PlexusError(f"{path}: faults are simulated; live peers cannot run a spec that has some")
+    if not spec.evaluation.every_rounds:
+        raise PlexusError(f"{path}: evaluation.every_rounds is 0, but live peers evaluate by rounds")
     if spec.attackers:
         raise PlexusError(f"{path}: attackers are for `plexus run` and `plexus fleet run` alone")

@@ -2,7 +2,7 @@
 
 A protocol with a global model is judged by it, every so many rounds. Where every node has a model of its
 own, all nodes that are online or a seeded share of them are judged, every so many hours. Both as in
-the paper.
+the paper; what is to be compared is judged at the same hours, whatever the protocol.
 """
 
 from __future__ import annotations
@@ -91,6 +91,19 @@ class ModelEvaluation(Evaluation):
         """That model, and its round."""
         self._own_columns: dict[str, float] = {}
         """What nodes found on their own data just now, if they measure."""
+        self._looks = 0
+        self._looked_s = 0.0
+
+    @property
+    def next_s(self) -> float:
+        return 3600 * self._spec.every_hours * (self._looks + 1)
+
+    def _is_seen(self) -> bool:
+        """Whether there was a look at this moment already; if not, this is one."""
+        now_s = self._runtime.kernel.now
+        is_seen, self._looked_s = now_s == self._looked_s, now_s
+        self._looks += not is_seen and now_s >= self.next_s
+        return is_seen
 
     def metric(self) -> Metric:
         measure = self._task.measure
@@ -141,12 +154,17 @@ class ModelEvaluation(Evaluation):
 
 
 class GlobalModelEvaluation(ModelEvaluation):
-    """Measures the model that a round ends with, every so many rounds."""
+    """Measures the model that a round ends with, every so many rounds; or what there is, every so many
+    hours."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._model = self._measured = self._models.initial()
         self._number = self._measured_round = 0
+
+    @property
+    def next_s(self) -> float:
+        return math.inf if self._spec.every_rounds else super().next_s
 
     def on_fact(self, node: int, fact: Fact) -> None:
         # Where views differ a round can have two aggregators; the first result stands for the round.
@@ -154,21 +172,25 @@ class GlobalModelEvaluation(ModelEvaluation):
             self._number, self.round, self._model = fact.round, fact.ordinal, fact.model
             every = self._spec.every_rounds
             # After a fork the newest model may be behind fewer rounds than one that is forgotten.
-            if fact.ordinal // every != self._measured_round // every:
+            if every and fact.ordinal // every != self._measured_round // every:
                 self.look()
                 if self.tell is not None:
                     found, of = self._found, (fact.round, fact.ordinal, fact.model)
                     self.tell(node, Measured(*of, found.score, found.by_name))
 
     def look(self) -> None:
-        if self._newest is None or self._measured is not self._model:
+        is_new = self._newest is None or self._measured is not self._model
+        if not self._spec.every_rounds and self._is_seen():
+            return
+        if is_new:
             own = self._measure_own(dict.fromkeys(range(self._task.nodes), self._model))
             if self._spec.on == "own" and own is not None:
                 found, self._own_columns = own, {}
             else:
                 found = self._models.evaluate(self._model)
             self._measured, self._measured_round, self._found = self._model, self.round, found
-            self._record([self._measured], [found])
+        if is_new or not self._spec.every_rounds:  # on a grid every moment counts, though nothing changed
+            self._record([self._measured], [self._found])
 
     def _final(self) -> tuple[Expression, int]:
         return self._measured, self._measured_round
@@ -184,13 +206,7 @@ class NodeModelsEvaluation(ModelEvaluation):
         """By node, its own model and the round that it is of, the newest last; not the initial one."""
         self.active: int | None = None
         """Where only so many nodes are active at a time, those that were so last are judged."""
-        self._looks = 0
-        self._looked_s = 0.0
         self._measured: list[Expression] = [self._models.initial()]
-
-    @property
-    def next_s(self) -> float:
-        return 3600 * self._spec.every_hours * (self._looks + 1)
 
     def on_fact(self, node: int, fact: Fact) -> None:
         if isinstance(fact, ModelUpdated):
@@ -199,11 +215,8 @@ class NodeModelsEvaluation(ModelEvaluation):
             self.round = max(self.round, fact.round)
 
     def look(self) -> None:
-        now_s = self._runtime.kernel.now
-        if now_s == self._looked_s:
+        if self._is_seen():
             return
-        self._looked_s = now_s
-        self._looks += now_s >= self.next_s
         nodes = self._chosen()
         if not nodes:
             return

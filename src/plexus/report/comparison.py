@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
@@ -18,11 +17,19 @@ from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.report.arms import Arm, common_metric
 from plexus.report.document import Cell, Quantity, Table, number, over_seeds
+from plexus.report.measuring import (
+    LAST,
+    Cost,
+    Judge,
+    at_the_end,
+    common_grid_s,
+    cost_of,
+    on_grid,
+    times_less,
+    values_of,
+    with_headers,
+)
 from plexus.runs.run import Run
-
-Judge = Literal["mean", "best"]
-"""Where every node has a model of its own: what counts is their mean, or the best of them (the paper's
-rule for its Table II). A global model is judged as it is."""
 
 REFERENCES = frozenset({"fedavg", "fedbuff"})
 """What needs a server is shown, but is no baseline of decentralized learning."""
@@ -35,18 +42,6 @@ ENOUGH_EVALUATIONS = 5
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What it took one run to come to the target."""
-
-    tta_h: float
-    """Simulated time, in hours."""
-    cta_gb: float
-    """Sent by all nodes together, in 10⁹ bytes."""
-    rta_h: float
-    """Devices' time spent training, all together, in hours."""
-
-
-@dataclass(frozen=True)
 class ArmOutcome:
     """One arm, seed by seed."""
 
@@ -54,15 +49,17 @@ class ArmOutcome:
     is_ours: bool
     is_complete: bool
     seeds: tuple[int, ...]
+    end: tuple[float, ...]
+    """The metric at the end, as the mean of the last evaluations; nothing of a run that had none."""
     best: tuple[float, ...]
-    """The best value of the metric; nothing of a run that was never evaluated."""
-    final: tuple[float, ...]
-    """Its value at the last evaluation: of the model that `plexus export` gives."""
+    """The best of all looks, which partly is luck."""
     costs: tuple[Cost | None, ...]
     """None: this seed never came to the target."""
     savings: Cost | None = None
     """How many times less than the best baseline, in each of the three, where both came to the target
     with every seed."""
+    savings_95: tuple[Cost, Cost] | None = None
+    """From where to where each of them is in 95 of 100 cases; None where one of the two has one seed."""
     evaluations: int = 0
     """How often it was evaluated; of several seeds, the least."""
     has_own_models: bool = False
@@ -75,13 +72,6 @@ class ArmOutcome:
         """The three parts, over the seeds that came to the target; nothing where none did."""
         costs = [astuple(cost) for cost in self.costs if cost is not None]
         return [over_seeds(column, number) for column in zip(*costs, strict=True)]
-
-    @property
-    def mean_cost(self) -> Cost | None:
-        """Over seeds, if all of them came to the target."""
-        if None in self.costs or not self.costs:
-            return None
-        return Cost(*(part.value or 0.0 for part in self.cost_over_seeds))
 
 
 @dataclass(frozen=True)
@@ -97,26 +87,30 @@ class Comparison:
     """Where the target comes from, in words."""
     best_baseline: str | None
     arms: tuple[ArmOutcome, ...]
+    looks: int
+    """How often the metric was looked at, by which it is judged."""
+    is_thinned: bool
+    """Whether some runs were evaluated at other times, and of them only what all have is taken."""
+    headers: bool
+    """Whether bytes are with what TLS and TCP/IP add."""
+    stated: str = ""
+    """What all have in common and a reader should know."""
 
 
-def values_of(run: Run, metric: str, judge: Judge) -> np.ndarray:
-    """The metric at each evaluation, as it is judged."""
-    evaluations = run.tables["evaluations"]
-    if not evaluations:
-        return np.array([])
-    best = f"{metric}_best"
-    return np.asarray(evaluations[best if judge == "best" and best in evaluations else metric], float)
-
-
-def compare(arms: Sequence[Arm], target: float | None = None, judge: Judge = "mean") -> Comparison:
-    """What each arm needs to come to the target, and what ours saves.
+def compare(
+    arms: Sequence[Arm], target: float | None = None, judge: Judge = "mean", headers: bool = False
+) -> Comparison:
+    """What each arm needs to come to the target, and what ours saves, all at the same simulated times.
 
     Without a target given it is the paper's: the best that the best baseline became, here with every
-    seed. Without a baseline it is the best that all arms came to.
+    seed. Without a baseline it is the best that all arms came to. `headers` counts those of packets, too.
     """
     if not arms:
         raise PlexusError("nothing to compare: no run was given")
     metric, higher = common_metric(arms)
+    looked = [min(len(run.tables["evaluations"].get(metric, ())) for run in arm.runs) for arm in arms]
+    grid_s = common_grid_s([run for arm in arms for run in arm.runs])
+    arms = [replace(arm, runs=tuple(_measured(run, grid_s, headers) for run in arm.runs)) for arm in arms]
     values = {arm.label: [values_of(run, metric, judge) for run in arm.runs] for arm in arms}
     best_of = np.nanmax if higher else np.nanmin
     known = {label: [each for each in found if not np.isnan(each).all()] for label, found in values.items()}
@@ -125,11 +119,32 @@ def compare(arms: Sequence[Arm], target: float | None = None, judge: Judge = "me
     target_is = "given"
     if target is None:
         target, target_is = _target(arms, bests, baseline, higher)
-    outcomes = [_outcome(arm, values[arm.label], bests[arm.label], higher, target) for arm in arms]
+    outcomes = [
+        replace(_outcome(arm, values[arm.label], bests[arm.label], higher, target), evaluations=times)
+        for arm, times in zip(arms, looked, strict=True)
+    ]
     best = baseline.label if baseline else None
     against = next((outcome for outcome in outcomes if outcome.label == best), None)
     compared = tuple(_with_savings(outcome, against) for outcome in outcomes)
-    return Comparison(metric, higher, judge, target, target_is, best, compared)
+    looks = max(len(each) for found in values.values() for each in found)
+    how = looks, grid_s is not None, headers, _stated(arms)
+    return Comparison(metric, higher, judge, target, target_is, best, compared, *how)
+
+
+def _measured(run: Run, grid_s: np.ndarray | None, headers: bool) -> Run:
+    return on_grid(with_headers(run) if headers else run, grid_s)
+
+
+def _stated(arms: Sequence[Arm]) -> str:
+    """What would be asked first if it were left out."""
+    spec, said = arms[0].spec, []
+    if (augment := spec["task"].get("augment")) is not None:
+        said.append(f"Training images are {'' if augment else 'not '}augmented.")
+    if arms[0].has_churn:
+        crashes = 1 - spec.get("traces", {}).get("graceful_share", 1.0)
+        announced = "Who leaves says so."
+        said.append(f"Of the leaves {quantities.share(crashes)} are crashes." if crashes else announced)
+    return " ".join(said)
 
 
 def summary_table(
@@ -147,7 +162,7 @@ def table_of(comparison: Comparison, id: str = "summary", title: str = "Summary"
     """A comparison as a table."""
     name = quantities.metric_name(comparison.metric)
     unit, _, per_gb = _unit(comparison)
-    columns = ["Method", f"Best {name}", f"Final {name}", "TTA [h]", f"CTA [{unit}]", "RTA [h]"]
+    columns = ["Method", f"End {name}", f"Best {name}", "TTA [h]", f"CTA [{unit}]", "RTA [h]"]
     if any(outcome.savings for outcome in comparison.arms):
         columns += ["TTA saved", "CTA saved", "RTA saved"]
     has_used = any(outcome.used for outcome in comparison.arms)
@@ -156,11 +171,10 @@ def table_of(comparison: Comparison, id: str = "summary", title: str = "Summary"
     for outcome in comparison.arms:
         is_best = outcome.label == comparison.best_baseline
         row: list[Cell] = [f"{outcome.label} (best baseline)" if is_best else outcome.label]
-        row += [over_seeds(values, write) for values in (outcome.best, outcome.final)]
+        row += [over_seeds(values, write) for values in (outcome.end, outcome.best)]
         row += _cost_cells(outcome, per_gb)
         if len(columns) > len(row):
-            saved = _saved(outcome, comparison)
-            row += [Quantity(f"{number(x)}×" if apart else "within", x) for x, apart in saved] or [""] * 3
+            row += saved(outcome) or [""] * 3
         if has_used:
             row.append(over_seeds(outcome.used, quantities.share))
         rows.append((*row, quantities.ranges(outcome.seeds)))
@@ -186,15 +200,18 @@ def _cost_cells(outcome: ArmOutcome, per_gb: float) -> Sequence[Quantity]:
     return [Quantity(f"{reached} of {len(outcome.costs)} seeds: {cell.text}", None) for cell in cells]
 
 
-def _saved(outcome: ArmOutcome, comparison: Comparison) -> list[tuple[float, bool]]:
-    """How many times less than the best baseline, and whether that is a difference: that intervals, where
-    both have one, have nothing in common."""
+def saved(outcome: ArmOutcome) -> list[Quantity]:
+    """How many times less than the best baseline, and from where to where; of noise no number."""
     if outcome.savings is None:
         return []
-    baseline = next(each for each in comparison.arms if each.label == comparison.best_baseline)
-    both = zip(outcome.cost_over_seeds, baseline.cost_over_seeds, strict=True)
-    apart = [ours.is_apart_from(theirs) is not False for ours, theirs in both]
-    return list(zip(astuple(outcome.savings), apart, strict=True))
+    times = astuple(outcome.savings)
+    if outcome.savings_95 is None:
+        return [Quantity(f"{number(x)}×", x) for x in times]
+    bounds = zip(times, *map(astuple, outcome.savings_95), strict=True)
+    return [
+        Quantity("within noise" if low <= 1 <= high else f"{number(x)}× ({number(low)}–{number(high)})", x)
+        for x, low, high in bounds
+    ]
 
 
 def findings(comparison: Comparison) -> str:
@@ -203,14 +220,17 @@ def findings(comparison: Comparison) -> str:
     goal = quantities.metric(comparison.metric, comparison.target)
     found, against = [_best_of(comparison, name)], comparison.best_baseline
     for outcome in comparison.arms:
-        if saved := _saved(outcome, comparison):
-            parts = list(zip(("time", "communication", "training"), saved, strict=True))
-            needs = [f"{_times(x)} {part}" for part, (x, is_apart) in parts if is_apart]
-            alike = [part for part, (_, is_apart) in parts if not is_apart]
+        if cells := saved(outcome):
+            parts = list(zip(("time", "communication", "training"), cells, strict=True))
+            needs = [f"{_times(x.value or 0.0)} {part}" for part, x in parts if "×" in x.text]
+            alike = [part for part, x in parts if "×" not in x.text]
             text = f"To come to {name} {goal}, {outcome.label} needs {_and(needs)} than {against}"
+            text += ", the best baseline."
+            if outcome.savings_95 is None:
+                text += " One seed has no interval: that may be noise."
             same = f"{_and(alike)} to come to {name} {goal}: {outcome.label} and {against}"
-            same += ", the best baseline, are within their intervals."
-            found.append(f"{text}, the best baseline." if needs else "")
+            same += ", the best baseline, are within noise."
+            found.append(text if needs else "")
             found.append(same[0].upper() + same[1:] if alike else "")
     ours = [outcome for outcome in comparison.arms if outcome.is_ours and outcome.is_complete]
     if against and (short := [outcome.label for outcome in ours if not outcome.savings]):
@@ -219,16 +239,16 @@ def findings(comparison: Comparison) -> str:
 
 
 def _best_of(comparison: Comparison, name: str) -> str:
-    """Who came to the best value of the metric, and who cannot be told from it."""
+    """Who is best at the end, and who cannot be told from it."""
     write = partial(quantities.metric, comparison.metric)
-    complete = [outcome for outcome in comparison.arms if outcome.is_complete and outcome.best]
-    bests = {outcome.label: over_seeds(outcome.best, write) for outcome in complete}
+    complete = [outcome for outcome in comparison.arms if outcome.is_complete and outcome.end]
+    bests = {outcome.label: over_seeds(outcome.end, write) for outcome in complete}
     if len(bests) < 2:
         return ""
     sign = 1 if comparison.higher_is_better else -1
     label = max(bests, key=lambda each: sign * (bests[each].value or 0.0))
     best = bests.pop(label)
-    text = f"The best {name} is that of {label}: {best.text}."
+    text = f"The best {name} at the end is that of {label}: {best.text}."
     within = [each for each, other in bests.items() if best.is_apart_from(other) is False]
     unknown = [each for each, other in bests.items() if other.interval is None]
     if best.interval is None:
@@ -254,18 +274,23 @@ def _note(comparison: Comparison) -> str:
     if comparison.judge == "best":
         whose = "that of the best node at the time, as in the paper's Table II"
     unit, bytes_each, _ = _unit(comparison)
-    sent = f"bytes sent by all nodes ({unit}, {bytes_each})"
+    sent = f"bytes sent by all nodes ({unit}, {bytes_each}{', with headers' if comparison.headers else ''})"
+    at_times = "of it" if comparison.looks == 1 else f"of {comparison.looks} evaluations"
     costs = f"hours (simulated or live), {sent}, device hours training"
     parts = [
         f"Target: {name} {goal} ({comparison.target_is}).",
         f"TTA, CTA, RTA: {costs} at the first evaluation that is as good as the target.",
         f"Where every node has its own model, the metric is {whose}.",
+        f"End: the mean of the last {LAST} (at most half) {at_times}; best: the best {at_times}.",
+        comparison.stated,
     ]
+    if comparison.is_thinned:
+        parts.append("Runs were evaluated at different times: all are seen at those of the least often seen.")
     if any(len(outcome.seeds) > 1 for outcome in comparison.arms):
-        parts.append("Mean over seeds ± its 95 % interval; what is within their intervals is no difference.")
+        parts.append("Mean over seeds ± its 95 % interval; what is within noise is no difference.")
     if any(outcome.used for outcome in comparison.arms):
         parts.append("Used: the share of finished trainings that are behind the final model, late ones too.")
-    return " ".join([*parts, *_coarse(comparison.arms)])
+    return " ".join(filter(None, [*parts, *_coarse(comparison.arms)]))
 
 
 def _coarse(arms: Sequence[ArmOutcome]) -> Iterator[str]:
@@ -309,38 +334,26 @@ def _outcome(
     arm: Arm, found: Sequence[np.ndarray], best: tuple[float, ...], higher: bool, target: float | None
 ) -> ArmOutcome:
     costs = tuple(cost_of(run, values, higher, target) for run, values in zip(arm.runs, found, strict=True))
-    final = tuple(float(values[-1]) for values in found if len(values) and not np.isnan(values[-1]))
+    ends = tuple(end for end in map(at_the_end, found) if end is not None)
     used = [run.result.used.share for run in arm.runs if run.result and run.result.used]
     what = arm.label, arm.is_ours, arm.is_complete, arm.seeds
     return ArmOutcome(
         *what,
+        ends,
         best,
-        final,
         costs,
-        evaluations=min(map(len, found)),
         has_own_models=arm.has_own_models,
         used=tuple(share for share in used if share is not None),
     )
 
 
-def cost_of(run: Run, values: np.ndarray, higher: bool, target: float | None) -> Cost | None:
-    """What it took to come to the target for the first time, if it did."""
-    if target is None:
-        return None
-    there = np.flatnonzero(values >= target if higher else values <= target)
-    if not len(there):
-        return None
-    evaluations, first = run.tables["evaluations"], there[0]
-    try:
-        spent = [float(evaluations[name][first]) for name in ("simulated_s", "sent_bytes", "training_s")]
-    except KeyError as missing:
-        raise PlexusError(f"{run.path}/evaluations.csv: no column {missing.args[0]}") from None
-    return Cost(spent[0] / 3600, spent[1] / 1e9, spent[2] / 3600)
-
-
 def _with_savings(outcome: ArmOutcome, against: ArmOutcome | None) -> ArmOutcome:
-    ours, theirs = outcome.mean_cost, against.mean_cost if against else None
-    if not (outcome.is_ours and outcome.is_complete and ours and theirs):
+    ours, theirs = [*outcome.costs], [*against.costs] if against else []
+    if not (outcome.is_ours and outcome.is_complete and ours and theirs) or None in ours + theirs:
         return outcome
-    pairs = zip(astuple(ours), astuple(theirs), strict=True)
-    return replace(outcome, savings=Cost(*(b / a if a else float("inf") for a, b in pairs)))
+    same_seeds = against is not None and outcome.seeds == against.seeds
+    both = (zip(*(astuple(cost) for cost in costs if cost), strict=True) for costs in (ours, theirs))
+    found = [times_less(mine, other, same_seeds) for mine, other in zip(*both, strict=True)]
+    savings, low, high = (Cost(*each) for each in zip(*found, strict=True))
+    is_known = min(len(ours), len(theirs)) > 1
+    return replace(outcome, savings=savings, savings_95=(low, high) if is_known else None)

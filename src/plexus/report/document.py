@@ -45,11 +45,17 @@ STUDENT_95 = (
 Cell = str | int | float | Quantity | None
 
 
-def half_width_95(values: Sequence[float]) -> float:
-    """Of the interval around a mean that holds the true one in 95 of 100 cases, by Student's t."""
-    freedom = len(values) - 1
-    t = STUDENT_95[freedom - 1] if freedom <= len(STUDENT_95) else 1.96
-    return t * statistics.stdev(values) / math.sqrt(len(values))
+def half_width_95(*samples: Sequence[float]) -> float:
+    """Of the interval around a mean that holds the true one in 95 of 100 cases, by Student's t; of two
+    samples, around the difference of their means, by Welch's. Infinite where there is but one value."""
+    if min(map(len, samples)) < 2:
+        return math.inf
+    squares = [statistics.variance(each) / len(each) for each in samples]
+    if not (square := sum(squares)):
+        return 0.0
+    apart = sum(of**2 / (len(each) - 1) for of, each in zip(squares, samples, strict=True))
+    freedom = math.floor(square**2 / apart + 1e-9)
+    return (STUDENT_95[freedom - 1] if freedom <= len(STUDENT_95) else 1.96) * math.sqrt(square)
 
 
 def over_seeds(values: Sequence[float], write: Callable[[float], str]) -> Quantity:

@@ -13,8 +13,8 @@ from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.report import strokes as drawn_as
 from plexus.report.arms import Arm, common_metric, reached_h, work_of
-from plexus.report.comparison import Judge, values_of
 from plexus.report.document import number
+from plexus.report.measuring import Judge, values_of
 from plexus.report.strokes import legend, legend_of_arms, mountain, panel, shade_faults, strokes
 from plexus.runs.run import Run
 from plexus.runs.tables import Columns

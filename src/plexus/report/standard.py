@@ -18,7 +18,7 @@ from plexus.runs.run import Run
 
 _OF_DATA = frozenset({
     "name", "data", "partition", "alpha", "shards_per_node", "reuse", "test_share", "test_examples",
-    "model_bytes",
+    "model_bytes", "augment",
 })  # fmt: skip
 """Keys of a task that say what is learned, not how: with others, another task."""
 MOST_DRAWN, MOST_REFUSED = 8, 5

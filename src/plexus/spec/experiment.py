@@ -62,8 +62,9 @@ class NetworkSpec(Struct, frozen=True, forbid_unknown_fields=True):
 class EvaluationSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """When the model is measured on the test set."""
 
-    every_rounds: Annotated[int, Meta(ge=1)] = 10
-    """A global model (Plexus, FedAvg, FedBuff) is evaluated each time so many rounds have been aggregated."""
+    every_rounds: Annotated[int, Meta(ge=0)] = 10
+    """A global model (Plexus, FedAvg, FedBuff) is evaluated each time so many rounds are aggregated. With 0
+    it is evaluated every `every_hours` instead: then all protocols are at the same simulated times."""
     every_hours: Annotated[float, Meta(gt=0)] = 2.0
     """Where every node has a model of its own (Gossip Learning, D-PSGD, Epidemic Learning), the models of
     the nodes online (of Teleportation, those active last) are evaluated this often, in simulated hours."""
@@ -150,6 +151,9 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError(f"name is {self.name!r}, but must consist of {wanted}")
         if not math.isfinite(self.hours):
             raise ValueError(f"hours is {self.hours!r}, but must be finite")
+        if self.session.is_measured and not self.evaluation.every_rounds:
+            needed = "the end of the session depends on what it finds"
+            raise ValueError(f"evaluation.every_rounds is 0, but {needed}")
         for at, fault in enumerate(self.faults):
             if fault.to_h > self.hours:
                 end = f"the session ends after {self.hours!r} hours"

@@ -16,8 +16,8 @@ import numpy as np
 from plexus import quantities
 from plexus.report import plots
 from plexus.report.arms import Arm, common_metric
-from plexus.report.comparison import cost_of, values_of
 from plexus.report.document import Cell, Quantity, heading, over_seeds
+from plexus.report.measuring import cost_of, values_of
 from plexus.runs.result import Result
 from plexus.runs.run import Run
 
