@@ -67,7 +67,9 @@ class Lacking:
 
     def whole(self, view: Snapshot) -> Snapshot:
         """All that its sender knows; as far as it was told, if it refers to what this node does not have."""
-        return view.on(self._named.get(view.base)) if isinstance(view, Excerpt) else view
+        if not isinstance(view, Excerpt):
+            return view
+        return view.on(self._named.get(view.base)) if view.base else view.whole
 
     def keep(self, view: Snapshot) -> None:
         """Others have it too, if it was told as a whole."""

@@ -22,7 +22,7 @@ from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.quorum import Quorum
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import Sampler, Search
-from plexus.protocol.view import JOINED, Snapshot, View, event_number
+from plexus.protocol.view import JOINED, SUSPECTED, Snapshot, View, event_number
 
 PROBED = 1 / 100
 """A participant pings this share of those it believes online, chosen at random: samples are small, and in a
@@ -79,7 +79,7 @@ class Member(Machine, ABC):
     @property
     def heeds(self) -> NodeId | None:
         """Whose coming and going changes what the node does; of others a runtime that has many nodes may
-        tell it when something else happens to it."""
+        tell it when something else happens to it. To send a message changes nothing of that."""
         return None
 
     # What the node adds
@@ -186,7 +186,8 @@ class Member(Machine, ABC):
 
     def present(self, sample: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
         """Who answered and then said goodbye, while others were still pinged, would be waited for in vain."""
-        return tuple(filter(self.view.is_online, sample))
+        event_of = self.view.event_of
+        return tuple([node for node in sample if event_of(node) & 3 == JOINED])
 
     # Who is gone
 
@@ -199,7 +200,7 @@ class Member(Machine, ABC):
 
     def tell_if_suspected(self, node: NodeId) -> None:
         """If it is there after all, it refutes that."""
-        if self.view.is_suspected(node):
+        if self.view.event_of(node) & 3 == SUSPECTED:
             self.send((node,), self.pong(HEARD_ME, node))
 
     def probe_some(self) -> None:

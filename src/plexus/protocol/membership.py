@@ -290,6 +290,6 @@ class Membership:
             return tuple(actives[draw(self._rng, len(actives), size)].tolist())
         left_out = self.view.expelled()
         left_out[actives] = left_out[me] = True
-        others: list[NodeId] = (~left_out).nonzero()[0].tolist()
+        [others] = (~left_out).nonzero()
         missing = min(size - len(actives), len(others))
-        return (*actives.tolist(), *[others[at] for at in draw(self._rng, len(others), missing)])
+        return (*actives.tolist(), *others[draw(self._rng, len(others), missing)].tolist())

@@ -25,6 +25,7 @@ from plexus.protocol.messages import (
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.quorum import RESTART, step
 from plexus.protocol.roster import Roster
+from plexus.protocol.sampling import PROBE
 from plexus.protocol.training import TrainingTask
 from plexus.protocol.trust import Trust
 from plexus.protocol.view import View
@@ -32,6 +33,8 @@ from plexus.protocol.watchdog import Watchdog
 
 AGGREGATOR, LATE = "aggregator", "late"
 """What a search is for that needs no quorum; for the others see `quorum`."""
+UNRIVALLED = (AGGREGATOR, LATE, PROBE)
+"""What most searches are for: of these nobody can be ahead."""
 FOR_A_ROUND = (TrainRequest, AggregateRequest, LateModel)
 FEW = 2
 """In samples: of so few nodes each is in one soon."""
@@ -106,11 +109,16 @@ class Participant(Member):
     @property
     def is_fresh(self) -> bool:
         """It has come back just now, and had no work since."""
-        is_early = self.now - self.came_at < self.parameters.ack_timeout_s
-        return is_early and not self.has_worked and self.held_round > 0 and not self.ended_round
+        if self.has_worked or self.now - self.came_at >= self.parameters.ack_timeout_s:
+            return False
+        return self.held_round > 0 and not self.ended_round
 
     def pong(self, exchange: int, to: NodeId, hint: int = 0) -> Pong:
-        busy = BUSY * self.is_busy + FRESH * self.is_fresh + hint
+        busy = hint
+        if not self.has_worked:
+            busy += FRESH * self.is_fresh
+        if self.parameters.late_rounds:
+            busy += BUSY * self.is_busy
         return Pong(exchange, self.watchdog.k_seen, self.held_round, self.view.event_of(to), busy)
 
     @property

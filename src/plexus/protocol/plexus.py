@@ -35,7 +35,7 @@ from plexus.protocol.messages import (
     TrainRequest,
 )
 from plexus.protocol.parameters import ENDLESS, Course, PlexusParameters
-from plexus.protocol.participant import AGGREGATOR, FEW, FOR_A_ROUND, LATE, Participant
+from plexus.protocol.participant import AGGREGATOR, FEW, FOR_A_ROUND, LATE, UNRIVALLED, Participant
 from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, PURPOSES, RESTART, step
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import SampleSearch, Search
@@ -181,7 +181,8 @@ class PlexusNode(Participant):
             self._on_first_ping()
         # Answer with what was known before: nobody must take the echo of its own ping for progress.
         self.outbox.append(Send((src,), self.pong(ping.exchange, src)))
-        self.notice(ping.round, src)
+        if ping.round > self.watchdog.k_seen or self.trust.is_wary or self.settled is not None:
+            self.notice(ping.round, src)
         if self.ending.round:
             self.ending.tell((src,))
 
@@ -199,9 +200,10 @@ class PlexusNode(Participant):
         if pong.exchange != HEARD_ME:
             self.tell_if_suspected(src)
         search = self.sampler.exchanges.get(pong.exchange)
-        if search is not None:
+        if search is not None and (pong.busy or search.purpose not in UNRIVALLED):
             self._on_answer(src, pong, search)
-        self.notice(pong.round, src)
+        if pong.round > self.watchdog.k_seen or self.trust.is_wary or self.settled is not None:
+            self.notice(pong.round, src)
         if self.trust.is_wary:
             self._find_way_back(src, pong.round)
         if pong.busy & YOURS and self.is_fresh and not self.watchdog.is_hurried:

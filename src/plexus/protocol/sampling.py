@@ -7,7 +7,8 @@ whom to ping next. `Sampler` turns its answers into pings, pongs and timeouts on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from plexus.protocol.facts import AnsweredLate
 from plexus.protocol.machine import Machine
@@ -29,7 +30,8 @@ class SampleSearch:
         self._candidates = candidates
         self._size = size
         self._one_by_one = one_by_one
-        self._next = 0
+        self._asked: list[NodeId] = []
+        """The first of the candidates."""
         self._waiting: set[NodeId] = set()
         self._answered: set[NodeId] = set()
         self.busy: set[NodeId] = set()
@@ -39,27 +41,29 @@ class SampleSearch:
     @property
     def done(self) -> bool:
         """Enough have answered, or nobody is left to ask."""
-        return len(self._answered) >= self._size or (
-            not self._waiting and not self._candidates[self._next : self._next + 1]
-        )
+        if len(self._answered) >= self._size:
+            return True
+        asked = len(self._asked)
+        return not self._waiting and not self._candidates[asked : asked + 1]
 
     @property
     def waiting(self) -> tuple[NodeId, ...]:
         """Those whose answers are awaited, in hash order."""
-        return tuple(c for c in self._candidates[: self._next] if c in self._waiting)
+        return tuple([c for c in self._asked if c in self._waiting])
 
     @property
     def found(self) -> tuple[NodeId, ...]:
         """Those that answered, in hash order."""
-        return tuple(c for c in self._candidates[: self._next] if c in self._answered)
+        return tuple([c for c in self._asked if c in self._answered])
 
     def to_ping(self) -> tuple[NodeId, ...]:
         """Whom to contact now; nobody while answers are still awaited."""
         contact: list[NodeId] = []
         while not self._waiting and not self.done:
             missing = 1 if self._one_by_one else self._size - len(self._answered)
-            batch = self._candidates[self._next : self._next + missing]
-            self._next += len(batch)
+            asked = len(self._asked)
+            batch = self._candidates[asked : asked + missing]
+            self._asked += batch
             contact = [c for c in batch if c != self._me]
             self._waiting.update(contact)
             if len(contact) < len(batch):
@@ -84,7 +88,7 @@ class SampleSearch:
 PROBE = "probe"
 
 
-class Search(NamedTuple):
+class Search(Struct, frozen=True):
     """A search on the way: for what, the sample of which round, and the round its pings speak of."""
 
     purpose: str
@@ -163,7 +167,8 @@ class Sampler:
                 self._node.report(AnsweredLate(node, self._node.now - began_at))
         elif search.sample.answered(node):
             self._close(exchange)
-            self._go_on(search)
+            if search.purpose != PROBE:  # of which all were asked at once
+                self._go_on(search)
 
     def on_timeout(self, exchange: int) -> None:
         search = self.exchanges.get(exchange)

@@ -70,6 +70,14 @@ class Layer:
     def __len__(self) -> int:
         return len(self.at)
 
+    def places_of(self, nodes: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Which of these nodes are among its own, and where."""
+        if not len(self):
+            return NOBODY, NOBODY
+        places = np.minimum(self.at.searchsorted(nodes.astype(np.uint32)), len(self) - 1)
+        [here] = (self.at[places] == nodes).nonzero()
+        return here, places[here]
+
     def under(self, newer: Layer) -> Layer:
         """Both in one, the entries of `newer` in place of others of the same nodes."""
         if not len(self) or not len(newer):
@@ -145,10 +153,15 @@ class SparseSnapshot(Snapshot):
     def events_at(self, nodes: NDArray[np.intp]) -> Events:
         found = Snapshot(self.base.events, self.base.bandwidths).events_at(nodes)
         for layer in self.layers:
-            if len(layer):
-                places = np.minimum(np.searchsorted(layer.at, nodes), len(layer) - 1)
-                here = layer.at[places] == nodes
-                found[here] = layer.events[places[here]]
+            here, places = layer.places_of(nodes)
+            found[here] = layer.events[places]
+        return found
+
+    def bandwidths_at(self, nodes: NDArray[np.intp]) -> Bandwidths:
+        found = self.base.bandwidths[nodes]
+        for layer in self.layers:
+            here, places = layer.places_of(nodes)
+            found[here] = layer.bandwidths[places]
         return found
 
     def event_of(self, node: int) -> int:

@@ -252,7 +252,7 @@ class Trust:
             # Nobody of the sample made anything of the model: those after them may.
             candidates = Lazy(iter((candidates[size:], candidates[:size])))
         sample, last = candidates[:size], self._still(self._misbehaved)
-        trusted = [node for node in sample if node not in last]
+        trusted = [node for node in sample if node not in last] if last else sample
         if 0 < len(trusted) < len(sample):
             return Lazy(chain([trusted], ([node] for node in candidates[size:]))), len(trusted)
         return candidates, len(sample) or size
@@ -264,4 +264,6 @@ class Trust:
     def best(self, nodes: Sequence[NodeId]) -> NodeId:
         """The highest rank; the first in hash order among equals (Algorithm 2)."""
         failed = self._still(self._failed)
-        return max([n for n in nodes if n not in failed] or nodes, key=self._rank)
+        if failed:
+            nodes = [n for n in nodes if n not in failed] or nodes
+        return max(nodes, key=self._rank)

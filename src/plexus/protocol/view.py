@@ -85,11 +85,16 @@ class Snapshot:
             events[heard_of] = self.events[nodes[heard_of]]
             return events
 
+    def bandwidths_at(self, nodes: NDArray[np.intp]) -> Bandwidths:
+        """Of these, who are heard of."""
+        return self.bandwidths[nodes]
+
     def beyond(self, other: Snapshot) -> NDArray[np.intp]:
         """The nodes, in order, of which it says something else than `other`."""
         events = self.events
         before = other.events if len(other.events) == len(events) else other.events_at(np.arange(len(events)))
-        return np.flatnonzero((events != before) & (events > 0))
+        apart: NDArray[np.intp] = (events != before).nonzero()[0]
+        return apart[events[apart] > 0]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Snapshot):
@@ -191,21 +196,20 @@ class View:
 
     def note(self, heard: Collection[tuple[int, int, int, object]]) -> None:
         """Learn (node, event, bandwidth) of each; what comes after that is of no concern."""
-        event_of = self._event_of
+        event_of, bandwidth_of, doubted = self._event_of, self._bandwidth_of, self.doubted
         try:
-            news = [told for told in heard if told[1] > event_of[told[0]]]
+            for node, event, bandwidth_bytes_per_s, _ in heard:
+                if event > event_of[node]:
+                    if self._snapshot is not None:
+                        self._write()
+                        event_of, bandwidth_of = self._event_of, self._bandwidth_of
+                    event_of[node] = event
+                    bandwidth_of[node] = bandwidth_bytes_per_s
+                    if doubted:
+                        doubted.discard(node)
         except IndexError:  # of somebody new
             self.grow(1 + max(told[0] for told in heard))
             self.note(heard)
-            return
-        if not news:
-            return
-        self._write()
-        event_of, bandwidth_of = self._event_of, self._bandwidth_of
-        for node, event, bandwidth_bytes_per_s, _ in news:
-            if event > event_of[node]:
-                event_of[node], bandwidth_of[node] = event, bandwidth_bytes_per_s
-                self.doubted.discard(node)
 
     def merge(self, other: Snapshot) -> NDArray[np.intp]:
         """Adopt every newer event of `other`; these are the nodes of which there was one."""

@@ -114,6 +114,10 @@ _PLAIN = frozenset(
 """Nothing but integers, as most of what is sent."""
 _ENCODER = msgspec.msgpack.Encoder()
 _SEVENS = np.array([2**7, 2**14, 2**21, 2**28])  # from each of these on a number has a byte more
+_PACKED_BYTES = [1, *(1 + bits // 7 for bits in range(35))]
+"""Of a number in a view, by the number of its bits."""
+_FEW = 16
+"""So many numbers are looked at faster one by one."""
 _OPTIONAL = ("proof", "asks")
 """With these a frame goes on, if they are not empty; the last is younger than others."""
 _BINARY_BYTES: dict[str, tuple[int, ...]] = {
@@ -136,15 +140,21 @@ def view_bytes(view: Snapshot) -> int:
 
 
 def _excerpt_bytes(view: Excerpt) -> int:
-    nodes = view.told
-    numbers = np.empty((3, len(nodes)), np.int64)
+    nodes, whole, columns = view.told, view.whole, [0, 0, 0]
     if len(nodes):
-        numbers[0] = nodes
-        numbers[0, 1:] -= nodes[:-1] + 1
-        numbers[1], numbers[2] = view.whole.events_at(nodes), view.bandwidths[nodes]
-    columns = len(nodes) + _SEVENS.searchsorted(numbers, "right").sum(axis=1)
+        steps = nodes.copy()
+        steps[1:] -= nodes[:-1] + 1
+        told = (steps, whole.events_at(nodes), whole.bandwidths_at(nodes))
+        columns = [_packed_bytes(column) for column in told]
     proofs = [PROOF_BYTES * len(nodes)] * view.is_signed
-    return sum(map(_binary_bytes, (NAME_BYTES, len(view.base), *columns.tolist(), 0, *proofs)))
+    return sum(map(_binary_bytes, (NAME_BYTES, len(view.base), *columns, 0, *proofs)))
+
+
+def _packed_bytes(numbers: NDArray[Any]) -> int:
+    """How many `pack` makes of them."""
+    if len(numbers) <= _FEW:
+        return sum([_PACKED_BYTES[number.bit_length()] for number in numbers.tolist()])
+    return len(numbers) + int(_SEVENS.searchsorted(numbers, "right").sum())
 
 
 def frame_bytes(body: Message, model_bytes: int = 0) -> int:

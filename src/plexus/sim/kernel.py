@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 import hashlib
 from array import array
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain
+from itertools import chain, count
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,8 +40,10 @@ class Kernel:
         self._heap: list[Entry] = []
         """What is due before the horizon."""
         self._horizon_s = 0.0
-        self._later: defaultdict[float, list[Entry]] = defaultdict(list)
+        self._later: dict[float, list[Entry]] = {}
         """The others, by their span of time: most are timers, and most timers are cancelled."""
+        self._spans: list[float] = []
+        """The spans there are, as a heap."""
         self._next_token = 0
         self._cancelled: set[Token] = set()
         self._announced: set[Token] = set()
@@ -65,13 +66,27 @@ class Kernel:
         if time_s < self._horizon_s:
             heappush(self._heap, (time_s, token, target, event))
         else:
-            self._later[time_s // SPAN_S].append((time_s, token, target, event))
+            self._at_later((time_s, token, target, event))
         return token
+
+    def _at_later(self, entry: Entry) -> None:
+        span = entry[0] // SPAN_S
+        entries = self._later.get(span)
+        if entries is None:
+            entries = self._later[span] = []
+            heappush(self._spans, span)
+        entries.append(entry)
 
     def spread(self, targets: Sequence[int], delays_s: Sequence[float], event: Any) -> None:
         """Deliver one event to many targets, each after its own delay."""
-        for target, delay_s in zip(targets, delays_s, strict=True):
-            self.at(self.now + delay_s, target, event)
+        now, horizon_s, heap, tokens = self.now, self._horizon_s, self._heap, count(self._next_token)
+        self._next_token += len(targets)
+        for target, delay_s, token in zip(targets, delays_s, tokens, strict=False):
+            time_s = now + delay_s
+            if time_s < horizon_s:
+                heappush(heap, (time_s, token, target, event))
+            else:
+                self._at_later((time_s, token, target, event))
 
     def announce(self, origin: int, targets: array[int]) -> Token:
         """Something gets from here to these targets, and nobody need be told when. The token of the first;
@@ -102,7 +117,7 @@ class Kernel:
         if time_s < self._horizon_s:
             heappush(self._heap, (time_s, token, target, event))
         else:
-            self._later[time_s // SPAN_S].append((time_s, token, target, event))
+            self._at_later((time_s, token, target, event))
 
     def cancel(self, token: Token) -> None:
         """Do not deliver the event behind `token`. It must not have been delivered yet."""
@@ -144,16 +159,13 @@ class Kernel:
 
     def _move_horizon(self, until_s: float) -> bool:
         """Put what is due next into the empty heap; says whether there is something so soon."""
-        while self._later:
-            span = min(self._later)
-            if span * SPAN_S > until_s:
-                break
+        while self._spans and self._spans[0] * SPAN_S <= until_s:
+            span = heappop(self._spans)
             self._horizon_s = (span + 1) * SPAN_S
-            for entry in self._later.pop(span):
-                if entry[1] in self._cancelled:
-                    self._cancelled.remove(entry[1])
-                else:
-                    self._heap.append(entry)
+            entries = self._later.pop(span)
+            over = self._cancelled.intersection([entry[1] for entry in entries])
+            self._cancelled -= over
+            self._heap += [entry for entry in entries if entry[1] not in over]
             if self._heap:
                 heapify(self._heap)
                 return True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import Protocol
 
@@ -23,15 +23,15 @@ INTERNAL = -1
 """The kernel target of the simulator's own events, which are callables."""
 
 
-_TRANSFERS: dict[type[Message], bool] = {}
+@cache
+def _carries(kind: type[Message]) -> tuple[bool, bool]:
+    """Whether messages of this kind have a model, and a view."""
+    return "model" in kind.__struct_fields__, "view" in kind.__struct_fields__
 
 
 def is_transfer(body: Message) -> bool:
     """Whether it takes a share of the bandwidth, and not the latency alone: models do, and views."""
-    known = _TRANSFERS.get(type(body))
-    if known is None:
-        known = _TRANSFERS[type(body)] = hasattr(body, "model") or hasattr(body, "view")
-    return known
+    return any(_carries(type(body)))
 
 
 class Observer(Protocol):
@@ -64,8 +64,8 @@ class Accounts:
         }
         """By type: [count, bytes sent]."""
         self._entries = {kind: self.messages[name] for kind, name in NAMES.items()}
-        self.sent_bytes = array("q", bytes(8 * nodes))
-        self.received_bytes = array("q", bytes(8 * nodes))
+        self.sent_bytes = [0] * nodes
+        self.received_bytes = [0] * nodes
         self.lost_bytes = 0
         """Sent in full, but the receiver was offline when it was sent or arrived."""
         self.cut_bytes = 0
@@ -215,29 +215,34 @@ class Network:
 
     def send(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         """Deliver `body` to each of `to`: at once to oneself, else when the network gets it there."""
+        kernel, kind = self._kernel, type(body)
         if src in to:
-            self._kernel.at(self._kernel.now, src, Received(src, body))
+            kernel.at(kernel.now, src, Received(src, body))
             to = tuple(node for node in to if node != src)
         there, asked = self._reached(src, to, body), len(to)
-        if _TRANSFERS.get(type(body), True) and is_transfer(body):
+        if True in _carries(kind):
             self._transfer(src, there, asked, body)
             return
         size_bytes, reached = frame_bytes(body), len(there)
-        self._accounts.send_control(src, type(body), asked, size_bytes)
+        self._accounts.send_control(src, kind, asked, size_bytes)
         if reached < asked:
             self._accounts.lose(asked - reached, size_bytes)
+        if not reached:
+            return
         received = Received(src, body, size_bytes)
-        if self.mail is not None and type(body) in MAIL:
+        if self.mail is not None and kind in MAIL:
             self.mail.post(there, received)
         elif reached == 1:
-            [dst] = there
-            self._kernel.at(self._kernel.now + self.delay_s(src, dst), dst, received)
+            dst, city_of = there[0], self._city_of
+            kernel.at(kernel.now + self._between_s[city_of[src]][city_of[dst]], dst, received)
         else:
-            self._kernel.spread(there, self.delays_s(src, there), received)
+            kernel.spread(there, self.delays_s(src, there), received)
 
     def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> Sequence[NodeId]:
         """Nobody listens at a node that is offline: what is sent there is lost at once."""
         online = self._online
+        if len(to) == 1:
+            return to if online[to[0]] else ()
         return [node for node in to if online[node]]
 
     def cut(self, node: NodeId) -> None:
@@ -263,13 +268,14 @@ class Network:
         return [from_here_s[city_of[node]] for node in to]
 
     def _transfer(self, src: NodeId, to: Sequence[NodeId], asked: int, body: Message) -> None:
-        model_bytes = self._model_bytes if hasattr(body, "model") else 0
+        has_model, has_view = _carries(type(body))
+        model_bytes = self._model_bytes if has_model else 0
         total = frame_bytes(body, model_bytes) + model_bytes
         received = Received(src, body, total)
-        self._accounts.begin_transfers(type(body), asked, hasattr(body, "view"))
+        self._accounts.begin_transfers(type(body), asked, has_view)
         self._accounts.lose(asked - len(to), 0)  # no connection, so nothing was sent
         flows = [Flow(src, dst, total, received) for dst in to]
-        if self._observer is not None and hasattr(body, "model"):
+        if self._observer is not None and has_model:
             for flow in flows:
                 self._observer.transfer_began(self._kernel.now, flow)
         self._transfers.begin(flows, self._kernel.now)
@@ -302,6 +308,6 @@ class Network:
                 self._observer.transfer_ended(self._kernel.now, flow, None)
 
     def _account(self, flow: Flow, sent: int) -> None:
-        body = flow.tag.body
-        riding = view_bytes(body.view) if hasattr(body, "view") else 0
+        body: Message = flow.tag.body
+        riding = view_bytes(body.view) if _carries(type(body))[1] else 0  # type: ignore[attr-defined]
         self._accounts.send_transfer(flow.src, type(body), sent, riding)

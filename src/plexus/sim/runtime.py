@@ -79,11 +79,13 @@ class Runtime:
         self._observer = observer
         self.kernel = Kernel(self._deliver)
         self.accounts = Accounts(len(nodes))
+        self._received_bytes = self.accounts.received_bytes
         self.online: list[bool] = [False] * len(nodes)
         self.online_count = 0
         self.network = self.network_type(
             self.kernel, world.latency, sharing, models.model_bytes, self.online, self.accounts, observer
         )
+        self._send = self.network.send
         self.nodes = nodes
         if isinstance(nodes[0], Unmade) or hasattr(nodes[0], "heeds"):
             self.network.mail = Mail(
@@ -116,7 +118,7 @@ class Runtime:
         if self._mail is not None:  # whoever looks at nodes and accounts now finds nothing unread
             for node, box in enumerate(self._mail.boxes):
                 if box:
-                    self.accounts.received_bytes[node] += self._mail.read(node)
+                    self._received_bytes[node] += self._mail.read(node)
 
     def call_at(self, time_s: float, action: Callable[[], None]) -> None:
         """Do something to the simulated world at `time_s`: an evaluation, a fault."""
@@ -154,7 +156,7 @@ class Runtime:
         self._stop_training(node)
         self.network.cut(node)
         if self._mail is not None:
-            self.accounts.received_bytes[node] += self._mail.read(node)
+            self._received_bytes[node] += self._mail.read(node)
             self._mail.forget(node)
         if self._observer is not None:
             self._observer.presence(self.kernel.now, node, False)
@@ -191,7 +193,7 @@ class Runtime:
             if not self.online[target]:
                 self.accounts.lose(1, event.size_bytes)
                 return
-            self.accounts.received_bytes[target] += event.size_bytes
+            self._received_bytes[target] += event.size_bytes
         elif target == INTERNAL:
             event()
             return
@@ -210,19 +212,23 @@ class Runtime:
     def _handle(self, node: NodeId, event: Event) -> None:
         mail = self._mail
         if mail is not None and mail.boxes[node]:
-            self.accounts.received_bytes[node] += mail.read(node)
+            self._received_bytes[node] += mail.read(node)
         effects = self.nodes[node].handle(self.kernel.now, event)
         if effects:
             self._perform(node, effects)
-            if mail is not None and self.online[node]:
+            # Who answers a message, and no more, heeds whom it did before.
+            is_answer = len(effects) == 1 and type(effects[0]) is Send
+            if mail is not None and not is_answer and self.online[node]:
                 mail.look_after(node)
 
     def _perform(self, node: NodeId, effects: list[Effect]) -> None:
+        perform_one = self._perform_one
         for effect in effects:
-            if type(effect) is Send:  # most are
-                self.network.send(node, effect.to, effect.body)
+            kind = type(effect)
+            if kind is Send:  # most are
+                self._send(node, effect.to, effect.body)  # type: ignore[attr-defined]
             else:
-                self._perform_one[type(effect)](node, effect)
+                perform_one[kind](node, effect)
 
     def _set_timer(self, node: NodeId, effect: SetTimer) -> None:
         timers = self._timers[node]
