@@ -32,10 +32,10 @@ NOBODY = View.of(0).snapshot()
 
 
 def make(
-    nodes: int = 5, durable: Durable | None = None, view: View | None = None, seed: int = 1
+    nodes: int = 5, durable: Durable | None = None, view: View | None = None, seed: int = 1, **as_said: bool
 ) -> GossipNode:
     view = view or everybody_online(nodes)
-    return GossipNode(0, GossipParameters(), view, 100, "m0", Random(seed), durable)
+    return GossipNode(0, GossipParameters(**as_said), view, 100, "m0", Random(seed), durable)
 
 
 @pytest.fixture
@@ -135,6 +135,25 @@ def test_models_that_arrive_during_merge_and_training_wait_and_the_newest_is_tak
     assert only(effects, Merge) == [Merge(3, ("t2", "fourth"), (2, 3))]
     handle(Aggregated(3, "all"))
     assert only(handle(Trained(4, "t4")), Merge) == [], "nothing is waiting any more"
+
+
+def test_overlapping_a_model_is_merged_at_once_with_what_is_being_trained_and_that_training_is_lost() -> None:
+    handle = effects_of(make(overlapping=True))
+    handle(WentOnline())
+    handle(model(1, "first"))
+    handle(Aggregated(1, "both"))
+    assert only(handle(model(3, "second")), Merge) == [Merge(3, ("both", "second"), (1, 3))]
+    assert handle(Trained(2, "too late")) == []
+    assert only(handle(Aggregated(3, "all")), Train) == [Train(4, "all")]
+    assert reported(handle(Trained(4, "t4")), ModelUpdated) == [ModelUpdated(4, "t4", merged=2)]
+
+
+def test_a_node_can_be_judged_by_what_it_merged_before_that_is_trained() -> None:
+    handle = effects_of(make(judge_merged=True))
+    handle(WentOnline())
+    handle(model(1, "first"))
+    assert reported(handle(Aggregated(1, "both")), ModelUpdated) == [ModelUpdated(1, "both", merged=2)]
+    assert reported(handle(Trained(2, "t2")), ModelUpdated) == [ModelUpdated(2, "t2", merged=2)]
 
 
 def test_a_model_brings_its_senders_view_even_if_it_has_to_wait() -> None:

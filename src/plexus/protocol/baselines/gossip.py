@@ -28,6 +28,14 @@ class GossipParameters(PeerParameters, frozen=True):
     period_s: float = 60.0
     """How often a node sends its model, in seconds; the paper's round timeout. Nodes are out of phase."""
 
+    overlapping: bool = False
+    """Whether a model that arrives during a training is merged at once, as in the authors' code: the
+    training begins anew, with what that gives."""
+
+    judge_merged: bool = False
+    """Whether a node is judged by the model that it holds at that moment, as in the authors' code, though
+    that is merged and not yet trained. Default: by what it trained last."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require_duration("period_s", self.period_s)
@@ -50,7 +58,7 @@ class GossipNode(PeerNode):
     ) -> None:
         durable = durable or Durable(counter=0, round=0, model=initial_model)
         super().__init__(me, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address, roster)
-        self._period_s = parameters.period_s
+        self._parameters = parameters
         self.age = durable.round
         self.model = durable.model
         self._merging = self._training = False
@@ -63,10 +71,10 @@ class GossipNode(PeerNode):
         self._merging = self._training = False
         self._waiting = None
         # Its own moment in the period: nodes that came together must not send together for ever.
-        self.set_timer(SEND, self._period_s * self._rng.random())
+        self.set_timer(SEND, self._parameters.period_s * self._rng.random())
 
     def _on_period(self, _: int) -> None:
-        self.set_timer(SEND, self._period_s)
+        self.set_timer(SEND, self._parameters.period_s)
         self.find_peers(1, self.age)
 
     def on_peers(self, k: int, peers: tuple[NodeId, ...]) -> None:
@@ -74,13 +82,13 @@ class GossipNode(PeerNode):
 
     def _on_model(self, src: NodeId, body: GossipModel) -> None:
         self.learn(src, body.view)
-        if self._merging or self._training:
+        if self._merging or (self._training and not self._parameters.overlapping):
             self._waiting = body
         else:
             self._merge(body)
 
     def _merge(self, other: GossipModel) -> None:
-        self._merging = True
+        self._merging, self._training = True, False
         # Two models that nobody has trained are the same one; weights of 0 and 0 would say nothing.
         weights = (self.age, other.age) if self.age or other.age else (1, 1)
         self.age = max(self.age, other.age)
@@ -90,6 +98,8 @@ class GossipNode(PeerNode):
         if self._merging:
             self._merging, self._training = False, True
             self.model = event.model
+            if self._parameters.judge_merged:
+                self.report(ModelUpdated(self.age, self.model, merged=2))
             self.outbox.append(Train(self.age + 1, self.model))
 
     def _on_trained(self, event: Trained) -> None:
