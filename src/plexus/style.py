@@ -27,6 +27,7 @@ PALETTE = {
     "sky": "#56b4e9",
     "yellow": "#c9b800",  # a little darker than theirs, which vanishes on white
     "grey": "#7b8794",
+    "brown": "#7a4a21",  # not theirs, for a ninth
 }
 BLUE, VERMILION = PALETTE["blue"], PALETTE["vermilion"]
 ON_COLOUR, CARD = "#fffffe", "#fffffd"

@@ -13,7 +13,7 @@ from plexus.errors import PlexusError
 from plexus.report import plots
 from plexus.report.arms import group
 from plexus.report.plots import MOST_POINTS, average, curve, used_shares
-from plexus.report.standard import standard_sections
+from plexus.report.standard import MOST_DRAWN, standard_sections
 from plexus.report.strokes import strokes
 from plexus.runs.recorder import Recorder
 from plexus.runs.result import Traffic
@@ -113,6 +113,13 @@ def test_many_arms_have_different_colours() -> None:
     assert len({stroke.colour for stroke in strokes(sweep).values()}) == 4
     mixed = group([*(run for arm in sweep for run in arm.runs), arm_run("gossip")])
     assert len({stroke.colour for stroke in strokes(mixed).values()}) == 5
+    rivals = [*("plexus", "gossip", "dpsgd", "epidemic", "fedavg", "teleportation", "fedbuff")]
+    variations = [
+        {"name": "plexus", "late_rounds": 20},
+        {"name": "dpsgd", "topology": "regular", "degree": 10},
+    ]
+    paper = group([arm_run(each) for each in [*rivals, *variations]])
+    assert len({stroke.colour for stroke in strokes(paper).values()}) == len(paper) == MOST_DRAWN
 
 
 def test_bars_are_shares_of_all_that_was_sent() -> None:

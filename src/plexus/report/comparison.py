@@ -209,7 +209,9 @@ def saved(outcome: ArmOutcome) -> list[Quantity]:
         return [Quantity(f"{number(x)}×", x) for x in times]
     bounds = zip(times, *map(astuple, outcome.savings_95), strict=True)
     return [
-        Quantity("within noise" if low <= 1 <= high else f"{number(x)}× ({number(low)}–{number(high)})", x)
+        Quantity("within noise", None)
+        if low <= 1 <= high
+        else Quantity(f"{number(x)}× ({number(low)}–{number(high)})", x)
         for x, low, high in bounds
     ]
 

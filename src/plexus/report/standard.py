@@ -21,7 +21,7 @@ _OF_DATA = frozenset({
     "model_bytes", "augment",
 })  # fmt: skip
 """Keys of a task that say what is learned, not how: with others, another task."""
-MOST_DRAWN, MOST_REFUSED = 8, 5
+MOST_DRAWN, MOST_REFUSED = 9, 5
 """Arms in one figure; refusals of one run in the table of suspects."""
 _CURVES: tuple[tuple[plots.Axis, str, str], ...] = (
     ("simulated_h", "time", "time"),

@@ -20,7 +20,7 @@ from plexus.style import PALETTE, SOFT, figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SECOND_COLOURS = ("vermilion", "green", "purple", "orange", "sky", "yellow", "blue", "grey")
+_SECOND_COLOURS = ("vermilion", "green", "purple", "orange", "sky", "yellow", "brown", "blue", "grey")
 _DASHES, _DOTS = (0, (4, 2)), (0, (1, 1.6))
 WIDEST = 50
 """Characters of a line in a legend: more do not fit beside a figure's edge."""
