@@ -28,17 +28,16 @@ def measure(everybody: list[Contender], repeats: int, found: Found) -> None:
         at = repeat % len(everybody)
         for contender in everybody[at:] + everybody[:at]:
             _say(f"{repeat + 1} of {repeats}: {contender.label}")
-            row = rounds_of(contender)
+            row = rounds_of(contender, contender.first, contender.last)
             entry = found["contenders"][contender.name]
             entry["versions"] = row.pop("versions")
             entry["runs"].append(row)
         keep(found)
 
 
-def rounds_of(contender: Contender, last: int | None = None) -> Found:
+def rounds_of(contender: Contender, first: int, last: int) -> Found:
     """What one run of a contender's adapter found."""
-    rounds = ("--first", contender.first, "--last", last or contender.last)
-    said = contender.run(f"adapters.{contender.adapter}", *rounds)
+    said = contender.run(f"adapters.{contender.adapter}", "--first", first, "--last", last)
     row: Found = json.loads(said.splitlines()[-1])
     return row
 
@@ -48,7 +47,7 @@ def references(everybody: Iterable[Contender]) -> Found:
     bare = next(each for each in everybody if each.name == "bare-loop")
     lengths = {each.last for each in everybody}
     lengths |= {length * 4 // 5 for length in lengths}
-    return {str(length): rounds_of(bare, length)["loss"] for length in sorted(lengths)}
+    return {str(length): rounds_of(bare, 1, length)["loss"] for length in sorted(lengths)}
 
 
 def machine() -> Found:

@@ -39,7 +39,7 @@ class Contender:
     home: str = ""
     what: str = ""
     note: str = ""
-    first: int = 20
+    first: int = 10
     last: int = 120
 
     def python(self) -> Path:

@@ -94,7 +94,7 @@ def page(found: Found) -> str:
     peers = [row for row in rows if row.contender.kind == "peer"]
     words = Environment(undefined=StrictUndefined, keep_trailing_newline=True)
     words.filters |= {"ms": _ms, "times": _times}
-    behind = [row for row in rows if row.cpu_ms > plexus.cpu_ms]
+    others = [row for row in rows if row.contender.kind != "plexus"]
     return words.from_string((HERE / "page.md.jinja").read_text()).render(
         found=found,
         work=work,
@@ -105,8 +105,14 @@ def page(found: Found) -> str:
         shorter=[row for row in rows if row.contender.last != bare.contender.last],
         tolerance=LOSS_TOLERANCE,
         fifth_less=found["bare_loop_loss"][str(bare.contender.last * 4 // 5)],
-        not_first=_not_first(plexus, rows),
-        ahead_of=", ".join(f"{row.contender.label} ({_times(row.cpu_ratios)})" for row in behind),
+        not_first=_not_first(plexus, others),
+        ahead_of=", ".join(
+            [
+                f"{row.contender.label} ({_times(row.cpu_ratios)})"
+                for row in others
+                if row.cpu_ms > plexus.cpu_ms
+            ]
+        ),
         features=[_feature(name, plexus, peers) for name in FEATURES],
         missing=[
             {"label": each.label, "home": each.home, "reason": reason}

@@ -137,7 +137,7 @@ Learn = Callable[[Work, Clock], Weights]
 def main(learn: Learn, *packages: str, **versions: str) -> None:
     """Let an adapter do the work, and say on one line what it cost and what was learned."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--first", type=int, default=20, help="the round after which measuring begins")
+    parser.add_argument("--first", type=int, default=10, help="the round after which measuring begins")
     parser.add_argument("--last", type=int, default=120, help="the last round")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

@@ -58,9 +58,14 @@ def _examples(inputs: np.ndarray, targets: np.ndarray, first: int) -> plexus.Exa
 
 
 def learn(work: Work, clock: Clock) -> Weights:
+    # The model of round 1 is the initial one: round 11 has the average of ten times ten trainings.
+    every = clock.first + 1
+    assert (clock.last + 1) % every == 0, "evaluated when it is to be measured"
+
     def evaluated(row: Mapping[str, Any]) -> None:
-        clock.round_done(row["round"])
-        if row["round"] == work.rounds:
+        averaged = row["round"] - 1
+        clock.round_done(averaged)
+        if averaged == work.rounds:
             raise plexus.StopRun
 
     spec = {
@@ -71,7 +76,7 @@ def learn(work: Work, clock: Clock) -> Weights:
         "protocol": {"name": "fedavg", "sample_size": CLIENTS, "success_fraction": 1.0},
         "task": {"name": "benchmarks.league.adapters.plexus_simulation:build"},
         "traces": {"availability": "none"},
-        "evaluation": {"every_rounds": clock.first},
+        "evaluation": {"every_rounds": every},
     }
     with tempfile.TemporaryDirectory() as folder:
         run = plexus.simulate(spec, out=f"{folder}/run", on_evaluation=evaluated)
