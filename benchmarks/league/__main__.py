@@ -23,8 +23,8 @@ Found = dict[str, Any]
 
 
 def measure(everybody: list[Contender], repeats: int, found: Found) -> None:
-    """Let everybody do the work in turn, again and again; who begins changes."""
-    for repeat in range(repeats):
+    """Let everybody do the work in turn, until there are so many runs of each; who begins changes."""
+    for repeat in range(len(found["contenders"]["plexus"]["runs"]), repeats):
         at = repeat % len(everybody)
         for contender in everybody[at:] + everybody[:at]:
             _say(f"{repeat + 1} of {repeats}: {contender.label}")
@@ -71,6 +71,7 @@ def keep(found: Found) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.league", description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--resume", action="store_true", help="keep the turns that there are already")
     parser.add_argument("--only", choices=("measure", "probes", "page"), help="a part of it")
     options = parser.parse_args()
     if options.only == "page":
@@ -79,7 +80,7 @@ def main() -> None:
     listed = contenders()
     reasons = {each.name: prepare(each) for each in listed}
     present = [each for each in listed if reasons[each.name] is None]
-    if options.only == "probes":
+    if options.resume or options.only == "probes":
         found = json.loads(RESULT.read_text())
     else:
         found = {
@@ -88,6 +89,7 @@ def main() -> None:
             "contenders": {each.name: {"reason": reasons[each.name], "runs": []} for each in listed},
             "bare_loop_loss": references(present),
         }
+    if options.only != "probes":
         measure(present, options.repeats, found)
     if options.only == "measure":
         return

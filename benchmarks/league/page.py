@@ -100,6 +100,7 @@ def page(found: Found) -> str:
         work=work,
         tested=len(work.make_work(1, 0).test_targets),
         rows=rows,
+        busy=plexus.wall_ms > 1.2 * plexus.cpu_ms,
         bare=bare,
         peers=peers,
         shorter=[row for row in rows if row.contender.last != bare.contender.last],
@@ -206,8 +207,7 @@ def draw(found: Found, path: Path) -> None:
         axes.grid(axis="y", visible=False)
         axes.set_title("CPU time of a round", pad=24)
         steps = work.EXAMPLES // work.BATCH
-        what = f"{work.CLIENTS} clients × {steps} steps, digits 64-64-10"
-        subtitle(axes, f"{what}; medians, and each of {len(rows[0].runs)} runs; light: by hand", 8)
+        subtitle(axes, f"{work.CLIENTS} clients × {steps} steps, digits 64-64-10; light bars: by hand", 8)
         axes.tick_params(axis="y", colors=INK)
         axes.tick_params(axis="x", colors=SOFT)
         path.parent.mkdir(parents=True, exist_ok=True)
