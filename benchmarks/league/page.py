@@ -114,6 +114,9 @@ def page(found: Found) -> str:
                 if row.cpu_ms > plexus.cpu_ms
             ]
         ),
+        alone=", ".join(
+            f"{row.contender.label} ({_times(_ratios(row, _named('plexus-rounds', rows)))})" for row in peers
+        ),
         features=[_feature(name, plexus, peers) for name in FEATURES],
         missing=[
             {"label": each.label, "home": each.home, "reason": reason}
@@ -127,13 +130,17 @@ def _named(name: str, rows: list[Row]) -> Row:
     return next(row for row in rows if row.contender.name == name)
 
 
+def _ratios(row: Row, other: Row) -> list[float]:
+    return [own["cpu_ms"] / theirs["cpu_ms"] for own, theirs in zip(row.runs, other.runs, strict=True)]
+
+
 def _not_first(plexus: Row, rows: list[Row]) -> list[str]:
     """Everything measured in which somebody is ahead of Plexus."""
     lines = []
     for key, what, shown in (
         ("cpu_ms", "CPU a round", _ms),
         ("wall_ms", "Wall time a round", _ms),
-        ("before_s", "CPU before the first round", lambda value: f"{value:.1f} s"),
+        ("before_s", "CPU before the first round", lambda value: f"{value:.2f} s"),
     ):
         own = getattr(plexus, key)
         ahead = [row for row in rows if getattr(row, key) < own]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from dataclasses import replace
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
+from pfl.algorithm.federated_averaging import FederatedAveraging
 from pfl.callback.restore_training import RestoreTrainingCallback
 
 from benchmarks.league.adapters import pfl_rounds as league
@@ -16,19 +18,36 @@ from benchmarks.league.work import CLIENTS, Weights, digest, make_work
 ROUNDS = 6
 
 
-def run(rounds: int, folder: str | None = None, done: int = 0) -> Weights:
-    work = replace(make_work(1, ROUNDS), rounds=rounds)
-    algorithm, backend, model = league.set_up(work, given=done * CLIENTS)
+class StoppedError(Exception):
+    """As if the process had been killed."""
+
+
+class Stopping(FederatedAveraging):
+    """Is stopped in the middle, while the first client of a round trains."""
+
+    def train_one_user(self, *arguments: Any) -> Any:
+        if arguments[-1].current_central_iteration == ROUNDS // 2:
+            raise StoppedError
+        return super().train_one_user(*arguments)
+
+
+def run(
+    folder: str | None = None, done: int = 0, kind: type[FederatedAveraging] = FederatedAveraging
+) -> Weights:
+    work = make_work(1, ROUNDS)
+    _, backend, model = league.set_up(work, given=done * CLIENTS)
+    algorithm = kind()
     callbacks = [RestoreTrainingCallback([model, algorithm], folder)] if folder else []
     return league.run(work, algorithm, backend, model, *callbacks)
 
 
 def resume() -> dict[str, str]:
-    """Half of the rounds, and all of them from what that left: the weights of one that was not stopped?"""
-    whole = run(ROUNDS)
+    """Stopped, and all of the rounds from what that left: the weights of one that was not stopped?"""
+    whole = run()
     with tempfile.TemporaryDirectory() as folder:
-        run(ROUNDS // 2, folder)
-        resumed = run(ROUNDS, folder, done=ROUNDS // 2)
+        with suppress(StoppedError):
+            run(folder, kind=Stopping)
+        resumed = run(folder, done=ROUNDS // 2)
     if digest(resumed) == digest(whole):
         return {
             "answer": "yes",
