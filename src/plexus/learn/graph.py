@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -94,9 +93,10 @@ class LazyModels:
         frozen = layout.weights_hash(engine.frozen) if engine.frozen else ""
         self.wire = wire
         self._packing = layout.Packing(engine.layout, wire, frozen)
-        start = self._packing.rounded(self._shared, self._rounding(self._initial))
+        start = self._rounded(self._shared, self._initial.number)
         self._initial.settle(self.store.keep(start))
-        self.model_bytes = len(self._packing.encode(self._shared, self._rounding(self._initial)))
+        rng = array_stream(task.seed, "wire", self._initial.number)
+        self.model_bytes = len(self._packing.encode(self._shared, rng))
         self.initial_hash = layout.weights_hash({**engine.layout.tensors(engine.initial), **engine.frozen})
         """Names task, seed and model."""
 
@@ -250,8 +250,7 @@ class LazyModels:
                 wave = pending.pop()
                 self._train_wave(wave.trainings)
                 for mean in wave.means:
-                    vector = self._packing.rounded(self._combined(mean), self._rounding(mean))
-                    mean.settle(self.store.keep(vector))
+                    mean.settle(self.store.keep(self._rounded(self._combined(mean), mean.number)))
             self._check_finite()
         self.costs.training_s += time.perf_counter() - started
         self.costs.workers_cpu_s = self.engine.workers_cpu_s
@@ -270,8 +269,7 @@ class LazyModels:
 
     def _change(self, late: Expression, trained: Tensor, base: Tensor) -> Tensor:
         """What the training changed that came late: the difference was sent, and rounded for that."""
-        rng = array_stream(self.task.seed, "wire", "change", late.number)
-        return self._packing.rounded(trained - base, rng)
+        return self._rounded(trained - base, "change", late.number)
 
     def _train_wave(self, trainings: list[TrainedModel]) -> None:
         # A wave may be wider than memory: at most half the budget for what goes in and what comes out.
@@ -293,11 +291,13 @@ class LazyModels:
             vector, rest = vector[: len(self._shared)].clone(), vector[len(self._shared) :].clone()
             if own is not None:
                 own.settle(self.store.keep(rest))
-        trained.settle(self.store.keep(self._packing.rounded(vector, self._rounding(trained))))
+        trained.settle(self.store.keep(self._rounded(vector, trained.number)))
 
-    def _rounding(self, model: Expression) -> np.random.Generator:
-        """What decides, for one model, whether numbers are rounded up or down."""
-        return array_stream(self.task.seed, "wire", model.number)
+    def _rounded(self, vector: Tensor, *which: str | int) -> Tensor:
+        """As it is sent. A stream of its own decides whether numbers go up or down, where any do."""
+        if self.wire == "float32":
+            return vector
+        return self._packing.rounded(vector, array_stream(self.task.seed, "wire", *which))
 
     def _check_finite(self) -> None:
         if not self._unchecked:
