@@ -36,7 +36,8 @@ class Lacking:
         """How to tell `view`: all of it, or as it differs from one that came from others."""
         if not self._is_on:
             return view
-        return Excerpt.of(view, next((kept for kept in self._named.values() if kept is base), None))
+        is_known = base is not None and self._named.get(base.name) is base
+        return Excerpt.of(view, base if is_known else None)
 
     def ask(self, of: bytes = b"") -> ViewRequest:
         """For the view of this name, or for the newest."""
@@ -81,6 +82,6 @@ class Lacking:
     @property
     def _named(self) -> dict[bytes, Snapshot]:
         if not self._names:
-            self._names = {name_of(view, self._roster): view for view in self._kept}
+            self._names = {view.name or name_of(view, self._roster): view for view in self._kept}
             self._names.pop(UNLISTED, None)
         return self._names

@@ -206,7 +206,7 @@ class Member(Machine, ABC):
     def probe_some(self) -> None:
         """Ping a few of those believed online, wherever they are in the order of rounds."""
         online = self.view.online_nodes()
-        some = [int(online[at]) for at in draw(self._rng, len(online), math.ceil(PROBED * len(online)))]
+        some = online[draw(self._rng, len(online), math.ceil(PROBED * len(online)))].tolist()
         self.sampler.probe([node for node in some if node != self.me], self.newest_round)
 
     def probe_a_suspect(self) -> None:

@@ -39,7 +39,7 @@ from plexus.protocol.participant import AGGREGATOR, FEW, FOR_A_ROUND, LATE, UNRI
 from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, PURPOSES, RESTART, step
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import SampleSearch, Search
-from plexus.protocol.view import View
+from plexus.protocol.view import SUSPECTED, View
 from plexus.protocol.watchdog import WATCHDOG
 
 START = ("start", 0)
@@ -161,13 +161,11 @@ class PlexusNode(Participant):
             candidates, size = self.trust.aggregators(candidates, size, self.training.tried)
         else:
             candidates = self.trust.order(candidates)
-        asking = purpose == RESTART
-        sample = SampleSearch(self.me, candidates, size, one_by_one=asking)
+        sample = SampleSearch(self.me, candidates, size, one_by_one=purpose == RESTART)
         # Who only asks whether a restart is needed, or has something for later, is no sign of progress.
         announced = self.watchdog.k_seen if purpose in (RESTART, LATE) else k
-        self.sampler.begin(
-            Search(purpose, k, sample, announced, ordinal, model, among_suspects=among_suspects)
-        )
+        search = Search(purpose, k, sample, announced, ordinal, model, among_suspects=among_suspects)
+        self.sampler.begin(search)
 
     def search_again(self, search: Search) -> None:
         if self.watchdog.k_seen > search.round:  # somebody else has gone on meanwhile
@@ -196,8 +194,11 @@ class PlexusNode(Participant):
             self._begin_first()
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
-        self.membership.on_event_known(src, pong.event)
-        if pong.exchange != HEARD_ME:
+        if pong.event == self.membership.event:
+            self.membership.contacted = True
+        else:
+            self.membership.on_event_known(src, pong.event)
+        if self.view.event_of(src) & 3 == SUSPECTED and pong.exchange != HEARD_ME:
             self.tell_if_suspected(src)
         search = self.sampler.exchanges.get(pong.exchange)
         if search is not None and (pong.busy or search.purpose not in UNRIVALLED):

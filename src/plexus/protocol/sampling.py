@@ -25,6 +25,18 @@ class SampleSearch:
     answers itself, without a message.
     """
 
+    __slots__ = (
+        "_answered",
+        "_asked",
+        "_candidates",
+        "_me",
+        "_one_by_one",
+        "_size",
+        "_waiting",
+        "busy",
+        "silent",
+    )
+
     def __init__(self, me: NodeId, candidates: Sequence[NodeId], size: int, one_by_one: bool = False) -> None:
         self._me = me
         self._candidates = candidates
@@ -137,8 +149,8 @@ class Sampler:
 
     def probe(self, nodes: Iterable[NodeId], announced: int, tries: int = 1) -> None:
         """Are they there? Those that are being asked already are not asked again."""
-        under_way = [s.sample.waiting for s in self.exchanges.values() if s.purpose == PROBE]
-        asked = {node for waiting in under_way for node in waiting}
+        probes = [search.sample for search in self.exchanges.values() if search.purpose == PROBE]
+        asked = {node for probe in probes for node in probe.waiting}
         fresh = [node for node in nodes if node not in asked]
         if fresh:
             sample = SampleSearch(self._node.me, fresh, len(fresh))

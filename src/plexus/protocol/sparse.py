@@ -107,7 +107,7 @@ class SparseSnapshot(Snapshot):
         self.layers = layers
         self.is_signed = is_signed
         self.name, self.columns = b"", []
-        self._known = None
+        self._known = self._online = None
 
     @property
     def events(self) -> Events:  # type: ignore[override]
@@ -156,6 +156,10 @@ class SparseSnapshot(Snapshot):
             here, places = layer.places_of(nodes)
             found[here] = layer.events[places]
         return found
+
+    def online_among(self, nodes: list[int]) -> list[int]:
+        events = self.events_at(np.array(nodes, np.intp)).tolist()
+        return [node for node, event in zip(nodes, events, strict=True) if event & 3 == JOINED]
 
     def bandwidths_at(self, nodes: NDArray[np.intp]) -> Bandwidths:
         found = self.base.bandwidths[nodes]

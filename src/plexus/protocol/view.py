@@ -29,8 +29,9 @@ EXPELLED = 2**32 - 1
 """Beyond the events of all counters, so no event replaces it."""
 MAX_BANDWIDTH_BYTES_PER_S = 2**32 - 1
 NOBODY = np.empty(0, np.intp)
-CHUNK = 256
-"""Nodes that are looked at together in the search for some that are online."""
+CHUNK, SOME = 256, 32
+"""Nodes that are looked at together in the search for some that are online; of those whom others have online,
+fewer."""
 
 
 def event_number(counter: int, state: int) -> int:
@@ -46,7 +47,7 @@ def counter_of(event: int) -> int:
 class Snapshot:
     """A view at one moment; immutable, so it can be shared by all who receive it."""
 
-    __slots__ = ("_known", "bandwidths", "columns", "events", "is_signed", "name")
+    __slots__ = ("_known", "_online", "bandwidths", "columns", "events", "is_signed", "name")
 
     def __init__(self, events: Events, bandwidths: Bandwidths, is_signed: bool = False) -> None:
         self.events = events
@@ -58,6 +59,7 @@ class Snapshot:
         self.columns: list[bytes] = []
         """As it came, if it did: who passes it on must not change what the name stands for."""
         self._known: int | None = None
+        self._online: tuple[NDArray[np.intp], Lazy] | None = None
 
     @property
     def whole(self) -> Snapshot:
@@ -89,6 +91,17 @@ class Snapshot:
         """Of these, who are heard of."""
         return self.bandwidths[nodes]
 
+    def online_among(self, nodes: list[int]) -> list[int]:
+        """Those of these nodes, all heard of, that it has online."""
+        event_of = self.events.data
+        return [node for node in nodes if event_of[node] & 3 == JOINED]
+
+    def online_in(self, order: NDArray[np.intp]) -> Lazy:
+        """Those online in this order of all nodes. All who train for a round ask the same of one snapshot."""
+        if self._online is None or self._online[0] is not order:
+            self._online = order, Lazy(_online(order, self))
+        return self._online[1]
+
     def beyond(self, other: Snapshot) -> NDArray[np.intp]:
         """The nodes, in order, of which it says something else than `other`."""
         events = self.events
@@ -119,7 +132,7 @@ class Excerpt(Snapshot):
         the rest is lost: then `whole` is what was told."""
         self.whole, self.base, self._told = whole, base, told
         self.is_signed = whole.is_signed
-        self._known = None
+        self._known = self._online = None
         self.size_bytes = 0
         """On the wire, once somebody has asked."""
 
@@ -253,7 +266,8 @@ class View:
 
     def online(self) -> NDArray[np.bool_]:
         """A mask over all nodes: whose newest event is joined."""
-        return np.asarray((self._events & 3) == JOINED, np.bool_)
+        is_online: NDArray[np.bool_] = (self._events & 3) == JOINED
+        return is_online
 
     def online_in(self, order: NDArray[np.intp], known: Snapshot | None = None) -> Sequence[int]:
         """Those online in this order of all nodes: of those that `known` has online too, if there are any."""
@@ -346,18 +360,18 @@ class Lazy(Sequence[int]):
         return self._found[at]
 
 
-def _online(order: NDArray[np.intp], *views: Snapshot) -> Iterator[list[int]]:
-    """Those whom all these views have online, some at a time."""
+def _online(order: NDArray[np.intp], view: Snapshot) -> Iterator[list[int]]:
+    """Those whom this view has online, some at a time."""
     for at in range(0, len(order), CHUNK):
         nodes = order[at : at + CHUNK]
-        for view in views:
-            nodes = nodes[view.events_at(nodes) & 3 == JOINED]
-        yield nodes.tolist()
+        yield nodes[view.events_at(nodes) & 3 == JOINED].tolist()
 
 
 def _online_too(order: NDArray[np.intp], mine: Snapshot, known: Snapshot) -> Iterator[list[int]]:
-    nobody = True
-    for nodes in _online(order, mine, known):
+    among, at, nobody = known.online_in(order), 0, True
+    while some := among[at : at + SOME]:
+        at += SOME
+        nodes = mine.online_among(some)
         nobody &= not nodes
         yield nodes
     if nobody:

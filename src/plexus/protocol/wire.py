@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -80,25 +81,17 @@ def own_kinds() -> list[type[Message]]:
     return own
 
 
-class _Layout(NamedTuple):
-    fixed_bytes: int
-    integers: tuple[str, ...]
-    has_view: bool
-    has_model: bool
-    optional: str
-    more_bytes: int
-
-
-def _layout(kind: type[Message]) -> _Layout:
-    """The bytes that all frames of this kind have, its integers, and whether it has a view and a model.
-    Also of a kind that no frame is ever made of (a protocol of the user's own, in the simulator)."""
+def _layout(kind: type[Message]) -> tuple[int, tuple[str, ...], bool, bool, str, int]:
+    """The bytes that all frames of this kind have, its integers, whether it has a view and a model; what else
+    it may have, and the bytes that come with that. Also of a kind that no frame is ever made of (a protocol
+    of the user's own, in the simulator)."""
     fields = kind.__struct_fields__
     plain = _fields(kind, is_full=False)
     fixed = LENGTH_BYTES + 2 + _binary_bytes(ADDRESS_BYTES) * ("address" in plain)
     more = _binary_bytes(ADDRESS_BYTES) * ("address" in fields[len(plain) :])
     integers = tuple(field for field in plain if field not in ("view", "model", "address"))
     optional = fields[len(plain)] if plain != fields else ""
-    return _Layout(fixed, integers, "view" in fields, "model" in fields, optional, more)
+    return fixed, integers, "view" in fields, "model" in fields, optional, more
 
 
 def _fields(kind: type[Message], is_full: bool) -> tuple[str, ...]:
@@ -107,7 +100,7 @@ def _fields(kind: type[Message], is_full: bool) -> tuple[str, ...]:
     return fields if is_full or not at else fields[: at[0]]
 
 
-_LAYOUTS: dict[type[Message], _Layout] = {}
+_LAYOUTS: dict[type[Message], tuple[int, tuple[str, ...], bool, bool, str, int]] = {}
 _PLAIN = frozenset(
     kind for kind in KINDS if not {"view", "model", "address", "asks"} & {*kind.__struct_fields__}
 )
@@ -141,20 +134,18 @@ def view_bytes(view: Snapshot) -> int:
 
 def _excerpt_bytes(view: Excerpt) -> int:
     nodes, whole, columns = view.told, view.whole, [0, 0, 0]
-    if len(nodes):
-        steps = nodes.copy()
-        steps[1:] -= nodes[:-1] + 1
-        told = (steps, whole.events_at(nodes), whole.bandwidths_at(nodes))
-        columns = [_packed_bytes(column) for column in told]
-    proofs = [PROOF_BYTES * len(nodes)] * view.is_signed
-    return sum(map(_binary_bytes, (NAME_BYTES, len(view.base), *columns, 0, *proofs)))
-
-
-def _packed_bytes(numbers: NDArray[Any]) -> int:
-    """How many `pack` makes of them."""
-    if len(numbers) <= _FEW:
-        return sum([_PACKED_BYTES[number.bit_length()] for number in numbers.tolist()])
-    return len(numbers) + int(_SEVENS.searchsorted(numbers, "right").sum())
+    if len(nodes) > _FEW:
+        numbers = np.array((nodes, whole.events_at(nodes), whole.bandwidths_at(nodes)), np.int64)
+        numbers[0, 1:] -= nodes[:-1] + 1
+        columns = (len(nodes) + _SEVENS.searchsorted(numbers, "right").sum(axis=1)).tolist()
+    elif len(nodes):
+        places = nodes.tolist()
+        steps = [place - before - 1 for before, place in pairwise([-1, *places])]
+        told = (steps, whole.events_at(nodes).tolist(), whole.bandwidths_at(nodes).tolist())
+        columns = [sum([_PACKED_BYTES[number.bit_length()] for number in column]) for column in told]
+    named = 2 + NAME_BYTES + 2 + len(view.base)
+    proofs = _binary_bytes(PROOF_BYTES * len(nodes)) if view.is_signed else 0
+    return named + sum([_binary_bytes(length) for length in columns]) + _binary_bytes(0) + proofs
 
 
 def frame_bytes(body: Message, model_bytes: int = 0) -> int:

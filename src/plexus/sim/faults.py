@@ -30,6 +30,7 @@ class PartedNetwork(Network):
     """Carries nothing between nodes that cannot reach each other."""
 
     weather: Reach
+    send = Network._send
 
     def cut_parted(self) -> None:
         """End the transfers between nodes that something has come between."""

@@ -12,7 +12,7 @@ from math import inf
 from typing import Protocol
 
 from plexus.protocol.api import Received
-from plexus.protocol.messages import NAMES, VIEW, Message, NodeId
+from plexus.protocol.messages import NAMES, VIEW, Message, NodeId, Pong
 from plexus.protocol.wire import frame_bytes, view_bytes
 from plexus.sim.kernel import Kernel, Token
 from plexus.sim.many import MAIL, Mail
@@ -215,6 +215,19 @@ class Network:
 
     def send(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         """Deliver `body` to each of `to`: at once to oneself, else when the network gets it there."""
+        if type(body) is not Pong or len(to) > 1 or to[0] == src:
+            self._send(src, to, body)
+            return
+        # Most of what is sent is answers: the same in short.
+        dst, kernel, city_of, size_bytes = to[0], self._kernel, self._city_of, frame_bytes(body)
+        self._accounts.send_control(src, Pong, 1, size_bytes)
+        if self._online[dst]:
+            delay_s = self._between_s[city_of[src]][city_of[dst]]
+            kernel.at(kernel.now + delay_s, dst, Received(src, body, size_bytes))
+        else:
+            self._accounts.lose(1, size_bytes)
+
+    def _send(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         kernel, kind = self._kernel, type(body)
         if src in to:
             kernel.at(kernel.now, src, Received(src, body))
