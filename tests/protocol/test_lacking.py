@@ -48,6 +48,18 @@ class Knower:
         return question
 
 
+@given(st.sets(st.integers(0, 199), max_size=40), st.integers(0, 2**30), st.booleans())
+def test_an_excerpt_is_as_long_as_it_is_said_to_be(told: set[int], counter: int, is_sparse: bool) -> None:
+    """Few numbers are counted one by one, and many together."""
+    roster, base = Roster.simulated(SESSION, 200), View.of(200, [(0, 7)]).snapshot()
+    name_of(base, roster)
+    view = (SparseView if is_sparse else View)(base)
+    for node in told:
+        view.learn(node, event_number(counter >> node % 30, JOINED), 2**32 - 1 >> node % 32)
+    body = ViewReply(Excerpt.of(view.snapshot(), base))
+    assert frame_bytes(body) == len(encode(body, roster))
+
+
 @given(steps, st.booleans(), st.sampled_from([View, SparseView]))
 def test_views_are_the_same_join_as_if_whole_views_were_sent(
     taken: list[Any], through_codec: bool, kind: type[View]

@@ -105,6 +105,17 @@ def test_a_sparse_view_says_what_a_dense_one_says(history: list[tuple[Any, ...]]
     assert all(np.array_equal(snapshot.events, then) for snapshot, then in taken), "snapshots never change"
 
 
+@given(st.lists(st.tuples(st.integers(0, 255), st.integers(1, 9)), max_size=60), st.integers(0, 256))
+def test_of_a_few_nodes_it_says_the_same_as_of_all(heard: list[tuple[int, int]], asked: int) -> None:
+    view = SparseView(View.of(256, [(node, 100) for node in range(0, 256, 5)]).snapshot())
+    for node, counter in heard:
+        view.learn(node, event_number(counter, JOINED), 10 * counter)
+    snapshot = view.snapshot()
+    nodes = np.array(Random(asked).sample(range(256), asked), np.intp)
+    assert snapshot.events_at(nodes).tolist() == snapshot.events[nodes].tolist()
+    assert snapshot.bandwidths_at(nodes).tolist() == snapshot.bandwidths[nodes].tolist()
+
+
 def test_who_takes_over_a_view_shares_it() -> None:
     """That is what makes it small: a newcomer's own part is what it heard itself."""
     first = SparseView(View.of(N, [(node, 100) for node in range(N)]).snapshot())

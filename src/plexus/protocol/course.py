@@ -38,6 +38,11 @@ _SCORE = struct.Struct(">f")
 class Ending:
     """What a node knows of the end, and does about it."""
 
+    __slots__ = (
+        "_answered", "_asked", "_askers", "_best", "_claims", "_condition", "_course", "_having",
+        "_heard_at", "_missed", "_node", "_rng", "_root", "_tries", "asks", "ordinal", "round",
+    )  # fmt: skip
+
     def __init__(self, node: PlexusNode, course: Course, ended: int, rng: Random) -> None:
         """`ended` is the round that the session ended with, if the node knew that before."""
         self._node = node

@@ -74,6 +74,13 @@ def draw(rng: Random, among: int, count: int) -> list[int]:
 class Membership:
     """The node's own counter and local view, and the advertisements that spread them."""
 
+    __slots__ = (
+        "_advertise_to", "_advertised_at", "_attempts", "_doubts", "_node", "_proof", "_readvertise_s",
+        "_readvertise_to", "_rng", "_roster", "_save", "_suspected", "_told", "address",
+        "bandwidth_bytes_per_s", "contacted", "counter", "event", "is_wary", "lacking", "suspicion_s",
+        "view",
+    )  # fmt: skip
+
     def __init__(
         self,
         node: Machine,

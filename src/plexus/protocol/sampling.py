@@ -26,16 +26,9 @@ class SampleSearch:
     """
 
     __slots__ = (
-        "_answered",
-        "_asked",
-        "_candidates",
-        "_me",
-        "_one_by_one",
-        "_size",
-        "_waiting",
-        "busy",
+        "_answered", "_asked", "_candidates", "_me", "_one_by_one", "_size", "_waiting", "busy",
         "silent",
-    )
+    )  # fmt: skip
 
     def __init__(self, me: NodeId, candidates: Sequence[NodeId], size: int, one_by_one: bool = False) -> None:
         self._me = me
@@ -122,6 +115,11 @@ class Sampler:
     With `gone`, silence is looked into. Who has not answered after half of the timeout is pinged again;
     who stays silent in a search is probed: pinged once more on its own, with as much time. Then it is gone.
     """
+
+    __slots__ = (
+        "_found", "_gone", "_last_exchange", "_node", "_ping_timeout_s", "_reminded", "_timed_out",
+        "exchanges",
+    )  # fmt: skip
 
     def __init__(
         self,

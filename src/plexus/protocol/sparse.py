@@ -100,11 +100,12 @@ EMPTY = Layer(np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.uin
 class SparseSnapshot(Snapshot):
     """A base and two layers."""
 
-    __slots__ = ("base", "layers")
+    __slots__ = ("_online_count", "base", "layers")
 
     def __init__(self, base: SharedBase, layers: tuple[Layer, Layer], is_signed: bool) -> None:
         self.base = base
         self.layers = layers
+        self._online_count: int | None = None
         self.is_signed = is_signed
         self.name, self.columns = b"", []
         self._known = self._online = None
@@ -124,35 +125,53 @@ class SparseSnapshot(Snapshot):
             bandwidths[layer.at] = layer.bandwidths
         return bandwidths
 
+    @property
+    def size(self) -> int:
+        return len(self.base.events)
+
     def online_nodes(self) -> NDArray[np.intp]:
         """As of a view. Those of the base, less who has left since, and who has joined since."""
-        base, changed = self.base, self.layers[0].under(self.layers[1])
-        joined = (changed.events & 3) == JOINED
-        rank = base.rank[changed.at]
-        stays = np.ones(len(base.actives), np.bool_)
-        stays[rank[(rank >= 0) & ~joined]] = False
-        actives = np.concatenate([base.actives[stays], changed.at[(rank < 0) & joined]])
+        left, joined = self._changes()
+        stays = np.ones(len(self.base.actives), np.bool_)
+        stays[left] = False
+        actives = np.concatenate([self.base.actives[stays], joined])
         actives.sort(kind="stable")
         return actives
 
+    def online_count(self) -> int:
+        """As of a view."""
+        if self._online_count is None:
+            left, joined = self._changes()
+            self._online_count = len(self.base.actives) - len(left) + len(joined)
+        return self._online_count
+
+    def _changes(self) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
+        """Of those that the base has online, who has left since, by its rank; and who has joined since."""
+        changed = self.layers[0].under(self.layers[1])
+        joined = (changed.events & 3) == JOINED
+        rank = self.base.rank[changed.at]
+        return rank[(rank >= 0) & ~joined], changed.at[(rank < 0) & joined]
+
     def apart(self, other: Snapshot) -> NDArray[np.intp]:
         """Among these are all nodes of which the two have different events."""
-        if not isinstance(other, SparseSnapshot) or len(self.base.events) != len(other.base.events):
-            return np.arange(len(other.events))
+        if not isinstance(other, SparseSnapshot) or self.size != other.size:
+            return np.arange(other.size)
         own = [layer.at for layer in self.layers if layer not in other.layers]
         others = [layer.at for layer in other.layers if layer not in self.layers]
         return np.concatenate([_apart(self.base, other.base), *own, *others])
 
     def beyond(self, other: Snapshot) -> NDArray[np.intp]:
-        if not isinstance(other, SparseSnapshot) or len(self.base.events) != len(other.base.events):
+        if not isinstance(other, SparseSnapshot) or self.size != other.size:
             return super().beyond(other)
         apart = _distinct(self.apart(other))
         is_beyond: NDArray[np.bool_] = self.events_at(apart) != other.events_at(apart)
         return apart[is_beyond]
 
     def events_at(self, nodes: NDArray[np.intp]) -> Events:
-        found = Snapshot(self.base.events, self.base.bandwidths).events_at(nodes)
-        for layer in self.layers:
+        is_many = len(nodes) > self.size // LAST_LAYER  # then all are written down sooner
+        events = self.events if is_many else self.base.events
+        found = Snapshot(events, self.base.bandwidths).events_at(nodes)
+        for layer in () if is_many else self.layers:
             here, places = layer.places_of(nodes)
             found[here] = layer.events[places]
         return found
@@ -162,6 +181,8 @@ class SparseSnapshot(Snapshot):
         return [node for node, event in zip(nodes, events, strict=True) if event & 3 == JOINED]
 
     def bandwidths_at(self, nodes: NDArray[np.intp]) -> Bandwidths:
+        if len(nodes) > self.size // LAST_LAYER:
+            return self.bandwidths[nodes]
         found = self.base.bandwidths[nodes]
         for layer in self.layers:
             here, places = layer.places_of(nodes)
@@ -221,21 +242,20 @@ class SparseView(View):
         mine = self.snapshot()
         if other is mine:
             return NOBODY
-        theirs = other.events
-        if len(theirs) > len(self):
-            self.grow(len(theirs))
+        if other.size > len(self):
+            self.grow(other.size)
             mine = self.snapshot()
-        known, apart = mine.events, mine.apart(other)
-        told, held = theirs[apart], known[apart]
+        apart = mine.apart(other)
+        told, held = other.events_at(apart), mine.events_at(apart)
         news = _distinct(apart[told > held])
         if not len(news):
             return NOBODY
-        newer = Layer(news.astype(np.uint32), theirs[news], other.bandwidths[news])
-        if isinstance(other, SparseSnapshot) and len(theirs) == len(known):
+        newer = _layer(other, news)
+        if isinstance(other, SparseSnapshot) and other.size == mine.size:
             ahead = _distinct(apart[held > told])
             if len(ahead) < len(news):
                 self._base, self._layers = other.base, other.layers
-                newer = Layer(ahead.astype(np.uint32), known[ahead], mine.bandwidths[ahead])
+                newer = _layer(mine, ahead)
         self._add(newer)
         self._snapshot = None
         if self.doubted:
@@ -270,6 +290,9 @@ class SparseView(View):
     def online_nodes(self) -> NDArray[np.intp]:
         return self.snapshot().online_nodes()
 
+    def online_count(self) -> int:
+        return self.snapshot().online_count()
+
     def event_of(self, node: int) -> int:
         return self._entry(node) >> 32
 
@@ -297,6 +320,11 @@ class SparseView(View):
         grown = whole.snapshot()
         self._base, self._layers = SharedBase(grown.events, grown.bandwidths), (EMPTY, EMPTY)
         self._snapshot = None
+
+
+def _layer(view: Snapshot, nodes: NDArray[np.intp]) -> Layer:
+    """What it says of these nodes, which are sorted."""
+    return Layer(nodes.astype(np.uint32), view.events_at(nodes), view.bandwidths_at(nodes))
 
 
 def _distinct(nodes: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -22,6 +22,12 @@ LOOKS_AFTER = 1 / 15
 class TrainingTask:
     """What the node does as a participant of sample S^k. At most one round at a time."""
 
+    __slots__ = (
+        "_attempts", "_base", "_membership", "_node", "_parameters", "_trust", "asked", "awaited",
+        "busy", "had_by", "k_train", "next_round", "ordinal", "participants", "queued", "trained",
+        "tried", "view",
+    )  # fmt: skip
+
     def __init__(
         self, node: Machine, parameters: PlexusParameters, membership: Membership, trust: Trust, k_train: int
     ) -> None:

@@ -55,6 +55,11 @@ TO_TRAIN, A_MODEL, TO_AGGREGATE = "a request to train", "a trained model", "to a
 class Trust:
     """What others said of rounds, and what came of those who were relied on."""
 
+    __slots__ = (
+        "_ask_about", "_behind", "_claims", "_failed", "_misbehaved", "_node", "_overtaken",
+        "_parameters", "_rank", "_roster", "_view", "_watchdog", "is_wary",
+    )  # fmt: skip
+
     def __init__(
         self,
         node: Machine,

@@ -62,6 +62,11 @@ class Snapshot:
         self._online: tuple[NDArray[np.intp], Lazy] | None = None
 
     @property
+    def size(self) -> int:
+        """How many nodes it has room for."""
+        return len(self.events)
+
+    @property
     def whole(self) -> Snapshot:
         """All that the sender knows, as far as it has come."""
         return self

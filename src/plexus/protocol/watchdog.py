@@ -43,6 +43,11 @@ A_LITTLE = 3
 class Watchdog:
     """When the node last noticed progress, and how long it waits for more."""
 
+    __slots__ = (
+        "_deferred_at", "_hurry_s", "_node", "_patience", "_pause_s", "_progress_at", "_restarted",
+        "_rng", "_usual_step", "_watchdog_s", "is_hurried", "is_orphaned", "k_seen", "step",
+    )  # fmt: skip
+
     def __init__(
         self,
         node: Machine,
