@@ -30,6 +30,8 @@ from plexus.protocol.messages import Message, NodeId
 class Machine:
     """Base of the protocol nodes: dispatches events by type and collects effects."""
 
+    __slots__ = ("_on_event", "_on_message", "_on_timeout", "me", "now", "outbox")
+
     def __init__(self, me: NodeId) -> None:
         self.me = me
         self.now = 0.0

@@ -32,6 +32,8 @@ large session somebody who is gone would not be missed for long."""
 class Member(Machine, ABC):
     """Knows others by its own view. The node of Plexus builds on it."""
 
+    __slots__ = ("_rng", "joining", "membership", "quorum", "roster", "sampler", "view")
+
     def __init__(
         self,
         me: NodeId,

@@ -43,6 +43,11 @@ FEW = 2
 class Participant(Member):
     """Trains, and holds the newest model it was sent. The node of Plexus builds on it."""
 
+    __slots__ = (
+        "_unbelieved", "came_at", "has_worked", "held_model", "held_ordinal", "held_round", "late",
+        "parameters", "settled", "training", "trust", "watchdog",
+    )  # fmt: skip
+
     def __init__(
         self,
         me: NodeId,
