@@ -27,7 +27,7 @@ def test_a_fleet_shows_while_it_runs_and_afterwards(tmp_path: Path) -> None:
                 break
             time.sleep(0.2)
         assert (overview["status"], overview["kind"]) == ("running", "live")
-        assert overview["online"]["online"][-1] == 4 and overview["traffic"]["joining_bytes"][-1] > 0
+        assert overview["online"]["online"][-1] == 4 and overview["traffic"]["membership_bytes"][-1] > 0
         assert all(status["phase"] == "online" for status in overview["statuses"] if status)
         node = found["fleet"].node(2)
         assert node is not None and node["status"]["timers"]

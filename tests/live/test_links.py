@@ -506,7 +506,7 @@ def test_bytes_are_counted_by_what_they_are(party: Party) -> None:
                 "probe_received_bytes": 0,
             }
             sent = {name: each for name, each in a.hub.traffic.sent.items() if each != [0, 0]}
-            assert sent == {"joining": [1, HEAD_BYTES + 5], "model": [1, len(data)], "view": [1, 11]}
+            assert sent == {"other": [1, HEAD_BYTES + 5], "model": [1, len(data)], "view": [1, 11]}
             [transfer] = a.hub.traffic.transfers
             # Not the message itself: its model would be kept with it.
             assert (transfer.to, transfer.what, transfer.cut) == (b.key, (str, 0), False)

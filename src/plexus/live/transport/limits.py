@@ -160,7 +160,7 @@ class Handshakes:
             del self._familiar[next(iter(self._familiar))]
 
 
-MESSAGE, MODEL, PROBE, JOINING = "message", "model", "probe", "joining"
+MESSAGE, MODEL, PROBE, OTHER = "message", "model", "probe", "other"
 PROBES_BYTES = (64 * 1024, 512 * 1024, 4 * 2**20)
 """Sizes of probes, which measure bandwidth: the next larger one is sent if the one before took next to no
 time and a model is as large. The smallest one says something about bandwidth, not just about latency."""
@@ -215,7 +215,7 @@ class ByteCounts:
         self.counts = {
             f"{what}_{way}_bytes": 0 for what in (MESSAGE, MODEL, PROBE) for way in ("sent", "received")
         }
-        self.sent = {name: [0, 0] for name in (*dict.fromkeys(NAMES.values()), VIEW, JOINING, PROBE)}
+        self.sent = {name: [0, 0] for name in (*dict.fromkeys(NAMES.values()), VIEW, OTHER, PROBE)}
         """By type of message, as the simulator accounts them: [count, bytes]."""
         self.transfers: deque[Transfer] = deque(maxlen=MOST_TRANSFERS)
         """Those that ended, for whoever keeps records."""
@@ -227,7 +227,8 @@ class ByteCounts:
         """One that is sent, as `protocol.wire` encodes it: a length, the array's head, the tag, and so on."""
         self.note(MESSAGE, len(message), sent=True)
         kind = wire.MESSAGE_TYPES.get(message[wire.LENGTH_BYTES + 1])
-        self._add(JOINING if kind is None else NAMES.get(kind, JOINING), len(message))
+        # Another one is of a protocol of the user's own.
+        self._add(OTHER if kind is None else NAMES.get(kind, OTHER), len(message))
 
     def ended(self, transfer: Transfer, message_bytes: int, model_bytes: int) -> None:
         """A model was sent, or part of it, behind its message."""
