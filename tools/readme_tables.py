@@ -1,4 +1,4 @@
-"""Writes the tables of README.md and results/README.md from the runs in results/, between marks such as
+"""Writes the tables of `PAGES` from the runs in results/, between marks such as
 
     <!-- made: cifar10 --> … <!-- end -->
 
@@ -25,7 +25,7 @@ from plexus.report.measuring import LAST
 from plexus.report.standard import by_setting, standard_sections, titles
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "results/README.md")
+PAGES = ("README.md", "results/README.md", "docs/paper.md")
 MARKS = re.compile(r"(<!-- made: ([\w-]+) -->).*?(<!-- end -->)", re.DOTALL)
 FOLDERS = ("cifar10", "movielens", "movielens-biased", "digits-by-writer")
 """In the order of the README."""
@@ -89,7 +89,7 @@ def _savings(arms: Sequence[Arm]) -> Iterator[list[str]]:
 def session(results: Path) -> str:
     """What the paper's session takes on one GPU: the fastest seed of Plexus with the paper's values."""
     for setting in settings(results / "cifar10")[:1]:
-        arm = next(arm for arm in setting.arms if arm.is_ours and not arm.spec["protocol"].get("late_rounds"))
+        arm = next(filter(_is_papers, setting.arms))
         known = [run.result for run in arm.runs if run.result]
         best = over_seeds([each.metric.best or 0.0 for each in known], quantities.share).text
         wall_s = min(each.wall_s for each in known)
@@ -99,7 +99,30 @@ def session(results: Path) -> str:
     return "not run yet"
 
 
-MADE = {"savings": savings, "session": session}
+def paper(results: Path) -> str:
+    """Beside the paper's Table II: Plexus with the paper's values, and Gossip Learning."""
+    for setting in settings(results / "cifar10")[:1]:
+        arms = [arm for arm in setting.arms if _is_papers(arm) or arm.protocol == "gossip"]
+        found = compare(arms, judge="best")
+        write = partial(quantities.metric, found.metric)
+        ours, gossip = found.arms
+        rows = [["best, Plexus", "75.8 %", over_seeds(ours.best, write).text]]
+        rows += [["best, Gossip Learning", "65.9 %", over_seeds(gossip.best, write).text]]
+        saved_there = zip(("time", "bytes", "training"), ("3.7×", "15.3×", "39.9×"), saved(ours), strict=True)
+        rows += [[f"saved: {part}", there, text_of(here)] for part, there, here in saved_there]
+        (to_papers, _) = compare(arms, PAPERS_TARGETS["cifar10"], judge="best").arms
+        units = zip(to_papers.cost_over_seeds, ("h", "GB", "device hours"), strict=True)
+        costs = ", ".join(f"{cost.text} {unit}" for cost, unit in units)
+        rows += [["Plexus to 65.9 %", "12.9 h, 13.2 GB, 96 device hours", costs]]
+        return f"\n{_markdown(['', 'the paper', 'here'], rows)}\n"
+    return "not run yet"
+
+
+def _is_papers(arm: Arm) -> bool:
+    return arm.is_ours and not arm.spec["protocol"].get("late_rounds")
+
+
+MADE = {"savings": savings, "session": session, "paper": paper}
 
 
 def folder(path: Path) -> str:
