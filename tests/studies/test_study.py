@@ -86,7 +86,7 @@ def test_the_papers_cifar_session_is_the_plain_spec(tmp_path: Path) -> None:
     overrides = ["name=cifar10-dpsgd", 'protocol={name="dpsgd",topology="regular",degree=10}']
     spec = load_spec(EXPERIMENTS / "cifar10.toml", overrides)
     assert runs[0].spec == spec
-    assert (spec.nodes, spec.hours, spec.evaluation.every_hours) == (1000, 50.0, 1.0)
+    assert (spec.nodes, spec.hours, spec.evaluation.every_hours) == (1000, 50.0, 2.0)
 
 
 @pytest.mark.parametrize(
