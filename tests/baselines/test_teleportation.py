@@ -8,6 +8,7 @@ from random import Random
 from statistics import fmean
 from typing import Any
 from unittest.mock import ANY
+from weakref import WeakSet
 
 import pytest
 
@@ -59,7 +60,11 @@ def node(me: int, duration_s: float | None = None, durable: Durable | None = Non
     return effects_of(made)
 
 
-def token(k: int, number: int, model: str, src: int = 0, trained: bool = False) -> Received:
+class Weights:
+    """A model that one can see the end of."""
+
+
+def token(k: int, number: int, model: Any, src: int = 0, trained: bool = False) -> Received:
     return Received(src, TokenModel(k, number, int(trained), NOBODY, model))
 
 
@@ -207,6 +212,20 @@ def test_who_is_not_next_asks_nobody_and_who_knows_of_a_token_neither() -> None:
     handle(WentOnline(), at=1850.0)
     handle(Received(3, Ping(9, 17)), at=1890.0)
     assert sent(handle(TimerFired(("round", 20)), at=1900.0), Ping) == []
+
+
+def test_who_claims_what_no_clock_says_is_not_believed() -> None:
+    """Neither does it stop the others from beginning anew, nor do they keep its models."""
+    handle = node(active(20)[1], 100, Durable(3, 7, "m7"))
+    handle(WentOnline(), at=1850.0)
+    models = [Weights(), Weights()]
+    kept = WeakSet(models)
+    handle(token(10**6, 1, models.pop()), at=1880.0)
+    handle(token(10**6, 1, models.pop(), trained=True), at=1885.0)
+    assert not kept
+    handle(Received(3, Ping(9, 10**6)), at=1890.0)
+    effects = answered(handle, handle(TimerFired(("round", 20)), at=1900.0), at=1901.0, held=10**6)
+    assert only(effects, Train) == [Train(20, "m7")]
 
 
 def test_what_is_saved_is_enough_to_go_on() -> None:

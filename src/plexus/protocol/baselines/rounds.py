@@ -65,6 +65,10 @@ class Rounds:
     def is_idle(self) -> bool:
         return not (self.has_turn or self._merging)
 
+    def is_far_ahead(self, k: int) -> bool:
+        """By the clock that all share nobody can be in round k yet: who says so lies, or its clock does."""
+        return self.is_timed and k > self.next + 1
+
     def start(self) -> None:
         """The node came online. What it trained or was sent in a fixed round before is gone."""
         self._merging = False
@@ -84,7 +88,7 @@ class Rounds:
 
     def on_model(self, src: NodeId, k: int, model: Model) -> None:
         """A model of round k arrived; one of a round that is over came too late."""
-        if k < self.next:
+        if k < self.next or self.is_far_ahead(k):
             return
         self._received.setdefault(k, {})[src] = model
         if k == self.k:

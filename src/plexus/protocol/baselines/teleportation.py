@@ -151,7 +151,9 @@ class TeleportationNode(PeerNode):
 
     def _on_token(self, src: NodeId, body: TokenModel) -> None:
         self.learn(src, body.view)
-        self._newest = max(self._newest, body.round - 1)
+        if self.rounds.is_far_ahead(body.round):
+            return
+        self._know_of(body.round - 1)
         if body.is_trained:
             if not self.rounds.has_turn:
                 self._token = body.token  # in case that nobody hands it over
@@ -240,13 +242,13 @@ class TeleportationNode(PeerNode):
         self._know_of(ping.round)
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
-        self._held_by[src] = pong.held
+        self._held_by[src] = 0 if self.rounds.is_far_ahead(pong.held) else pong.held
         self._know_of(pong.round)
         super()._on_pong(src, pong)
 
     def _know_of(self, k: int) -> None:
         """Somebody has a model of round k, if that is not the initial one."""
-        if k:
+        if k and not self.rounds.is_far_ahead(k):
             self._newest = max(self._newest, k)
 
     def save(self) -> None:
