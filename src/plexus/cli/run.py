@@ -70,7 +70,7 @@ class Job(NamedTuple):
     type=click.FloatRange(min=0),
     metavar="MINUTES",
     default=5.0,
-    help="Write down how to go on after a crash this often.",
+    help="Write down how to go on after a crash this often; 0: as often as costs a tenth of the time.",
 )
 @click.option(
     "--resume", type=PATH, metavar="DIR", help="Go on with the run in DIR from its checkpoint; takes no SPEC."
