@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
-import threading
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +17,7 @@ import click
 
 from plexus.errors import EXTRAS, PlexusError, missing
 from plexus.files import named
+from plexus.machine import end_with_input
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -71,7 +70,7 @@ def dashboard(
 
     app = create_app(Library(runs_dir, nodes), allowed_hosts)
     if fd is not None:
-        threading.Thread(target=_end_with_input, daemon=True).start()
+        end_with_input()
         serve(app, socket.socket(fileno=fd))
         return
     listener = listen(host, port)
@@ -96,11 +95,6 @@ def serve(app: Starlette, listener: socket.socket) -> None:
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, loop="asyncio")
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def _end_with_input() -> None:
-    sys.stdin.read()
-    os._exit(0)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -13,6 +13,7 @@ import click
 from plexus import api
 from plexus.cli.groups import COUNT, PATH
 from plexus.errors import Interrupted
+from plexus.machine import stopped_by
 from plexus.studies.plan import RunPlan, make_plan
 from plexus.studies.reproduce import default_out, load_studies
 from plexus.studies.study import SIZES
@@ -68,10 +69,9 @@ def reproduce(
 @contextmanager
 def stopping_politely() -> Iterator[None]:
     """Ctrl-C, and a `kill`, end the command with a line for whoever waits and a status for scripts."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.default_int_handler)
     try:
-        yield
+        with stopped_by(signal.default_int_handler):
+            yield
     except KeyboardInterrupt as stop:
         raise Interrupted(str(stop) or "interrupted") from None
 
