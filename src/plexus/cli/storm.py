@@ -11,8 +11,7 @@ from plexus.cli.groups import COUNT, JSON, NATURAL, POSITIVE, print_json
 from plexus.errors import PlexusError
 from plexus.machine import usable_cores
 from plexus.storm.plan import Plan, draw
-from plexus.storm.seeds import BrokenSeed, SeedsReport, run_seeds, shrink
-from plexus.storm.storm import Finding, Storm, run_storm
+from plexus.storm.storm import BrokenSeed, Finding, SeedsReport, Storm, run_seeds, run_storm, shrink
 
 MOST_SHOWN = 3
 """So many findings are shrunk and shown with their trace; of more, only the seeds are."""
