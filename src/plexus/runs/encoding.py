@@ -137,11 +137,6 @@ def rounded(values: Floats, wire: Wire, rng: np.random.Generator) -> Floats:
     return restored(*quantised(values, rng)) if wire == "int8" else values
 
 
-def encoded_bytes(numbers: int) -> int:
-    """What so many numbers take as int8, with their scales."""
-    return numbers + 2 * (_PLACE - -numbers // BLOCK)
-
-
 def _dither(place: int, count: int) -> Floats:
     """As many numbers as wanted, a chunk at most, from 128 to just below 129."""
     begin = place % _DITHER
