@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from plexus.cli import storm as command
 from plexus.errors import PlexusError
 from plexus.machine import Heard
-from plexus.storm import storm
+from plexus.storm import seeds
 from plexus.storm.plan import draw
-from plexus.storm.storm import run_storm, shrink
+from plexus.storm.seeds import shrink
+from plexus.storm.storm import run_storm
 from tests.storm.mutations import MUTATIONS
 
 PLANTED = MUTATIONS[0]
@@ -24,7 +25,7 @@ PLANTED = MUTATIONS[0]
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A view accepts an older counter; storms run in this process, so that they meet it."""
     monkeypatch.setattr(PLANTED.target, PLANTED.name, PLANTED.instead)
-    monkeypatch.setattr(storm, "Pool", Here)
+    monkeypatch.setattr(seeds, "Pool", Here)
 
 
 class Here:
@@ -100,9 +101,9 @@ def test_bad_ranges_are_refused_by_name(seeds: str) -> None:
 
 
 def test_fresh_seeds_begin_anywhere_and_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storm, "Pool", Here)
+    monkeypatch.setattr(seeds, "Pool", Here)
     clock: Iterator[float] = iter([0.0, 1.0, 1.0] + [1e6] * 100)
-    monkeypatch.setattr(storm.time, "monotonic", lambda: next(clock))
-    report = storm.run_seeds(3, None, minutes=1, workers=1)
+    monkeypatch.setattr(seeds.time, "monotonic", lambda: next(clock))
+    report = seeds.run_seeds(3, None, minutes=1, workers=1)
     assert (report.first, report.last) == (3, 12)
     assert command._range(None, None, 1.0)[0] >= command.FRESH_SEEDS_FROM

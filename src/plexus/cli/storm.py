@@ -11,7 +11,8 @@ from plexus.cli.groups import COUNT, JSON, NATURAL, POSITIVE, flag, option, prin
 from plexus.errors import PlexusError
 from plexus.machine import usable_cores
 from plexus.storm.plan import Plan, draw
-from plexus.storm.storm import BrokenSeed, Finding, SeedsReport, Storm, run_seeds, run_storm, shrink
+from plexus.storm.seeds import BrokenSeed, SeedsReport, run_seeds, shrink
+from plexus.storm.storm import Finding, Storm, run_storm
 
 MOST_SHOWN = 3
 """So many findings are shrunk and shown with their trace; of more, only the seeds are."""

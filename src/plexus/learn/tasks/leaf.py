@@ -20,9 +20,9 @@ from torch import nn
 
 from plexus.errors import PlexusError, needing
 from plexus.learn import partition
-from plexus.learn.images import classification, image_sets, scaled
+from plexus.learn.images import image_sets, scaled
 from plexus.learn.networks import celeba_cnn, femnist_cnn
-from plexus.learn.task import Task
+from plexus.learn.task import CLASSES, Task, task_of
 from plexus.learn.tasks import data_folder
 from plexus.learn.tasks.specs import CelebaSpec, FemnistSpec, TaskSpec
 from plexus.rng import array_stream
@@ -42,8 +42,8 @@ def build(spec: CelebaSpec | FemnistSpec, nodes: int, seed: int) -> Task:
             raise PlexusError(f"{folder}: label {wrong[0]} is not one of 0 to {classes - 1}")
     rng = array_stream(seed, "learn", "partition")
     parts = partition.dealt(partition.by_user(train.users, nodes, rng, spec.reuse), nodes)
-    sets = image_sets(*((images(examples, folder), examples.labels) for examples in (train, test)))
-    return classification(spec, seed, parts, *sets, network, scaled)
+    seen, tested = image_sets(*((images(examples, folder), examples.labels) for examples in (train, test)))
+    return task_of(spec, seed, seen, parts, tested, network, *CLASSES, prepare=scaled)
 
 
 class UserData(Struct):
