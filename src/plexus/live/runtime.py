@@ -180,7 +180,8 @@ class LiveRuntime:
 
     def _receive(self, src: NodeId, body: Message, size_bytes: int, ticket: Ticket | None = None) -> None:
         effects = self._handle(api.Received(src, body, size_bytes))
-        if ticket is not None and not any(_collects(effect, body) for effect in effects):
+        collected = [effect.model for effect in effects if isinstance(effect, api.Collect)]
+        if ticket is not None and not any(model is body.model for model in collected):  # type: ignore[attr-defined]
             self.buffers.let_go(ticket)  # the node may keep the model for long, or not at all
             body.model.ticket = None  # type: ignore[attr-defined]
         self.perform(effects)
@@ -365,8 +366,3 @@ class LiveRuntime:
 
     def link_down(self, key: bytes, reason: str) -> None:
         self._loop.call_soon(self.step, api.PeerLost(self.roster.number(key)))
-
-
-def _collects(effect: api.Effect, body: Any) -> bool:
-    """Whether the node collects the model of this message at once."""
-    return isinstance(effect, api.Collect) and effect.model is body.model
