@@ -2,7 +2,7 @@
 
     <!-- made: cifar10 --> … <!-- end -->
 
-where the name is a folder of results/, or one of `MADE`. Run it as `python tools/readme_tables.py`; with
+where the name is a folder of results/, or one of `MADE`. Run it as `python -m tools.readme_tables`; with
 `--pictures` it draws results/NAME/*.png and writes the tables there, too.
 """
 
@@ -13,19 +13,20 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from plexus import quantities
 from plexus.report import naming
-from plexus.report.arms import Arm, group, load_runs
+from plexus.report.arms import Arm
 from plexus.report.comparison import REFERENCES, ArmOutcome, Comparison, compare, saved, table_of
 from plexus.report.document import over_seeds, text_of
 from plexus.report.export import write_table
 from plexus.report.measuring import LAST
-from plexus.report.standard import by_setting, standard_sections, titles
+from plexus.report.standard import standard_sections
+from tools import paper_figures
+from tools.kept_runs import is_papers, markdown, settings
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "results/README.md", "docs/paper.md")
+PAGES = ("README.md", "results/README.md", "docs/paper.md", "docs/figures.md")
 MARKS = re.compile(r"(<!-- made: ([\w-]+) -->).*?(<!-- end -->)", re.DOTALL)
 FOLDERS = ("cifar10", "movielens", "movielens-biased", "digits-by-writer")
 """In the order of the README."""
@@ -35,29 +36,6 @@ PAPERS_BASELINES = frozenset({"gossip", "dpsgd"})
 ENOUGH_SEEDS = 2
 """With fewer there is no interval, and no row in the README."""
 NOTHING = "No setting has been run with several seeds of both yet."
-
-
-class Setting(NamedTuple):
-    """Arms that are compared with each other."""
-
-    title: str
-    arms: Sequence[Arm]
-
-    @property
-    def runs(self) -> int:
-        return sum(len(arm.runs) for arm in self.arms)
-
-
-def settings(folder: Path) -> list[Setting]:
-    """What was run, the setting with most runs first; nothing where there is nothing yet."""
-    if not any(folder.glob("runs/*/result.json")):
-        return []
-    groups = by_setting(group(load_runs([folder / "runs"])))
-    found = [
-        Setting(f"{title}, {arms[0].spec['hours']:g} h", arms)
-        for title, arms in zip(titles(groups), groups, strict=True)
-    ]
-    return sorted(found, key=lambda setting: -setting.runs)
 
 
 def savings(results: Path) -> str:
@@ -70,7 +48,7 @@ def savings(results: Path) -> str:
             papers = [arm for arm in setting.arms if arm.is_ours or arm.protocol in PAPERS_BASELINES]
             for arms in (setting.arms, papers):
                 rows += [row for row in _savings(arms) if row not in rows]
-    return f"\n{_markdown(ahead, rows) if rows else NOTHING}\n"
+    return f"\n{markdown(ahead, rows) if rows else NOTHING}\n"
 
 
 def _savings(arms: Sequence[Arm]) -> Iterator[list[str]]:
@@ -89,7 +67,7 @@ def _savings(arms: Sequence[Arm]) -> Iterator[list[str]]:
 def session(results: Path) -> str:
     """What the paper's session takes on one GPU: the fastest seed of Plexus with the paper's values."""
     for setting in settings(results / "cifar10")[:1]:
-        arm = next(filter(_is_papers, setting.arms))
+        arm = next(filter(is_papers, setting.arms))
         known = [run.result for run in arm.runs if run.result]
         best = over_seeds([each.metric.best or 0.0 for each in known], quantities.share).text
         wall_s = min(each.wall_s for each in known)
@@ -102,7 +80,7 @@ def session(results: Path) -> str:
 def paper(results: Path) -> str:
     """Beside the paper's Table II: Plexus with the paper's values, and Gossip Learning."""
     for setting in settings(results / "cifar10")[:1]:
-        arms = [arm for arm in setting.arms if _is_papers(arm) or arm.protocol == "gossip"]
+        arms = [arm for arm in setting.arms if is_papers(arm) or arm.protocol == "gossip"]
         found = compare(arms, judge="best")
         write = partial(quantities.metric, found.metric)
         ours, gossip = found.arms
@@ -114,15 +92,11 @@ def paper(results: Path) -> str:
         units = zip(to_papers.cost_over_seeds, ("h", "GB", "device hours"), strict=True)
         costs = ", ".join(f"{cost.text} {unit}" for cost, unit in units)
         rows += [["Plexus to 65.9 %", "12.9 h, 13.2 GB, 96 device hours", costs]]
-        return f"\n{_markdown(['', 'the paper', 'here'], rows)}\n"
+        return f"\n{markdown(['', 'the paper', 'here'], rows)}\n"
     return "not run yet"
 
 
-def _is_papers(arm: Arm) -> bool:
-    return arm.is_ours and not arm.spec["protocol"].get("late_rounds")
-
-
-MADE = {"savings": savings, "session": session, "paper": paper}
+MADE = {"savings": savings, "session": session, "paper": paper, **paper_figures.TABLES}
 
 
 def folder(path: Path) -> str:
@@ -145,7 +119,7 @@ def _table(arms: Sequence[Arm], found: Comparison) -> Iterator[str]:
         if arm.protocol in REFERENCES:
             name += " (a server: reference)"
         rows.append([name, *cells[:-1], cells[-1] if len(arm.seeds) >= ENOUGH_SEEDS else "one seed"])
-    yield _markdown(table.columns, rows)
+    yield markdown(table.columns, rows)
     goal = quantities.metric(found.metric, found.target)
     thinned = " Some were evaluated more often." if found.is_thinned else ""
     looks = f"{found.looks} evaluations; the end is the mean of the last {min(LAST, (found.looks + 1) // 2)}."
@@ -164,7 +138,7 @@ def _against_each(arms: Sequence[Arm]) -> Iterator[str]:
             rows.append([each.label, other.label, write(found.target or 0.0), *cells])
     if rows:
         yield "What is saved against each, at the best that it became:"
-        yield _markdown(["", "against", "target", "time", "bytes", "training"], rows)
+        yield markdown(["", "against", "target", "time", "bytes", "training"], rows)
 
 
 def _said(name: str, arms: Sequence[Arm]) -> Iterator[str]:
@@ -194,11 +168,6 @@ def _both(outcome: ArmOutcome, found: Comparison) -> str:
     return f"{end.text} ({best.text} at best)"
 
 
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def filled(text: str, results: Path) -> str:
     """A page with all its tables made anew."""
 
@@ -220,6 +189,7 @@ def pictures(results: Path) -> None:
                     picture.figure.savefig(results / name / f"{picture.id}.png", dpi=200)
             for table in section.tables:
                 write_table(results / name, table)
+    paper_figures.draw(results)
 
 
 if __name__ == "__main__":

@@ -306,52 +306,32 @@ def test_a_finished_run_counts_all_of_its_messages(browser: Browser, server: str
     assert found == f"{models:,}"
 
 
-def test_arms_are_named_by_what_sets_them_apart(browser: Browser, server: str) -> None:
-    show(browser, server, "#/compare?run=first&run=folder%2Fsecond")
+def test_arms_are_judged_by_the_rules_of_compare(browser: Browser, server: str) -> None:
+    show(browser, server, "#/compare?run=first&run=again&run=folder%2Fsecond")
     headings = "return [...document.querySelectorAll('.side thead a')].map((each) => each.textContent)"
     assert browser.run(headings)[:2] == [
-        "sample_size = 5, no faults, no attackers",
-        "sample_size = 8, faults: partition, crash, attackers: flip",
+        "s = 5, no faults, attackers default",
+        "s = 8, partition and crash, attackers flip by [4, 9]",
     ]
-    names = browser.run(
-        """
-        const { armsOf } = await import("/js/compare.js");
-        const name = "loans", plexus = { name: "plexus", sample_size: 5 }, fedavg = { name: "fedavg" };
-        const spec = (seed, protocol, hidden) => ({ name, seed, protocol, task: { hidden } });
-        const run = (id, ...about) => ({ id, name, spec: spec(...about) });
-        const ids = (arm) => arm.runs.map((each) => each.id).join(" ");
-        const of = (...runs) => armsOf(runs).map((arm) => [arm.label, ids(arm)]);
-        const first = run("a", 1, plexus, 16), again = run("b", 2, plexus, 16);
-        const wide = run("c", 1, plexus, 64), other = run("b", 1, fedavg, 16);
-        return [of(first, again, wide), of(first, other), of(first, again)];
-        """
-    )
-    assert names == [
-        [["hidden = 16", "a b"], ["hidden = 64", "c"]],
-        [["fedavg", "b"], ["plexus", "a"]],
-        [["loans", "a b"]],
-    ]
-
-
-def test_numbers_of_several_seeds_have_intervals_and_nobody_is_ranked_across_hours(
-    browser: Browser, server: str
-) -> None:
-    show(browser, server, "#/compare?run=first&run=again")
     text = words(browser)
-    assert "90.0 % ± 0.0 %" in text and "means over seeds" in text
+    assert "Digits, 30 nodes, churn" in text and "End accuracy" in text and "3 runs compared" in text
+    assert "The best accuracy at the end is that of" in text and "without an interval" in text
+    assert "Mean over seeds ± its 95 % interval" in text and "means over seeds" in text
+    show(browser, server, "#/compare?run=first&run=again&run=damaged")
+    text = words(browser)
     assert "The specs are the same, but for the seed." in text
+    assert "damaged: " in browser.find(".card.error")[0].text
     show(browser, server, "#/compare?run=first&run=longer")
     text = words(browser)
-    assert "not ranked: other tasks, hours or nodes" in text and browser.find("td.better") == []
+    assert "Digits, 30 nodes, churn, hours = 1" in text and "Digits, 30 nodes, churn, hours = 2" in text
+    assert "is that of" not in text, "nobody is ranked across hours"
     found = browser.run(
         """
-        const { overSeeds, meanOf } = await import("/js/compare.js");
-        const curve = meanOf([{ x: [0, 2], y: [0, 2] }, { x: [1, 3], y: [3, 3] }]);
-        return [overSeeds([1, 3, null]), overSeeds([2]), overSeeds([null]), [...curve]];
+        const { meanOf } = await import("/js/compare.js");
+        return [...meanOf([{ x: [0, 2], y: [0, 2] }, { x: [1, 3], y: [3, 3] }])];
         """
     )
-    assert found[0]["mean"] == 2 and abs(found[0]["half"] - 12.706) < 1e-9
-    assert found[1:] == [{"mean": 2, "half": None}, None, [[1, 2], [2, 2.5]]]
+    assert found == [[1, 2], [2, 2.5]]
     assert browser.complaints() == []
 
 

@@ -11,13 +11,18 @@ from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from plexus.cli.compare import compare
 from plexus.dashboard.app import Guard, Questions, create_app
 from plexus.dashboard.library import Library
 from plexus.dashboard.run import _made_twice
 from plexus.errors import PlexusError
+from plexus.runs.result import Traffic
 from plexus.runs.run import load_run
 from tests.dashboard.kit import write_run
+from tests.report.runs import result
+from tests.report.saving import save
 
 STATIC = Path(__file__).parents[2] / "src" / "plexus" / "dashboard" / "static"
 
@@ -87,6 +92,55 @@ def test_an_overview_holds_what_was_recorded(client: Client, runs: Path) -> None
     assert known["places"]["city"][known["place_of"][0]] == run.detail("nodes")["city"][0]
     assert found["views"]["mean_view"][0] > 0
     assert found["traffic"]["model_bytes"][-1] > 0
+
+
+def made_up(folder: Path, protocol: str, *seeds: list[float]) -> None:
+    for seed, values in enumerate(seeds, start=1):
+        name = f"{protocol}-{seed}"
+        outcome = result(digest=name, simulated_s=14_400.0, messages={"model": Traffic(10, 10**6)})
+        save(folder / name, outcome, protocol, values, seed)
+
+
+def test_runs_are_compared_as_on_the_command_line(tmp_path: Path) -> None:
+    made_up(tmp_path, "plexus", [0.5, 0.7, 0.8, 0.8], [0.6, 0.7, 0.8, 0.82])
+    made_up(tmp_path, "gossip", [0.1, 0.2, 0.3, 0.5], [0.1, 0.2, 0.3, 0.55])
+    ids = ["plexus-1", "plexus-2", "gossip-1", "gossip-2"]
+    found = Library(tmp_path).compared([*ids, "nowhere"])
+    assert [(each["label"], each["runs"]) for each in found["arms"]] == [
+        ("Plexus", ids[:2]),
+        ("Gossip Learning", ids[2:]),
+    ]
+    [setting] = found["settings"]
+    assert "best accuracy at the end is that of Plexus: 80.5 ± 6.4 %." in setting["seen"]
+    rows = {name: cells for name, *cells in setting["rows"]}
+    assert rows["End accuracy"] == ["80.5 ± 6.4 %", "41.2 ± 15.9 %"]
+    assert rows["TTA saved"] == ["4.00× (4.00–4.00)", ""]
+    assert rows["Sent by all nodes"] == ["1 ± 0 MB"] * 2
+    assert rows["Rounds"] == ["1,234 ± 0"] * 2
+    assert rows["Training on devices [h]"] == ["1.50 ± 0.00"] * 2
+    printed = CliRunner().invoke(compare, [*(str(tmp_path / id) for id in ids), "--json"])
+    [told] = json.loads(printed.stdout)
+    assert told["setting"] == setting["title"]
+    assert [arm["label"] for arm in told["comparison"]["arms"]] == [arm["label"] for arm in setting["arms"]]
+
+
+def test_nobody_is_called_better_within_the_intervals_or_by_one_seed(tmp_path: Path) -> None:
+    made_up(tmp_path, "plexus", [0.1, 0.2, 0.3, 0.5], [0.1, 0.2, 0.3, 0.6])
+    made_up(tmp_path, "gossip", [0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.55])
+    library, ids = Library(tmp_path), ["plexus-1", "plexus-2", "gossip-1", "gossip-2"]
+    [setting] = library.compared(ids)["settings"]
+    assert "Within their intervals: Gossip Learning." in setting["seen"]
+    rows = {name: cells for name, *cells in setting["rows"]}
+    assert rows["TTA saved"] == ["within noise", ""]
+    [setting] = library.compared(ids[::2])["settings"]
+    assert "One seed has no interval: whether the others differ is not known." in setting["seen"]
+
+
+def test_other_hours_are_another_setting(client: Client) -> None:
+    found = ask(client, "/api/compare?run=first&run=again&run=longer")
+    titles = [setting["title"] for setting in found["settings"]]
+    assert titles == ["Digits, 30 nodes, churn, hours = 1", "Digits, 30 nodes, churn, hours = 2"]
+    assert [setting["arms"][0]["runs"] for setting in found["settings"]] == [["first", "again"], ["longer"]]
 
 
 def test_a_window_holds_all_that_was_under_way(client: Client, runs: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every number in the tables of README.md and results/README.md is in the runs of results/."""
+"""Every number in the tables of README.md, results/README.md and docs is in the runs of results/."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from plexus.runs.result import Traffic
 from tests.report.runs import result
 from tests.report.saving import save
-from tools import readme_tables
+from tools import paper_figures, readme_tables
 from tools.readme_tables import MARKS, NOTHING, PAGES, ROOT, filled
 
 PAGE = "<!-- made: savings -->old<!-- end --> and <!-- made: cifar10 -->old<!-- end -->"
@@ -23,7 +23,7 @@ def made(text: str, name: str) -> str:
 @pytest.mark.parametrize("page", PAGES)
 def test_nothing_differs_from_what_the_runs_say(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert filled(text, ROOT / "results") == text, "run: python tools/readme_tables.py"
+    assert filled(text, ROOT / "results") == text, "run: python -m tools.readme_tables"
 
 
 def test_no_row_of_the_readme_is_without_an_interval() -> None:
@@ -91,3 +91,41 @@ def test_the_figures_of_a_folder_are_drawn(tmp_path: Path) -> None:
     readme_tables.pictures(tmp_path)
     names = {path.name for path in (tmp_path / "cifar10").iterdir()}
     assert {"time.png", "communication.png", "resources.png", "summary.csv", "summary.tex"} <= names
+
+
+def test_every_figure_of_the_paper_is_on_its_page() -> None:
+    page = (ROOT / "docs/figures.md").read_text(encoding="utf-8")
+    for name in paper_figures.TABLES:
+        assert "|" in made(page, name), f"{name}: nothing to be seen"
+    for name in paper_figures.PICTURES:
+        assert f"](../results/figures/{name}.png)" in page
+        assert (ROOT / f"results/figures/{name}.png").exists()
+
+
+def test_what_the_paper_states_stands_beside_ours(tmp_path: Path) -> None:
+    assert paper_figures.fig3(tmp_path) == paper_figures.table2(tmp_path) == paper_figures.NOT_YET
+    runs(tmp_path, "plexus", [[0.5, 0.7, 0.8, 0.8], [0.6, 0.7, 0.8, 0.82]])
+    runs(tmp_path, "gossip", [[0.1, 0.2, 0.3, 0.5], [0.1, 0.2, 0.3, 0.55]])
+    table = paper_figures.fig3(tmp_path)
+    assert "| best: Plexus | 75.8 % | 81.0 ± 12.7 % | 1.07 |" in table
+    assert "| best: Gossip Learning | 65.9 % | 52.5 ± 31.8 % | 0.797 |" in table
+    assert "| Plexus to 65.9 %: time | 12.9 h | 2.00 ± 0.00 h | 0.155 |" in table
+    assert "| time saved | 3.7× | 4.00× (4.00–4.00) | 1.08 |" in paper_figures.table2(tmp_path)
+    assert "| bytes saved | 2.4–15.3× | 15.8–292× | 4.00× (4.00–4.00) |" in paper_figures.successor(tmp_path)
+
+
+def test_stars_are_where_the_paper_is(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    runs(tmp_path, "plexus", [[0.5, 0.7, 0.8, 0.8]])
+    runs(tmp_path, "gossip", [[0.1, 0.2, 0.3, 0.5]])
+    over_time, over_bytes, over_training = paper_figures.draw_fig3(tmp_path).axes
+    for axes, expected in (
+        (over_time, [12.9, 48.0]),
+        (over_bytes, [12.3 * 1.073741824, 187.8 * 1.073741824]),
+        (over_training, [96.2, 3840.0]),
+    ):
+        stars = [line for line in axes.lines if line.get_marker() == "*" and len(line.get_xdata())]
+        assert [line.get_xdata()[0] for line in stars] == pytest.approx(expected)
+        assert {line.get_ydata()[0] for line in stars} == {0.659}
+    paper_figures.draw(tmp_path)
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"fig3.png", "table2.png"}

@@ -1,4 +1,4 @@
-"""The web application: a page, the files it is made of, and four questions it asks."""
+"""The web application: a page, the files it is made of, and five questions it asks."""
 
 from __future__ import annotations
 
@@ -92,6 +92,7 @@ def create_app(library: Library, allowed_hosts: tuple[str, ...] = ()) -> Starlet
     return Starlette(
         routes=[
             Route("/api/runs", questions.runs),
+            Route("/api/compare", questions.compare),
             Route("/api/run", questions.run),
             Route("/api/window", questions.window),
             Route("/api/node", questions.node),
@@ -113,6 +114,9 @@ class Questions:
 
     def runs(self, request: Request) -> Response:
         return _json(self._library.listing())
+
+    def compare(self, request: Request) -> Response:
+        return _json(self._library.compared(request.query_params.getlist("run")))
 
     def run(self, request: Request) -> Response:
         source = self._source(request)

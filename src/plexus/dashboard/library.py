@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,15 +14,24 @@ from plexus import quantities
 from plexus.dashboard.run import AskedNodes, ShownRun
 from plexus.dashboard.slices import Json
 from plexus.errors import PlexusError
-from plexus.report.arms import NOT_THE_SETTING
-from plexus.report.document import over_seeds
+from plexus.report.arms import NOT_THE_SETTING, Arm, group, load
+from plexus.report.comparison import compare, findings, table_of
+from plexus.report.document import number, over_seeds, text_of
 from plexus.report.naming import differences
+from plexus.report.standard import by_setting, titles
+from plexus.runs.result import Result
 from plexus.runs.run import VERSIONS
 
 DEPTH = 3
 """Runs are looked for in folders of folders, but no deeper."""
 NODES = "nodes"
 """The id of nodes that are given by their addresses."""
+TOTALS: tuple[tuple[str, Callable[[Result], float], Callable[[float], str]], ...] = (
+    ("Rounds", lambda result: result.rounds, number),
+    ("Sent by all nodes", lambda result: result.sent_bytes, quantities.size),
+    ("Training on devices [h]", lambda result: result.training_s / 3600, number),
+)
+"""Of whole sessions."""
 
 
 class Library:
@@ -58,12 +67,19 @@ class Library:
             found.append({**line, "arm": _arm(line["kind"], spec)})
         apart = differences(specs)
         found = [{**each, "differs": apart.get(each["id"], [])} for each in found]
-        root = str(self.root) if self.root else None
-        return {"root": root, "runs": found, "best": _best_over_seeds(found)}
+        return {"root": self.root and str(self.root), "runs": found, "best": _best_over_seeds(found)}
+
+    def compared(self, ids: Sequence[str]) -> Json:
+        """By the rules of `plexus compare`: the arms of these runs, and for each setting who is better."""
+        ids_of = {source.path: id for id in ids if (source := self.get(id))}
+        every = group(map(load, ids_of))
+        groups = by_setting(every)
+        titled = zip(titles(groups), groups, strict=True)
+        settings = [{"title": title, **_judged(arms, ids_of)} for title, arms in titled]
+        return {"arms": _named(every, ids_of), "settings": settings}
 
     def get(self, id: str) -> ShownRun | None:
-        known = self._known.get(id)
-        return known if known is not None else self.sources().get(id)
+        return self._known.get(id) or self.sources().get(id)
 
     def _found(self, root: Path) -> Iterator[tuple[str, ShownRun]]:
         """Nothing is looked for inside a run, be it of a fleet; what is not ours to read is passed over."""
@@ -78,6 +94,22 @@ class Library:
                 yield id, self._known.get(id) or ShownRun(id, path)
 
 
+def _named(arms: Sequence[Arm], ids_of: dict[Path, str]) -> list[Json]:
+    return [{"label": arm.label, "runs": [ids_of[run.path] for run in arm.runs]} for arm in arms]
+
+
+def _judged(arms: Sequence[Arm], ids_of: dict[Path, str]) -> Json:
+    """Arms of one setting: who is better in words, and every number with a cell for each arm."""
+    comparison = compare(arms)
+    table = table_of(comparison)
+    results = [[run.result for run in arm.runs if run.result] for arm in arms]
+    columns = list(zip(table.columns, *table.rows, strict=True))[1:]
+    for name, of, text in TOTALS:
+        columns.append((name, *(over_seeds([*map(of, each)], text) for each in results)))
+    rows = [[*map(text_of, column)] for column in columns]
+    return {"seen": findings(comparison), "note": table.note, "rows": rows, "arms": _named(arms, ids_of)}
+
+
 def _best_over_seeds(runs: list[Json]) -> dict[str, Json]:
     """By arm, the mean of its finished runs and its interval, in words and as a number."""
     of_arms: dict[str, list[Json]] = {}
@@ -86,8 +118,7 @@ def _best_over_seeds(runs: list[Json]) -> dict[str, Json]:
             of_arms.setdefault(run["arm"], []).append(run["metric"])
     found = {}
     for arm, metrics in of_arms.items():
-        write = partial(quantities.metric, metrics[0]["name"])
-        mean = over_seeds([metric["best"] for metric in metrics], write)
+        mean = over_seeds([each["best"] for each in metrics], partial(quantities.metric, metrics[0]["name"]))
         found[arm] = {"text": mean.text, "value": mean.value}
     return found
 

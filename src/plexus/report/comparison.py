@@ -337,16 +337,10 @@ def _outcome(
 ) -> ArmOutcome:
     costs = tuple(cost_of(run, values, higher, target) for run, values in zip(arm.runs, found, strict=True))
     ends = tuple(end for end in map(at_the_end, found) if end is not None)
-    used = [run.result.used.share for run in arm.runs if run.result and run.result.used]
+    shares = [run.result.used.share for run in arm.runs if run.result and run.result.used]
+    used = tuple(share for share in shares if share is not None)
     what = arm.label, arm.is_ours, arm.is_complete, arm.seeds
-    return ArmOutcome(
-        *what,
-        ends,
-        best,
-        costs,
-        has_own_models=arm.has_own_models,
-        used=tuple(share for share in used if share is not None),
-    )
+    return ArmOutcome(*what, ends, best, costs, has_own_models=arm.has_own_models, used=used)
 
 
 def _with_savings(outcome: ArmOutcome, against: ArmOutcome | None) -> ArmOutcome:

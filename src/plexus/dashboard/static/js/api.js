@@ -23,6 +23,7 @@ async function ask(path, headers = {}) {
 const query = (values) => new URLSearchParams(values).toString();
 export const runs = async () => (await ask("/api/runs")).body;
 export const run = (id, tag = null) => ask(`/api/run?${query({ id })}`, tag ? { "If-None-Match": tag } : {});
+export const compared = async (ids) => (await ask(`/api/compare?${query(ids.map((id) => ["run", id]))}`)).body;
 export const windowOf = async (id, from, to) => (await ask(`/api/window?${query({ id, from, to })}`)).body;
 export const node = async (id, number) => (await ask(`/api/node?${query({ id, node: number })}`)).body;
 export const land = async () => (await ask("/vendor/land.json")).body;
