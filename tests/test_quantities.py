@@ -21,7 +21,6 @@ from plexus import quantities
         (quantities.size(999_600), "1 MB"),
         (quantities.size(12_345_678), "12.3 MB"),
         (quantities.size(5e15), "5000 TB"),
-        (quantities.whole(1234567), "1,234,567"),
         (quantities.clock(59.6), "1:00"),
         (quantities.clock(3725), "1:02:05"),
         (quantities.hours(45_000), "12.5"),

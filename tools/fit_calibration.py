@@ -16,10 +16,9 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from plexus.traces.calibrations import CALIBRATIONS, Calibration
 from plexus.traces.describe.facts import online_by_hour
 from plexus.traces.readers.availability import read_availability
-from plexus.traces.synthetic import generate_availability
+from plexus.traces.synthetic import CALIBRATIONS, Calibration, generate_availability
 
 
 def fit_start_rates(

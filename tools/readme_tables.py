@@ -71,8 +71,7 @@ def session(results: Path) -> str:
         known = [run.result for run in arm.runs if run.result]
         best = over_seeds([each.metric.best or 0.0 for each in known], quantities.share).text
         wall_s = min(each.wall_s for each in known)
-        nodes = quantities.whole(arm.spec["nodes"])
-        size = f"{arm.spec['hours']:g} hours, {nodes} nodes"
+        size = f"{arm.spec['hours']:g} hours, {arm.spec['nodes']:,} nodes"
         return f"{size}, {best} at best, in {wall_s:.0f} s beside other sessions"
     return "not run yet"
 
@@ -158,8 +157,7 @@ def _said(name: str, arms: Sequence[Arm]) -> Iterator[str]:
 
 
 def _task(arm: Arm) -> str:
-    name, nodes = naming.task(arm.spec["task"]["name"]), quantities.whole(arm.spec["nodes"])
-    return f"{name}, {nodes} nodes, {arm.spec['hours']:g} h"
+    return f"{naming.task(arm.spec['task']['name'])}, {arm.spec['nodes']:,} nodes, {arm.spec['hours']:g} h"
 
 
 def _both(outcome: ArmOutcome, found: Comparison) -> str:

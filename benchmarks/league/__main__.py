@@ -1,7 +1,7 @@
 """Measure the league and write its page: `python -m benchmarks.league`, a quarter of an hour on two cores.
 
-python -m benchmarks.league             # environments, measurements, probes, page
-python -m benchmarks.league --page      # the page alone, from results/league/league.json
+python -m benchmarks.league                # environments, measurements, probes, page
+python -m benchmarks.league --only page    # the page alone, from results/league/league.json
 """
 
 from __future__ import annotations

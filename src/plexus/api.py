@@ -150,18 +150,8 @@ def reproduce(
     from plexus.studies.reproduce import reproduce
 
     with display_for(sys.stderr, quiet=quiet) as display:
-        return reproduce(
-            *studies,
-            size=size,
-            out=out,
-            tasks=tasks,
-            device=device,
-            jobs=jobs,
-            address=address,
-            experiments=experiments,
-            progress=study_progress(display),
-            say=display.note,
-        )
+        pool = {"device": device, "jobs": jobs, "address": address, "progress": study_progress(display)}
+        return reproduce(studies, size, out, tasks, experiments, display.note, pool)
 
 
 def as_spec(

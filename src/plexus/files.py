@@ -35,6 +35,12 @@ def named(path: Path) -> Iterator[None]:
         raise PlexusError(f"{error.filename or path}: {error.strerror or error}") from None
 
 
+def read_bytes(path: Path) -> bytes:
+    """What is in a file."""
+    with named(path):
+        return path.read_bytes()
+
+
 def write_bytes(path: Path, *data: bytes | memoryview) -> None:
     """Write a file of these parts so that it is there whole or not at all, even if the machine stops.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -97,7 +98,7 @@ class Pool:
                 self._listen(hear)
                 look()
         except KeyboardInterrupt:
-            with _deaf_to_ctrl_c():
+            with stopped_by(signal.SIG_IGN):  # a second one does not cut short what the first asked for
                 self._stop(hear)
             raise
         finally:
@@ -212,11 +213,21 @@ class _Speaker:
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """An impatient second Ctrl-C does not cut short what the first one asked for."""
-    before = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)}
+def stopped_by(handler: Any) -> Iterator[None]:
+    """Ctrl-C and a polite `kill` are for `handler`; afterwards for whom they were for before."""
+    before = {each: signal.signal(each, handler) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for each, other in before.items():
+            signal.signal(each, other)
+
+
+def end_with_input() -> None:
+    """End this process when its standard input ends: when whoever started it is gone or closes it."""
+
+    def wait() -> None:
+        sys.stdin.read()
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -42,11 +42,6 @@ def size(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.3g} {unit}"
 
 
-def whole(count: int) -> str:
-    """A count with its thousands apart."""
-    return f"{count:,}"
-
-
 def ranges(numbers: Iterable[int]) -> str:
     """`1..5, 9`: numbers that follow each other, three or more, as one."""
     spans: list[list[int]] = []
@@ -68,4 +63,4 @@ def clock(seconds: float) -> str:
 def hours(seconds: float) -> str:
     """Seconds of simulated time, in hours."""
     value = seconds / 3600
-    return f"{value:.1f}" if value < 1000 else whole(round(value))
+    return f"{value:.1f}" if value < 1000 else f"{value:,.0f}"

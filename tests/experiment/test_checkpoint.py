@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.experiment.checkpoint import read_checkpoint
+from plexus.experiment.checkpoint import Checkpoints, read_checkpoint
 from plexus.experiment.progress import Tick, stoppable
 from plexus.experiment.simulation import Machinery, simulate
 from plexus.runs.result import Result
 from plexus.runs.run import load_run
 from plexus.runs.tables import TABLES
+from plexus.sim.kernel import Kernel
 from plexus.spec.experiment import parse_spec
 
 SPEC = """
@@ -347,3 +348,27 @@ def test_what_is_no_run_directory_is_one_line_with_a_near_name(tmp_path: Path) -
     assert done.stderr == (
         f"plexus: {tmp_path}/quikstart: is not a run directory (did you mean '{tmp_path}/quickstart'?)\n"
     )
+
+
+def test_checkpoints_take_a_tenth_of_a_run_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    written_at = []
+
+    class Slow:
+        """Models that take two seconds to save."""
+
+        initial_hash = "0"
+        evaluated: tuple[()] = ()
+        costs = type("Costs", (), {"computed": 0})
+
+        def save(self, folder: Path) -> None:
+            nonlocal now_s
+            written_at.append(now_s)
+            now_s += 2
+
+    monkeypatch.setattr("plexus.experiment.checkpoint.time.monotonic", lambda: now_s)
+    kernel, checkpoints = Kernel(deliver=print), Checkpoints(tmp_path, every_s=0)
+    while now_s < 50:
+        checkpoints.offer(kernel, Slow(), is_last=False)  # type: ignore[arg-type]
+        now_s += 1
+    assert written_at == [0, 20, 40]

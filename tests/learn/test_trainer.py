@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from plexus.learn.engines import LocalTraining
 from plexus.learn.optimiser import Sgd
-from plexus.learn.task import Task
+from plexus.learn.task import Inputs, Task
 from plexus.learn.trainer import InlineEngine, one_thread
 
 
@@ -112,3 +113,47 @@ def test_evaluation_is_the_mean_over_the_test_set(digits: Task) -> None:
     assert metrics.name == "accuracy"
     assert metrics.value == pytest.approx(right)
     assert metrics.loss == pytest.approx(2.3, abs=0.2)
+
+
+class Viewed(nn.Module):
+    """As many a tutorial has it: `view` works on images that lie as they came, and on no others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.last = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8 * 64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.convolution(x).view(len(x), -1))  # type: ignore[no-any-return]
+
+
+def with_images(task: Task, module: Callable[[], nn.Module]) -> Task:
+    """The digits in three colours."""
+
+    def coloured(inputs: Inputs) -> Tensor:
+        assert isinstance(inputs, Tensor)
+        return inputs.view(-1, 1, 8, 8) * torch.tensor([1.0, 0.5, 0.2]).view(3, 1, 1)
+
+    return replace(task, prepare=coloured, build_model=module)
+
+
+def test_images_lie_channels_last_where_only_layers_of_torch_see_them(digits: Task) -> None:
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10))
+
+    task, seen = with_images(digits, network), []
+    engine = InlineEngine(task)
+    first = next(engine.trainer.module.children())
+    first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].stride()))
+    new = engine.train([LocalTraining(engine.initial, 3, 5)])[0]
+    assert set(seen) == {(192, 1, 24, 3)}
+
+    class Named(nn.Sequential):
+        """Of one's own: images stay as they are."""
+
+    plain = trained(with_images(digits, lambda: Named(*network())))
+    assert torch.allclose(new, plain, atol=1e-5)
+
+
+def test_a_model_that_views_its_images_can(digits: Task) -> None:
+    task = with_images(digits, Viewed)
+    assert not torch.equal(trained(task), InlineEngine(task).initial)

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from plexus.traces.cities import world_cities
 from plexus.traces.synthetic import generate_latency
+from plexus.traces.world import world_cities
 from tests.live import netns
 from tests.live.netns import ip
 

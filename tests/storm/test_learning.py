@@ -13,7 +13,7 @@ from plexus.learn.tasks import build_task
 from plexus.protocol.facts import AggregationCompleted
 from plexus.protocol.parameters import PlexusParameters
 from plexus.spec.experiment import parse_spec
-from plexus.storm import kinds
+from plexus.storm import plan as kinds
 from plexus.storm.plan import Plan
 from plexus.storm.storm import Storm
 

@@ -12,7 +12,7 @@ from plexus.protocol.liar import BEHAVIOURS
 from plexus.protocol.messages import VIEW, Ping, ViewReply
 from plexus.protocol.roster import Roster
 from plexus.rng import stream
-from plexus.storm import kinds
+from plexus.storm import plan as kinds
 from plexus.storm.checkers.api import Violation
 from plexus.storm.checkers.traffic import AccountsBalance
 from plexus.storm.network import Codec, Weather

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plexus.traces.calibrations import CALIBRATIONS
-from plexus.traces.cities import world_cities
 from plexus.traces.describe.facts import (
     availability_facts,
     device_shares,
@@ -20,7 +18,8 @@ from plexus.traces.describe.facts import (
 from plexus.traces.readers.availability import read_availability
 from plexus.traces.readers.devices import read_devices
 from plexus.traces.readers.latency import read_latency
-from plexus.traces.synthetic import generate_availability, generate_devices, generate_latency
+from plexus.traces.synthetic import CALIBRATIONS, generate_availability, generate_devices, generate_latency
+from plexus.traces.world import world_cities
 from tools.fit_calibration import fit_start_rates
 
 NODES = 20_000

@@ -6,10 +6,9 @@ import pytest
 from plexus.errors import PlexusError
 from plexus.rng import array_stream
 from plexus.traces import synthetic
-from plexus.traces.calibrations import CALIBRATIONS
 from plexus.traces.describe.facts import online_over_time
 from plexus.traces.readers.availability import fit_period
-from plexus.traces.synthetic import PERIOD_S, generate_availability
+from plexus.traces.synthetic import CALIBRATIONS, PERIOD_S, generate_availability
 
 
 @pytest.mark.parametrize("name", CALIBRATIONS)

@@ -6,8 +6,7 @@ import pytest
 
 from plexus.errors import PlexusError
 from plexus.traces.build import TracesSpec, build_world
-from plexus.traces.cities import world_cities
-from plexus.traces.world import Device
+from plexus.traces.world import Device, world_cities
 
 
 def test_same_spec_and_seed_give_the_same_world():

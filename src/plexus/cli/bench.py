@@ -8,7 +8,8 @@ from typing import Any, get_args
 import click
 from msgspec.structs import asdict
 
-from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, POSITIVE, Group, answer, print_json, set_option
+from plexus.cli import groups
+from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, POSITIVE, Group, flag, option
 from plexus.cli.summary import print_bench, print_growth
 from plexus.learn.engines import ENGINES, Precision
 from plexus.learn.tasks.specs import TASKS
@@ -25,15 +26,13 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option(
-    "--nodes", callback=_sizes, metavar="N[,N...]", default="1000", help="Of several: how it grows."
-)
-@click.option("--hours", type=POSITIVE, metavar="H", default=1.0, help="Simulated hours.")
-@click.option("--churn", is_flag=True, help="Nodes come and go; about 8 % are online.")
-@click.option("--protocol", default="plexus", metavar="NAME")
-@set_option("a parameter of the protocol, e.g. topology=regular")
-@click.option("--seed", type=NATURAL, metavar="N", default=1)
-@click.option("--plot", type=PATH, metavar="OUT.png", help="Of several sizes, draw a picture.")
+@option("--nodes", "N[,N...]", "Of several: how it grows.", callback=_sizes, default="1000")
+@option("--hours", "H", "Simulated hours.", type=POSITIVE, default=1.0)
+@flag("--churn", "Nodes come and go; about 8 % are online.")
+@option("--protocol", "NAME", default="plexus")
+@groups.set_option("a parameter of the protocol, e.g. topology=regular")
+@option("--seed", "N", type=NATURAL, default=1)
+@option("--plot", "OUT.png", "Of several sizes, draw a picture.", type=PATH)
 @JSON
 def protocol(nodes: list[int], plot: Path | None, as_json: bool, **options: Any) -> None:
     """A protocol alone: messages, views, timers and transfers, without training."""
@@ -44,32 +43,32 @@ def protocol(nodes: list[int], plot: Path | None, as_json: bool, **options: Any)
     console = Console(highlight=False)
     if len(nodes) == 1:
         result = bench_protocol(nodes[0], **options)
-        print_json(result) if as_json else print_bench(result, console)
+        groups.print_json(result) if as_json else print_bench(result, console)
         return
     found = bench_growth(nodes, **options)
-    print_json(found) if as_json else print_growth(found, console)
+    groups.print_json(found) if as_json else print_growth(found, console)
     if plot is not None:
         picture(found, plot)
         click.echo(f"picture: {plot}", err=as_json)
 
 
 @bench.command()
-@click.option("--task", type=click.Choice(sorted(TASKS.keys() - {"untrained"})), default="digits")
-@click.option("--engine", type=click.Choice(ENGINES), default="auto")
-@click.option("--clients", type=COUNT, default=16)
-@click.option("--repeats", type=COUNT, default=5)
-@click.option("--seed", type=int, default=1)
-@click.option("--workers", type=COUNT, help="Of the engines processes and ray.")
-@click.option("--device", help="cpu, cuda or cuda:N.  [default: a GPU if there is one]")
-@click.option("--precision", type=click.Choice(get_args(Precision)), default="tf32", help="Of a GPU.")
-@click.option("--random-data", is_flag=True, help="For cifar10: no files needed, as fast as real.")
+@option("--task", type=click.Choice(sorted(TASKS.keys() - {"untrained"})), default="digits")
+@option("--engine", type=click.Choice(ENGINES), default="auto")
+@option("--clients", type=COUNT, default=16)
+@option("--repeats", type=COUNT, default=5)
+@option("--seed", type=int, default=1)
+@option("--workers", help="Of the engines processes and ray.", type=COUNT)
+@option("--device", help="cpu, cuda or cuda:N.  [default: a GPU if there is one]")
+@option("--precision", help="Of a GPU.", type=click.Choice(get_args(Precision)), default="tf32")
+@flag("--random-data", "For cifar10: no files needed, as fast as real.")
 @JSON
 def training(task: str, engine: str, clients: int, as_json: bool, **options: Any) -> None:
     """Time one local training, beside a bare PyTorch loop over the same clients."""
     from plexus.bench.training import bench_training
 
     found = bench_training(task, engine, clients, **options)
-    answer(
+    groups.answer(
         found,
         as_json,
         f"engine     {found.engine} on {found.device}: {found.reason}",
@@ -81,19 +80,19 @@ def training(task: str, engine: str, clients: int, as_json: bool, **options: Any
 
 
 @bench.command()
-@click.option("--task", type=click.Choice(sorted(TASKS.keys() - {"untrained"})), default="digits")
-@click.option("--engine", type=click.Choice(ENGINES), default="auto")
-@click.option("--clients", type=COUNT, default=10)
-@click.option("--rounds", type=COUNT, default=50)
-@click.option("--repeats", type=COUNT, default=3)
-@click.option("--seed", type=int, default=1)
+@option("--task", type=click.Choice(sorted(TASKS.keys() - {"untrained"})), default="digits")
+@option("--engine", type=click.Choice(ENGINES), default="auto")
+@option("--clients", type=COUNT, default=10)
+@option("--rounds", type=COUNT, default=50)
+@option("--repeats", type=COUNT, default=3)
+@option("--seed", type=int, default=1)
 @JSON
 def rounds(as_json: bool, **options: Any) -> None:
     """CPU time of whole rounds, what is set up included, beside a bare PyTorch loop."""
     from plexus.bench.rounds import bench_rounds
 
     found = bench_rounds(**options)
-    answer(
+    groups.answer(
         found,
         as_json,
         f"engine     {found.engine}: {found.reason}",
@@ -105,23 +104,20 @@ def rounds(as_json: bool, **options: Any) -> None:
 
 
 @bench.command()
-@click.option("--megabytes", type=COUNT, default=100)
+@option("--megabytes", type=COUNT, default=100)
 @JSON
 def transport(megabytes: int, as_json: bool) -> None:
     """The network of live peers on loopback: throughput, round trips, an aggregator's memory."""
     from plexus.bench.transport import bench
 
     result = bench(megabytes)
-    answer(result, as_json, *(f"{name:32} {value:.6g}" for name, value in asdict(result).items()))
+    groups.answer(result, as_json, *(f"{name:32} {value:.6g}" for name, value in asdict(result).items()))
 
 
 @bench.command()
-@click.option("--nodes", type=COUNT, metavar="N", default=1000)
-@click.option(
-    "--fleet",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="And what part of its CPU time this fleet, which has ended, spent on them.",
+@option("--nodes", "N", type=COUNT, default=1000)
+@option(
+    "--fleet", "DIR", "And what part of its CPU time this fleet, which has ended, spent on them.", type=PATH
 )
 @JSON
 def signatures(nodes: int, fleet: Path | None, as_json: bool) -> None:
@@ -136,4 +132,4 @@ def signatures(nodes: int, fleet: Path | None, as_json: bool) -> None:
     ]
     if found.fleet_share is not None:
         lines.append(f"fleet       {100 * found.fleet_share:.2f} % of its peers' CPU time")
-    answer(found, as_json, *lines)
+    groups.answer(found, as_json, *lines)

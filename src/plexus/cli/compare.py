@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from plexus.cli.groups import JSON, print_json
+from plexus.cli.groups import JSON, flag, option, print_json
 from plexus.cli.report import RUNS, TARGET, load_runs
 from plexus.report.arms import group
 from plexus.report.comparison import compare as compare_arms
@@ -36,13 +36,13 @@ Columns = list[list[str]]
 @click.command()
 @RUNS
 @TARGET
-@click.option(
+@option(
     "--judge",
+    help="Where every node has its own model: judge by their mean, or by the best of them.",
     type=click.Choice(["mean", "best"]),
     default="mean",
-    help="Where every node has its own model: judge by their mean, or by the best of them.",
 )
-@click.option("--headers", is_flag=True, help="Count what TLS and TCP/IP add to the bytes of messages, too.")
+@flag("--headers", "Count what TLS and TCP/IP add to the bytes of messages, too.")
 @JSON
 def compare(
     paths: tuple[Path, ...], target: float | None, judge: Judge, headers: bool, as_json: bool

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
-import threading
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,8 +15,10 @@ from urllib.parse import quote
 
 import click
 
+from plexus.cli.groups import PATH, flag, option
 from plexus.errors import EXTRAS, PlexusError, missing
 from plexus.files import named
+from plexus.machine import end_with_input
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -27,27 +27,23 @@ LOOPBACK, PORT = "127.0.0.1", 8400
 
 
 @click.command()
-@click.argument("runs_dir", metavar="[RUNS_DIR]", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--node",
-    "nodes",
-    metavar="ADDRESS",
+@click.argument("runs_dir", metavar="[RUNS_DIR]", type=PATH, required=False)
+@option(
+    "--node nodes",
+    "ADDRESS",
+    "Look at a live node instead: host:port of its --metrics. May be given several times.",
     multiple=True,
-    help="Look at a live node instead: host:port of its --metrics. May be given several times.",
 )
-@click.option("--host", default=LOOPBACK, metavar="ADDRESS")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, metavar="N", help="0 takes any that is free."
-)
-@click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
-@click.option(
-    "--allow-host",
-    "allowed_hosts",
-    metavar="NAME",
+@option("--host", "ADDRESS", default=LOOPBACK)
+@option("--port", "N", "0 takes any that is free.", type=click.IntRange(0, 65535), default=PORT)
+@flag("--open opens", "Open it in a browser.")
+@option(
+    "--allow-host allowed_hosts",
+    "NAME",
+    "A name under which browsers may reach it, besides addresses and localhost.",
     multiple=True,
-    help="A name under which browsers may reach it, besides addresses and localhost.",
 )
-@click.option("--fd", type=int, hidden=True, help="A socket to answer at, until input ends.")
+@option("--fd", help="A socket to answer at, until input ends.", type=int, hidden=True)
 def dashboard(
     runs_dir: Path | None,
     nodes: tuple[str, ...],
@@ -71,7 +67,7 @@ def dashboard(
 
     app = create_app(Library(runs_dir, nodes), allowed_hosts)
     if fd is not None:
-        threading.Thread(target=_end_with_input, daemon=True).start()
+        end_with_input()
         serve(app, socket.socket(fileno=fd))
         return
     listener = listen(host, port)
@@ -96,11 +92,6 @@ def serve(app: Starlette, listener: socket.socket) -> None:
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, loop="asyncio")
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def _end_with_input() -> None:
-    sys.stdin.read()
-    os._exit(0)
 
 
 def listen(host: str, port: int) -> socket.socket:

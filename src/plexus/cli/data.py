@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from plexus.cli.groups import JSON, PATH, Group, print_json
+from plexus.cli.groups import JSON, PATH, Group, flag, option, print_json
 from plexus.data import registry
 from plexus.data.fetch import by_hand
 from plexus.data.fetch import fetch as fetch_dataset
@@ -56,8 +56,8 @@ def info(name: str, as_json: bool) -> None:
 
 @data.command()
 @click.argument("name")
-@click.option("--from", "mirror", metavar="URL", help="Fetch from here instead; checksums still hold.")
-@click.option("--force", is_flag=True, help="Replace a file of that name that is something else.")
+@option("--from mirror", "URL", "Fetch from here instead; checksums still hold.")
+@flag("--force", "Replace a file of that name that is something else.")
 def fetch(name: str, mirror: str | None, force: bool) -> None:
     """Download a data set, check it and put it in place. A download that was cut off goes on."""
     from plexus.cli.progress import display_for, download_progress
@@ -74,7 +74,7 @@ def fetch(name: str, mirror: str | None, force: bool) -> None:
 @data.command("import")
 @click.argument("name")
 @click.argument("path", type=PATH)
-@click.option("--unchecked", is_flag=True, help="Take it even if its checksum is another.")
+@flag("--unchecked", "Take it even if its checksum is another.")
 def import_command(name: str, path: Path, unchecked: bool) -> None:
     """Copy a data set that you have, from a file, a folder or the official archive.
 

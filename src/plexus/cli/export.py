@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from plexus.cli.groups import PATH
+from plexus.cli.groups import PATH, flag, option
 from plexus.errors import PlexusError
 from plexus.files import write_bytes
 from plexus.live.state import STATE_FILE, newest_of, taken_home
@@ -15,8 +15,8 @@ from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, MODEL_SUFFIX, metad
 
 @click.command()
 @click.argument("source", metavar="RUN|HOME|FLEET", type=PATH)
-@click.option("-o", "--out", type=PATH, metavar="FILE.safetensors", required=True)
-@click.option("--best", is_flag=True, help="The best model that was measured, instead of the newest.")
+@option("-o --out", "FILE.safetensors", type=PATH, required=True)
+@flag("--best", "The best model that was measured, instead of the newest.")
 def export(source: Path, out: Path, best: bool) -> None:
     """Write the model of a run directory, of a peer's home or of a fleet, whether it runs or not.
 

@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from plexus import quantities
-from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, Group, print_json, set_option
+from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, Group, flag, option, print_json, set_option
 from plexus.cli.session import check_deployable
 from plexus.errors import PlexusError
 from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
@@ -31,24 +31,16 @@ def fleet() -> None:
 
 @fleet.command()
 @click.argument("spec_file", metavar="SESSION.toml", type=PATH)
-@click.option("--nodes", type=COUNT, metavar="N", help="[default: the file's]")
-@click.option("--seconds", type=click.FloatRange(min=1), default=60.0)
-@click.option("--rounds", type=COUNT, metavar="N", help="Stop after this round.")
-@click.option("--protocol", metavar="NAME", help="Run another protocol than the file's, with its defaults.")
+@option("--nodes", "N", "[default: the file's]", type=COUNT)
+@option("--seconds", type=click.FloatRange(min=1), default=60.0)
+@option("--rounds", "N", "Stop after this round.", type=COUNT)
+@option("--protocol", "NAME", "Run another protocol than the file's, with its defaults.")
 @set_option("a key of the file, e.g. protocol.sample_size=5")
-@click.option("--out", type=PATH, metavar="DIR", help="[default: runs/fleet-NAME]")
-@click.option("--force", is_flag=True, help="Replace an earlier fleet in --out.")
-@click.option(
-    "--shape",
-    is_flag=True,
-    help="Give nodes the latency and bandwidth of their devices in the file's [traces].",
-)
-@click.option(
-    "--churn", type=POSITIVE, metavar="SPEED", help="Nodes come and go by [traces], this many times as fast."
-)
-@click.option(
-    "--attackers", multiple=True, metavar="N:BEHAVIOUR", help="Let so many nodes attack, e.g. 2:flip."
-)
+@option("--out", "DIR", "[default: runs/fleet-NAME]", type=PATH)
+@flag("--force", "Replace an earlier fleet in --out.")
+@flag("--shape", "Give nodes the latency and bandwidth of their devices in the file's [traces].")
+@option("--churn", "SPEED", "Nodes come and go by [traces], this many times as fast.", type=POSITIVE)
+@option("--attackers", "N:BEHAVIOUR", "Let so many nodes attack, e.g. 2:flip.", multiple=True)
 @JSON
 def run(
     spec_file: Path,

@@ -12,17 +12,26 @@ from typing import Any
 import click
 
 PATH = click.Path(path_type=Path)
+
+
+def option(
+    names: str, metavar: str | None = None, help: str | None = None, **more: Any
+) -> Callable[[Any], Any]:
+    """An option: its names, the last being that of the parameter where it has another; what stands for its
+    value in the help; and what it means."""
+    return click.option(*names.split(), metavar=metavar, help=help, **more)
+
+
+def flag(names: str, help: str) -> Callable[[Any], Any]:
+    """An option that is there or not."""
+    return click.option(*names.split(), is_flag=True, help=help)
+
+
 NATURAL, COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1), click.FloatRange(0, min_open=True)
-JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-HOME = click.option(
-    "--home", type=PATH, metavar="DIR", default="plexus-node", help="Its directory: key, certificate, state."
-)
-
-
-TAGS = click.option(
-    "--tag", "tags", metavar="WORD", multiple=True, help="A word to find it by; may be repeated."
-)
-NOTE = click.option("--note", metavar="TEXT", default="", show_default=False, help="To be remembered.")
+JSON = flag("--json as_json", "Print the result as one JSON object.")
+HOME = option("--home", "DIR", "Its directory: key, certificate, state.", type=PATH, default="plexus-node")
+TAGS = option("--tag tags", "WORD", "A word to find it by; may be repeated.", multiple=True)
+NOTE = option("--note", "TEXT", "To be remembered.", default="", show_default=False)
 
 
 def about(tags: Sequence[str], note: str) -> dict[str, Any]:
@@ -33,7 +42,7 @@ def about(tags: Sequence[str], note: str) -> dict[str, Any]:
 def set_option(changes: str) -> Callable[[Any], Any]:
     """`--set`, with what it changes and an example."""
     meaning = f"Change {changes}. May be given several times."
-    return click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help=meaning)
+    return option("--set overrides", "KEY=VALUE", meaning, multiple=True)
 
 
 def print_json(value: Any) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from plexus.cli.groups import PATH
+from plexus.cli.groups import PATH, option
 from plexus.errors import PlexusError, needing
 from plexus.files import named
 from plexus.spec.experiment import load_spec
@@ -33,33 +33,27 @@ MANY_INPUTS = 10
 
 @click.command()
 @click.argument("name")
-@click.option(
+@option(
     "--into",
+    help="Where the project's folder is made.",
     type=PATH,
     default=Path(),
     show_default="the current folder",
-    help="Where the project's folder is made.",
 )
-@click.option(
-    "--csv", type=PATH, metavar="FILE", help="Your own table, with a header; without it, data is made up."
-)
-@click.option(
-    "--target", metavar="COLUMN", help="The column to predict: a class or a number.  [default: the last]"
-)
-@click.option(
-    "--owner", metavar="COLUMN", help="The column that says whose a row is.  [default: dealt by chance]"
-)
-@click.option(
+@option("--csv", "FILE", "Your own table, with a header; without it, data is made up.", type=PATH)
+@option("--target", "COLUMN", "The column to predict: a class or a number.  [default: the last]")
+@option("--owner", "COLUMN", "The column that says whose a row is.  [default: dealt by chance]")
+@option(
     "--template",
+    help="A table, pictures in folders per owner, texts per owner, or a table and a training loop.",
     type=click.Choice(["csv", "images", "text", "own-loop"]),
     default="csv",
-    help="A table, pictures in folders per owner, texts per owner, or a table and a training loop.",
 )
-@click.option(
+@option(
     "--data",
+    "FOLDER",
+    "Your own pictures, OWNER/CLASS/*.png, or texts, OWNER.txt; without it, data is made up.",
     type=PATH,
-    metavar="FOLDER",
-    help="Your own pictures, OWNER/CLASS/*.png, or texts, OWNER.txt; without it, data is made up.",
 )
 def new(
     name: str,

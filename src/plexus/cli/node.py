@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from plexus import quantities
-from plexus.cli.groups import COUNT, HOME, JSON, NATURAL, PATH, Group, print_json
+from plexus.cli.groups import COUNT, HOME, JSON, NATURAL, PATH, Group, flag, option, print_json
 from plexus.cli.session import check_deployable, read_session_file
 from plexus.errors import PlexusError
 from plexus.learn.rules import built
@@ -52,43 +52,37 @@ def key(home: Path) -> None:
 @node.command()
 @click.argument("session_file", metavar="SESSION.toml", type=PATH)
 @HOME
-@click.option(
+@option(
     "--data",
-    required=True,
-    metavar="N|FILE",
-    help="What to learn from: part N of the session's data, an .npz of inputs and targets, or a table or"
+    "N|FILE",
+    "What to learn from: part N of the session's data, an .npz of inputs and targets, or a table or"
     " folder that the task takes.",
+    required=True,
 )
-@click.option(
-    "--task-dir", type=PATH, metavar="DIR", help="Where the task's module is.  [default: beside SESSION.toml]"
-)
-@click.option("--listen", default="[::]:7000", metavar="HOST:PORT")
-@click.option(
+@option("--task-dir", "DIR", "Where the task's module is.  [default: beside SESSION.toml]", type=PATH)
+@option("--listen", "HOST:PORT", default="[::]:7000")
+@option(
     "--advertise",
-    metavar="HOST:PORT|none",
-    help="Where others can dial this node, if not where it listens: behind a port forward.",
+    "HOST:PORT|none",
+    "Where others can dial this node, if not where it listens: behind a port forward.",
 )
-@click.option("--join", multiple=True, metavar="HOST:PORT", help="A member to begin with.")
-@click.option(
-    "--at-least", type=NATURAL, default=0, metavar="N", help="Go online when links to so many others are up."
-)
-@click.option(
-    "--bandwidth", type=NATURAL, metavar="BYTES_PER_S", help="What to tell others, if not what is measured."
-)
-@click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus here.")
-@click.option("--source", metavar="HOST", help="The local address to dial from.")
-@click.option("--memory", type=COUNT, metavar="MB", help="For models: more lie in files in --home.")
-@click.option(
+@option("--join", "HOST:PORT", "A member to begin with.", multiple=True)
+@option("--at-least", "N", "Go online when links to so many others are up.", type=NATURAL, default=0)
+@option("--bandwidth", "BYTES_PER_S", "What to tell others, if not what is measured.", type=NATURAL)
+@option("--metrics", "HOST:PORT", "Answer Prometheus here.")
+@option("--source", "HOST", "The local address to dial from.")
+@option("--memory", "MB", "For models: more lie in files in --home.", type=COUNT)
+@option(
     "--relay",
+    "BYTES_PER_S",
+    "What to carry at most for members that cannot reach each other; 0 for nothing.",
     type=NATURAL,
-    metavar="BYTES_PER_S",
-    help="What to carry at most for members that cannot reach each other; 0 for nothing.",
 )
-@click.option("--server", is_flag=True, help="Be the server of a session of protocol fedavg or fedbuff.")
-@click.option("--stay", is_flag=True, help="Serve the final model when the session has ended.")
-@click.option("--fork-server", type=PATH, hidden=True)
-@click.option("--attackers", hidden=True)
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info")
+@flag("--server", "Be the server of a session of protocol fedavg or fedbuff.")
+@flag("--stay", "Serve the final model when the session has ended.")
+@option("--fork-server", type=PATH, hidden=True)
+@option("--attackers", hidden=True)
+@option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info")
 def start(session_file: Path, home: Path, log_level: str, **options: Any) -> None:
     """Run a peer until the session ends, or it is told to stop (Ctrl-C, SIGTERM, `plexus node stop`).
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from plexus.cli.groups import PATH
+from plexus.cli.groups import PATH, option
 from plexus.errors import MissingModuleError, PlexusError
 from plexus.files import named
 from plexus.runs.model_files import metadata_of
@@ -17,11 +17,9 @@ from plexus.runs.model_files import metadata_of
 
 @click.command()
 @click.argument("file", metavar="FILE.safetensors", type=PATH)
-@click.option("--csv", type=PATH, metavar="FILE", required=True, help="The rows, with a header.")
-@click.option("--out", type=PATH, metavar="FILE", help="[default: standard output]")
-@click.option(
-    "--task-dir", type=PATH, metavar="DIR", default=Path(), help="Where the code of the model is found."
-)
+@option("--csv", "FILE", "The rows, with a header.", type=PATH, required=True)
+@option("--out", "FILE", "[default: standard output]", type=PATH)
+@option("--task-dir", "DIR", "Where the code of the model is found.", type=PATH, default=Path())
 def predict(file: Path, csv: Path, out: Path | None, task_dir: Path) -> None:
     """Print the rows of a table with a column more: what the model in FILE predicts.
 

@@ -169,7 +169,7 @@ class RunProgress:
         self.display.offer(lambda: self.panel(at))
 
     def panel(self, at: Tick) -> Panel:
-        facts = [f"round {quantities.whole(at.round)}", f"{quantities.whole(at.online)} online"]
+        facts = [f"round {at.round:,}", f"{at.online:,} online"]
         if at.metric:
             facts.append(f"{at.metric_name} {at.metric}")
         until_s = self.total_s if at.replay_s is None else at.replay_s

@@ -7,32 +7,31 @@ from pathlib import Path
 
 import click
 
-from plexus.cli.groups import PATH
+from plexus.cli.groups import PATH, option
 from plexus.errors import PlexusError
 from plexus.report.arms import find_runs, group, load
 from plexus.report.standard import standard_sections
 from plexus.runs.run import Run
 
 RUNS = click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=PATH)
-TARGET = click.option(
+TARGET = option(
     "--target",
+    "X",
+    "The metric to be reached, e.g. 0.8.  [default: the best that the best baseline became]",
     type=float,
-    metavar="X",
-    help="The metric to be reached, e.g. 0.8.  [default: the best that the best baseline became]",
 )
 
 
 @click.command()
 @RUNS
-@click.option(
-    "-o",
-    "--out",
+@option(
+    "-o --out",
+    "FILE",
+    "The page; its figures and tables go to a folder beside it.",
     type=PATH,
-    metavar="FILE",
     default=Path("report.html"),
-    help="The page; its figures and tables go to a folder beside it.",
 )
-@click.option("--title", metavar="TEXT", default="Plexus report")
+@option("--title", "TEXT", default="Plexus report")
 @TARGET
 def report(paths: tuple[Path, ...], out: Path, title: str, target: float | None) -> None:
     """Write one self-contained page about runs.

@@ -11,40 +11,33 @@ from typing import Any
 import click
 
 from plexus import api
-from plexus.cli.groups import COUNT, PATH
+from plexus.cli.groups import COUNT, PATH, flag, option
 from plexus.errors import Interrupted
+from plexus.machine import stopped_by
 from plexus.studies.plan import RunPlan, make_plan
 from plexus.studies.reproduce import default_out, load_studies
 from plexus.studies.study import SIZES
 
-DEVICE = click.option("--device", metavar="NAME", help="Where models are trained: cpu, cuda or cuda:N.")
-JOBS = click.option(
-    "--jobs", type=COUNT, metavar="N", help="How many runs at a time.  [default: one for each core]"
-)
-ADDRESS = click.option(
-    "--address", metavar="ADDRESS", help="Do the runs on the Ray cluster there: HOST:PORT, or auto."
-)
-QUIET = click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+DEVICE = option("--device", "NAME", "Where models are trained: cpu, cuda or cuda:N.")
+JOBS = option("--jobs", "N", "How many runs at a time.  [default: one for each core]", type=COUNT)
+ADDRESS = option("--address", "ADDRESS", "Do the runs on the Ray cluster there: HOST:PORT, or auto.")
+QUIET = flag("--quiet -q", "Print nothing but errors.")
 
 
 @click.command()
 @click.argument("studies", metavar="STUDY...", nargs=-1, required=True)
-@click.option(
+@option(
     "--size",
+    help="tiny: minutes; small: under an hour on two cores; paper: a GPU is of use.",
     type=click.Choice(SIZES),
     default="small",
-    help="tiny: minutes; small: under an hour on two cores; paper: a GPU is of use.",
 )
-@click.option(
-    "--out", type=PATH, metavar="DIR", help="Where runs and page go.  [default: runs/reproduce-SIZE]"
-)
-@click.option(
-    "--task", "tasks", metavar="NAME", multiple=True, help="Only this task, e.g. digits. May be repeated."
-)
+@option("--out", "DIR", "Where runs and page go.  [default: runs/reproduce-SIZE]", type=PATH)
+@option("--task tasks", "NAME", "Only this task, e.g. digits. May be repeated.", multiple=True)
 @DEVICE
 @JOBS
 @ADDRESS
-@click.option("--plan", "only_plan", is_flag=True, help="List the runs, and do nothing.")
+@flag("--plan only_plan", "List the runs, and do nothing.")
 @QUIET
 def reproduce(
     studies: tuple[str, ...], size: str, out: Path | None, only_plan: bool, quiet: bool, **options: Any
@@ -68,10 +61,9 @@ def reproduce(
 @contextmanager
 def stopping_politely() -> Iterator[None]:
     """Ctrl-C, and a `kill`, end the command with a line for whoever waits and a status for scripts."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.default_int_handler)
     try:
-        yield
+        with stopped_by(signal.default_int_handler):
+            yield
     except KeyboardInterrupt as stop:
         raise Interrupted(str(stop) or "interrupted") from None
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, get_args
 
 import click
 
+from plexus.cli import groups
 from plexus.cli.dashboard import linger, need_server, watching
-from plexus.cli.groups import COUNT, JSON, NOTE, PATH, POSITIVE, TAGS, about, print_json, set_option
+from plexus.cli.groups import COUNT, JSON, NOTE, PATH, POSITIVE, TAGS, flag, option
 from plexus.cli.progress import RunProgress, display_for
 from plexus.cli.summary import print_summary
 from plexus.errors import Interrupted, PlexusError
@@ -37,53 +38,45 @@ class Job(NamedTuple):
 
 @click.command()
 @click.argument("spec_file", metavar="[SPEC]", type=PATH, required=False)
-@set_option("a key of the spec, e.g. protocol.sample_size=10")
-@click.option("--size", metavar="NAME", help="One of the sizes that the spec has, e.g. tiny.")
-@click.option("--seed", type=int, metavar="N", help="Change the seed of the spec.")
-@click.option("--out", type=PATH, metavar="DIR", help="The run directory.  [default: runs/NAME-DIGEST]")
-@click.option("--force", is_flag=True, help="Replace an earlier run in the run directory.")
-@click.option(
-    "--engine",
-    metavar="NAME",
-    default="auto",
-    help="What trains: auto, inline, processes, stacked, ray or ray-stacked.",
+@groups.set_option("a key of the spec, e.g. protocol.sample_size=10")
+@option("--size", "NAME", "One of the sizes that the spec has, e.g. tiny.")
+@option("--seed", "N", "Change the seed of the spec.", type=int)
+@option("--out", "DIR", "The run directory.  [default: runs/NAME-DIGEST]", type=PATH)
+@flag("--force", "Replace an earlier run in the run directory.")
+@option(
+    "--engine", "NAME", "What trains: auto, inline, processes, stacked, ray or ray-stacked.", default="auto"
 )
-@click.option("--device", metavar="NAME", help="Where it trains: cpu, cuda or cuda:N.")
-@click.option(
+@option("--device", "NAME", "Where it trains: cpu, cuda or cuda:N.")
+@option(
     "--precision",
+    help="Of products on a GPU: bf16 is fastest, float32 the CPU's.",
     type=click.Choice(get_args(Precision)),
     default="tf32",
-    help="Of products on a GPU: bf16 is fastest, float32 the CPU's.",
 )
-@click.option("--workers", type=COUNT, metavar="N", help="How many processes train.")
-@click.option("--address", metavar="ADDRESS", help="The Ray cluster that the engine ray uses.")
-@click.option(
-    "--model-memory",
-    "model_memory_gb",
+@option("--workers", "N", "How many processes train.", type=COUNT)
+@option("--address", "ADDRESS", "The Ray cluster that the engine ray uses.")
+@option(
+    "--model-memory model_memory_gb",
+    "GB",
+    "Models that nodes hold go to disk past this.",
     type=POSITIVE,
-    metavar="GB",
     default=2.0,
-    help="Models that nodes hold go to disk past this.",
 )
-@click.option(
+@option(
     "--checkpoint-every",
+    "MINUTES",
+    "Write down how to go on after a crash this often; 0: as often as costs a tenth of the time.",
     type=click.FloatRange(min=0),
-    metavar="MINUTES",
     default=5.0,
-    help="Write down how to go on after a crash this often.",
 )
-@click.option(
-    "--resume", type=PATH, metavar="DIR", help="Go on with the run in DIR from its checkpoint; takes no SPEC."
-)
+@option("--resume", "DIR", "Go on with the run in DIR from its checkpoint; takes no SPEC.", type=PATH)
 @TAGS
 @NOTE
-@click.option("--tensorboard", is_flag=True, help="Write TensorBoard's files into the directory.")
-@click.option("--watch", is_flag=True, help="Open the dashboard of the run in a browser.")
+@flag("--tensorboard", "Write TensorBoard's files into the directory.")
+@flag("--watch", "Open the dashboard of the run in a browser.")
 @JSON
-@click.option(
-    "--json-lines", is_flag=True, help="Print rows as they are recorded, a JSON object each, then the result."
-)
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors and the JSON object.")
+@flag("--json-lines", "Print rows as they are recorded, a JSON object each, then the result.")
+@flag("--quiet -q", "Print nothing but errors and the JSON object.")
 def run(
     spec_file: Path | None,
     overrides: tuple[str, ...],
@@ -129,7 +122,7 @@ def run(
     machinery["checkpoint_every_s"] = 60 * checkpoint_every
     watched = watching(job.out, quiet=quiet) if watch else nullcontext()
     with watched as url, _listeners(job.out, tensorboard, json_lines) as listen:
-        result, reached = _simulate(job, machinery, listen, quiet, about(tags, note))
+        result, reached = _simulate(job, machinery, listen, quiet, groups.about(tags, note))
         _draw(job.out, quiet)
         _show(job.spec, result, as_json, quiet)
         if url is not None and not result.interrupted:
@@ -146,7 +139,7 @@ def _resumed(out: Path, as_json: bool, quiet: bool) -> Job | None:
     if outcome is not None:
         _note(f"{out}: the run is finished", quiet)
         if as_json:
-            print_json(outcome)
+            groups.print_json(outcome)
         return None
     job = Job(load_spec(out / SPEC), Path(versions_of(out).get("spec_dir", ".")), out, resume=True)
     if not (out / CHECKPOINT).exists():
@@ -163,7 +156,7 @@ def _listeners(out: Path, tensorboard: bool, json_lines: bool) -> Iterator[Liste
         if events is not None:
             events.row(table, row)
         if json_lines:
-            print_json({"table": table, **row})
+            groups.print_json({"table": table, **row})
 
     try:
         yield tell
@@ -213,7 +206,7 @@ def _show(spec: ExperimentSpec, result: Result, as_json: bool, quiet: bool) -> N
         title = f"{spec.name}: {spec.protocol.name} on {spec.task.name}, {spec.nodes} nodes, seed {spec.seed}"
         print_summary(title, result, Console(stderr=as_json, highlight=False))
     if as_json:
-        print_json(result)
+        groups.print_json(result)
 
 
 def _note(text: str, quiet: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from plexus import quantities
-from plexus.cli.groups import JSON, PATH, Group, answer, print_json
+from plexus.cli.groups import JSON, PATH, Group, answer, flag, option, print_json
 from plexus.cli.summary import print_summary
 from plexus.dashboard.library import Library
 from plexus.dashboard.run import ShownRun
@@ -16,7 +16,7 @@ from plexus.runs.directory import archive, remove
 from plexus.runs.run import result_of, versions_of
 
 RUNS = click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=PATH)
-YES = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+YES = flag("--yes -y", "Do not ask.")
 ORDERS = {
     "started": lambda run: str(run.get("started") or ""),
     "name": lambda run: run["id"],
@@ -31,11 +31,9 @@ def runs() -> None:
 
 @runs.command("list")
 @click.argument("folder", type=PATH, default=Path("runs"))
-@click.option("--tag", "tags", metavar="WORD", multiple=True, help="Only those that have it.")
-@click.option(
-    "--search", metavar="WORDS", default="", show_default=False, help="Only those with all these words."
-)
-@click.option("--sort", type=click.Choice(list(ORDERS)), default="started", help="The newest or best first.")
+@option("--tag tags", "WORD", "Only those that have it.", multiple=True)
+@option("--search", "WORDS", "Only those with all these words.", default="", show_default=False)
+@option("--sort", help="The newest or best first.", type=click.Choice(list(ORDERS)), default="started")
 @JSON
 def list_runs(folder: Path, tags: tuple[str, ...], search: str, sort: str, as_json: bool) -> None:
     """List the runs in FOLDER.
@@ -104,7 +102,7 @@ def rm(paths: tuple[Path, ...], yes: bool) -> None:
 
 @runs.command("archive")
 @RUNS
-@click.option("--to", "folder", type=PATH, metavar="DIR", help="Where it goes.  [default: beside the run]")
+@option("--to folder", "DIR", "Where it goes.  [default: beside the run]", type=PATH)
 def archive_runs(paths: tuple[Path, ...], folder: Path | None) -> None:
     """Pack runs into files.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from plexus.cli.groups import JSON, PATH, POSITIVE, Group, answer, set_option
+from plexus.cli.groups import JSON, PATH, POSITIVE, Group, answer, option, set_option
 from plexus.errors import PlexusError
 from plexus.files import write_text
 from plexus.live.identity.authority import REVOKED_FILE, Authority
@@ -21,7 +21,7 @@ from plexus.live.state import standing
 from plexus.spec.experiment import ExperimentSpec, load_spec
 from plexus.spec.toml import located
 
-DAYS = click.option("--days", type=POSITIVE, default=30.0, metavar="N", show_default=True)
+DAYS = option("--days", "N", type=POSITIVE, default=30.0, show_default=True)
 
 
 def _in_a_folder(_: click.Context, __: click.Parameter, out: Path | None) -> Path | None:
@@ -31,9 +31,7 @@ def _in_a_folder(_: click.Context, __: click.Parameter, out: Path | None) -> Pat
     return out
 
 
-OUT = click.option(
-    "--out", type=PATH, metavar="FILE", callback=_in_a_folder, help="[default: standard output]"
-)
+OUT = option("--out", "FILE", "[default: standard output]", type=PATH, callback=_in_a_folder)
 
 
 @click.group(cls=Group)
@@ -43,10 +41,8 @@ def session() -> None:
 
 @session.command()
 @click.argument("directory", metavar="DIR", type=PATH)
-@click.option("--from", "spec_file", type=PATH, metavar="SPEC.toml", required=True)
-@click.option(
-    "--model", type=PATH, metavar="FILE", help="Start from this model, as `plexus export` wrote it."
-)
+@option("--from spec_file", "SPEC.toml", type=PATH, required=True)
+@option("--model", "FILE", "Start from this model, as `plexus export` wrote it.", type=PATH)
 @set_option("a key of the spec, e.g. nodes=3")
 @JSON
 def init(
@@ -72,7 +68,7 @@ def init(
 @session.command()
 @click.argument("directory", metavar="DIR", type=PATH)
 @click.argument("public_key", metavar="PUBLIC_KEY")
-@click.option("--name", metavar="NAME", help="What you call this machine in other commands.")
+@option("--name", "NAME", "What you call this machine in other commands.")
 @DAYS
 @OUT
 def invite(directory: Path, public_key: str, name: str | None, days: float, out: Path | None) -> None:

@@ -7,7 +7,7 @@ import re
 
 import click
 
-from plexus.cli.groups import COUNT, JSON, NATURAL, POSITIVE, print_json
+from plexus.cli.groups import COUNT, JSON, NATURAL, POSITIVE, flag, option, print_json
 from plexus.errors import PlexusError
 from plexus.machine import usable_cores
 from plexus.storm.plan import Plan, draw
@@ -20,12 +20,12 @@ FRESH_SEEDS_FROM = 1_000_000
 
 
 @click.command()
-@click.option("--seeds", metavar="A..B", help="The storms to run.  [default: 1..200]")
-@click.option("--seed", type=NATURAL, metavar="N", help="One storm.")
-@click.option("--minutes", type=POSITIVE, metavar="M", help="Fresh seeds, or those of --seeds, for so long.")
-@click.option("--trace", is_flag=True, help="Print the storm of --seed as a conversation.")
+@option("--seeds", "A..B", "The storms to run.  [default: 1..200]")
+@option("--seed", "N", "One storm.", type=NATURAL)
+@option("--minutes", "M", "Fresh seeds, or those of --seeds, for so long.", type=POSITIVE)
+@flag("--trace", "Print the storm of --seed as a conversation.")
 @JSON
-@click.option("--workers", type=COUNT, metavar="N", help="Processes.  [default: all cores]")
+@option("--workers", "N", "Processes.  [default: all cores]", type=COUNT)
 def storm(
     seeds: str | None,
     seed: int | None,

@@ -43,7 +43,7 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
     cut = " (interrupted)" if result.interrupted else ""
     return [
         ("simulated", f"{quantities.hours(result.simulated_s)} hours{cut}"),
-        ("rounds", quantities.whole(result.rounds)),
+        ("rounds", f"{result.rounds:,}"),
         *_tuned(result.tuning),
         *([] if metric.name == "none" else [(quantities.metric_name(metric.name), _quality(metric))]),
         ("training", f"{trained} device hours; {trainings.asked:,} trainings, {spared:,} never needed"),
@@ -67,7 +67,7 @@ def _quality(metric: Metric) -> str:
 def _tuned(tuning: RoundTuning | None) -> list[tuple[str, str]]:
     if tuning is None:
         return []
-    share = f"{100 * tuning.complete:g} % of {quantities.whole(tuning.transfers)} transfers"
+    share = f"{100 * tuning.complete:g} % of {tuning.transfers:,} transfers"
     return [("rounds of", f"{tuning.round_duration_s:g} s: time for {share} without churn")]
 
 
@@ -76,9 +76,9 @@ def _used(used: Used | None) -> list[tuple[str, str]]:
     if used is None or used.share is None:
         return []
     slowest = quantities.share(used.slowest_tenth_share)
-    never = f"unused nodes: {quantities.whole(used.never_used_nodes)}"
+    never = f"unused nodes: {used.never_used_nodes:,}"
     line = ("used", f"{quantities.share(used.share)} of trainings (slowest tenth: {slowest}); {never}")
-    late = ("late", f"{quantities.whole(used.late)} of these trainings, used in a later round")
+    late = ("late", f"{used.late:,} of these trainings, used in a later round")
     return [line, late] if used.late else [line]
 
 
@@ -121,21 +121,21 @@ def _traffic(messages: Mapping[str, Traffic]) -> Table:
     by_weight = sorted(messages.items(), key=lambda item: (-item[1].bytes, item[0]))
     for name, traffic in by_weight:
         share = f"{100 * traffic.bytes / total:.1f} %" if total else "–"
-        table.add_row(f"  {name}", quantities.whole(traffic.count), quantities.size(traffic.bytes), share)
+        table.add_row(f"  {name}", f"{traffic.count:,}", quantities.size(traffic.bytes), share)
     return table
 
 
 def print_bench(bench: ProtocolBench, console: Console) -> None:
     """What simulating the protocol alone costs."""
     churn = "with churn" if bench.churn else "without churn"
-    title = f"{bench.protocol} alone, {quantities.whole(bench.nodes)} nodes, {bench.hours:g} h, {churn}"
+    title = f"{bench.protocol} alone, {bench.nodes:,} nodes, {bench.hours:g} h, {churn}"
     sent = sum(traffic.count for traffic in bench.messages.values())
     toggles = f"{bench.joins_and_leaves_per_hour:.0f} joins and leaves an hour"
     facts = [
         ("cpu", f"[bold]{bench.cpu_s_per_simulated_hour:.3g} s[/] per simulated hour"),
-        ("speed", f"{quantities.whole(round(bench.messages_per_s))} messages per cpu second"),
+        ("speed", f"{round(bench.messages_per_s):,} messages per cpu second"),
         ("memory", f"{bench.peak_mb:.0f} MB at most"),
-        ("simulated", f"{quantities.whole(sent)} messages, {quantities.whole(bench.rounds)} rounds"),
+        ("simulated", f"{sent:,} messages, {bench.rounds:,} rounds"),
         ("online", f"{bench.mean_online:.0f} nodes on average, {toggles}"),
         *_tuned(bench.tuning),
         *_used(bench.used),

@@ -11,7 +11,7 @@ import click
 
 from plexus import quantities
 from plexus.cli.compare import print_comparison
-from plexus.cli.groups import JSON, NOTE, PATH, TAGS, about, set_option
+from plexus.cli.groups import JSON, NOTE, PATH, TAGS, about, flag, option, set_option
 from plexus.cli.progress import display_for, study_progress
 from plexus.cli.reproduce import ADDRESS, DEVICE, JOBS, QUIET, print_plan, stopping_politely
 from plexus.errors import PlexusError
@@ -26,18 +26,18 @@ from plexus.studies.study import sized_parts
 
 @click.command()
 @click.argument("spec", metavar="SPEC", type=PATH)
-@click.option(
+@option(
     "--grid",
-    metavar="KEY=A,B,…",
+    "KEY=A,B,…",
+    "Values of a key, e.g. protocol.sample_size=2,5,10. Several: each with each of the others.",
     multiple=True,
-    help="Values of a key, e.g. protocol.sample_size=2,5,10. Several: each with each of the others.",
 )
 @set_option("a key of the spec for all runs, e.g. hours=2")
-@click.option("--size", metavar="NAME", help="One of the sizes that the spec has, e.g. tiny.")
-@click.option("--seeds", metavar="A..B", help="Seeds of every point: 1..5, or 1,2,7.  [default: 1..3]")
-@click.option("--out", type=PATH, metavar="DIR", help="Where runs and page go.  [default: runs/sweep-NAME]")
-@click.option("--save", type=PATH, metavar="FILE", help="Keep the sweep as a file, to be run again as SPEC.")
-@click.option("--plan", "only_plan", is_flag=True, help="List the runs and how long they take; do nothing.")
+@option("--size", "NAME", "One of the sizes that the spec has, e.g. tiny.")
+@option("--seeds", "A..B", "Seeds of every point: 1..5, or 1,2,7.  [default: 1..3]")
+@option("--out", "DIR", "Where runs and page go.  [default: runs/sweep-NAME]", type=PATH)
+@option("--save", "FILE", "Keep the sweep as a file, to be run again as SPEC.", type=PATH)
+@flag("--plan only_plan", "List the runs and how long they take; do nothing.")
 @TAGS
 @NOTE
 @DEVICE

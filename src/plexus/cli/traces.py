@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, Group, answer
+from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, Group, answer, flag, option
 from plexus.machine import peak_mb
 from plexus.spec.experiment import load_spec
 from plexus.spec.toml import located
@@ -24,11 +24,11 @@ def traces() -> None:
 
 @traces.command()
 @click.argument("source", metavar="SPEC|FILE")
-@click.option("--plot", type=PATH, metavar="OUT.png", help="Draw a picture.")
+@option("--plot", "OUT.png", "Draw a picture.", type=PATH)
 @JSON
-@click.option("--nodes", type=COUNT, metavar="N", help="Of a spec: as many nodes instead.")
-@click.option("--seed", type=NATURAL, metavar="N", help="Of a spec: another seed.")
-@click.option("--round-trip", is_flag=True, help="Of a latency file: its values are there and back.")
+@option("--nodes", "N", "Of a spec: as many nodes instead.", type=COUNT)
+@option("--seed", "N", "Of a spec: another seed.", type=NATURAL)
+@flag("--round-trip", "Of a latency file: its values are there and back.")
 def describe(
     source: str, plot: Path | None, as_json: bool, nodes: int | None, seed: int | None, round_trip: bool
 ) -> None:
@@ -61,8 +61,8 @@ def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -
 
 
 @traces.command()
-@click.option("--nodes", type=COUNT, default=100_000, metavar="N")
-@click.option("--availability", type=click.Choice(["none", "strict", "fedscale"]), default="fedscale")
+@option("--nodes", "N", type=COUNT, default=100_000)
+@option("--availability", type=click.Choice(["none", "strict", "fedscale"]), default="fedscale")
 @JSON
 def bench(nodes: int, availability: str, as_json: bool) -> None:
     """What it costs to generate the traces of so many devices."""

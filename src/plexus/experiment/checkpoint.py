@@ -44,6 +44,10 @@ class Checkpoint(Struct, frozen=True, forbid_unknown_fields=True):
     """By the name of each file of models in the folder, its hash."""
 
 
+REST = 9
+"""For this many times as long as writing one took no other follows: they take a tenth of a run at most."""
+
+
 class Checkpoints:
     """Writes a checkpoint into a run directory every so often."""
 
@@ -57,7 +61,8 @@ class Checkpoints:
 
         It takes the place of the checkpoint before, which is whole until then.
         """
-        if not is_last and time.monotonic() < self._due_s:
+        began_s = time.monotonic()
+        if not is_last and began_s < self._due_s:
             return
         folders = (self._directory / f"{CHECKPOINT_FOLDER}{number}" for number in count(1))
         folder = next(each for each in folders if not each.exists())
@@ -71,7 +76,8 @@ class Checkpoints:
         checkpoint = Checkpoint(kernel.now, kernel.digest(), *learned, folder.name, files)
         write_json(self._directory / CHECKPOINT, checkpoint)
         remove_checkpoints(self._directory, keep=folder.name)
-        self._due_s = time.monotonic() + self._every_s
+        done_s = time.monotonic()
+        self._due_s = done_s + max(self._every_s, REST * (done_s - began_s))
 
 
 def read_checkpoint(directory: Path) -> Checkpoint | None:

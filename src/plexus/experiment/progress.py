@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NamedTuple
 
 from plexus import quantities
+from plexus.machine import stopped_by
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = "plexus: stopping after this simulated minute; once more stops at once\n"
 
 
@@ -63,9 +62,5 @@ def stoppable(progress: Progress, *, quiet: bool = True) -> Iterator[Progress]:
         if not quiet:
             os.write(2, PATIENCE.encode())  # a signal may come while a stream is being written to
 
-    before = {each: signal.signal(each, ask) for each in SIGNALS}
-    try:
+    with stopped_by(ask):
         yield tell
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

@@ -29,7 +29,7 @@ from plexus.sim.lineage import WhoseWork
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import Nodes
 from plexus.sim.sharing import Flow
-from plexus.traces.cities import City
+from plexus.traces.world import City
 
 SLICES = 1000
 MOST_ROWS = {"transfers": 200_000, "trainings": 100_000}

@@ -1,18 +1,16 @@
-"""Images as examples: from bytes to what a network takes, the usual random changes, telling them apart."""
+"""Images as examples: from bytes to what a network takes, the usual random changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from plexus.learn.task import TOP1, Augmentation, Examples, Task, task_of
-from plexus.learn.tasks.specs import TaskSpec
+from plexus.learn.task import Examples
 
 
 def scaled(images: Tensor) -> Tensor:
@@ -78,19 +76,3 @@ def _examples(labelled: Labelled, first_id: int) -> Examples:
     images, labels = labelled
     ids = np.arange(first_id, first_id + len(labels))
     return Examples(torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels), ids)
-
-
-def classification(
-    spec: TaskSpec,
-    seed: int,
-    parts: tuple[NDArray[np.int64], ...],
-    train: Examples,
-    test: Examples,
-    build_model: Callable[[], nn.Module],
-    prepare: Callable[[Tensor], Tensor] | None = None,
-    augment: Augmentation | None = None,
-) -> Task:
-    """A task of telling classes apart."""
-    data = (train, parts, test)
-    judged = (functional.cross_entropy, TOP1)
-    return task_of(spec, seed, *data, build_model, *judged, prepare=prepare, augment=augment)

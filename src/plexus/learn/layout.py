@@ -211,11 +211,8 @@ class Packing:
         if self._wire == "float32":
             shared = [tensors[name] for name in self._layout.shared]
             return torch.cat([each.reshape(-1).to(self._layout.dtype) for each in shared])
-        if HALVES in tensors:
-            values = tensors[HALVES].float()  # four times as fast as numpy
-        else:
-            parts = encoding.restored(tensors[QUANTISED].numpy(), tensors[SCALES].numpy())
-            values = torch.from_numpy(parts)
+        parts = {name: tensor.numpy() for name, tensor in tensors.items()}
+        values = torch.from_numpy(encoding.unpacked(parts))
         if len(self._whole):
             values[self._whole] = tensors[WHOLE]
         return values.to(self._layout.dtype)

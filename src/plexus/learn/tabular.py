@@ -21,7 +21,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
-from plexus.files import named, write_json
+from plexus.files import read_bytes, write_json
 from plexus.learn import partition
 from plexus.learn.task import Examples
 from plexus.rng import array_stream
@@ -215,10 +215,8 @@ class Schema(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 def read_schema(path: Path | str, expected: str | None = None) -> Schema:
     """The schema in a file that `plexus new --csv` wrote; with `expected`, only if it has that hash."""
-    with named(Path(path)):
-        text = Path(path).read_bytes()
     try:
-        schema = msgspec.json.decode(text, type=Schema)
+        schema = msgspec.json.decode(read_bytes(Path(path)), type=Schema)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlexusError(f"{path}: not a schema: {error}") from None
     if expected is not None and schema.hash != expected:

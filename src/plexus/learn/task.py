@@ -18,6 +18,7 @@ import torch
 from msgspec import Struct
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map
 
 from plexus.errors import PlexusError, blaming
@@ -333,4 +334,6 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 TOP1 = Measure("accuracy", is_top1, higher_is_better=True)
+CLASSES = (functional.cross_entropy, TOP1)
+"""The loss and the measure of telling classes apart."""
 MSE = Measure("mse", squared_error, higher_is_better=False, derived={"rmse": math.sqrt})

@@ -11,6 +11,7 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -56,28 +57,25 @@ class Callbacks(NamedTuple):
     """Whether a node that is not on the list is none of the session's: no newer list has just come."""
 
 
+@dataclass(eq=False)
 class LiveRuntime:
     """One node, its timers, its models and its network."""
 
-    def __init__(
-        self,
-        roster: LiveRoster,
-        layout: ModelLayout,
-        buffers: Buffers,
-        rule: Rule,
-        store: Store,
-        trainer: TrainingWorker | None,
-        log: Log,
-        connect: Callable[[Inbox], Hub],
-        tell: Callbacks,
-    ) -> None:
-        """`rule` is the session's rule of aggregation; `connect` makes the hub whose inbox this is."""
-        self.roster = roster
-        self.buffers = buffers
-        self.store = store
-        self.log = log
-        self.meter = Meter(store.state.bandwidth_bytes_per_s)
-        self.measured, self.list_offered = self.meter.note, tell.list_offered
+    roster: LiveRoster
+    _layout: ModelLayout
+    buffers: Buffers
+    rule: InitVar[Rule]
+    """Of aggregation, the session's."""
+    store: Store
+    _trainer: TrainingWorker | None
+    log: Log
+    connect: InitVar[Callable[[Inbox], Hub]]
+    """Makes the hub whose inbox this is."""
+    _tell: Callbacks
+
+    def __post_init__(self, rule: Rule, connect: Callable[[Inbox], Hub]) -> None:
+        self.meter = Meter(self.store.state.bandwidth_bytes_per_s)
+        self.measured, self.list_offered = self.meter.note, self._tell.list_offered
         """Of the inbox, as it is."""
         self.node: Machine | None = None
         """Set while the node is online."""
@@ -88,14 +86,12 @@ class LiveRuntime:
         self.writing: asyncio.Future[None] | None = None
         """The state that effects in the queue wait for."""
         self.writing_since = 0.0
-        self._trainer = trainer
-        self._tell = tell
-        self._layout = layout
-        self._bounds = Bounds(layout)
+        self._bounds = Bounds(self._layout)
         self._queue: deque[api.Effect] = deque()
         self._stops = 0
         """How often the node ended what it was sending: what is yet to be made of a change is not sent."""
-        self._aggregator = Aggregator(layout, buffers, rule, store.home, self._on_aggregated)
+        where = self.store.home
+        self._aggregator = Aggregator(self._layout, self.buffers, rule, where, self._on_aggregated)
         self._loop = asyncio.get_running_loop()
         self.clock = self._loop.time
         """What the node takes for the time."""
@@ -109,7 +105,7 @@ class LiveRuntime:
             api.Aggregate: self._aggregate,
             api.Merge: lambda it: self._aggregator.merge(it.round, it.models, it.weights),
             api.Save: self._save,
-            api.Report: lambda effect: tell.fact(effect.fact),
+            api.Report: lambda effect: self._tell.fact(effect.fact),
         }
         self.hub = connect(self)
 
@@ -184,7 +180,8 @@ class LiveRuntime:
 
     def _receive(self, src: NodeId, body: Message, size_bytes: int, ticket: Ticket | None = None) -> None:
         effects = self._handle(api.Received(src, body, size_bytes))
-        if ticket is not None and not any(_collects(effect, body) for effect in effects):
+        collected = [effect.model for effect in effects if isinstance(effect, api.Collect)]
+        if ticket is not None and not any(model is body.model for model in collected):  # type: ignore[attr-defined]
             self.buffers.let_go(ticket)  # the node may keep the model for long, or not at all
             body.model.ticket = None  # type: ignore[attr-defined]
         self.perform(effects)
@@ -369,8 +366,3 @@ class LiveRuntime:
 
     def link_down(self, key: bytes, reason: str) -> None:
         self._loop.call_soon(self.step, api.PeerLost(self.roster.number(key)))
-
-
-def _collects(effect: api.Effect, body: Any) -> bool:
-    """Whether the node collects the model of this message at once."""
-    return isinstance(effect, api.Collect) and effect.model is body.model

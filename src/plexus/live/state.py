@@ -24,7 +24,7 @@ from msgspec import Struct
 from safetensors.numpy import save
 
 from plexus.errors import PlexusError
-from plexus.files import named, write_bytes
+from plexus.files import named, read_bytes, write_bytes
 from plexus.live.identity.admission import KEY_FILE
 from plexus.live.models import LiveModel, ModelLayout, fits
 from plexus.live.room import BOUNDLESS, Room, keep
@@ -315,8 +315,7 @@ def encode_state(state: State) -> bytes:
 
 def read_state(path: Path) -> State:
     """What `encode_state` wrote, if it is unharmed."""
-    with named(path):
-        data = path.read_bytes()
+    data = read_bytes(path)
     digest, body = data[len(HEAD) :][:DIGEST_BYTES], data[len(HEAD) + DIGEST_BYTES :]
     if not data.startswith(HEAD):
         raise PlexusError(f"{path}: damaged, or of another version of Plexus; {REMEDY}")

@@ -53,11 +53,11 @@ def _facts(run: Run) -> list[str]:
     spec = run.spec
     facts = [
         f"{spec['protocol']['name']} on {spec['task']['name']}",
-        f"{quantities.whole(spec['nodes'])} nodes",
+        f"{spec['nodes']:,} nodes",
         f"seed {spec['seed']}",
     ]
     if run.result is not None:
-        facts.append(f"{quantities.whole(run.result.rounds)} rounds")
+        facts.append(f"{run.result.rounds:,} rounds")
     return facts if is_complete(run) else [*facts, "interrupted"]
 
 

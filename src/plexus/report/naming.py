@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 
-from plexus import quantities
-
 Flat = Mapping[str, Any]
 """A spec with keys such as `task.name`."""
 
@@ -175,7 +173,7 @@ def value_words(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int):
-        return quantities.whole(value)
+        return f"{value:,}"
     if isinstance(value, list) and value and "behaviour" in value[0]:  # attackers
         return " and ".join(f"{each['behaviour']} by {each.get('share') or each['nodes']}" for each in value)
     if isinstance(value, list) and value and isinstance(value[0], Mapping):  # faults

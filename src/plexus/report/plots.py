@@ -337,7 +337,7 @@ def bars_of_messages(arms: Sequence[Arm], of: Literal["bytes", "count"] = "bytes
                     inside = {"ha": "center", "va": "center", "fontsize": 8, "color": ON_COLOUR}
                     axes.text(left + share / 2, row + 0.01, f"{share:.3g} %", **inside)
                 left += share
-            text = quantities.size(total) if of == "bytes" else quantities.whole(round(total))
+            text = quantities.size(total) if of == "bytes" else f"{total:,.0f}"
             axes.annotate(arm.label, (0, row - 0.23), (0, 2), **_ABOVE)
             axes.annotate(text, (100, row - 0.23), (0, 2), ha="right", color=SOFT, **_ABOVE)
         axes.set_yticks([])

@@ -32,7 +32,7 @@ def subtitle(runs: Sequence[Run]) -> str:
     facts = [
         ", ".join(map(naming.protocol, names)),
         ", ".join(tasks),
-        f"{' to '.join(map(quantities.whole, dict.fromkeys((nodes[0], nodes[-1]))))} nodes",
+        " to ".join(f"{count:,}" for count in dict.fromkeys((nodes[0], nodes[-1]))) + " nodes",
         f"{'seeds' if len(seeds) > 1 else 'seed'} {quantities.ranges(seeds)}",
         f"{len(runs)} runs" if len(runs) > 1 else "1 run",
     ]

@@ -80,7 +80,7 @@ def _short_title(arm: Arm) -> str:
     spec = arm.spec
     churn = naming.availability(spec.get("traces", {}).get("availability", "fedscale"))
     task = naming.task(spec["task"]["name"])
-    return f"{task[0].upper()}{task[1:]}, {quantities.whole(spec['nodes'])} nodes, {churn}"
+    return f"{task[0].upper()}{task[1:]}, {spec['nodes']:,} nodes, {churn}"
 
 
 def _circumstances(arm: Arm) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _suspects_table(arms: Sequence[Arm], id: str) -> Table:
         for seed, run in zip(arm.seeds, arm.runs, strict=True):
             for each in run.result.suspects[:MOST_REFUSED] if run.result else ():
                 of = (arm.label, str(seed), each.node, each.reason)
-                rows.append((*of, quantities.whole(each.times), quantities.whole(each.peers)))
+                rows.append((*of, f"{each.times:,}", f"{each.peers:,}"))
     note = f"The {MOST_REFUSED} most frequent of each run."
     note += " Honest nodes are refused a little too: many say more."
     columns = ("Method", "Seed", "Node", "Why it was refused", "Times", "By nodes")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from plexus.errors import PlexusError
-from plexus.files import named, sync, write_bytes
+from plexus.files import named, read_bytes, sync, write_bytes
 from plexus.runs.tables import TABLES, line
 
 Listener = Callable[[str, Mapping[str, Any]], None]
@@ -129,8 +129,7 @@ def _cut_back(path: Path) -> tuple[tuple[str, ...], int]:
 
 def _shorten(path: Path) -> int:
     """Drop the older half of the rows; how many bytes are left."""
-    with named(path):
-        header, *body = path.read_bytes().splitlines(keepends=True)
+    header, *body = read_bytes(path).splitlines(keepends=True)
     kept = b"".join([header, *body[len(body) // 2 :]])
     write_bytes(path, kept)
     return len(kept)

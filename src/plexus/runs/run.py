@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from plexus import quantities
 from plexus.errors import PlexusError, needing
-from plexus.files import named
+from plexus.files import read_bytes
 from plexus.runs.result import Result
 from plexus.runs.tables import TABLES, Columns, checked, read
 
@@ -116,8 +116,7 @@ def load_run(path: Path | str) -> Run:
 def spec_of(path: Path) -> dict[str, Any]:
     """The spec that the run in this directory has."""
     path = path / SPEC
-    with named(path):
-        data = path.read_bytes()
+    data = read_bytes(path)
     try:
         spec = tomllib.loads(data.decode())
         msgspec.convert(spec, _Spec)
@@ -132,8 +131,7 @@ def result_of(path: Path) -> Result | None:
     if not path.exists():
         return None
     try:
-        with named(path):
-            return msgspec.json.decode(path.read_bytes(), type=Result)
+        return msgspec.json.decode(read_bytes(path), type=Result)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlexusError(f"{path}: {error}") from None
 
@@ -153,8 +151,7 @@ def versions_of(path: Path) -> dict[str, Any]:
     try:
         if not (path / VERSIONS).exists():
             raise PlexusError(f"{path}: is not a run directory")
-        with named(path):
-            found = msgspec.json.decode((path / VERSIONS).read_bytes(), type=dict[str, Any])
+        found = msgspec.json.decode(read_bytes(path / VERSIONS), type=dict[str, Any])
         msgspec.convert(found, _Versions)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise PlexusError(f"{path / VERSIONS}: does not say which spec was run") from None

@@ -22,7 +22,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
-from plexus.files import named, write_bytes
+from plexus.files import read_bytes, write_bytes
 
 Columns = dict[str, NDArray[Any]]
 KNOWN = ("simulated_s", "round")
@@ -87,8 +87,7 @@ _WRITE: dict[type, Callable[[Any], str]] = {
 
 def sort(path: Path) -> None:
     """Put the rows of a table into the order of their times, its first column."""
-    with named(path):
-        header, *body = path.read_bytes().splitlines(keepends=True)
+    header, *body = read_bytes(path).splitlines(keepends=True)
     ordered = sorted(body, key=lambda row: float(row.partition(b",")[0]))
     if ordered != body:
         write_bytes(path, b"".join([header, *ordered]))

@@ -16,7 +16,7 @@ from plexus.protocol.wire import LENGTH_BYTES, WireError, decode, encode, frame_
 from plexus.sim.faults import PartedNetwork
 from plexus.sim.network import is_transfer
 from plexus.sim.sharing import Flow, Sharing
-from plexus.storm.kinds import Damage, Delay, Duplication, Fault, Loss, Partition, Slow
+from plexus.storm.plan import Damage, Delay, Duplication, Fault, Loss, Partition, Slow
 
 OF_THE_NETWORK = (Loss, Duplication, Delay, Damage, Partition, Slow)
 LONGEST_BETWEEN_COPIES_S = 3.0

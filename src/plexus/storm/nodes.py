@@ -21,8 +21,7 @@ from plexus.sim.protocols import advertised_bandwidth
 from plexus.sim.runtime import Models
 from plexus.sim.session import Setting
 from plexus.sim.topologies import build_topology
-from plexus.storm.kinds import Liar
-from plexus.storm.plan import Plan
+from plexus.storm.plan import Liar, Plan
 from plexus.traces.world import Availability, Device, Latency, World
 
 

@@ -1,10 +1,12 @@
-"""What a seed means: size, protocol, parameters and faults of one storm."""
+"""What a seed means: size, protocol, parameters and faults of one storm. A fault is data: what goes wrong,
+for whom, from when until when."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from random import Random
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +17,119 @@ from plexus.protocol.liar import BEHAVIOURS
 from plexus.protocol.messages import NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.rng import stream
-from plexus.storm import kinds
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """Something that goes wrong from `from_s` until `until_s`."""
+
+    from_s: float = 0.0
+    until_s: float
+
+
+# Of the network
+
+
+class Loss(Fault, frozen=True, kw_only=True):
+    """This share of all messages never arrives."""
+
+    share: float
+
+
+class Duplication(Fault, frozen=True, kw_only=True):
+    """This share of all messages arrives twice, at different moments."""
+
+    share: float
+
+
+class Delay(Fault, frozen=True, kw_only=True):
+    """This share of all messages takes up to `longest_s` longer, so that later ones overtake them."""
+
+    share: float
+    longest_s: float
+
+
+class Damage(Fault, frozen=True, kw_only=True):
+    """This share of all messages is damaged or cut short on the way (see `Codec`)."""
+
+    share: float
+
+
+class Partition(Fault, frozen=True, kw_only=True):
+    """Messages between `side` and the others do not pass: both ways, or only into `side`. A `partial`
+    partition lets some pairs through: node numbers whose sum is even."""
+
+    kind: Literal["full", "one-way", "partial"]
+    side: frozenset[NodeId]
+
+
+class Slow(Fault, frozen=True, kw_only=True):
+    """These nodes train `factor` times as long, and hear and answer up to `lag_s` later."""
+
+    nodes: frozenset[NodeId]
+    factor: float
+    lag_s: float
+
+
+class Collapse(Fault, frozen=True, kw_only=True):
+    """The links of these nodes have `factor` of their capacity."""
+
+    nodes: frozenset[NodeId]
+    factor: float
+
+
+# Of the nodes
+
+
+class Churn(Fault, frozen=True, kw_only=True):
+    """Each node comes or goes about every `mean_s`."""
+
+    mean_s: float
+    leave_share: float
+    """How many of those who go say goodbye; the others crash."""
+    restart_share: float
+    """How many of those who come are new processes that read their disk, not the old ones."""
+    disk_lost_share: float
+    """How many of these find their disk empty."""
+
+
+class Flapping(Fault, frozen=True, kw_only=True):
+    """These nodes are online for `up_s` and offline for `down_s`, again and again."""
+
+    nodes: frozenset[NodeId]
+    up_s: float
+    down_s: float
+    graceful: bool
+
+
+class PowerCut(Fault, frozen=True, kw_only=True):
+    """About every `mean_s` some node stops in the midst of carrying out what it decided."""
+
+    mean_s: float
+
+
+class Remeasured(Fault, frozen=True, kw_only=True):
+    """About every `mean_s` some node finds its bandwidth to be another (Plexus only)."""
+
+    mean_s: float
+
+
+# Of things that do not heal
+
+
+class Skew(Fault, frozen=True, kw_only=True):
+    """The clocks of these nodes differ by up to `offset_s`, and run up to `drift` faster or slower."""
+
+    nodes: frozenset[NodeId]
+    offset_s: float
+    drift: float
+
+
+class Liar(Fault, frozen=True, kw_only=True):
+    """These nodes advertise `factor` times the bandwidth they have."""
+
+    nodes: frozenset[NodeId]
+    factor: float
+
 
 Parameters = PlexusParameters | GossipParameters | DpsgdParameters
 
@@ -62,7 +176,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Whether nodes hold connections, as deployed ones do: these tell of much that is lost, and what has
     become obsolete on its way is not carried to its end."""
     storm_s: float
-    faults: tuple[kinds.Fault, ...]
+    faults: tuple[Fault, ...]
     liars: dict[NodeId, str] = {}
     """Members that lie about the protocol, and how."""
 
@@ -72,10 +186,10 @@ class Plan(Struct, frozen=True, kw_only=True):
         return isinstance(self.parameters, PlexusParameters) and self.parameters.signed_views
 
     @property
-    def cut(self) -> kinds.Partition | None:
+    def cut(self) -> Partition | None:
         """The one fault of a storm that is nothing but a cut between few nodes and many."""
         match self.faults:
-            case (kinds.Partition(kind="full") as cut,) if self.at_start == self.nodes and not self.gone:
+            case (Partition(kind="full") as cut,) if self.at_start == self.nodes and not self.gone:
                 is_long = cut.until_s - cut.from_s >= SHORTEST_CUT_S
                 return cut if is_long and len(cut.side) <= MOST_CUT_OFF * self.nodes else None
         return None
@@ -115,7 +229,7 @@ def _cut(seed: int, rng: Random) -> Plan:
     nodes = rng.randint(5, 40)
     storm_s = rng.uniform(300, 900)
     side = rng.sample(range(nodes), rng.randint(1, int(MOST_CUT_OFF * nodes)))
-    cut = kinds.Partition(
+    cut = Partition(
         kind="full", side=frozenset(side), from_s=0.1 * storm_s, until_s=rng.uniform(0.8, 0.95) * storm_s
     )
     there = {"nodes": nodes, "at_start": nodes, "gone": 0}
@@ -182,7 +296,7 @@ def _dpsgd(rng: Random, nodes: int) -> DpsgdParameters:
     )
 
 
-def _faults(rng: Random, protocol: str, nodes: int, storm_s: float) -> tuple[kinds.Fault, ...]:
+def _faults(rng: Random, protocol: str, nodes: int, storm_s: float) -> tuple[Fault, ...]:
     def some(share: float = 0.5) -> frozenset[NodeId]:
         return frozenset(rng.sample(range(nodes), rng.randint(1, max(1, int(share * nodes)))))
 
@@ -198,38 +312,34 @@ def _faults(rng: Random, protocol: str, nodes: int, storm_s: float) -> tuple[kin
     # Rounds by the clock need clocks that agree to within a part of a round.
     offset_s = 5.0 if protocol == "dpsgd" else 1e5
     often_s = rng.choice([10.0, 40.0, 150.0])
-    makers: list[Callable[[], kinds.Fault]] = [
-        lambda: kinds.Loss(share=strength(), **when()),
-        lambda: kinds.Duplication(share=strength(), **when()),
-        lambda: kinds.Delay(share=strength(), longest_s=rng.choice([1.0, 5.0, 60.0]), **when()),
-        lambda: kinds.Damage(share=strength(), **when()),
-        lambda: kinds.Partition(kind=rng.choice(["full", "one-way", "partial"]), side=some(), **when()),
-        lambda: kinds.Partition(kind="full", side=some(), **when()),
-        lambda: kinds.Slow(
-            nodes=some(), factor=rng.uniform(1, 20), lag_s=rng.choice([0.0, 1.0, 5.0]), **when()
-        ),
-        lambda: kinds.Collapse(nodes=some(1.0), factor=rng.choice([0.5, 0.1, 0.01]), **when()),
-        lambda: kinds.Churn(
+    makers: list[Callable[[], Fault]] = [
+        lambda: Loss(share=strength(), **when()),
+        lambda: Duplication(share=strength(), **when()),
+        lambda: Delay(share=strength(), longest_s=rng.choice([1.0, 5.0, 60.0]), **when()),
+        lambda: Damage(share=strength(), **when()),
+        lambda: Partition(kind=rng.choice(["full", "one-way", "partial"]), side=some(), **when()),
+        lambda: Partition(kind="full", side=some(), **when()),
+        lambda: Slow(nodes=some(), factor=rng.uniform(1, 20), lag_s=rng.choice([0.0, 1.0, 5.0]), **when()),
+        lambda: Collapse(nodes=some(1.0), factor=rng.choice([0.5, 0.1, 0.01]), **when()),
+        lambda: Churn(
             mean_s=rng.choice([30.0, 100.0, 300.0]),
             leave_share=rng.random(),
             restart_share=rng.random(),
             disk_lost_share=rng.choice([0.0, 0.2, 0.5]),
             **when(),
         ),
-        lambda: kinds.Churn(mean_s=60.0, leave_share=1.0, restart_share=0.0, disk_lost_share=0.0, **when()),
-        lambda: kinds.Flapping(
+        lambda: Churn(mean_s=60.0, leave_share=1.0, restart_share=0.0, disk_lost_share=0.0, **when()),
+        lambda: Flapping(
             nodes=some(),
             up_s=rng.uniform(2, 20),
             down_s=rng.uniform(1, 20),
             graceful=rng.random() < 0.5,
             **when(),
         ),
-        lambda: kinds.PowerCut(mean_s=often_s, **when()),
-        lambda: kinds.Skew(
-            nodes=some(1.0), offset_s=offset_s * rng.random(), drift=0.1 * rng.random(), **whole
-        ),
-        lambda: kinds.Liar(nodes=some(0.2), factor=rng.choice([0.01, 100.0]), **whole),
+        lambda: PowerCut(mean_s=often_s, **when()),
+        lambda: Skew(nodes=some(1.0), offset_s=offset_s * rng.random(), drift=0.1 * rng.random(), **whole),
+        lambda: Liar(nodes=some(0.2), factor=rng.choice([0.01, 100.0]), **whole),
     ]
     if protocol == "plexus":
-        makers.append(lambda: kinds.Remeasured(mean_s=often_s, **when()))
+        makers.append(lambda: Remeasured(mean_s=often_s, **when()))
     return tuple(make() for make in makers if rng.random() < FAULT_SHARE)

@@ -9,13 +9,12 @@ from typing import TypeVar
 
 from plexus.protocol.api import BandwidthMeasured
 from plexus.protocol.messages import NodeId
-from plexus.storm import kinds
 from plexus.storm.network import OF_THE_NETWORK, Weather
 from plexus.storm.nodes import Make
-from plexus.storm.plan import Plan
+from plexus.storm.plan import Churn, Collapse, Fault, Flapping, Partition, Plan, PowerCut, Remeasured, Skew
 from plexus.storm.runtime import StormRuntime
 
-F = TypeVar("F", bound=kinds.Fault)
+F = TypeVar("F", bound=Fault)
 
 
 class Script:
@@ -40,18 +39,18 @@ class Script:
                 self._at(self._rng.random() * self._plan.storm_s, partial(self._come, node))
         for fault in self._plan.faults:
             match fault:
-                case kinds.Skew():
+                case Skew():
                     self._skew(fault)
-                case kinds.Churn():
+                case Churn():
                     self._every(fault, fault.mean_s / self._plan.nodes, self._churn)
-                case kinds.PowerCut():
+                case PowerCut():
                     self._every(fault, fault.mean_s, self._doom)
-                case kinds.Remeasured():
+                case Remeasured():
                     self._every(fault, fault.mean_s, self._remeasure)
-                case kinds.Flapping():
+                case Flapping():
                     for node in sorted(fault.nodes):
                         self._at(fault.from_s, partial(self._flap, fault, node))
-                case kinds.Collapse():
+                case Collapse():
                     self._at(fault.from_s, partial(self._resize, fault, fault.factor))
                     self._at(fault.until_s, partial(self._resize, fault, 1.0))
             if isinstance(fault, OF_THE_NETWORK):
@@ -78,29 +77,29 @@ class Script:
 
         self._at(fault.from_s, partial(act, True))
 
-    def _begin_weather(self, fault: kinds.Fault) -> None:
+    def _begin_weather(self, fault: Fault) -> None:
         self._weather.begin(fault)
-        if isinstance(fault, kinds.Partition):
+        if isinstance(fault, Partition):
             self._runtime.network.cut_parted()
 
-    def _skew(self, fault: kinds.Skew) -> None:
+    def _skew(self, fault: Skew) -> None:
         for node in sorted(fault.nodes):
             observed = self._runtime.nodes[node]
             observed.offset_s = fault.offset_s * self._rng.random()
             observed.drift = fault.drift * self._rng.uniform(-1, 1)
 
-    def _resize(self, fault: kinds.Collapse, factor: float) -> None:
+    def _resize(self, fault: Collapse, factor: float) -> None:
         for node in sorted(fault.nodes):
             self._runtime.network.resize(node, factor)
 
-    def _churn(self, fault: kinds.Churn) -> None:
+    def _churn(self, fault: Churn) -> None:
         node = self._rng.randrange(self._plan.nodes)
         if not self._runtime.online[node]:
             self._come(node, fault)
         else:
             self._go(node, graceful=self._rng.random() < fault.leave_share)
 
-    def _flap(self, fault: kinds.Flapping, node: NodeId) -> None:
+    def _flap(self, fault: Flapping, node: NodeId) -> None:
         runtime = self._runtime
         if runtime.kernel.now >= fault.until_s:
             return
@@ -113,13 +112,13 @@ class Script:
         next_s = runtime.kernel.now + wait_s * self._rng.uniform(0.5, 1.5)
         self._at(next_s, partial(self._flap, fault, node))
 
-    def _doom(self, _: kinds.PowerCut) -> None:
+    def _doom(self, _: PowerCut) -> None:
         """The power fails while the node carries out what it next decides."""
         node = self._rng.randrange(self._plan.nodes)
         if self._runtime.online[node]:
             self._runtime.doomed[node] = self._rng.randrange(4)
 
-    def _remeasure(self, _: kinds.Remeasured) -> None:
+    def _remeasure(self, _: Remeasured) -> None:
         node = self._rng.randrange(self._plan.nodes)
         measured = BandwidthMeasured(self._rng.randint(1, 2**32 - 1))
         self._runtime.kernel.at(self._runtime.kernel.now, node, measured)
@@ -129,7 +128,7 @@ class Script:
         go = self._runtime.leave if graceful else self._runtime.crash
         go(node)
 
-    def _come(self, node: NodeId, fault: kinds.Churn | None = None) -> None:
+    def _come(self, node: NodeId, fault: Churn | None = None) -> None:
         """As the same process, or as a new one that finds its disk, old or lost."""
         if self._runtime.online[node]:
             return

@@ -284,12 +284,7 @@ def fairness(arms: Sequence[Arm]) -> Told:
     return tell(arms, (ROUNDS, share, slowest, fastest, never, without, LATE), say)
 
 
-TABLES: dict[str, Callable[[Sequence[Arm]], Told]] = {
-    "crashes": crashes,
-    "hours": hours,
-    "recovery": recovery,
-    "survival": survival,
-    "late": late,
-    "losses": losses,
-    "fairness": fairness,
-}
+_MADE: tuple[Callable[[Sequence[Arm]], Told], ...] = (
+    crashes, hours, recovery, survival, late, losses, fairness,
+)  # fmt: skip
+TABLES = {each.__name__: each for each in _MADE}

@@ -20,19 +20,15 @@ PAGE = "report.html"
 
 
 def reproduce(
-    *studies: str,
-    size: str = "small",
-    out: Path | str | None = None,
-    tasks: Sequence[str] = (),
-    experiments: Path | str | None = None,
-    say: Callable[[str], None] = lambda text: None,
-    **pool: Any,
+    studies: Sequence[str],
+    size: str,
+    out: Path | str | None,
+    tasks: Sequence[str],
+    experiments: Path | str | None,
+    say: Callable[[str], None],
+    pool: dict[str, Any],
 ) -> Path:
-    """Carry out the runs that `studies` ("fig3", …, "all") need and write the page about them.
-
-    Runs go to `out`/runs. One that has its result is not run again, one that was interrupted goes on.
-    `say` is told what somebody should know; `pool` is for `finish`. Returns the path of the page.
-    """
+    """As `plexus.reproduce`; `say` is told what somebody should know, and `pool` is for `finish`."""
     out = default_out(studies, size) if out is None else Path(out)
     plan = make_plan(load_studies(studies, size, experiments), out, tasks)
     options = [f"--task={task}" for task in tasks]

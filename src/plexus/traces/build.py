@@ -13,15 +13,29 @@ from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 from plexus.rng import array_stream
-from plexus.traces.calibrations import CALIBRATIONS
-from plexus.traces.cities import City, nearest_cities, world_cities
 from plexus.traces.readers.availability import read_availability
 from plexus.traces.readers.devices import KBPS_TO_BYTES_PER_S, choose_devices, read_devices
 from plexus.traces.readers.files import find
 from plexus.traces.readers.latency import LatencyKind, read_latency, read_places
 from plexus.traces.sessions import Sessions, choose, drop_before, shift
-from plexus.traces.synthetic import deal_cities, generate_availability, generate_devices, generate_latency
-from plexus.traces.world import DAY_S, Availability, Device, Latency, World, always_online
+from plexus.traces.synthetic import (
+    CALIBRATIONS,
+    deal_cities,
+    generate_availability,
+    generate_devices,
+    generate_latency,
+)
+from plexus.traces.world import (
+    DAY_S,
+    Availability,
+    City,
+    Device,
+    Latency,
+    World,
+    always_online,
+    nearest_cities,
+    world_cities,
+)
 
 Positive = Annotated[float, Meta(gt=0, le=1e12)]
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]

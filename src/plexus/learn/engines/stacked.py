@@ -3,11 +3,11 @@
 Within rounding the weights are those of `inline`: the same examples and steps, with sums in another
 order. The tests hold one local training to a difference of 1e-4 of the largest weight.
 
-The forward pass comes from `stacked_layers`, on a GPU from `kernels`, where these know the network, else
-from `torch.func.vmap` of the task's own module. A step is recorded as a plain list of tensor operations
-(`tape`) and replayed: going through autograd and vmap anew for every step would take longer than a small
-model's arithmetic. On a GPU the whole training is recorded, as a CUDA graph: a local training of all clients
-is then a single launch.
+The forward pass of a perceptron comes from `stacked_layers`, on a GPU that of a network that `kernels` knows
+from there; else it is `torch.func.vmap` of the task's own module. A step is recorded as a plain list of
+operations (`tape`) and replayed: going through autograd and vmap anew for every step would take longer than a
+small model's arithmetic. On a GPU the whole training is recorded, as a CUDA graph: a local training of all
+clients is then a single launch.
 """
 
 from __future__ import annotations
@@ -290,7 +290,6 @@ def passes_of(
             arrange = partial(kernels.arranged, layers)
             forward = kernels.forward_of(layers, precision)
             return Passes(forward, frozen, arrange, partial(arrange, back=True), is_recorded=False)
-    # On a GPU vmap's grouped convolutions are faster than ours.
     by_hand = forward_of(module) if device.type != "cuda" else None
     return Passes(by_hand, frozen) if by_hand else Passes(_vmapped(module), {})
 

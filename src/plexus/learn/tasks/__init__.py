@@ -76,8 +76,8 @@ def _packaged(spec: TaskSpec, nodes: int, seed: int, ms_per_sample: Sequence[flo
         specs.DigitsSpec: digits.build,
         specs.WritersSpec: writers.build,
         specs.Cifar10Spec: cifar10.build,
-        specs.CelebaSpec: leaf.build_celeba,
-        specs.FemnistSpec: leaf.build_femnist,
+        specs.CelebaSpec: leaf.build,
+        specs.FemnistSpec: leaf.build,
         specs.MovielensSpec: movielens.build,
         specs.BiasedMovielensSpec: movielens.build,
     }

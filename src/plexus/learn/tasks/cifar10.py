@@ -12,9 +12,9 @@ import numpy as np
 
 from plexus.errors import PlexusError
 from plexus.learn import partition
-from plexus.learn.images import CropFlipCutout, Labelled, Normalised, classification, image_sets
+from plexus.learn.images import CropFlipCutout, Labelled, Normalised, image_sets
 from plexus.learn.networks import gn_lenet
-from plexus.learn.task import Task
+from plexus.learn.task import CLASSES, Task, task_of
 from plexus.learn.tasks import data_folder, needed_file
 from plexus.learn.tasks.specs import Cifar10Spec
 
@@ -30,7 +30,9 @@ def build(spec: Cifar10Spec, nodes: int, seed: int, ms_per_sample: Sequence[floa
     train, test = read_cifar10(data_folder(spec.data, *usual, what="CIFAR-10's binary batches"))
     parts = partition.by_label(spec, train[1], nodes, seed, ms_per_sample)
     augment = CropFlipCutout() if spec.augment else None
-    return classification(spec, seed, parts, *image_sets(train, test), gn_lenet, NORMALISED, augment)
+    seen, tested = image_sets(train, test)
+    given = {"prepare": NORMALISED, "augment": augment}
+    return task_of(spec, seed, seen, parts, tested, gn_lenet, *CLASSES, **given)
 
 
 def read_cifar10(folder: Path) -> tuple[Labelled, Labelled]:

@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from plexus.learn import partition
-from plexus.learn.images import classification
-from plexus.learn.task import Examples, Task
+from plexus.learn.task import CLASSES, Examples, Task, task_of
 from plexus.learn.tasks.specs import DigitsSpec
 from plexus.rng import array_stream
 
@@ -32,7 +31,7 @@ def build(spec: DigitsSpec, nodes: int, seed: int, ms_per_sample: Sequence[float
     split = partition.split(len(inputs), spec.test_share, array_stream(seed, "learn", "split"))
     train, test = (Examples(inputs[rows], targets[rows], rows) for rows in split)
     parts = partition.by_label(spec, train.targets.numpy(), nodes, seed, ms_per_sample)
-    return classification(spec, seed, parts, train, test, partial(perceptron, spec.hidden))
+    return task_of(spec, seed, train, parts, test, partial(perceptron, spec.hidden), *CLASSES)
 
 
 def perceptron(hidden: int) -> nn.Module:

@@ -20,35 +20,20 @@ from torch import nn
 
 from plexus.errors import PlexusError, needing
 from plexus.learn import partition
-from plexus.learn.images import classification, image_sets, scaled
+from plexus.learn.images import image_sets, scaled
 from plexus.learn.networks import celeba_cnn, femnist_cnn
-from plexus.learn.task import Task
+from plexus.learn.task import CLASSES, Task, task_of
 from plexus.learn.tasks import data_folder
-from plexus.learn.tasks.specs import CelebaSpec, FemnistSpec
+from plexus.learn.tasks.specs import CelebaSpec, FemnistSpec, TaskSpec
 from plexus.rng import array_stream
 
 FEMNIST_CLASSES = 62
 CELEBA_SIDE = 84
 
 
-def build_celeba(spec: CelebaSpec, nodes: int, seed: int) -> Task:
-    """The task for `nodes` celebrities; all of LEAF's test photographs are the test set."""
-    return _build(spec, nodes, seed, 2, celeba_images, celeba_cnn)
-
-
-def build_femnist(spec: FemnistSpec, nodes: int, seed: int) -> Task:
-    """The task for `nodes` of LEAF's writers; all of LEAF's test images are the test set."""
-    return _build(spec, nodes, seed, FEMNIST_CLASSES, femnist_images, partial(femnist_cnn, FEMNIST_CLASSES))
-
-
-def _build(
-    spec: CelebaSpec | FemnistSpec,
-    nodes: int,
-    seed: int,
-    classes: int,
-    images: Callable[[LeafExamples, Path], NDArray[np.uint8]],
-    network: Callable[[], nn.Module],
-) -> Task:
+def build(spec: CelebaSpec | FemnistSpec, nodes: int, seed: int) -> Task:
+    """The task for `nodes` celebrities or writers; all of LEAF's test images are the test set."""
+    classes, images, network = KINDS[type(spec)]
     folder = data_folder(spec.data, spec.name, what="LEAF's train/ and test/")
     train, test = read_leaf(folder / "train"), read_leaf(folder / "test")
     for examples in (train, test):
@@ -57,8 +42,8 @@ def _build(
             raise PlexusError(f"{folder}: label {wrong[0]} is not one of 0 to {classes - 1}")
     rng = array_stream(seed, "learn", "partition")
     parts = partition.dealt(partition.by_user(train.users, nodes, rng, spec.reuse), nodes)
-    sets = image_sets(*((images(examples, folder), examples.labels) for examples in (train, test)))
-    return classification(spec, seed, parts, *sets, network, scaled)
+    seen, tested = image_sets(*((images(examples, folder), examples.labels) for examples in (train, test)))
+    return task_of(spec, seed, seen, parts, tested, network, *CLASSES, prepare=scaled)
 
 
 class UserData(Struct):
@@ -145,3 +130,11 @@ def celeba_images(examples: LeafExamples, folder: Path) -> NDArray[np.uint8]:
             raise PlexusError(f"photograph {path} cannot be read: {error}") from None
         images[row] = np.asarray(small).transpose(2, 0, 1)
     return images
+
+
+Images = Callable[[LeafExamples, Path], NDArray[np.uint8]]
+KINDS: dict[type[TaskSpec], tuple[int, Images, Callable[[], nn.Module]]] = {
+    CelebaSpec: (2, celeba_images, celeba_cnn),
+    FemnistSpec: (FEMNIST_CLASSES, femnist_images, partial(femnist_cnn, FEMNIST_CLASSES)),
+}
+"""How many classes, what makes images of the examples, and the network."""

@@ -20,9 +20,9 @@ from torch import nn
 
 from plexus.errors import PlexusError
 from plexus.learn import partition
-from plexus.learn.images import classification, image_sets, scaled
+from plexus.learn.images import image_sets, scaled
 from plexus.learn.networks import femnist_cnn
-from plexus.learn.task import Task
+from plexus.learn.task import CLASSES, Task, task_of
 from plexus.learn.tasks import data_folder, needed_file
 from plexus.learn.tasks.specs import WritersSpec
 from plexus.rng import array_stream
@@ -50,9 +50,9 @@ def build(spec: WritersSpec, nodes: int, seed: int) -> Task:
         test = test.rows(np.sort(rng.choice(len(test.labels), spec.test_examples, replace=False)))
     rng = array_stream(seed, "learn", "partition")
     parts = partition.dealt(partition.by_user(train.writers, nodes, rng, spec.reuse), nodes)
-    sets = image_sets(*((digits.images[:, None], digits.labels) for digits in (train, test)))
+    images, tested = image_sets(*((digits.images[:, None], digits.labels) for digits in (train, test)))
     network = partial(femnist_cnn, 10) if spec.hidden is None else partial(perceptron, spec.hidden)
-    return classification(spec, seed, parts, *sets, network, scaled)
+    return task_of(spec, seed, images, parts, tested, network, *CLASSES, prepare=scaled)
 
 
 def perceptron(hidden: int) -> nn.Module:

@@ -101,7 +101,7 @@ class Fleet:
         self.spec = spec
         self.base_dir = base_dir
         self.out = out
-        self.nodes = spec.nodes + servers_of(spec)
+        self.nodes = spec.nodes + (spec.protocol.name in SERVERS)
         self.neighbourhood = Neighbourhood(world) if world is not None else None
         self.members: list[Member] = []
         self._fork_server = fork_server or ForkServer(out)
@@ -192,11 +192,6 @@ class Fleet:
     @property
     def round(self) -> int:
         return max((member.log.round for member in self.members), default=0)
-
-
-def servers_of(spec: ExperimentSpec) -> int:
-    """How many peers there are beside the nodes."""
-    return int(spec.protocol.name in SERVERS)
 
 
 async def run_fleet(

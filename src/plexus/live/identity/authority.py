@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from plexus.checked import suggest
 from plexus.errors import PlexusError
-from plexus.files import lock_directory, named, write_text
+from plexus.files import lock_directory, named, read_bytes, write_text
 from plexus.live.identity.keys import load_key, parse_public, public_text, raw_public
 from plexus.protocol.roster import key_of
 from plexus.spec import toml
@@ -214,8 +214,8 @@ class Authority:
         path = self.directory / NAMES_FILE
         if not path.exists():
             return {}
-        with named(path):
-            return {str(key): str(name) for key, name in tomllib.loads(path.read_text()).items()}
+        names = tomllib.loads(read_bytes(path).decode())
+        return {str(key): str(name) for key, name in names.items()}
 
     def find(self, digits: str) -> bytes:
         """The key of the invited node whose id begins with these hex digits."""
@@ -305,8 +305,7 @@ class Authority:
 
 def load_certificates(path: Path) -> list[x509.Certificate]:
     """The certificates in the PEM file at `path`, at least one."""
-    with named(path):
-        text = path.read_bytes()
+    text = read_bytes(path)
     try:
         return x509.load_pem_x509_certificates(text)
     except (ValueError, x509.InvalidVersion):
@@ -325,8 +324,7 @@ def check_signature(certificate: x509.Certificate, signer: x509.Certificate, pat
 
 def load_list(path: Path, signer: Ed25519PublicKey) -> AuthorityList:
     """The authority's list in the PEM file at `path`."""
-    with named(path):
-        text = path.read_bytes()
+    text = read_bytes(path)
     try:
         return AuthorityList(x509.load_pem_x509_crl(text), signer)
     except (ValueError, x509.InvalidVersion) as error:

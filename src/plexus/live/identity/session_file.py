@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.files import named, write_bytes, write_text
+from plexus.files import read_bytes, write_bytes, write_text
 from plexus.live.identity.authority import ANEW, KEY_FILE, Authority
 from plexus.live.identity.keys import create_key, make_home, parse_public, public_text, raw_public
 from plexus.protocol.registry import SERVERS
@@ -94,8 +94,7 @@ def found_session(
 
 def hash_of(path: Path) -> str:
     """Names the contents of a file."""
-    with named(path):
-        return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+    return hashlib.blake2b(read_bytes(path), digest_size=16).hexdigest()
 
 
 def read_session(path: Path, said: Mapping[str, Any], spec: Mapping[str, Any]) -> Session:

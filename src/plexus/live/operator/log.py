@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.files import named
+from plexus.files import read_bytes
 from plexus.live.identity.keys import short
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -81,9 +81,7 @@ def suspects(homes: Sequence[Path]) -> list[Refusals]:
 
 
 def _refused(path: Path) -> Iterator[Refusal]:
-    with named(path):
-        lines = path.read_bytes().splitlines()
-    for line in lines:
+    for line in read_bytes(path).splitlines():
         with suppress(msgspec.DecodeError):  # cut by the end of the process, or an interpreter's words
             said = msgspec.json.decode(line, type=Refusal)
             if said.event == REFUSED:

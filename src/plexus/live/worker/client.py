@@ -14,6 +14,7 @@ import sys
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -191,24 +192,18 @@ async def set_up(
     return answer, complaint
 
 
+@dataclass(eq=False)
 class TrainingWorker:
     """At most one training at a time; a newer one interrupts it. Evaluations wait until nothing trains."""
 
-    def __init__(
-        self,
-        setup: SetUp,
-        log: Log,
-        on_trained: Callable[[int, LiveModel], None],
-        on_evaluated: Callable[[int, LiveModel, Evaluated], None],
-        fork_server: Path | None = None,
-        room: Room = BOUNDLESS,
-    ) -> None:
-        self._setup = setup
-        self._room = room
-        self._log = log
-        self._on_trained = on_trained
-        self._on_evaluated = on_evaluated
-        self._fork_server = fork_server
+    _setup: SetUp
+    _log: Log
+    _on_trained: Callable[[int, LiveModel], None]
+    _on_evaluated: Callable[[int, LiveModel, Evaluated], None]
+    _fork_server: Path | None = None
+    _room: Room = BOUNDLESS
+
+    def __post_init__(self) -> None:
         self._last_job = 0
         self._training: tuple[TrainJob, LiveModel] | None = None
         self._losses = 0

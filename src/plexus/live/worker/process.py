@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -36,6 +35,7 @@ from plexus.live.models import seal
 from plexus.live.state import LOCAL_FILE, REST_FILE
 from plexus.live.worker import client as channel
 from plexus.live.worker.client import Evaluated, EvaluateJob, Finished, Interrupt, Ready, Stopped, TrainJob
+from plexus.machine import end_with_input
 from plexus.rng import array_stream
 from plexus.runs.encoding import Wire
 from plexus.runs.model_files import joined
@@ -77,12 +77,10 @@ class Worker:
         wire: Wire = getattr(spec.protocol.parameters, "wire", "float32")
         self._packing = layout.Packing(self._trainer.layout, wire, self.ready.frozen)
         self._home = Path(setup.home) if setup.home else None
-        self._local = self._trainer.initial[shared:]
+        self._local = self._initial_local = self._trainer.initial[shared:]
         """What stays with this node, as its last finished training left it."""
         if self._home is not None:
-            rest = {
-                name: each for name, each in self._tensors(self._trainer.initial) if name not in self._shared
-            }
+            rest = self._own(self._trainer.initial)
             facts_of = {**about(task), **layout.names_of(self._trainer.layout, wire)}
             write_bytes(self._home / REST_FILE, joined(facts_of, layout.encode({**rest, **frozen})))
             self._read_local(self._home / LOCAL_FILE)
@@ -91,31 +89,25 @@ class Worker:
     def initial(self) -> bytes:
         return self._encode(self._trainer.initial, -1)
 
-    @property
-    def _shared(self) -> tuple[str, ...]:
-        return self._trainer.layout.shared
-
-    def _tensors(self, vector: Tensor) -> Iterable[tuple[str, Tensor]]:
-        return self._trainer.layout.tensors(vector).items()
+    def _own(self, vector: Tensor) -> dict[str, Tensor]:
+        """The tensors of a model that stay with this node."""
+        shared, tensors = self._trainer.layout.shared, self._trainer.layout.tensors(vector)
+        return {name: each for name, each in tensors.items() if name not in shared}
 
     def _read_local(self, path: Path) -> None:
         """Go on with what this node kept to itself before it stopped."""
         if len(self._local) and path.exists():
-            found = read_model(path)[0]
-            own = {
-                name: each for name, each in self._tensors(self._trainer.initial) if name not in self._shared
-            }
+            found, own = read_model(path)[0], self._own(self._trainer.initial)
             if {n: t.shape for n, t in found.items()} != {n: t.shape for n, t in own.items()}:
                 raise PlexusError(f"{path}: of another model than this session's")
-            everything = {**dict(self._tensors(self._trainer.initial)), **found}
+            everything = {**self._trainer.layout.tensors(self._trainer.initial), **found}
             self._local = self._trainer.layout.flatten(everything)[self._trainer.layout.shared_size :]
 
     def _keep_local(self, trained: Tensor) -> None:
         if len(self._local):
             self._local = trained[self._trainer.layout.shared_size :].clone()
             if self._home is not None:
-                own = {name: each for name, each in self._tensors(trained) if name not in self._shared}
-                write_bytes(self._home / LOCAL_FILE, layout.encode(own))
+                write_bytes(self._home / LOCAL_FILE, layout.encode(self._own(trained)))
 
     def serve(self) -> None:
         """Do one job after the other until the peer is gone."""
@@ -174,10 +166,6 @@ class Worker:
         # Numbers only grow, so there is nothing to reset and no moment at which a wish can be lost.
         if self._job < self._stop_before:
             raise InterruptedTraining
-
-    @property
-    def _initial_local(self) -> Tensor:
-        return self._trainer.initial[self._trainer.layout.shared_size :]
 
     def _decode(self, model: memoryview, local: Tensor) -> Tensor:
         """The vector of a model that came, with what does not travel."""
@@ -253,7 +241,7 @@ def fork_server(path: Path) -> None:
     listener.bind(str(path))
     path.chmod(0o600)
     listener.listen(64)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_input()
     while True:
         sock, _ = listener.accept()
         if os.fork() == 0:
@@ -261,11 +249,6 @@ def fork_server(path: Path) -> None:
             serve(sock)
             os._exit(0)
         sock.close()
-
-
-def _end_with_parent() -> None:
-    sys.stdin.read()
-    os._exit(0)
 
 
 def main(arguments: list[str]) -> None:

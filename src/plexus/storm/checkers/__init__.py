@@ -5,7 +5,6 @@ Each invariant is a class, named after what it promises. docs/guarantees.md says
 
 from plexus.storm.checkers import (
     aggregations,
-    late,
     liars,
     liveness,
     membership,
@@ -26,8 +25,8 @@ SAFETY: tuple[type[Checker], ...] = (
     aggregations.EnoughModels, aggregations.AllCollectedCounts, aggregations.AggregationsEndInTime,
     participants.AllOfTheSampleAreAsked, participants.ModelsKeepTheirLineage,
     participants.BestConnectedIsChosen, participants.ParticipantsStopForTheirAck, participants.HeldIsOnDisk,
-    traffic.NothingStalls, traffic.AccountsBalance, traffic.LinksHold, late.ChangesCountOnce,
-    late.AnswersAreTrue, suspicion.SuspicionFollowsSilence, suspicion.SuspicionIsRefuted,
+    traffic.NothingStalls, traffic.AccountsBalance, traffic.LinksHold, aggregations.ChangesCountOnce,
+    aggregations.AnswersAreTrue, suspicion.SuspicionFollowsSilence, suspicion.SuspicionIsRefuted,
     suspicion.QuorumIsKept, suspicion.RoundsGrowByTheirStep, liveness.HeavierSideSurvives,
     liars.NobodyIsFarAhead, liars.OneWordIsNotEnough, liars.TheHashDecides, liars.LiarsAreNamed,
     liars.TheHonestAreBelieved,

@@ -17,8 +17,8 @@ from plexus.protocol.view import JOINED
 from plexus.protocol.watchdog import MAX_PATIENCE
 from plexus.storm.checkers.api import FAR, Checker, PlexusChecker, Scene
 from plexus.storm.checkers.rounds import rounds_of
-from plexus.storm.kinds import Partition
 from plexus.storm.nodes import Label
+from plexus.storm.plan import Partition
 
 READVERTISEMENTS = 8
 CERTAINTY = 12

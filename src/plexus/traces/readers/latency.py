@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
-from plexus.traces.cities import City
 from plexus.traces.readers.files import Content, CsvFile, Record, fault, field_of, load, number, records
+from plexus.traces.world import City
 
 LatencyKind = Literal["one-way", "round-trip"]
 MILLISECONDS = ("ms", "avg", "latency_ms", "avg_ms")
