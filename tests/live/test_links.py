@@ -23,16 +23,20 @@ from plexus.live.operator.log import Log
 from plexus.live.operator.status import transfers_of
 from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.state import Store
+from plexus.live.transport import connection
 from plexus.live.transport.frames import HEAD_BYTES
 from plexus.live.transport.hub import UNREACHABLE, Hub
 from plexus.live.transport.limits import PROBES_BYTES, Limits
 from plexus.live.transport.receiving import Ticket
+from plexus.live.transport.tls import Tls
 from plexus.protocol import wire
 from plexus.protocol.api import Change, Send
 from plexus.protocol.messages import OLDEST_WIRE, WIRE_VERSION, LateModel, TrainRequest
 from tests.live.ends import End
 from tests.live.party import Party
 
+RECORD_BYTES = 2**14 + 256
+"""The largest of TLS."""
 HASTY = Limits(heartbeat_s=0.2, silent_after_s=0.8, redial_s=0.05, max_redial_s=0.1)
 
 
@@ -206,6 +210,38 @@ def test_a_model_arrives_as_it_was_sent(party: Party) -> None:
             assert b.buffers.free == b.buffers.count
             assert {sent for sent, _ in a.rates} == {True}
             assert {sent for sent, _ in b.rates} == {False}
+
+    run(story)
+
+
+@pytest.mark.parametrize(("feed_bytes", "size"), [(7, 30_000), (20_000, 2_000_000), (2**20, 5_000_000)])
+def test_what_waits_on_one_link_is_not_overwritten_by_another_and_takes_little(
+    party: Party, monkeypatch: pytest.MonkeyPatch, feed_bytes: int, size: int
+) -> None:
+    """Everybody receives into the same memory, and here each frame is the last of a turn."""
+    monkeypatch.setattr(connection, "FEED_BYTES", feed_bytes)
+    monkeypatch.setattr(connection, "TURN_S", -1.0)
+    feed, held = Tls.feed, []
+
+    def watched(tls: Tls, data: bytes | memoryview) -> None:
+        feed(tls, data)
+        held.append(tls._incoming.pending)
+
+    monkeypatch.setattr(Tls, "feed", watched)
+
+    async def story() -> None:
+        datas, said = [os.urandom(size) for _ in "ac"], [b"urgent %d" % number for number in range(50)]
+        async with ends(party, "abc", size) as (a, b, c):
+            for sender, data in zip((a, c), datas, strict=True):
+                sender.send_model(b, data, "tag")
+                for text in said:
+                    sender.send(b, text)
+            await b.until(lambda: len(b.models) == 2 and len(b.messages) == 100)
+            assert {src: data for src, _, data in b.models} == {a.key: datas[0], c.key: datas[1]}
+            for src in (a.key, c.key):
+                assert [text for key, text in b.messages if key == src] == said
+            assert a.downs + b.downs + c.downs == []
+            assert max(held) <= feed_bytes + RECORD_BYTES
 
     run(story)
 

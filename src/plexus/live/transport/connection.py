@@ -38,12 +38,13 @@ if TYPE_CHECKING:
     from plexus.live.transport.hub import Hub
     from plexus.live.transport.link import PeerLink
 
-RECEIVE_BYTES, FEED_BYTES = 512 * 1024, 256 * 1024
-"""Taken from the network in one go, and from there by TLS, which keeps room for as much on every link. Its
-own messages are all handled at once."""
+RECEIVE_BYTES, FEED_BYTES = 4 * 2**20, 512 * 1024
+"""Taken from the network in one go, and from there by TLS, which keeps room for as much on every link. What
+is received of a model empties the processor's caches, so between two pieces everything is slow: they are
+large."""
 TURN_S = 0.02
 """How long one connection may be busy with what it received before others get their turn."""
-PUMP_BYTES = 512 * 1024
+PUMP_BYTES = 4 * 2**20
 """Sent in one go before others get their turn."""
 CLOSE_S = 2.0
 NOWHERE: Address = ("0.0.0.0", 0)
@@ -77,6 +78,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._link: PeerLink | None = None
         self._control: deque[bytes] = deque()
+        self._unread = memoryview(b"")
+        """What has come and TLS has not been given yet."""
         self._paused = self._pumping = self._is_behind = False
         """Behind: nothing more is read before what has come is handled."""
         self._deadline: asyncio.TimerHandle | None = None
@@ -124,10 +127,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.heard_at = self._loop.time()
         self.received_bytes += count
-        for at in range(0, count, FEED_BYTES):
-            self._tls.feed(_received[at : min(at + FEED_BYTES, count)])
-            if self.reason is None and not self._is_behind:
-                self._guarded(self._advance)
+        assert not self._unread, "nothing is read before what has come is handled"
+        self._unread = _received[:count]
+        self._guarded(self._advance)
+        # Mostly nothing is left, else others fill the memory that it is in.
+        self._unread = memoryview(bytes(self._unread) if self.reason is None else b"")
 
     def eof_received(self) -> None:
         self.close("the other side closed the connection", tell=False)
@@ -164,10 +168,14 @@ class Connection(asyncio.BufferedProtocol):
                 data = self._next()
                 if data is None:
                     return
-                for part in data:
-                    self._tls.write(part)
-                    left -= len(part)
-                self._flush()
+                *heads, body = data
+                for each in heads:
+                    self._tls.write(each)
+                for at in range(0, len(body), FEED_BYTES):
+                    if self.reason is None:
+                        self._tls.write(body[at : at + FEED_BYTES])
+                        self._flush()
+                left -= len(body)
         finally:
             self._pumping = False
         if not self._paused and self.reason is None:
@@ -215,15 +223,18 @@ class Connection(asyncio.BufferedProtocol):
     def _advance(self) -> None:
         if self.reason is not None:
             return
-        if not self._tls.ready:
+        while not self._tls.ready:
+            self._feed()
             self._handshake()
-            if not self._tls.ready:
+            if not (self._unread or self._tls.ready):
                 return
         reader, tls, now = self._reader, self._tls, self._loop.time
         until = now() + TURN_S
         while self.reason is None:
             count = tls.read_into(reader.space())
             if count == 0:
+                if self._feed():
+                    continue
                 self._catch_up()
                 return
             complete = reader.received(count)
@@ -232,6 +243,12 @@ class Connection(asyncio.BufferedProtocol):
                 if now() > until:
                     self._go_on_later()
                     return
+
+    def _feed(self) -> bool:
+        """Whether TLS got something more."""
+        some, self._unread = self._unread[:FEED_BYTES], self._unread[FEED_BYTES:]
+        self._tls.feed(some)
+        return bool(some)
 
     def _go_on_later(self) -> None:
         """A peer may send more in a moment than can be handled in one."""

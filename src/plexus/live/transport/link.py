@@ -29,7 +29,7 @@ from plexus.live.transport.frames import (
     numbered,
 )
 from plexus.live.transport.limits import MESSAGE, MODEL, PROBE, PROBES_BYTES, Transfer
-from plexus.live.transport.receiving import Buffers, Receiving, Ticket
+from plexus.live.transport.receiving import MAX_CHUNK_BYTES, Buffers, Receiving, Ticket
 from plexus.live.transport.streams import Streams
 from plexus.protocol.messages import ordinal_of
 
@@ -41,7 +41,7 @@ QUEUE_S = 0.02
 """How long chunks may queue somewhere, beyond twice the round trip of an idle link."""
 BY_WAY = 3
 """By way of another node they queue in two links and in its program."""
-MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 4 * 1024, 256 * 1024
+MIN_CHUNK_BYTES = 4 * 1024
 CHUNKS_PER_WINDOW = 4
 MIN_BYTES, INITIAL_BYTES, MAX_BYTES = 16 * 1024, 128 * 1024, 64 * 2**20
 CROWDED = 2

@@ -125,12 +125,14 @@ PATIENCE = 100
 MIN_BYTES_PER_S = 1024
 """Whatever is known of its ends, a link may be this slow."""
 
+MAX_CHUNK_BYTES = 2**20
+"""Of a model that is not wanted any more nobody accepts a larger one."""
 IN_FILES = 6
 OVERDUE = "its bytes do not come"
 NO_ROOM = "it has no room for another model"
 
 # Where bytes go that nobody wants: those of measurements, and of models declined meanwhile.
-_scratch = memoryview(mmap.mmap(-1, 2**20))
+_scratch = memoryview(mmap.mmap(-1, MAX_CHUNK_BYTES))
 
 
 @dataclass(slots=True, eq=False)
