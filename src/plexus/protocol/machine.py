@@ -56,13 +56,15 @@ class Machine:
         effects = self.outbox = []
         kind = type(event)
         if kind is Received:
-            self._on_message[type(event.body)](self)(event.src, event.body)  # type: ignore[attr-defined]
+            body = event.body  # type: ignore[attr-defined]
+            self._on_message[type(body)](self)(event.src, body)  # type: ignore[attr-defined]
         elif kind is TimerFired:
             name, number = event.key  # type: ignore[attr-defined]
             self._on_timeout[name](self)(number)
         else:
             self._on_event[kind](self)(event)
-        self.outbox = []  # a node that is offline for long is not to keep its last messages
+        if effects:
+            self.outbox = []  # a node that is offline for long is not to keep its last messages
         return effects
 
     def ignore(self, *_: Any) -> None:

@@ -121,6 +121,7 @@ class Member(Machine, ABC):
 
     def _on_offline(self, _: WentOffline) -> None:
         self.membership.leave()
+        self.forget_searches()  # for a long absence they are too much to keep
 
     def _on_joined(self, src: NodeId, joined: Joined) -> None:
         self.membership.on_joined(src, joined)

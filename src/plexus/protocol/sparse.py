@@ -22,9 +22,6 @@ LAST_LAYER = 64
 BOTH_LAYERS = 16
 """The newest entries become part of the shared layer when they are more than this part of all nodes, and
 another base is taken when the layer is."""
-NEAR = 8
-"""Of all nodes: the newest base there is will do if it differs in less than this part; else there is a newer
-one."""
 
 
 class SharedBase:
@@ -38,12 +35,14 @@ class SharedBase:
         self._newest[:] = [self]
 
     def near(self, view: Snapshot) -> tuple[SharedBase, Layer]:
-        """For a view that has become too different: the newest base, and what differs from that."""
+        """For a view that has become too different: the newest base, and what differs from that. Only who
+        knows much that is not in it makes a newer one: those who hear little need none of their own."""
         events, bandwidths = view.events, view.bandwidths
         base = self._newest[0]
         if len(base.events) == len(events):
-            [apart] = ((base.events != events) | (base.bandwidths != bandwidths)).nonzero()
-            if len(apart) * NEAR < len(events):
+            ahead = np.count_nonzero(events > base.events)
+            if ahead * BOTH_LAYERS < len(events):
+                [apart] = ((base.events != events) | (base.bandwidths != bandwidths)).nonzero()
                 return base, Layer(apart.astype(np.uint32), events[apart], bandwidths[apart])
         return SharedBase(events, bandwidths, before=base), EMPTY
 
@@ -68,12 +67,12 @@ def _apart(base: SharedBase, other: SharedBase) -> NDArray[np.intp]:
 class Layer:
     """Some nodes, sorted, and the events that replace those of the base; immutable."""
 
-    __slots__ = ("at", "bandwidth_of", "bandwidths", "event_of", "events", "places")
+    __slots__ = ("at", "bandwidths", "events", "places")
 
     def __init__(self, at: NDArray[np.uint32], events: Events, bandwidths: Bandwidths) -> None:
         self.at, self.events, self.bandwidths = at, events, bandwidths
-        # A memoryview reads single elements several times faster than the array itself.
-        self.places, self.event_of, self.bandwidth_of = at.data, events.data, bandwidths.data
+        self.places = at.data
+        """A memoryview reads single elements several times faster than the array itself."""
 
     @classmethod
     def of(cls, own: dict[int, int]) -> Layer:
@@ -323,7 +322,7 @@ class SparseView(View):
             last = first
             at = bisect_left(first.places, node)
         if at < len(last.places) and last.places[at] == node:
-            known = last.event_of[at] << 32 | last.bandwidth_of[at]
+            known = int(last.events[at]) << 32 | int(last.bandwidths[at])
         elif node < len(self._base.event_of):
             known = self._base.event_of[node] << 32 | self._base.bandwidth_of[node]
         else:
