@@ -66,8 +66,6 @@ def completion(shell: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command, and end the process with a line for the user and a status for scripts."""
-    # Models are trained on one thread, to be the same on all machines: more would only wait, and not idly.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         status = cli.main(arguments, prog_name="plexus", standalone_mode=False)
     except click.ClickException as error:
