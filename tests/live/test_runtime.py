@@ -215,7 +215,7 @@ def full_of(bench: Bench, value: float) -> LiveModel:
 def late_models(bench: Bench) -> list[tuple[int, Any]]:
     """What comes of them from now on, and from whom: this node keeps them, and does nothing else."""
     came: list[tuple[int, Any]] = []
-    bench.node._on_message[LateModel] = lambda src, body: came.append((src, body))
+    bench.node._on_late_model = lambda src, body: came.append((src, body))  # type: ignore[method-assign]
     return came
 
 

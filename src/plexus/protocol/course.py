@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from plexus.protocol.api import Measured, StopSending
 from plexus.protocol.facts import EndRevoked, FinalHeld, SessionEnded
-from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Message, Model, NodeId, Score
+from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Model, NodeId, Score
 from plexus.protocol.parameters import Course, condition
 from plexus.protocol.quorum import step
 from plexus.protocol.trust import REACH
@@ -150,17 +149,6 @@ class Ending:
         if not self.has_model:
             self._root, self._tries, self._heard_at = self._node.me, 0, self._node.now
             self._node.set_timer(FINAL, self._node.parameters.ping_timeout_s)
-
-    def unless_over(self, handle: Callable[[NodeId, Any], None]) -> Callable[[NodeId, Any], None]:
-        """Who asks for more after the end is told of it."""
-
-        def handle_or_tell(src: NodeId, body: Message) -> None:
-            if self.is_over:
-                self.tell((src,))
-            else:
-                handle(src, body)
-
-        return handle_or_tell
 
     def tell(self, nodes: tuple[NodeId, ...]) -> None:
         self._node.send(nodes, Ended(self.round, self.ordinal, int(self.has_model)))

@@ -77,6 +77,7 @@ class Joining:
         """A view has come, or nobody has a newer one: tell others."""
         if self.is_under_way:
             self.is_under_way = False
+            self._rounds.clear()
             self._sampler.give_up(COMING)
             self._node.cancel_timer(VIEW)
             self._membership.advertise()

@@ -12,7 +12,7 @@ for the round after the next, because a large model loses the race for the next 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -60,7 +60,7 @@ class LateTask:
         self._trust = trust
         self._rounds = rounds
         self._search = search
-        self._waiting: deque[Late] = deque(maxlen=MOST_WAITING)
+        self._waiting: list[Late] = []
         self.current: Late | None = None
         self.awaited: NodeId | None = None
         """Whose answer is awaited."""
@@ -89,7 +89,7 @@ class LateTask:
         self._in_doubt[k] = aggregator, late
 
     def offer(self, late: Late) -> None:
-        self._waiting.append(late)
+        self._waiting = [*self._waiting, late][-MOST_WAITING:]
         if self.current is None:
             self._next()
 
@@ -163,7 +163,7 @@ class LateTask:
             self._declined[aggregator] += 1
 
     def _next(self) -> None:
-        self.current = self._waiting.popleft() if self._waiting else None
+        self.current = self._waiting.pop(0) if self._waiting else None
         self._tries = 0
         self._asked.clear()
         if self.current is not None:

@@ -29,10 +29,14 @@ class Liar(PlexusNode):
             given["bandwidth_bytes_per_s"] = MAX_BANDWIDTH_BYTES_PER_S
         super().__init__(**given)
         self._behaviour = behaviour
-        if given["bandwidth_bytes_per_s"] == MAX_BANDWIDTH_BYTES_PER_S:
-            self._on_event[BandwidthMeasured] = lambda measured: None
-        if behaviour == "silent-aggregator":
-            self._on_message[AggregateRequest] = lambda src, request: None
+
+    def _on_bandwidth_measured(self, measured: BandwidthMeasured) -> None:
+        if self.membership.bandwidth_bytes_per_s < MAX_BANDWIDTH_BYTES_PER_S:
+            super()._on_bandwidth_measured(measured)
+
+    def _on_aggregate_request(self, src: NodeId, request: AggregateRequest) -> None:
+        if self._behaviour != "silent-aggregator":
+            super()._on_aggregate_request(src, request)
 
     def handle(self, now: float, event: Event) -> list[Effect]:
         effects = super().handle(now, event)

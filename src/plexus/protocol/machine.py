@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar, TypeAlias
 
 from plexus.protocol.api import (
     BandwidthMeasured,
@@ -26,37 +27,48 @@ from plexus.protocol.api import (
 from plexus.protocol.facts import Fact
 from plexus.protocol.messages import Message, NodeId
 
+Handler: TypeAlias = Callable[[Any], Callable[..., None]]
+to: Callable[[str], Handler] = attrgetter
+"""Whose business something is: `to("_on_ping")` of the node itself, `to("sampler.on_timeout")` of a part."""
+
 
 class Machine:
     """Base of the protocol nodes: dispatches events by type and collects effects."""
 
-    __slots__ = ("_on_event", "_on_message", "_on_timeout", "me", "now", "outbox")
+    __slots__ = ("me", "now", "outbox")
+
+    # Who has nothing to decide about these may ignore them.
+    _on_event: ClassVar[dict[type[Event], Handler]] = dict.fromkeys(
+        (Offered, Undelivered, PeerLost, Misbehaved, Expelled, BandwidthMeasured, Measured), to("ignore")
+    )
+    _on_message: ClassVar[dict[type[Message], Handler]] = {}
+    """What takes the sender and the message."""
+    _on_timeout: ClassVar[dict[str, Handler]] = {}
+    """By the name of the timer, what takes its number."""
 
     def __init__(self, me: NodeId) -> None:
         self.me = me
         self.now = 0.0
         self.outbox: list[Effect] = []
-        # Who has nothing to decide about these may ignore them.
-        self._on_event: dict[type[Event], Callable[[Any], None]] = dict.fromkeys(
-            (Offered, Undelivered, PeerLost, Misbehaved, Expelled, BandwidthMeasured, Measured),
-            lambda _: None,
-        )
-        self._on_message: dict[type[Message], Callable[[NodeId, Any], None]] = {}
-        self._on_timeout: dict[str, Callable[[int], None]] = {}
 
     def handle(self, now: float, event: Event) -> list[Effect]:
         self.now = now
         effects = self.outbox = []
         kind = type(event)
         if kind is Received:
-            self._on_message[type(event.body)](event.src, event.body)  # type: ignore[attr-defined]
+            body = event.body  # type: ignore[attr-defined]
+            self._on_message[type(body)](self)(event.src, body)  # type: ignore[attr-defined]
         elif kind is TimerFired:
             name, number = event.key  # type: ignore[attr-defined]
-            self._on_timeout[name](number)
+            self._on_timeout[name](self)(number)
         else:
-            self._on_event[kind](event)
-        self.outbox = []  # a node that is offline for long is not to keep its last messages
+            self._on_event[kind](self)(event)
+        if effects:
+            self.outbox = []  # a node that is offline for long is not to keep its last messages
         return effects
+
+    def ignore(self, *_: Any) -> None:
+        """Do nothing about it."""
 
     @property
     def messages(self) -> Collection[type[Message]]:

@@ -11,11 +11,11 @@ import math
 from abc import ABC, abstractmethod
 from random import Random
 
-from plexus.protocol.api import BandwidthMeasured, Expelled, Offered
+from plexus.protocol.api import BandwidthMeasured, Expelled, Offered, WentOffline
 from plexus.protocol.facts import Refused, Suspected
 from plexus.protocol.joining import Joining
 from plexus.protocol.lacking import Lacking
-from plexus.protocol.machine import Machine
+from plexus.protocol.machine import Machine, to
 from plexus.protocol.membership import HEARD_ME, Membership, draw
 from plexus.protocol.messages import Joined, Left, NodeId, Pong, ViewReply, ViewRequest
 from plexus.protocol.parameters import PlexusParameters
@@ -33,6 +33,25 @@ class Member(Machine, ABC):
     """Knows others by its own view. The node of Plexus builds on it."""
 
     __slots__ = ("_rng", "joining", "membership", "quorum", "roster", "sampler", "view")
+
+    _on_event = Machine._on_event | {
+        BandwidthMeasured: to("_on_bandwidth_measured"),
+        Offered: to("_on_offered"),
+        Expelled: to("_on_expelled"),
+        WentOffline: to("_on_offline"),
+    }
+    _on_message = Machine._on_message | {
+        Joined: to("_on_joined"),
+        Left: to("_on_left"),
+        ViewRequest: to("_on_view_request"),
+        ViewReply: to("_on_view_reply"),
+    }
+    _on_timeout = Machine._on_timeout | {
+        "ping": to("sampler.on_timeout"),
+        "quorum": to("quorum.on_timeout"),
+        "readvertise": to("membership.on_readvertise"),
+        "view": to("joining.on_timeout"),
+    }
 
     def __init__(
         self,
@@ -60,23 +79,6 @@ class Member(Machine, ABC):
         self.joining = Joining(
             self, self.membership, self.sampler, parameters.ping_timeout_s, self.on_advertised
         )
-        self._on_event |= {
-            BandwidthMeasured: self._on_bandwidth_measured,
-            Offered: self._on_offered,
-            Expelled: self._on_expelled,
-        }
-        self._on_message |= {
-            Joined: self._on_joined,
-            Left: self._on_left,
-            ViewRequest: self._on_view_request,
-            ViewReply: self._on_view_reply,
-        }
-        self._on_timeout |= {
-            "ping": self.sampler.on_timeout,
-            "quorum": self.quorum.on_timeout,
-            "readvertise": self.membership.on_readvertise,
-            "view": self.joining.on_timeout,
-        }
 
     @property
     def heeds(self) -> NodeId | None:
@@ -116,6 +118,10 @@ class Member(Machine, ABC):
         """Keep the node's counter and whatever else must survive a crash."""
 
     # Whom it knows
+
+    def _on_offline(self, _: WentOffline) -> None:
+        self.membership.leave()
+        self.forget_searches()  # for a long absence they are too much to keep
 
     def _on_joined(self, src: NodeId, joined: Joined) -> None:
         self.membership.on_joined(src, joined)

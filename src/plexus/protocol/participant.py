@@ -7,6 +7,7 @@ from random import Random
 
 from plexus.protocol.api import Durable, Misbehaved, PeerLost, Save, Trained, Undelivered
 from plexus.protocol.late import LateTask
+from plexus.protocol.machine import Handler, to
 from plexus.protocol.member import Member
 from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import (
@@ -35,7 +36,11 @@ AGGREGATOR, LATE = "aggregator", "late"
 """What a search is for that needs no quorum; for the others see `quorum`."""
 UNRIVALLED = (AGGREGATOR, LATE, PROBE)
 """What most searches are for: of these nobody can be ahead."""
-FOR_A_ROUND = (TrainRequest, AggregateRequest, LateModel)
+FOR_A_ROUND: dict[type[Message], Handler] = {
+    TrainRequest: to("_on_train_request"),
+    AggregateRequest: to("_on_aggregate_request"),
+    LateModel: to("_on_late_model"),
+}
 FEW = 2
 """In samples: of so few nodes each is in one soon."""
 
@@ -47,6 +52,19 @@ class Participant(Member):
         "_unbelieved", "came_at", "has_worked", "held_model", "held_ordinal", "held_round", "late",
         "parameters", "settled", "training", "trust", "watchdog",
     )  # fmt: skip
+
+    _on_event = Member._on_event | {
+        Undelivered: to("_on_undelivered"),
+        PeerLost: to("_on_peer_lost"),
+        Misbehaved: to("_on_misbehaved"),
+        Trained: to("_on_trained"),
+    }
+    _on_message = Member._on_message | {Ack: to("_on_ack"), TrainRequest: to("_on_train_request")}
+    _on_timeout = Member._on_timeout | {
+        "ack": to("_on_no_ack"),
+        "late ack": to("late.on_timeout"),
+        "look": to("_on_look"),
+    }
 
     def __init__(
         self,
@@ -85,14 +103,6 @@ class Participant(Member):
             rounds=lambda: (self.watchdog.k_seen, self.watchdog.step),
             search=lambda k: self.search(LATE, k, 0),
         )
-        self._on_event |= {
-            Undelivered: self._on_undelivered,
-            PeerLost: self._on_peer_lost,
-            Misbehaved: lambda it: self.trust.misbehaved(it.node),
-            Trained: self._on_trained,
-        }
-        self._on_message |= {Ack: self._on_ack, TrainRequest: self._on_train_request}
-        self._on_timeout |= {"ack": self._on_no_ack, "late ack": self.late.on_timeout, "look": self._on_look}
 
     def aggregator_rank(self, node: NodeId) -> float:
         """Who of a sample aggregates: the highest rank does; here the most bandwidth according to B_i.
@@ -276,11 +286,14 @@ class Participant(Member):
             # It has everybody's models, and nobody else goes on: what it made of them may be gone with it.
             self.watchdog.orphan(self.held_round)
 
+    def _on_misbehaved(self, it: Misbehaved) -> None:
+        self.trust.misbehaved(it.node)
+
     def is_obsolete(self, body: Message) -> bool:
         """A model for the aggregator of a complete round would be ignored when it arrives. One to train is
         carried to its end, however late: a node with a slow link might otherwise never get any."""
         if self.ended_round:
-            return isinstance(body, FOR_A_ROUND)
+            return type(body) in FOR_A_ROUND
         return isinstance(body, AggregateRequest) and (
             body.round < self.watchdog.k_seen or body.round <= self.held_round
         )

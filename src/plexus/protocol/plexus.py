@@ -11,10 +11,11 @@ from __future__ import annotations
 from random import Random
 
 from plexus.protocol.aggregation import AggregationTask
-from plexus.protocol.api import Aggregated, Durable, Measured, Send, WentOffline, WentOnline
+from plexus.protocol.api import Aggregated, Durable, Measured, Send, WentOnline
 from plexus.protocol.course import Ending
 from plexus.protocol.facts import RoundRestarted, SampleDerived
 from plexus.protocol.joining import COMING
+from plexus.protocol.machine import to
 from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import (
     BUSY,
@@ -52,6 +53,30 @@ SMALL = 3
 class PlexusNode(Participant):
     """One node. Give it its world at construction; it starts with `WentOnline`."""
 
+    _on_event = Participant._on_event | {
+        WentOnline: to("_on_online"),
+        Aggregated: to("_on_aggregated"),
+        Measured: to("ending.on_measured"),
+    }
+    _on_message = (
+        Participant._on_message
+        | {
+            Ping: to("_on_ping"),
+            Pong: to("_on_pong"),
+            Ended: to("ending.on_ended"),
+            FinalRequest: to("ending.on_request"),
+            FinalModel: to("ending.on_model"),
+            Score: to("ending.on_score"),
+        }
+        | dict.fromkeys(FOR_A_ROUND, to("_unless_over"))
+    )
+    _on_timeout = Participant._on_timeout | {
+        "aggregation": to("aggregation.on_timeout"),
+        "start": to("_on_start"),
+        "watchdog": to("_on_watchdog"),
+        "final": to("ending.on_timeout"),
+    }
+
     def __init__(
         self,
         me: NodeId,
@@ -74,30 +99,6 @@ class PlexusNode(Participant):
         self.course = course
         self.aggregation = AggregationTask(self, parameters, durable.round)
         self.ending = Ending(self, course, durable.ended, rng)
-        self._on_event |= {
-            WentOnline: self._on_online,
-            WentOffline: lambda _: self.membership.leave(),
-            Aggregated: self._on_aggregated,
-            Measured: lambda it: self.ending.on_measured(it),
-        }
-        self._on_message |= {
-            Ping: self._on_ping,
-            Pong: self._on_pong,
-            AggregateRequest: self._on_aggregate_request,
-            LateModel: self._on_late_model,
-            Ended: self.ending.on_ended,
-            FinalRequest: self.ending.on_request,
-            FinalModel: self.ending.on_model,
-            Score: self.ending.on_score,
-        }
-        for kind in FOR_A_ROUND:
-            self._on_message[kind] = self.ending.unless_over(self._on_message[kind])
-        self._on_timeout |= {
-            "aggregation": self.aggregation.on_timeout,
-            "start": self._on_start,
-            "watchdog": self._on_watchdog,
-            "final": self.ending.on_timeout,
-        }
 
     # Coming and going (III-E)
 
@@ -379,6 +380,13 @@ class PlexusNode(Participant):
         self._push(k, ordinal, self.held_model, sample)
 
     # The end: not in the paper, see course.py
+
+    def _unless_over(self, src: NodeId, body: Message) -> None:
+        """Who asks for more after the end is told of it."""
+        if self.ending.is_over:
+            self.ending.tell((src,))
+        else:
+            FOR_A_ROUND[type(body)](self)(src, body)
 
     def on_final_lost(self, body: Message) -> None:
         if isinstance(body, FinalRequest | FinalModel):

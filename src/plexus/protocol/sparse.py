@@ -3,7 +3,8 @@
 A dense view has eight bytes for each node of the session, and as many nodes have one: memory grows with the
 square. Here a view is a dense one that is shared, and what differs from it: layers of sorted entries, the
 older shared too, and a few newest entries of its own. Who takes over a view shares its base and its layers.
-Nothing is in these that the view does not know, so all laws of `view` hold as they are.
+Where a layer says something of a node, it replaces what is beneath, be that older or newer: any view can be
+told on any base, and all laws of `view` hold as they are.
 """
 
 from __future__ import annotations
@@ -19,16 +20,31 @@ from plexus.protocol.view import JOINED, NOBODY, Bandwidths, Events, Snapshot, V
 
 LAST_LAYER = 64
 BOTH_LAYERS = 16
-"""The newest entries become part of the shared layer when they are more than this part of all nodes, and the
-layer a base of its own when it is."""
+"""The newest entries become part of the shared layer when they are more than this part of all nodes, and
+another base is taken when the layer is."""
 
 
 class SharedBase:
     """A dense view; immutable."""
 
-    def __init__(self, events: Events, bandwidths: Bandwidths) -> None:
+    def __init__(self, events: Events, bandwidths: Bandwidths, before: SharedBase | None = None) -> None:
         self.events, self.bandwidths = events, bandwidths
         self.event_of, self.bandwidth_of = events.data, bandwidths.data
+        self._newest: list[SharedBase] = [] if before is None else before._newest
+        """The last that was made after the same first one."""
+        self._newest[:] = [self]
+
+    def near(self, view: Snapshot) -> tuple[SharedBase, Layer]:
+        """For a view that has become too different: the newest base, and what differs from that. Only who
+        knows much that is not in it makes a newer one: those who hear little need none of their own."""
+        events, bandwidths = view.events, view.bandwidths
+        base = self._newest[0]
+        if len(base.events) == len(events):
+            ahead = np.count_nonzero(events > base.events)
+            if ahead * BOTH_LAYERS < len(events):
+                [apart] = ((base.events != events) | (base.bandwidths != bandwidths)).nonzero()
+                return base, Layer(apart.astype(np.uint32), events[apart], bandwidths[apart])
+        return SharedBase(events, bandwidths, before=base), EMPTY
 
     @cached_property
     def actives(self) -> NDArray[np.intp]:
@@ -51,12 +67,12 @@ def _apart(base: SharedBase, other: SharedBase) -> NDArray[np.intp]:
 class Layer:
     """Some nodes, sorted, and the events that replace those of the base; immutable."""
 
-    __slots__ = ("at", "bandwidth_of", "bandwidths", "event_of", "events", "places")
+    __slots__ = ("at", "bandwidths", "events", "places")
 
     def __init__(self, at: NDArray[np.uint32], events: Events, bandwidths: Bandwidths) -> None:
         self.at, self.events, self.bandwidths = at, events, bandwidths
-        # A memoryview reads single elements several times faster than the array itself.
-        self.places, self.event_of, self.bandwidth_of = at.data, events.data, bandwidths.data
+        self.places = at.data
+        """A memoryview reads single elements several times faster than the array itself."""
 
     @classmethod
     def of(cls, own: dict[int, int]) -> Layer:
@@ -275,10 +291,9 @@ class SparseView(View):
         last = last.under(newer)
         if len(last) > len(self) // LAST_LAYER:
             first, last = first.under(last), EMPTY
+            if len(first) > len(self) // BOTH_LAYERS:
+                self._base, first = self._base.near(SparseSnapshot(self._base, (first, last), self.is_signed))
         self._layers = first, last
-        if len(first) > len(self) // BOTH_LAYERS:
-            whole = SparseSnapshot(self._base, self._layers, self.is_signed)
-            self._base, self._layers = SharedBase(whole.events, whole.bandwidths), (EMPTY, EMPTY)
 
     def _newer(self) -> Layer:
         """Of its own entries those that are newer than what is beneath."""
@@ -307,7 +322,7 @@ class SparseView(View):
             last = first
             at = bisect_left(first.places, node)
         if at < len(last.places) and last.places[at] == node:
-            known = last.event_of[at] << 32 | last.bandwidth_of[at]
+            known = int(last.events[at]) << 32 | int(last.bandwidths[at])
         elif node < len(self._base.event_of):
             known = self._base.event_of[node] << 32 | self._base.bandwidth_of[node]
         else:

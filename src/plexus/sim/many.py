@@ -86,13 +86,12 @@ class Mail:
         body = received.body
         event = event_number(body.counter, JOINED if isinstance(body, Joined) else LEFT)
         noted = (src, event, getattr(body, "bandwidth_bytes_per_s", 0), letter)
-        is_heeded = src in self._heeds.values()
         boxes = self.boxes
         for node in to:
-            if is_heeded and self._heeds.get(node) == src:
-                self._hand_over(node, noted)
-            else:
-                boxes[node].append(noted)
+            boxes[node].append(noted)
+        if src in self._heeds.values():
+            for node in [node for node in to if self._heeds.get(node) == src]:
+                self._hurry(node, [noted])
 
     def read(self, node: NodeId) -> int:
         """Tell `node` what has come for it by now; how many bytes that was."""

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from plexus.protocol.api import Aggregated, Durable, Save, Trained, WentOffline, WentOnline
 from plexus.protocol.baselines.rounds import ROUND, Rounds
 from plexus.protocol.baselines.topology import Topology
-from plexus.protocol.machine import Machine
+from plexus.protocol.machine import Machine, to
 from plexus.protocol.messages import Model, NeighbourModel, NodeId
 from plexus.protocol.parameters import require, require_duration
 
@@ -66,6 +66,15 @@ class DpsgdParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class DpsgdNode(Machine):
     """One node. Give it its world at construction; it starts with `WentOnline`."""
 
+    _on_event = Machine._on_event | {
+        WentOnline: to("_on_online"),
+        WentOffline: to("_on_offline"),
+        Trained: to("rounds.on_trained"),
+        Aggregated: to("rounds.on_aggregated"),
+    }
+    _on_message = Machine._on_message | {NeighbourModel: to("_on_model")}
+    _on_timeout = Machine._on_timeout | {ROUND: to("rounds.on_boundary")}
+
     def __init__(
         self,
         me: NodeId,
@@ -85,16 +94,12 @@ class DpsgdNode(Machine):
             share=self._share,
             weights=self._metropolis if mixing == "metropolis" else None,
         )
-        self._on_event |= {
-            WentOnline: lambda _: self.rounds.start(),
-            WentOffline: self._on_offline,
-            Trained: self.rounds.on_trained,
-            Aggregated: self.rounds.on_aggregated,
-        }
-        self._on_message |= {
-            NeighbourModel: lambda src, body: self.rounds.on_model(src, body.round, body.model)
-        }
-        self._on_timeout |= {ROUND: self.rounds.on_boundary}
+
+    def _on_online(self, _: WentOnline) -> None:
+        self.rounds.start()
+
+    def _on_model(self, src: NodeId, body: NeighbourModel) -> None:
+        self.rounds.on_model(src, body.round, body.model)
 
     def _on_offline(self, _: WentOffline) -> None:
         self.outbox.append(Save(Durable(0, self.rounds.k - 1, self.rounds.model)))

@@ -14,6 +14,7 @@ from plexus.protocol.api import Aggregated, Durable, Save, Trained
 from plexus.protocol.baselines.peers import PeerNode, TimedParameters
 from plexus.protocol.baselines.rounds import ROUND, Rounds
 from plexus.protocol.baselines.topology import Topology
+from plexus.protocol.machine import to
 from plexus.protocol.messages import NO_ADDRESS, EpidemicModel, Model, NodeId
 from plexus.protocol.parameters import require
 from plexus.protocol.roster import Roster
@@ -34,6 +35,13 @@ class EpidemicParameters(TimedParameters, frozen=True):
 
 class EpidemicNode(PeerNode):
     """One node. Give it its world at construction; it starts with `WentOnline`."""
+
+    _on_event = PeerNode._on_event | {
+        Trained: to("rounds.on_trained"),
+        Aggregated: to("rounds.on_aggregated"),
+    }
+    _on_message = PeerNode._on_message | {EpidemicModel: to("_on_model")}
+    _on_timeout = PeerNode._on_timeout | {ROUND: to("rounds.on_boundary")}
 
     def __init__(
         self,
@@ -57,9 +65,6 @@ class EpidemicNode(PeerNode):
         self.rounds = Rounds(
             self, durable, round_duration_s, expected=lambda k: draws.senders(me, k), share=self._share
         )
-        self._on_event |= {Trained: self.rounds.on_trained, Aggregated: self.rounds.on_aggregated}
-        self._on_message |= {EpidemicModel: self._on_model}
-        self._on_timeout |= {ROUND: self.rounds.on_boundary}
 
     def on_start(self) -> None:
         self.rounds.start()

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from plexus.protocol import api
 from plexus.protocol.aggregation import models_needed
 from plexus.protocol.facts import AggregationCompleted, ServerLost, TrainingStarted
-from plexus.protocol.machine import Machine
+from plexus.protocol.machine import Machine, to
 from plexus.protocol.messages import ClientModel, GlobalModel, Joined, Left, Message, Model, NodeId
 from plexus.protocol.parameters import require, require_duration
 from plexus.protocol.view import JOINED, LEFT, View, event_number
@@ -42,10 +42,23 @@ class ServerParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class Server(Machine, ABC):
     """A node that never trains and never leaves. Protocols build on it."""
 
+    _on_event = Machine._on_event | {
+        api.WentOnline: to("_on_online"),
+        api.WentOffline: to("ignore"),
+        api.Aggregated: to("_on_aggregated"),
+    }
+    _on_message = Machine._on_message | {
+        Joined: to("_on_joined"),
+        Left: to("_on_left"),
+        ClientModel: to("_on_model"),
+    }
+    _on_timeout = Machine._on_timeout | {"start": to("_on_start")}
+
     def __init__(
         self, me: NodeId, parameters: ServerParameters, view: View, initial_model: Model, rng: Random
     ) -> None:
         super().__init__(me)
+        self._start_delay_s = parameters.start_delay_s
         self._view = view
         self._rng = rng
         self.k = 1
@@ -53,13 +66,12 @@ class Server(Machine, ABC):
         self._is_aggregating = False
         self._silent: set[NodeId] = set()
         """Clients that were given up; not asked again before they are heard of."""
-        self._on_event |= {
-            api.WentOnline: lambda _: self.set_timer(START, parameters.start_delay_s),
-            api.WentOffline: lambda _: None,
-            api.Aggregated: self._on_aggregated,
-        }
-        self._on_message |= {Joined: self._on_joined, Left: self._on_left, ClientModel: self._on_model}
-        self._on_timeout |= {"start": lambda _: self._begin()}
+
+    def _on_online(self, _: api.WentOnline) -> None:
+        self.set_timer(START, self._start_delay_s)
+
+    def _on_start(self, _: int) -> None:
+        self._begin()
 
     # What a protocol adds
 
@@ -122,6 +134,8 @@ class FedavgParameters(ServerParameters, frozen=True):
 class FedavgServer(Server):
     """Asks a sample, and averages what comes of it."""
 
+    _on_timeout = Server._on_timeout | {"round": to("_on_round_timeout")}
+
     def __init__(self, me: NodeId, parameters: FedavgParameters, *rest: Any, **more: Any) -> None:
         super().__init__(me, parameters, *rest, **more)
         self._parameters = parameters
@@ -131,7 +145,6 @@ class FedavgServer(Server):
         self._models: dict[NodeId, tuple[Model, int]] = {}
         self._first_at = 0.0
         self._timed_out = False
-        self._on_timeout |= {"round": self._on_round_timeout}
 
     def _heard_of(self, client: NodeId) -> None:
         super()._heard_of(client)
@@ -190,6 +203,14 @@ class FedavgServer(Server):
 class FedavgClient(Machine):
     """A client: trains what the server sends it."""
 
+    _on_event = Machine._on_event | {
+        api.WentOnline: to("_on_online"),
+        api.WentOffline: to("_on_offline"),
+        api.Trained: to("_on_trained"),
+        api.PeerLost: to("_on_lost"),
+    }
+    _on_message = Machine._on_message | {GlobalModel: to("_on_global_model")}
+
     def __init__(
         self,
         me: NodeId,
@@ -204,13 +225,6 @@ class FedavgClient(Machine):
         self._bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self._counter = durable.counter if durable else 0
         self._k = 0
-        self._on_event |= {
-            api.WentOnline: self._on_online,
-            api.WentOffline: self._on_offline,
-            api.Trained: self._on_trained,
-            api.PeerLost: self._on_lost,
-        }
-        self._on_message |= {GlobalModel: self._on_global_model}
 
     def _on_online(self, _: api.WentOnline) -> None:
         if not self._is_announced:

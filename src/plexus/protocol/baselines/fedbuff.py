@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from plexus.protocol.api import Merge
 from plexus.protocol.baselines.fedavg import Server, ServerParameters
+from plexus.protocol.machine import to
 from plexus.protocol.messages import ClientModel, GlobalModel, Joined, Left, Model, NodeId
 from plexus.protocol.parameters import require_duration
 
@@ -53,6 +54,8 @@ class Asked(NamedTuple):
 class FedbuffServer(Server):
     """Keeps clients busy, and the models that they began with until they answer."""
 
+    _on_timeout = Server._on_timeout | {"client": to("_on_silence")}
+
     def __init__(self, me: NodeId, parameters: FedbuffParameters, *rest: Any, **more: Any) -> None:
         super().__init__(me, parameters, *rest, **more)
         self._parameters = parameters
@@ -62,7 +65,6 @@ class FedbuffServer(Server):
         """Those asked who have not been given up."""
         self._buffer: list[tuple[Asked, Model]] = []
         self._first_at = 0.0
-        self._on_timeout |= {"client": self._on_silence}
 
     # Clients
 

@@ -13,6 +13,7 @@ from random import Random
 from plexus.protocol.api import Aggregated, Durable, Merge, Save, Train, Trained
 from plexus.protocol.baselines.peers import PeerNode, PeerParameters
 from plexus.protocol.facts import ModelUpdated
+from plexus.protocol.machine import to
 from plexus.protocol.messages import NO_ADDRESS, GossipModel, Model, NodeId
 from plexus.protocol.parameters import require_duration
 from plexus.protocol.roster import Roster
@@ -44,6 +45,10 @@ class GossipParameters(PeerParameters, frozen=True):
 class GossipNode(PeerNode):
     """One node. Give it its world at construction; it starts with `WentOnline`."""
 
+    _on_event = PeerNode._on_event | {Aggregated: to("_on_merged"), Trained: to("_on_trained")}
+    _on_message = PeerNode._on_message | {GossipModel: to("_on_model")}
+    _on_timeout = PeerNode._on_timeout | {"send": to("_on_period")}
+
     def __init__(
         self,
         me: NodeId,
@@ -63,9 +68,6 @@ class GossipNode(PeerNode):
         self.model = durable.model
         self._merging = self._training = False
         self._waiting: GossipModel | None = None
-        self._on_event |= {Aggregated: self._on_merged, Trained: self._on_trained}
-        self._on_message |= {GossipModel: self._on_model}
-        self._on_timeout |= {"send": self._on_period}
 
     def on_start(self) -> None:
         self._merging = self._training = False

@@ -15,7 +15,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from plexus.protocol.api import BandwidthMeasured, Expelled, WentOffline, WentOnline
-from plexus.protocol.machine import Machine
+from plexus.protocol.machine import Machine, to
 from plexus.protocol.membership import Membership
 from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping, Pong, ViewReply, ViewRequest
 from plexus.protocol.parameters import require, require_duration
@@ -74,6 +74,25 @@ class TimedParameters(PeerParameters, frozen=True):
 class PeerNode(Machine, ABC):
     """A node that knows others by its own view. Protocols build on it."""
 
+    _on_event = Machine._on_event | {
+        WentOnline: to("_on_online"),
+        WentOffline: to("_on_offline"),
+        Expelled: to("membership.on_expelled"),
+        BandwidthMeasured: to("_on_bandwidth_measured"),
+    }
+    _on_message = Machine._on_message | {
+        Ping: to("_on_ping"),
+        Pong: to("_on_pong"),
+        Joined: to("membership.on_joined"),
+        Left: to("membership.on_left"),
+        ViewRequest: to("_on_view_request"),
+        ViewReply: to("_on_view_reply"),
+    }
+    _on_timeout = Machine._on_timeout | {
+        "ping": to("sampler.on_timeout"),
+        "readvertise": to("membership.on_readvertise"),
+    }
+
     def __init__(
         self,
         me: NodeId,
@@ -91,21 +110,6 @@ class PeerNode(Machine, ABC):
             self, parameters, view, bandwidth_bytes_per_s, rng, self.save, counter, address, roster
         )
         self.sampler = Sampler(self, parameters.ping_timeout_s, found=self.on_found, gone=self.on_gone)
-        self._on_event |= {
-            WentOnline: self._on_online,
-            WentOffline: lambda _: self.membership.leave(),
-            Expelled: self.membership.on_expelled,
-        }
-        self._on_event[BandwidthMeasured] = self._on_bandwidth_measured
-        self._on_message |= {
-            Ping: self._on_ping,
-            Pong: self._on_pong,
-            Joined: self.membership.on_joined,
-            Left: self.membership.on_left,
-            ViewRequest: lambda src, _: self.send((src,), ViewReply(self.membership.view.snapshot())),
-            ViewReply: lambda src, reply: self.membership.merge(src, reply.view),
-        }
-        self._on_timeout |= {"ping": self.sampler.on_timeout, "readvertise": self.membership.on_readvertise}
 
     on_gone: Callable[[NodeId], None] | None = None
     """What to do about a node that stays silent when it is looked for."""
@@ -158,6 +162,15 @@ class PeerNode(Machine, ABC):
         self.sampler.reset()
         self.membership.join()
         self.on_start()
+
+    def _on_offline(self, _: WentOffline) -> None:
+        self.membership.leave()
+
+    def _on_view_request(self, src: NodeId, _: ViewRequest) -> None:
+        self.send((src,), ViewReply(self.membership.view.snapshot()))
+
+    def _on_view_reply(self, src: NodeId, reply: ViewReply) -> None:
+        self.membership.merge(src, reply.view)
 
     def _on_bandwidth_measured(self, measured: BandwidthMeasured) -> None:
         self.membership.bandwidth_bytes_per_s = measured.bandwidth_bytes_per_s

@@ -23,6 +23,7 @@ from plexus.protocol.api import Aggregated, Durable, Save, Trained
 from plexus.protocol.baselines.peers import PeerNode, TimedParameters
 from plexus.protocol.baselines.rounds import ROUND, Rounds
 from plexus.protocol.baselines.topology import OnePeerExponential, Topology, ring
+from plexus.protocol.machine import to
 from plexus.protocol.messages import NO_ADDRESS, Model, NodeId, Ping, Pong, TokenModel
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import SampleSearch, Search
@@ -58,6 +59,13 @@ def by_token(roster: Roster, k: int, nodes: Iterable[NodeId]) -> list[NodeId]:
 
 class TeleportationNode(PeerNode):
     """One node. Give it its world at construction; it starts with `WentOnline`."""
+
+    _on_event = PeerNode._on_event | {
+        Trained: to("rounds.on_trained"),
+        Aggregated: to("rounds.on_aggregated"),
+    }
+    _on_message = PeerNode._on_message | {TokenModel: to("_on_token")}
+    _on_timeout = PeerNode._on_timeout | {ROUND: to("rounds.on_boundary")}
 
     def __init__(
         self,
@@ -96,9 +104,6 @@ class TeleportationNode(PeerNode):
         self._newest = durable.round or -QUIET_ROUNDS - 1
         """The newest round that there is a model of, as far as the node knows."""
         self._held_by: dict[NodeId, int] = {}
-        self._on_event |= {Trained: self.rounds.on_trained, Aggregated: self.rounds.on_aggregated}
-        self._on_message |= {TokenModel: self._on_token, Ping: self._on_ping, Pong: self._on_pong}
-        self._on_timeout |= {ROUND: self.rounds.on_boundary}
 
     def on_start(self) -> None:
         self._handed.clear()
