@@ -19,7 +19,8 @@ import numpy as np
 
 from plexus.protocol.api import Measured, StopSending
 from plexus.protocol.facts import EndRevoked, FinalHeld, SessionEnded
-from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Model, NodeId, Score
+from plexus.protocol.machine import Handler, to
+from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Message, Model, NodeId, Score
 from plexus.protocol.parameters import Course, condition
 from plexus.protocol.quorum import step
 from plexus.protocol.trust import REACH
@@ -32,6 +33,12 @@ AGAIN = 1 / 10
 """As a share of `ack_timeout_s`: how often those are told of the end who have not got the model, and how long
 one of them waits for somebody who has not got it either."""
 _SCORE = struct.Struct(">f")
+ABOUT_THE_END: dict[type[Message], Handler] = {
+    Ended: to("ending.on_ended"),
+    FinalRequest: to("ending.on_request"),
+    FinalModel: to("ending.on_model"),
+    Score: to("ending.on_score"),
+}
 
 
 class Ending:

@@ -12,7 +12,7 @@ from random import Random
 
 from plexus.protocol.aggregation import AggregationTask
 from plexus.protocol.api import Aggregated, Durable, Measured, Send, WentOnline
-from plexus.protocol.course import Ending
+from plexus.protocol.course import ABOUT_THE_END, Ending
 from plexus.protocol.facts import RoundRestarted, SampleDerived
 from plexus.protocol.joining import COMING
 from plexus.protocol.machine import to
@@ -23,7 +23,6 @@ from plexus.protocol.messages import (
     NO_ADDRESS,
     YOURS,
     AggregateRequest,
-    Ended,
     FinalModel,
     FinalRequest,
     LateModel,
@@ -32,7 +31,6 @@ from plexus.protocol.messages import (
     NodeId,
     Ping,
     Pong,
-    Score,
     TrainRequest,
 )
 from plexus.protocol.parameters import ENDLESS, Course, PlexusParameters
@@ -58,18 +56,8 @@ class PlexusNode(Participant):
         Aggregated: to("_on_aggregated"),
         Measured: to("ending.on_measured"),
     }
-    _on_message = (
-        Participant._on_message
-        | {
-            Ping: to("_on_ping"),
-            Pong: to("_on_pong"),
-            Ended: to("ending.on_ended"),
-            FinalRequest: to("ending.on_request"),
-            FinalModel: to("ending.on_model"),
-            Score: to("ending.on_score"),
-        }
-        | dict.fromkeys(FOR_A_ROUND, to("_unless_over"))
-    )
+    _on_message = Participant._on_message | ABOUT_THE_END | {Ping: to("_on_ping"), Pong: to("_on_pong")}
+    _on_message |= dict.fromkeys(FOR_A_ROUND, to("_unless_over"))
     _on_timeout = Participant._on_timeout | {
         "aggregation": to("aggregation.on_timeout"),
         "start": to("_on_start"),
