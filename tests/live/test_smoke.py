@@ -86,9 +86,9 @@ class Smoke:
                 pytest.fail(f"not within {STEP_S:g} s: {what}")
             await asyncio.sleep(0.1)
 
-    async def goes_on(self, after: str) -> None:
+    async def goes_on(self, after: str, beyond: int = 0) -> None:
         """Three rounds more, and all that are well answer."""
-        before = self.round
+        before = max(self.round, beyond)
         await self.until(f"{after}: rounds beyond {before + 3}", lambda: self.round > before + 3)
         for member in self.well:
             await self.status(member, after)
@@ -173,8 +173,9 @@ async def _one_is_revoked(smoke: Smoke, outcast: Member, out: Path) -> None:
     others = len(smoke.well) - 1
     for member in smoke.well:
         await _until_linked_to(smoke, member, others, f"node {outcast.number} revoked")
-    before = smoke.round
-    await smoke.goes_on(f"node {outcast.number} revoked")
+    outcast.log.read()  # it may have aggregated most rounds so far
+    before = max(smoke.round, outcast.log.worked_on)
+    await smoke.goes_on(f"node {outcast.number} revoked", beyond=before)
     samples = [each for member in smoke.well for each in _samples(member) if each[0] > before + 1]
     print(f"         {len(samples)} samples since, of rounds after {before + 1}")
     assert samples, "nobody derived a sample"
