@@ -15,7 +15,7 @@ from plexus.learn.engines import LocalTraining, choose, create_engine
 from plexus.learn.engines.stacked import Stack, StackedEngine, cannot_stack, stack_size
 from plexus.learn.engines.stacked_layers import forward_of, is_known
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation, celeba_cnn, femnist_cnn, gn_lenet
-from plexus.learn.optimiser import Sgd
+from plexus.learn.optimiser import Adam, Sgd
 from plexus.learn.task import Task
 from plexus.learn.trainer import InlineEngine, Trainer
 
@@ -143,6 +143,38 @@ def test_any_loss(digits: Task) -> None:
 def test_what_the_layers_by_hand_do_not_know_goes_through_vmap(layer: nn.Module) -> None:
     assert not is_known(layer)
     assert forward_of(nn.Sequential(layer, nn.Flatten(), nn.Linear(4, 2))) is None
+
+
+class InPlace(nn.Sequential):
+    """Changes the shape of what it has, which no recorded step can do again."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs: Tensor = super().forward(images.flatten(1) + 0)
+        return outputs.unsqueeze_(1).squeeze(1)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"optimiser": Sgd(0.1, 0.9, 0.01, nesterov=True)},
+        {"optimiser": Adam(0.01, clip_norm=1.0), "proximal": 0.1},
+        {"build_model": Unusual},
+        {"build_model": lambda: InPlace(nn.Linear(64, 10))},
+    ],
+)
+def test_a_recorded_step_gives_the_bits_of_the_step(
+    digits: Task, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    task = replace(digits, local_epochs=2, batch=7, **changed)
+
+    def trained() -> list[Tensor]:
+        engine = StackedEngine(task)
+        first = engine.train([LocalTraining(engine.initial, node, 1) for node in range(6)])
+        return first + engine.train([LocalTraining(first[node], node, 2) for node in range(6)])
+
+    recorded = trained()
+    monkeypatch.setattr("plexus.learn.engines.stacked.LARGEST_TAPE", 0)
+    assert all(map(torch.equal, recorded, trained()))
 
 
 def test_a_model_that_draws_random_numbers_is_refused(digits: Task) -> None:

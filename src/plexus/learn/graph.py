@@ -88,6 +88,7 @@ class LazyModels:
         self._initial.number = -1
         shared = engine.layout.shared_size
         self._shared, self._own_initial = engine.initial[:shared], engine.initial[shared:]
+        self._has_own = len(self._own_initial) > 0
         if not torch.isfinite(engine.initial).all():
             raise PlexusError(f"task {task.name}: the initial model has weights that are not finite")
         frozen = layout.weights_hash(engine.frozen) if engine.frozen else ""
@@ -109,7 +110,7 @@ class LazyModels:
         self.costs.asked += 1
         before = self._own.get(node)
         trained = TrainedModel(model, node, round, before)
-        if len(self._own_initial):
+        if self._has_own:
             if before is not None:
                 before.before = None  # that training is finished, so nobody goes back behind it
             self._own[node] = OwnPart(trained, before)
@@ -198,7 +199,7 @@ class LazyModels:
 
     def _whole(self, model: Expression, own: Expression | None = None) -> Tensor:
         """The vector of a model with the part that a node keeps to itself, or with the initial one."""
-        if not len(self._own_initial):
+        if not self._has_own:
             return model.vector()
         return torch.cat([model.vector(), self._own_initial if own is None else own.vector()])
 
@@ -286,7 +287,7 @@ class LazyModels:
 
     def _settle(self, trained: TrainedModel, vector: Tensor) -> None:
         own = None if trained.kept is None else trained.kept()
-        if len(self._own_initial):
+        if self._has_own:
             # Each its own memory: what is kept of one must not keep all of it.
             vector, rest = vector[: len(self._shared)].clone(), vector[len(self._shared) :].clone()
             if own is not None:

@@ -69,7 +69,8 @@ class Examples:
             inputs, targets = ([own[row] for row in rows] for own in (self.inputs, self.targets))
             return Examples(inputs, targets, self.ids[rows])
         at = torch.from_numpy(rows).to(self.targets.device)
-        return Examples(taken(self.inputs, at), self.targets[at], self.ids[rows])
+        inputs, targets = each_leaf(lambda t: t.index_select(0, at), (self.inputs, self.targets))
+        return Examples(inputs, targets, self.ids[rows])
 
 
 def joined(sets: Sequence[Examples]) -> Examples:

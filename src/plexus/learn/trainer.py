@@ -69,11 +69,9 @@ class DeviceData:
             return rows.swapaxes(0, 1).reshape(-1, *arrays[0].shape[1:])
 
         drawn = [draw.augmentation for draw in draws if draw.augmentation is not None]
-        inputs, targets = self._examples(
-            by_step([draw.examples for draw in draws]), by_step(drawn) if drawn else None
-        )
-        shaped = each_leaf(lambda t: t.view(*shape, *t.shape[1:]), inputs)
-        return shaped, targets.view(*shape, *targets.shape[1:])
+        found = self._examples(by_step([d.examples for d in draws]), by_step(drawn) if drawn else None)
+        inputs, targets = each_leaf(lambda t: t.view(*shape, *t.shape[1:]), found)
+        return inputs, targets
 
     def test_batch(self, number: int) -> Batch:
         """One of the batches of the test set, ready for the model."""

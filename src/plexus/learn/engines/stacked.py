@@ -4,7 +4,7 @@ Within rounding the weights are those of `inline`: the same examples and steps, 
 order. The tests hold one local training to a difference of 1e-4 of the largest weight.
 
 The forward pass of a perceptron comes from `stacked_layers`, on a GPU that of a network that `kernels` knows
-from there; else it is `torch.func.vmap` of the task's own module. A step is recorded as a plain list of
+from there; else it is `torch.func.vmap` of the task's own module. A small step is recorded as a plain list of
 operations (`tape`) and replayed: going through autograd and vmap anew for every step would take longer than a
 small model's arithmetic. On a GPU the whole training is recorded, as a CUDA graph: a local training of all
 clients is then a single launch.
@@ -28,21 +28,21 @@ from torch.utils._pytree import tree_leaves, tree_map
 from plexus.errors import PlexusError, blaming, described
 from plexus.learn.engines import LocalTraining, Precision
 from plexus.learn.engines.stacked_layers import Forward, forward_of
-from plexus.learn.engines.tape import recorded
+from plexus.learn.engines.tape import Tape
 from plexus.learn.layout import Layout, TensorSlice, cast
 from plexus.learn.optimiser import Descent
-from plexus.learn.task import Inputs, Task, called, taken
+from plexus.learn.task import Batch, Inputs, Task, called, taken
 from plexus.learn.trainer import InlineEngine, one_thread
 
 MOST_CLIENTS = {"cpu": 64, "cuda": 128}
 """Clients in one stack: enough to fill the machine; memory grows with it."""
 Tensors = dict[str, Tensor]
 """By name, of all clients."""
-State = tuple[Tensors, list[Tensor], Tensors]
-"""Trainable tensors, what the optimiser remembers, the tensors that it leaves alone."""
-Given = dict[str, list[Tensor]]
-"""What is the same in all steps: `anchors` of FedProx, `scale` of the learning rate, where they matter."""
-Step = Callable[[Tensors, list[Tensor], Tensors, Given, Inputs, Tensor], State]
+State = tuple[Tensors, list[Tensor], Tensors, list[Tensor], list[Tensor]]
+"""Trainable tensors, what the optimiser remembers, the tensors that it leaves alone; where they matter,
+anchors of FedProx and the scale of the learning rate."""
+LARGEST_TAPE = 64 << 20
+"""Bytes of results that a recorded step may keep in memory. What has more spends its time in arithmetic."""
 
 JOINT_LOSSES = (functional.cross_entropy, functional.mse_loss)
 """Means over examples: the mean over all clients' examples, times clients, is the sum of their means."""
@@ -115,7 +115,7 @@ class StackedEngine(InlineEngine):
         # A recording is of so many steps; else any number of them will do.
         kind = (clients, steps if on_gpu else 0)
         if kind not in self._stacks:
-            stack = Stack(self._task, self.layout, self._passes)
+            stack = Stack(self._task, self.layout, self._passes, clients)
             self._stacks[kind] = RecordedStack(stack) if on_gpu else stack
         return self._stacks[kind]
 
@@ -176,60 +176,77 @@ class CannotStackError(PlexusError):
 
 
 class Stack:
-    """The local training of many clients of one task, the same number every time."""
+    """The local training of so many clients of one task."""
 
-    def __init__(self, task: Task, layout: Layout, passes: Passes) -> None:
+    def __init__(self, task: Task, layout: Layout, passes: Passes, clients: int) -> None:
         self._task = task
         self._layout = layout
         trainable = [entry.name for entry in layout.entries if entry.trainable]
         assert task.optimiser is not None, "a loop of one's own is not stacked"
         self._optimiser = task.optimiser
         self._descent = Descent(task.optimiser, task.proximal, trainable)
-        self._plain = build_step(task, passes.forward, self._descent)
         self._passes = passes
-        self._step: Step | None = None if passes.is_recorded else self._plain
+        self._frozen = passes.arrange({n: t.expand(clients, *t.shape) for n, t in passes.frozen.items()})
+        self._take_steps: Callable[[State, Batch], State] | None = None
+        """Changes the state by all batches, one after the other."""
 
     def train(self, bases: Tensor, inputs: Inputs, targets: Tensor, scale: Tensor) -> Tensor:
         """Rows of weights after training: row i of `bases` on `inputs[:, i]`, step by step.
 
         `scale[i]` is the factor on the learning rate of row i, for tasks that have a schedule.
         """
-        trainable, fixed = self._unstack(bases, True), self._unstack(bases, False)
-        fixed |= {name: each.expand(len(bases), *each.shape) for name, each in self._passes.frozen.items()}
-        trainable, fixed = self._passes.arrange(trainable), self._passes.arrange(fixed)
+        trainable, fixed = (self._passes.arrange(self._unstack(bases, kind)) for kind in (True, False))
         memory = self._optimiser.begin(list(trainable.values()))
-        given: Given = {"anchors": self._descent.anchors(list(trainable.values()))}
-        given["scale"] = [scale] if self._optimiser.schedule is not None else []
-        if self._step is None:
-            first = taken(inputs, 0)
-            self._step = self._record(trainable, memory, fixed, given, first, targets[0])
-        for at, wanted in enumerate(targets):
-            batch = taken(inputs, at)
-            trainable, memory, fixed = self._step(trainable, memory, fixed, given, batch, wanted)
-        tensors = self._passes.restore(trainable | fixed)
+        anchors = self._descent.anchors(list(trainable.values()))
+        scales = [scale] if self._optimiser.schedule is not None else []
+        state = self._in_steps((trainable, memory, fixed, anchors, scales), (inputs, targets))
+        tensors = self._passes.restore(state[0] | state[2])
         rows = [tensors[entry.name].reshape(len(bases), -1) for entry in self._layout.entries]
         return torch.cat([row.to(self._layout.dtype) for row in rows], dim=1)
 
-    def _record(self, *example: Any) -> Step:
+    def _in_steps(self, state: State, batches: Batch) -> State:
+        if self._take_steps is None:
+            self._take_steps = self._one_by_one
+            # On a GPU the whole training is recorded.
+            if batches[1].is_cpu and (tape := self._record(state, taken(batches, 0))).is_small(LARGEST_TAPE):
+                self._take_steps = tape.replay
+        return self._take_steps(state, batches)
+
+    def _one_by_one(self, state: State, batches: Batch) -> State:
+        state = tree_map(torch.clone, state)
+        for at in range(len(batches[1])):
+            self._step(state, taken(batches, at))
+        return state
+
+    def _step(self, state: State, batch: Batch) -> None:
+        """One step for all clients, in place."""
+        trainable, memory, fixed, anchors, scales = state
+        with torch.enable_grad():
+            leaves = {name: tensor.detach().requires_grad_() for name, tensor in trainable.items()}
+            outputs = self._passes.forward({**leaves, **fixed, **self._frozen}, batch[0])
+            loss = self._summed_loss(outputs, batch[1])
+            found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+        scale = scales[0] if scales else 1.0
+        self._descent.step(list(trainable.values()), list(found), memory, anchors, scale, stacked=True)
+
+    def _summed_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The sum of all clients' losses; no client's weights touch another's loss."""
+        if self._task.loss in JOINT_LOSSES:
+            return self._task.loss(outputs.flatten(0, 1), targets.flatten(0, 1)) * len(outputs)
+        return vmap(self._task.loss)(outputs, targets).sum()
+
+    def _record(self, state: State, batch: Batch) -> Tape:
         try:
-            # On copies: recording runs the step once, and a module may change its buffers in place.
-            step: Step = recorded(self._plain, *tree_map(torch.clone, example))
-        except torch.OutOfMemoryError:
-            raise
+            return Tape(self._step, state, batch)
         except Exception as error:
             drawing = "it draws random numbers (dropout), which differ from client to client"
             reason = drawing if "randomness" in str(error) else described(error)
             raise CannotStackError(self._task.name, reason) from error
-        return step
 
     def _unstack(self, bases: Tensor, trainable: bool) -> Tensors:
-        return {
-            entry.name: cast(bases[:, entry.start : entry.stop], entry.dtype)
-            .reshape(len(bases), *entry.shape)
-            .clone()
-            for entry in self._layout.entries
-            if entry.trainable is trainable
-        }
+        """Parts of `bases`, in its memory."""
+        size, entries = len(bases), [each for each in self._layout.entries if each.trainable is trainable]
+        return {e.name: cast(bases[:, e.start : e.stop], e.dtype).reshape(size, *e.shape) for e in entries}
 
 
 class RecordedStack:
@@ -243,8 +260,7 @@ class RecordedStack:
 
     def train(self, *arguments: Any) -> Tensor:
         graph = self._graph = self._graph or self._capture(*arguments)
-        for argument, given in zip(tree_leaves(self._arguments), tree_leaves(arguments), strict=True):
-            argument.copy_(given)
+        torch._foreach_copy_(tree_leaves(self._arguments), tree_leaves(arguments))
         graph.replay()
         return self._result.clone()
 
@@ -272,8 +288,6 @@ class Passes(NamedTuple):
     arrange: Callable[[Tensors], Tensors] = dict
     restore: Callable[[Tensors], Tensors] = dict
     """Tensors as the pass wants them, and back as the module has them."""
-    is_recorded: bool = True
-    """As a list of operations; kernels are in the recording of the GPU alone."""
 
 
 def passes_of(
@@ -289,32 +303,9 @@ def passes_of(
         if layers:
             arrange = partial(kernels.arranged, layers)
             forward = kernels.forward_of(layers, precision)
-            return Passes(forward, frozen, arrange, partial(arrange, back=True), is_recorded=False)
+            return Passes(forward, frozen, arrange, partial(arrange, back=True))
     by_hand = forward_of(module) if device.type != "cuda" else None
     return Passes(by_hand, frozen) if by_hand else Passes(_vmapped(module), {})
-
-
-def build_step(task: Task, forward: Forward, descent: Descent) -> Step:
-    """One step for all clients, in place."""
-
-    def step(
-        trainable: Tensors,
-        memory: list[Tensor],
-        fixed: Tensors,
-        given: Given,
-        inputs: Inputs,
-        targets: Tensor,
-    ) -> State:
-        with torch.enable_grad():
-            leaves = {name: tensor.detach().requires_grad_() for name, tensor in trainable.items()}
-            loss = _summed_loss(task, forward({**leaves, **fixed}, inputs), targets)
-            found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
-        scale = given["scale"][0] if given["scale"] else 1.0
-        weights = list(trainable.values())
-        descent.step(weights, list(found), memory, given["anchors"], scale, stacked=True)
-        return trainable, memory, fixed
-
-    return step
 
 
 def _vmapped(module: nn.Module) -> Forward:
@@ -322,10 +313,3 @@ def _vmapped(module: nn.Module) -> Forward:
         return called(lambda *given, **names: functional_call(module, dict(tensors), given, names), inputs)
 
     return vmap(one)
-
-
-def _summed_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
-    """The sum of all clients' losses; no client's weights touch another's loss."""
-    if task.loss in JOINT_LOSSES:
-        return task.loss(outputs.flatten(0, 1), targets.flatten(0, 1)) * len(outputs)
-    return vmap(task.loss)(outputs, targets).sum()

@@ -17,9 +17,8 @@ def forward_of(module: nn.Module) -> Forward | None:
     """The stacked forward pass of a perceptron, or None if `module` is anything else."""
     dense = (nn.Linear, nn.ReLU, nn.Flatten)
     layers = list(module.named_children())
-    if type(module) is not nn.Sequential or not all(
-        type(each) in dense and is_known(each) for _, each in layers
-    ):
+    in_sequence = type(module).forward is nn.Sequential.forward
+    if not in_sequence or not all(type(each) in dense and is_known(each) for _, each in layers):
         return None
 
     def forward(tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:

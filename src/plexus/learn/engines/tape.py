@@ -1,17 +1,33 @@
-"""A function of tensors as a plain list of operations: what it did once, to be done again with others.
+"""A step as a list of operations: what it did to tensors once, to be done again.
 
-As torch's `make_fx`, without what that imports: it would take longer than many a run. Nothing in the function
-may depend on values, and whatever it changes in place must be among its arguments.
+As a CUDA graph, on a processor: every result has its place in memory, and is written there again. So views,
+most of what autograd and vmap ask for, are made once and for all. Nothing in the step may depend on values,
+and whatever it changes must be in the state that it is given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
+from itertools import chain
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map
+
+FILLED = frozenset({"ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full"})
+"""They look at the shape of what they are given, not at its values."""
+
+
+class _Call:
+    def __init__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        self.func, self.args, self.kwargs, self.result = func, args, kwargs, result
+        self.changes: bool = func._schema.is_mutable
+        self.given = _tensors((args, kwargs))
+        self.made = [] if self.changes else _tensors(result)
+        self.is_view = bool(self.made) and _memory(self.made) <= _memory(self.given)
 
 
 class _Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -19,95 +35,120 @@ class _Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.made: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+        self.made: list[_Call] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # else torch imports that compiler
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         # Also keeps the tensors, so that no two have the same id.
-        self.made.append((func, args, kwargs or {}, result))
+        self.made.append(_Call(func, args, kwargs or {}, result))
         return result
 
 
-def recorded(function: Callable[..., Any], *example: Any) -> Callable[..., Any]:
-    """`function` for arguments like `example`, which it is called with once."""
-    inputs = _leaves(example)
-    calls = _Calls()
-    with calls:
-        outputs, gives = tree_flatten(function(*example))
-    run = _Source(inputs, outputs, calls.made).compiled()
+class Tape:
+    """What `step(state, batch)` did to such a state; it is called once, to see that."""
 
-    def replay(*arguments: Any) -> Any:
-        given = _leaves(arguments)
-        assert len(given) == len(inputs), "other arguments than those recorded"
-        return tree_unflatten(run(*given), gives)
+    def __init__(self, step: Callable[[Any, Any], None], state: Any, batch: Any) -> None:
+        self._state, example = tree_map(torch.clone, (state, batch))
+        calls = _Calls()
+        with calls:
+            step(self._state, example)
+        self._example = tree_leaves(example)
+        self._calls = _needed(_varying(calls.made, _tensors((self._state, example))))
+        self._batches: Any = None
+        self._bound: list[list[Callable[[], Any]]] = []
+        """What is to be called, step by step, on `_state` and `_batches`."""
 
-    return replay
+    def is_small(self, most_bytes: int) -> bool:
+        """Whether all results fit into so much memory, and keep their shapes there."""
+        if any(torch.Tag.inplace_view in call.func.tags for call in self._calls):
+            return False
+        return most_bytes >= sum(t.nbytes for call in self._calls if not call.is_view for t in call.made)
 
+    def replay(self, state: Any, batches: Any) -> Any:
+        """The state after a step with every batch; of use until the next time."""
+        given = tree_leaves(batches)
+        steps = len(given[0])
+        if steps > len(self._bound):
+            # Whole, as they are given: where a batch begins in memory decides the last bits of products.
+            self._batches = [each.clone() for each in given]
+            self._bound = [self._bind([each[at] for each in self._batches]) for at in range(steps)]
+        places = [*tree_leaves(self._state), *(each[:steps] for each in self._batches)]
+        torch._foreach_copy_(places, [*tree_leaves(state), *given])
+        for operation in chain(*self._bound[:steps]):
+            operation()
+        return self._state
 
-def _leaves(tree: Any) -> list[Any]:
-    """Of tuples, lists and dictionaries; torch's own takes several times as long, as long as an operation."""
-    if not isinstance(tree, tuple | list | dict):
-        return [tree]
-    return [leaf for part in (tree.values() if isinstance(tree, dict) else tree) for leaf in _leaves(part)]
+    def _bind(self, batch: list[Tensor]) -> list[Callable[[], Any]]:
+        """The operations, with this batch in place of the example."""
+        known = {id(old): new for old, new in zip(self._example, batch, strict=True)}
 
+        def looked_up(each: Any) -> Any:
+            found = known.get(id(each), each)
+            return found.detach() if isinstance(found, Tensor) and found.requires_grad else found
 
-class _Source:
-    """Python code that makes the same calls, without those of which nothing comes."""
-
-    def __init__(self, inputs: list[Any], outputs: list[Any], calls: list[Any]) -> None:
-        self._parameters = [f"v{at}" for at in range(len(inputs))]
-        self._names = {id(each): name for name, each in zip(self._parameters, inputs, strict=True)}
-        self._outputs = outputs
-        self._constants: dict[str, Any] = {}
-        self._calls = _needed(calls, outputs)
-
-    def compiled(self) -> Callable[..., Any]:
-        lines = [self._line(*call) for call in self._calls]
-        results = ", ".join(map(self._expression, self._outputs))
-        body = "\n    ".join([*lines, f"return [{results}]"])
-        exec(f"def run({', '.join(self._parameters)}):\n    {body}", self._constants)
-        run: Callable[..., Any] = self._constants["run"]
-        return run
-
-    def _line(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> str:
-        given = [*map(self._expression, args), *(f"{k}={self._expression(v)}" for k, v in kwargs.items())]
-        call = f"{self._constant(func)}({', '.join(given)})"
-        if isinstance(result, torch.Tensor):
-            return f"{self._name(result)} = {call}"
-        if not any(isinstance(each, torch.Tensor) for each in tree_leaves(result)):
-            return call
-        parts = [self._name(each) if isinstance(each, torch.Tensor) else "_" for each in result]
-        return f"{', '.join(parts)}, = {call}"
-
-    def _name(self, tensor: Any) -> str:
-        return self._names.setdefault(id(tensor), f"v{len(self._names)}")
-
-    def _expression(self, value: Any) -> str:
-        if isinstance(value, torch.Tensor) and id(value) in self._names:
-            return self._names[id(value)]
-        if isinstance(value, list | tuple):
-            inside = ", ".join(map(self._expression, value))
-            return f"[{inside}]" if isinstance(value, list) else f"({inside},)"
-        return self._constant(value)
-
-    def _constant(self, value: Any) -> str:
-        name = f"c{len(self._constants)}"
-        self._constants[name] = value
-        return name
+        operations = list[Callable[[], Any]]()
+        for call in self._calls:
+            args, kwargs = tree_map(looked_up, (call.args, call.kwargs))
+            if call.is_view:
+                seen = _tensors(call.func(*args, **kwargs))
+                known |= {id(old): new for old, new in zip(call.made, seen, strict=True)}
+            else:
+                operations.append(_into(call.func, args, kwargs, tree_map(looked_up, call.result)))
+        return operations
 
 
-def _needed(calls: list[Any], outputs: list[Any]) -> list[Any]:
-    """Those that change something, or of which something comes."""
-    needed, kept = {id(each) for each in outputs}, []
-    for call in reversed(calls):
-        func, args, kwargs, result = call
-        if func._schema.is_mutable or any(id(each) in needed for each in tree_leaves(result)):
+def _into(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Callable[[], Any]:
+    """The same call, with the result written where it was."""
+    if func._schema.is_mutable:
+        return partial(func, *args, **kwargs)
+    places = result if isinstance(result, tuple) else (result,)
+    told, names = _told_where(func, len(places))
+    if told is not None and all(place is not None for place in places):
+        return partial(told, *args, **kwargs, **dict(zip(names, places, strict=True)))
+    return lambda: torch._foreach_copy_(_tensors(result), _tensors(func(*args, **kwargs)))
+
+
+@cache
+def _told_where(func: Any, results: int) -> tuple[Any, list[str]]:
+    """The same operation, told where its results go, and by which arguments; None if there is none."""
+    takes = [(each.name, str(each.type)) for each in func._schema.arguments]
+    for other in (getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads()):
+        rest = [(each.name, str(each.type)) for each in other._schema.arguments if not each.is_out]
+        outs = [each.name for each in other._schema.arguments if each.is_out]
+        if len(outs) == results and rest == takes:
+            return other, outs
+    return None, []
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [each for each in tree_leaves(tree) if isinstance(each, Tensor)]
+
+
+def _memory(tensors: list[Tensor]) -> set[int]:
+    return {each.untyped_storage().data_ptr() for each in tensors}
+
+
+def _varying(calls: list[_Call], arguments: list[Tensor]) -> list[_Call]:
+    """Those that change something, or whose results are not always the same."""
+    changed = _memory(arguments).union(*(_memory(call.given) for call in calls if call.changes))
+    kept: list[_Call] = []
+    for call in calls:
+        seen = [] if call.func.overloadpacket.__name__ in FILLED else call.given
+        if call.changes or _memory(seen + call.made) & changed:
+            changed |= _memory(call.made)
             kept.append(call)
-            needed.update(id(each) for each in tree_leaves((args, kwargs)))
+    return kept
+
+
+def _needed(calls: list[_Call]) -> list[_Call]:
+    """Those that change something, or of which something comes."""
+    needed, kept = set[int](), list[_Call]()
+    for call in reversed(calls):
+        if call.changes or needed & set(map(id, call.made)):
+            kept.append(call)
+            needed.update(map(id, call.given))
     return kept[::-1]
