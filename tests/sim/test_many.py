@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from plexus.bench.protocol import exponential_churn
 from plexus.protocol.baselines.epidemic import EpidemicParameters
 from plexus.protocol.baselines.gossip import GossipParameters
 from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.view import View
 from plexus.sim import many, protocols
 from plexus.sim.faults import PlannedFault
-from plexus.sim.many import Unmade
+from plexus.sim.many import RestingView, Unmade
 from plexus.sim.runtime import Runtime
 from plexus.sim.session import Setting, SymbolicModels, assemble
 from plexus.traces.build import TracesSpec, build_world
@@ -22,6 +26,8 @@ from plexus.traces.world import World, training_time_s
 
 N, HOURS = 150, 1.0
 CUT = (PlannedFault("partition", 900, 1800, frozenset(range(0, N, 3))),)
+Event: TypeAlias = tuple[int, int]
+events: st.SearchStrategy[Event] = st.tuples(st.integers(0, 5), st.integers(1, 20))
 
 
 def simulate(
@@ -82,3 +88,31 @@ def test_many_nodes_do_and_send_the_same(
         assert np.array_equal(view.bandwidths, as_one_of_many.bandwidths)
     assert large.kernel.delivered == few.kernel.delivered
     assert large.kernel.digest() == few.kernel.digest()
+
+
+@given(st.lists(events, max_size=12), st.lists(events, max_size=12), st.lists(events, max_size=12))
+def test_a_view_that_has_rested_knows_what_it_knew(
+    first: list[Event], later: list[Event], news: list[Event]
+) -> None:
+    plain, resting = View.of(N), RestingView(learnt(View.of(N), first).snapshot())
+    before = learnt(resting, later).snapshot()
+    resting.rest()
+    assert resting.snapshot() == before == learnt(plain, first + later).snapshot()
+    resting.rest()
+    assert learnt(resting, news).snapshot() == learnt(plain, news).snapshot()
+    assert before == learnt(View.of(N), first + later).snapshot()
+
+
+def learnt(view: View, heard: list[Event]) -> View:
+    for node, event in heard:
+        view.learn(node, event, 17 * node + event)
+    return view
+
+
+def test_a_view_that_rests_gives_back_its_memory() -> None:
+    view = RestingView(View.of(N, [(1, 10), (2, 20)]).snapshot())
+    view.learn(3, 5, 30)
+    memory = weakref.ref(view.events_of_first(N).base)
+    view.rest()
+    assert memory() is None
+    assert view.actives() == [1, 2, 3]

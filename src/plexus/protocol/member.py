@@ -194,8 +194,7 @@ class Member(Machine, ABC):
 
     def present(self, sample: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
         """Who answered and then said goodbye, while others were still pinged, would be waited for in vain."""
-        event_of = self.view.event_of
-        return tuple([node for node in sample if event_of(node) & 3 == JOINED])
+        return tuple(self.view.snapshot().online_among(sample))
 
     # Who is gone
 

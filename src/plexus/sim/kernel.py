@@ -52,10 +52,10 @@ class Kernel:
         """The newest of them."""
         self.delays_s: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]]
         """How long what is announced takes from its origins to its targets."""
-        self._delivered: list[array[Any]] = [array("d"), array("q"), array("q")]
-        """Times, tokens and targets."""
-        self._ahead: list[array[Any]] = [array("d"), array("q"), array("q")]
-        """The same columns of what was announced, in no order."""
+        self._delivered: list[float] = []
+        """Time, token and target of each event, one after the other, until they are moved to the others."""
+        self._noted = array("d")
+        """The same of what was delivered or announced and is not hashed, in no order."""
         self._hash = hashlib.blake2b(digest_size=16)
         self._folded = 0
 
@@ -63,13 +63,13 @@ class Kernel:
         """Deliver `event` to `target` at `time_s`, after everything already due then."""
         token = self._next_token
         self._next_token = token + 1
-        if time_s < self._horizon_s:
-            heappush(self._heap, (time_s, token, target, event))
-        else:
-            self._at_later((time_s, token, target, event))
+        self._enter((time_s, token, target, event))
         return token
 
-    def _at_later(self, entry: Entry) -> None:
+    def _enter(self, entry: Entry) -> None:
+        if entry[0] < self._horizon_s:
+            heappush(self._heap, entry)
+            return
         span = entry[0] // SPAN_S
         entries = self._later.get(span)
         if entries is None:
@@ -79,14 +79,9 @@ class Kernel:
 
     def spread(self, targets: Sequence[int], delays_s: Sequence[float], event: Any) -> None:
         """Deliver one event to many targets, each after its own delay."""
-        now, horizon_s, heap, tokens = self.now, self._horizon_s, self._heap, count(self._next_token)
+        for token, target, delay_s in zip(count(self._next_token), targets, delays_s, strict=False):
+            self._enter((self.now + delay_s, token, target, event))
         self._next_token += len(targets)
-        for target, delay_s, token in zip(targets, delays_s, tokens, strict=False):
-            time_s = now + delay_s
-            if time_s < horizon_s:
-                heappush(heap, (time_s, token, target, event))
-            else:
-                self._at_later((time_s, token, target, event))
 
     def announce(self, origin: int, targets: array[int]) -> Token:
         """Something gets from here to these targets, and nobody need be told when. The token of the first;
@@ -108,16 +103,12 @@ class Kernel:
         times_s = np.repeat(since_s, counts) + self.delays_s(np.repeat(origins, counts), at)
         before = np.cumsum(counts) - counts
         tokens = np.repeat(np.array(firsts) - before, counts) + np.arange(len(at))
-        for column, noted in zip(self._ahead, (times_s, tokens, at.astype(np.int64)), strict=True):
-            column.frombytes(noted.tobytes())
+        self._noted.frombytes(np.stack([times_s, tokens, at], axis=1).tobytes())
 
     def hand_over(self, time_s: float, token: Token, target: int, event: Any) -> None:
         """Deliver what was announced by `token` after all."""
         self._announced.add(token)
-        if time_s < self._horizon_s:
-            heappush(self._heap, (time_s, token, target, event))
-        else:
-            self._at_later((time_s, token, target, event))
+        self._enter((time_s, token, target, event))
 
     def cancel(self, token: Token) -> None:
         """Do not deliver the event behind `token`. It must not have been delivered yet."""
@@ -135,9 +126,7 @@ class Kernel:
 
     def _run(self, until_s: float) -> None:
         heap, cancelled, announced, deliver = self._heap, self._cancelled, self._announced, self._deliver
-        times, tokens, targets = self._delivered
-        # Bound once: these run for every event.
-        note_time, note_token, note_target = times.append, tokens.append, targets.append
+        delivered = self._delivered
         while (heap or self._move_horizon(until_s)) and heap[0][0] <= until_s:
             time_s, token, target, event = heappop(heap)
             if token in cancelled:
@@ -148,17 +137,17 @@ class Kernel:
             if token in announced:
                 announced.remove(token)
             else:
-                note_time(time_s)
-                note_token(token)
-                note_target(target)
+                delivered += (time_s, token, target)
             deliver(target, event)
-            if len(times) >= _DIGEST_BATCH:
-                self._fold()
         self.now = max(self.now, until_s)
         self.token = self._next_token
 
     def _move_horizon(self, until_s: float) -> bool:
         """Put what is due next into the empty heap; says whether there is something so soon."""
+        if len(self._delivered) >= _MANY:
+            self._note_delivered()
+            if len(self._noted) >= 3 * _DIGEST_BATCH:
+                self._fold()
         while self._spans and self._spans[0] * SPAN_S <= until_s:
             span = heappop(self._spans)
             self._horizon_s = (span + 1) * SPAN_S
@@ -180,36 +169,39 @@ class Kernel:
     @property
     def delivered(self) -> int:
         """How many events were delivered so far."""
-        self._note_announcements()
-        ahead = np.frombuffer(self._ahead[0])
-        return self._folded + len(self._delivered[0]) + int(np.count_nonzero(ahead <= self.now))
+        return self._folded + int(np.count_nonzero(self._not_hashed()[:, 0] <= self.now))
 
     def digest(self) -> str:
         """A fingerprint of everything delivered so far. Asking for it changes nothing."""
-        so_far = self._hash.copy()
-        columns = self._in_order()
-        over = int(np.searchsorted(columns[0], self.now, "right"))
-        for at in range(0, over, _DIGEST_BATCH):
-            for column in columns:
-                so_far.update(column[at : min(at + _DIGEST_BATCH, over)].tobytes())
+        so_far, columns = self._hash.copy(), self._in_order()
+        _update(so_far, columns, int(np.searchsorted(columns[0], self.now, "right")))
         return so_far.hexdigest()
+
+    def _note_delivered(self) -> None:
+        self._noted.frombytes(np.fromiter(self._delivered, np.float64).tobytes())
+        self._delivered.clear()
 
     def _fold(self) -> None:
         """Hash what happened before now in whole batches, and keep the rest."""
         columns = self._in_order()
         over = int(np.searchsorted(columns[0], self.now)) // _DIGEST_BATCH * _DIGEST_BATCH
-        for at in range(0, over, _DIGEST_BATCH):
-            for column in columns:
-                self._hash.update(column[at : at + _DIGEST_BATCH].tobytes())
+        _update(self._hash, columns, over)
         self._folded += over
-        for delivered, ahead, column in zip(self._delivered, self._ahead, columns, strict=True):
-            del delivered[:], ahead[:]
-            ahead.frombytes(column[over:].tobytes())
+        self._noted = array("d", np.stack([column[over:] for column in columns], axis=1).tobytes())
 
     def _in_order(self) -> list[NDArray[Any]]:
         """Times, tokens and targets of what was delivered or announced and is not hashed."""
+        rows = self._not_hashed()
+        times, tokens, targets = rows[np.lexsort((rows[:, 1], rows[:, 0]))].T
+        return [times, tokens.astype(np.int64), targets.astype(np.int64)]
+
+    def _not_hashed(self) -> NDArray[np.float64]:
         self._note_announcements()
-        both = zip(self._delivered, self._ahead, strict=True)
-        times, tokens, targets = [np.array(delivered + ahead) for delivered, ahead in both]
-        order = np.lexsort((tokens, times))
-        return [times[order], tokens[order], targets[order]]
+        self._note_delivered()
+        return np.array(self._noted).reshape(-1, 3)
+
+
+def _update(so_far: Any, columns: list[NDArray[Any]], over: int) -> None:
+    for at in range(0, over, _DIGEST_BATCH):
+        for column in columns:
+            so_far.update(column[at : min(at + _DIGEST_BATCH, over)].tobytes())

@@ -7,14 +7,16 @@ the same moments, and the digest is the same.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 from msgspec import Struct
 
 from plexus.protocol.api import Effect, Event, Node, Received
 from plexus.protocol.messages import Joined, Left, NodeId
-from plexus.protocol.view import JOINED, LEFT, event_number
+from plexus.protocol.view import JOINED, LEFT, Snapshot, View, event_number
 from plexus.sim.kernel import Kernel, Token
 
 MANY = 4096
@@ -45,6 +47,40 @@ def made(make: Callable[[NodeId], Node], count: int) -> list[Node]:
     nodes: list[Node] = []
     nodes.extend(Unmade(node, make, nodes) for node in range(count))
     return nodes
+
+
+class RestingView(View):
+    """A view that takes little memory while its node is away, which may be for long."""
+
+    __slots__ = ("_apart", "_first")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._first = snapshot
+
+    def rest(self) -> None:
+        """Keep just what differs from the view it began with, as all others did, until somebody asks."""
+        apart = (self._events != self._first.events) | (self._bandwidths != self._first.bandwidths)
+        if 3 * np.count_nonzero(apart) > 2 * len(apart):  # then it would take more
+            return
+        self._apart = apart.nonzero()[0].astype(np.uint32), self._events[apart], self._bandwidths[apart]
+        self._snapshot = None
+        del self._events, self._bandwidths, self._event_of, self._bandwidth_of
+        self.__class__ = Asleep  # alone, since with `__getattr__` all attributes are found more slowly
+
+
+class Asleep(RestingView):
+    __slots__ = ()  # it wakes when somebody asks for what has been put away
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("_events", "_bandwidths", "_event_of", "_bandwidth_of"):
+            raise AttributeError(name)
+        apart, events, bandwidths = self._apart
+        self._adopt(self._first.events.copy(), self._first.bandwidths.copy())
+        self._events[apart], self._bandwidths[apart] = events, bandwidths
+        del self._apart
+        self.__class__ = RestingView  # type: ignore[assignment]
+        return getattr(self, name)
 
 
 class Letter(Struct, frozen=True, gc=False):
@@ -86,9 +122,8 @@ class Mail:
         body = received.body
         event = event_number(body.counter, JOINED if isinstance(body, Joined) else LEFT)
         noted = (src, event, getattr(body, "bandwidth_bytes_per_s", 0), letter)
-        boxes = self.boxes
-        for node in to:
-            boxes[node].append(noted)
+        for box in map(self.boxes.__getitem__, to):
+            box.append(noted)
         if src in self._heeds.values():
             for node in [node for node in to if self._heeds.get(node) == src]:
                 self._hurry(node, [noted])
@@ -114,28 +149,25 @@ class Mail:
 
     def forget(self, node: NodeId) -> None:
         """`node` is gone: what has not reached it is on its own."""
+        if isinstance(view := self._nodes[node].membership.view, RestingView):
+            view.rest()
         self._heeds.pop(node, None)
         self._hurry(node, self.boxes[node])
 
     def _hurry(self, node: NodeId, urgent: list[Noted]) -> None:
         self.boxes[node] = [noted for noted in self.boxes[node] if noted not in urgent]
         for noted in urgent:
-            self._hand_over(node, noted)
-
-    def _hand_over(self, node: NodeId, noted: Noted) -> None:
-        self._kernel.hand_over(
-            self._arrival_s(node, noted), self._token(node, noted), node, noted[3].received
-        )
+            arrival_s, token = self._arrival_s(node, noted), self._token(node, noted)
+            self._kernel.hand_over(arrival_s, token, node, noted[3].received)
 
     def _arrived(self, node: NodeId) -> list[Noted]:
         """Taken out of the box."""
-        box, at, since_s = self.boxes[node], len(self.boxes[node]), self._kernel.now - self._longest_s
-        while at and box[at - 1][3].sent_s >= since_s:
-            at -= 1
+        box, since_s = self.boxes[node], self._kernel.now - self._longest_s
         kept: list[Noted] = []
         self.boxes[node] = kept
-        if at == len(box):  # as most often: all has been under way for long enough
+        if not box or box[-1][3].sent_s < since_s:  # as most often: all has been under way for long enough
             return box
+        at = bisect_left(box, since_s, key=lambda noted: noted[3].sent_s)
         arrived = box[:at]
         for noted in box[at:]:
             (arrived if self._has_come(node, noted) else kept).append(noted)

@@ -30,7 +30,7 @@ from plexus.protocol.sparse import SparseView
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S, Snapshot, View
 from plexus.rng import stream
 from plexus.runs.result import RoundTuning
-from plexus.sim.many import SPARSE, made
+from plexus.sim.many import SPARSE, RestingView, made
 from plexus.sim.session import Nodes, Setting
 from plexus.sim.topologies import build_topology
 from plexus.sim.tuning import tune_rounds
@@ -146,7 +146,7 @@ def places(setting: Setting, initial: Snapshot | None = None) -> Callable[[NodeI
     time 0. That list is exchanged before training starts, like the model and the parameters (section III-A).
     """
     initial = initial or initial_view(setting.world)
-    view_of = View
+    view_of: type[View] = RestingView
     if len(setting.world) >= SPARSE:
         initial, view_of = SparseView(initial).snapshot(), SparseView
 

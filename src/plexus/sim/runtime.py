@@ -116,9 +116,8 @@ class Runtime:
     def run(self, until_s: float) -> None:
         self.kernel.run(until_s)
         if self._mail is not None:  # whoever looks at nodes and accounts now finds nothing unread
-            for node, box in enumerate(self._mail.boxes):
-                if box:
-                    self._received_bytes[node] += self._mail.read(node)
+            for node in range(len(self.nodes)):
+                self._received_bytes[node] += self._mail.read(node)
 
     def call_at(self, time_s: float, action: Callable[[], None]) -> None:
         """Do something to the simulated world at `time_s`: an evaluation, a fault."""
@@ -188,47 +187,45 @@ class Runtime:
     # Events in, effects out
 
     def _deliver(self, target: int, event: Any) -> None:
-        kind = type(event)
-        if kind is Received:  # most are
+        if type(event) is Received:  # most are
             if not self.online[target]:
                 self.accounts.lose(1, event.size_bytes)
                 return
             self._received_bytes[target] += event.size_bytes
-        elif target == INTERNAL:
-            event()
+        elif not self._is_told(target, event):
             return
-        elif kind is TimerFired:
+        if self._mail is not None and self._mail.boxes[target]:
+            self._received_bytes[target] += self._mail.read(target)
+        effects = self.nodes[target].handle(self.kernel.now, event)
+        if effects:
+            self._perform(target, effects)
+
+    _handle = _deliver  # of what does not come from the kernel
+
+    def _is_told(self, target: int, event: Any) -> bool:
+        if target == INTERNAL:
+            event()
+            return False
+        if type(event) is TimerFired:
             del self._timers[target][event.key]
-        elif kind is Trained:
+        elif type(event) is Trained:
             self.accounts.training_s[target] += self._training_s(target)
             self.accounts.trainings[target] += 1
             del self._training[target]
             if self._observer is not None:
                 self._observer.training_ended(self.kernel.now, target, True)
-        elif not self.online[target]:
-            return
-        self._handle(target, event)
-
-    def _handle(self, node: NodeId, event: Event) -> None:
-        mail = self._mail
-        if mail is not None and mail.boxes[node]:
-            self._received_bytes[node] += mail.read(node)
-        effects = self.nodes[node].handle(self.kernel.now, event)
-        if effects:
-            self._perform(node, effects)
-            # Who answers a message, and no more, heeds whom it did before.
-            is_answer = len(effects) == 1 and type(effects[0]) is Send
-            if mail is not None and not is_answer and self.online[node]:
-                mail.look_after(node)
+        return self.online[target]
 
     def _perform(self, node: NodeId, effects: list[Effect]) -> None:
-        perform_one = self._perform_one
+        only_sends = True
         for effect in effects:
-            kind = type(effect)
-            if kind is Send:  # most are
-                self._send(node, effect.to, effect.body)  # type: ignore[attr-defined]
+            if type(effect) is Send:  # most are
+                self._send(node, effect.to, effect.body)
             else:
-                perform_one[kind](node, effect)
+                only_sends = False
+                self._perform_one[type(effect)](node, effect)
+        if not only_sends and self._mail is not None and self.online[node]:  # else it heeds whom it did
+            self._mail.look_after(node)
 
     def _set_timer(self, node: NodeId, effect: SetTimer) -> None:
         timers = self._timers[node]
