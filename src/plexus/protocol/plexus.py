@@ -51,8 +51,6 @@ SMALL = 3
 class PlexusNode(Participant):
     """One node. Give it its world at construction; it starts with `WentOnline`."""
 
-    __slots__ = ("_is_starting", "_met", "aggregation", "course", "ending")
-
     _on_event = Participant._on_event | {
         WentOnline: to("_on_online"),
         Aggregated: to("_on_aggregated"),
