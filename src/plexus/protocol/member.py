@@ -194,7 +194,8 @@ class Member(Machine, ABC):
 
     def present(self, sample: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
         """Who answered and then said goodbye, while others were still pinged, would be waited for in vain."""
-        return tuple(self.view.snapshot().online_among(sample))
+        event_of = self.view.event_of
+        return tuple([node for node in sample if event_of(node) & 3 == JOINED])
 
     # Who is gone
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
-from itertools import islice
 from random import Random
 from typing import Protocol
 
@@ -55,10 +53,12 @@ def draw(rng: Random, among: int, count: int) -> list[int]:
     bits = rng.getrandbits
     few = 21 + (4 ** math.ceil(math.log(3 * count, 4)) if count > 5 else 0)
     if among > few:
-        numbers = filter(among.__gt__, iter(partial(bits, among.bit_length()), -1))
         drawn: dict[int, None] = {}
+        width = among.bit_length()
         while len(drawn) < count:
-            drawn.update(dict.fromkeys(islice(numbers, count - len(drawn))))
+            number = bits(width)
+            if number < among:
+                drawn[number] = None
         return list(drawn)
     pool, chosen = list(range(among)), []
     for left in range(among, among - count, -1):

@@ -168,7 +168,7 @@ class PlexusNode(Participant):
             self._on_first_ping()
         # Answer with what was known before: nobody must take the echo of its own ping for progress.
         self.outbox.append(Send((src,), self.pong(ping.exchange, src)))
-        if ping.round > self.watchdog.k_seen or self.settled is not None or self.trust.is_wary:
+        if ping.round > self.watchdog.k_seen or self.trust.is_wary or self.settled is not None:
             self.notice(ping.round, src)
         if self.ending.round:
             self.ending.tell((src,))
@@ -192,7 +192,7 @@ class PlexusNode(Participant):
         search = self.sampler.exchanges.get(pong.exchange)
         if search is not None and (pong.busy or search.purpose not in UNRIVALLED):
             self._on_answer(src, pong, search)
-        if pong.round > self.watchdog.k_seen or self.settled is not None or self.trust.is_wary:
+        if pong.round > self.watchdog.k_seen or self.trust.is_wary or self.settled is not None:
             self.notice(pong.round, src)
         if self.trust.is_wary:
             self._find_way_back(src, pong.round)

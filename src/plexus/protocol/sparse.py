@@ -10,7 +10,7 @@ told on any base, and all laws of `view` hold as they are.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -192,7 +192,7 @@ class SparseSnapshot(Snapshot):
             found[here] = layer.events[places]
         return found
 
-    def online_among(self, nodes: Sequence[int]) -> list[int]:
+    def online_among(self, nodes: list[int]) -> list[int]:
         events = self.events_at(np.array(nodes, np.intp)).tolist()
         return [node for node, event in zip(nodes, events, strict=True) if event & 3 == JOINED]
 

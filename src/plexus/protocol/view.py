@@ -29,7 +29,7 @@ EXPELLED = 2**32 - 1
 """Beyond the events of all counters, so no event replaces it."""
 MAX_BANDWIDTH_BYTES_PER_S = 2**32 - 1
 NOBODY = np.empty(0, np.intp)
-CHUNK, SOME = 256, 16
+CHUNK, SOME = 256, 32
 """Nodes that are looked at together in the search for some that are online; of those whom others have online,
 fewer."""
 
@@ -96,7 +96,7 @@ class Snapshot:
         """Of these, who are heard of."""
         return self.bandwidths[nodes]
 
-    def online_among(self, nodes: Sequence[int]) -> list[int]:
+    def online_among(self, nodes: list[int]) -> list[int]:
         """Those of these nodes, all heard of, that it has online."""
         event_of = self.events.data
         return [node for node in nodes if event_of[node] & 3 == JOINED]

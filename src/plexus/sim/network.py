@@ -8,7 +8,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from itertools import compress
 from math import inf
 from typing import Protocol
 
@@ -204,8 +203,7 @@ class Network:
         self._kernel = kernel
         self._observer = observer
         self._city_of: list[int] = latency.city_of.tolist()
-        between_s: list[list[float]] = latency.matrix_s.tolist()
-        self._from_s: list[list[float]] = [between_s[city] for city in self._city_of]  # by the other's city
+        self._between_s: list[list[float]] = latency.matrix_s.tolist()
         kernel.delays_s = lambda origins, targets: latency.matrix_s[
             latency.city_of[origins], latency.city_of[targets]
         ]
@@ -217,16 +215,15 @@ class Network:
 
     def send(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         """Deliver `body` to each of `to`: at once to oneself, else when the network gets it there."""
-        if type(body) is not Pong or len(to) > 1 or src in to:
+        if type(body) is not Pong or len(to) > 1 or to[0] == src:
             self._send(src, to, body)
             return
         # Most of what is sent is answers: the same in short.
-        [dst] = to
-        size_bytes = frame_bytes(body)
+        dst, kernel, city_of, size_bytes = to[0], self._kernel, self._city_of, frame_bytes(body)
         self._accounts.send_control(src, Pong, 1, size_bytes)
         if self._online[dst]:
-            arrival_s = self._kernel.now + self._from_s[src][self._city_of[dst]]
-            self._kernel.at(arrival_s, dst, Received(src, body, size_bytes))
+            delay_s = self._between_s[city_of[src]][city_of[dst]]
+            kernel.at(kernel.now + delay_s, dst, Received(src, body, size_bytes))
         else:
             self._accounts.lose(1, size_bytes)
 
@@ -249,7 +246,8 @@ class Network:
         if self.mail is not None and kind in MAIL:
             self.mail.post(there, received)
         elif reached == 1:
-            kernel.at(kernel.now + self.delay_s(src, there[0]), there[0], received)
+            dst, city_of = there[0], self._city_of
+            kernel.at(kernel.now + self._between_s[city_of[src]][city_of[dst]], dst, received)
         else:
             kernel.spread(there, self.delays_s(src, there), received)
 
@@ -258,7 +256,7 @@ class Network:
         online = self._online
         if len(to) == 1:
             return to if online[to[0]] else ()
-        return [*compress(to, map(online.__getitem__, to))]
+        return [node for node in to if online[node]]
 
     def cut(self, node: NodeId) -> None:
         """A node goes offline: what it was sending or receiving stops here; sent bytes count."""
@@ -274,12 +272,13 @@ class Network:
 
     def delay_s(self, src: NodeId, dst: NodeId) -> float:
         """One-way latency."""
-        return self._from_s[src][self._city_of[dst]]
+        return self._between_s[self._city_of[src]][self._city_of[dst]]
 
     def delays_s(self, src: NodeId, to: Sequence[NodeId]) -> list[float]:
         """One-way latency from `src` to each of `to`."""
-        from_here_s = self._from_s[src]
-        return [*map(from_here_s.__getitem__, map(self._city_of.__getitem__, to))]
+        city_of = self._city_of
+        from_here_s = self._between_s[city_of[src]]
+        return [from_here_s[city_of[node]] for node in to]
 
     def _transfer(self, src: NodeId, to: Sequence[NodeId], asked: int, body: Message) -> None:
         has_model, has_view = _carries(type(body))
