@@ -164,11 +164,17 @@ def test_the_map_tells_how_good_the_model_is_and_what_goes_wrong(browser: Browse
     assert "attacker" not in browser.run(legend) and "fault" not in browser.run(legend)
     show_map(browser, server, "folder%2Fsecond")
     assert "attacker" in browser.run(legend) and "hit by a fault" in browser.run(legend)
+    panel = "return document.querySelector('.moment').innerText"
+    before = browser.run(panel)
     browser.run(
-        """const slider = document.querySelector(".player input");
+        """const answer = window.fetch;
+        const released = new Promise((go) => { window.answers = go; });
+        window.fetch = (...asked) => released.then(() => answer(...asked));
+        const slider = document.querySelector(".player input");
         slider.value = 1600; slider.dispatchEvent(new Event("input"));"""
     )
-    panel = "return document.querySelector('.moment').innerText"
+    assert browser.run(panel) == before, "nothing is told of a moment that nothing is known of"
+    browser.run("window.answers()")
     until(browser, f"{panel}.includes('partition: 1 node')")
     moment = browser.run(panel)
     _, accuracy, of_round, *_ = [line for line in moment.splitlines() if line]

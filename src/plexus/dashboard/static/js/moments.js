@@ -32,9 +32,10 @@ export class Moments {
     this.fetched();
   }
 
+  // Null while nothing is known of that moment: the window at hand may be that of another one.
   at(t, trail) {
     const data = this.data;
-    if (!data) return null;
+    if (!data || t < data.from_s || t > data.to_s) return null;
     const online = new Set(data.online);
     const p = data.presence;
     for (let i = 0; p.node && i < p.node.length && p.simulated_s[i] <= t; i++) if (p.online[i]) online.add(p.node[i]); else online.delete(p.node[i]);
