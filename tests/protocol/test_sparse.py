@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plexus.protocol import sparse
 from plexus.protocol.roster import Roster
-from plexus.protocol.sparse import SparseView
+from plexus.protocol.sparse import EMPTY, Layer, PackedLayer, SparseSnapshot, SparseView
 from plexus.protocol.view import JOINED, LEFT, SUSPECTED, Lazy, Snapshot, View, event_number
 
 N, VIEWS = 48, 3
@@ -32,6 +32,7 @@ steps = st.one_of(
     st.tuples(st.just("merge"), st.integers(0, VIEWS - 1), st.integers(0, VIEWS - 1)),
     st.tuples(st.just("suspect"), st.integers(0, VIEWS - 1), st.integers(0, N - 1)),
     st.tuples(st.just("doubt"), st.integers(0, VIEWS - 1), st.integers(0, N - 1)),
+    st.tuples(st.just("pack"), st.integers(0, VIEWS - 1)),
 )
 
 
@@ -39,14 +40,15 @@ steps = st.one_of(
 def small_layers() -> Any:
     """So that few entries are enough to fill a layer and to make a base."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse, "LAST_LAYER", 12)
-        patch.setattr(sparse, "BOTH_LAYERS", 6)
+        patch.setattr(sparse, "LAYERS", (4, 6, 12))
         patch.setattr("plexus.protocol.view.CHUNK", 7)
         yield
 
 
 def bandwidth_at(node: int, event: int) -> int:
-    return 0 if event & 3 == LEFT else (17 * node + (event >> 2)) % 1000
+    """The same for all events of most nodes; of some it changes, and may be none."""
+    changes = event >> 2 if node % 7 == 0 else 0
+    return 0 if event & 3 == LEFT else (17 * node + changes) % 1000
 
 
 def do(views: list[Any], step: tuple[Any, ...]) -> Any:
@@ -63,7 +65,15 @@ def do(views: list[Any], step: tuple[Any, ...]) -> Any:
             return views[view].suspect(node)
         case ("doubt", view, node):
             views[view].doubt(node)
+        case ("pack", view):
+            if isinstance(packed := views[view].snapshot(), SparseSnapshot):
+                pack(packed)
     return None
+
+
+def pack(snapshot: SparseSnapshot) -> None:
+    for layer in snapshot.layers:
+        layer.pack(snapshot.base.usual)
 
 
 def said(view: View, order: Any, known: Snapshot) -> tuple[Any, ...]:
@@ -131,6 +141,25 @@ def test_who_takes_over_a_view_shares_it() -> None:
         event_number(7, JOINED),
         event_number(1, LEFT),
     )
+
+
+def test_a_packed_layer_takes_a_quarter_and_comes_back_whole() -> None:
+    view = SparseView(View.of(2048, [(node, 100 + node) for node in range(0, 2048, 2)]).snapshot())
+    for node in range(0, 2048, 16):
+        view.learn(node, event_number(3, SUSPECTED if node % 32 else LEFT), 100 + node if node % 32 else 0)
+    snapshot = view.snapshot()
+    layers = [layer for layer in snapshot.layers if layer is not EMPTY]
+    before = [(layer.at, layer.events, layer.bandwidths) for layer in layers]
+    entries = sum(map(len, layers))
+    pack(snapshot)
+    assert {type(layer) for layer in layers} == {PackedLayer} and type(EMPTY) is Layer
+    steps, events = zip(*(layer._packed[:2] for layer in layers), strict=True)
+    assert 4 * sum(column.nbytes for column in (*steps, *events)) <= 12 * entries
+    assert all(layer._packed[2] is None for layer in layers), "bandwidths are as usual"
+    for layer, columns in zip(layers, before, strict=True):
+        for now, then in zip((layer.at, layer.events, layer.bandwidths), columns, strict=True):
+            assert now.dtype == then.dtype and np.array_equal(now, then)
+    assert {type(layer) for layer in layers} == {Layer}
 
 
 def test_candidates_are_looked_for_as_far_as_somebody_looks() -> None:

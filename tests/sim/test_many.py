@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import weakref
+from collections import Counter
 from pathlib import Path
+from statistics import median
+from types import FunctionType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +20,7 @@ from plexus.bench.protocol import exponential_churn
 from plexus.protocol.baselines.epidemic import EpidemicParameters
 from plexus.protocol.baselines.gossip import GossipParameters
 from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.sparse import Layer, PackedLayer
 from plexus.protocol.view import View
 from plexus.sim import many, protocols
 from plexus.sim.faults import PlannedFault
@@ -25,6 +31,7 @@ from plexus.traces.build import TracesSpec, build_world
 from plexus.traces.world import World, training_time_s
 
 N, HOURS = 150, 1.0
+CODE = (type, ModuleType, FunctionType)
 CUT = (PlannedFault("partition", 900, 1800, frozenset(range(0, N, 3))),)
 Event: TypeAlias = tuple[int, int]
 events: st.SearchStrategy[Event] = st.tuples(st.integers(0, 5), st.integers(1, 20))
@@ -72,6 +79,7 @@ def test_many_nodes_do_and_send_the_same(
     if is_many:
         monkeypatch.setattr(many, "MANY", 1)
         monkeypatch.setattr(protocols, "SPARSE", 1)
+        monkeypatch.setattr(many, "PACK_EVERY_S", 60.0)
     large, same = simulate(name, parameters, graceful_share, faults)
     assert large.network.mail is not None
     assert len(facts) > 100 and facts == same
@@ -116,3 +124,36 @@ def test_a_view_that_rests_gives_back_its_memory() -> None:
     view.rest()
     assert memory() is None
     assert view.actives() == [1, 2, 3]
+
+
+def test_who_is_away_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in bytes of objects that no other node has: what grows while more and more have been online."""
+    monkeypatch.setattr(many, "MANY", 1)
+    monkeypatch.setattr(protocols, "SPARSE", 1)
+    monkeypatch.setattr(many, "PACK_EVERY_S", 60.0)
+    runtime, _ = simulate("plexus", PlexusParameters(views="lacking"), 1.0, ())
+    mail: Any = runtime.network.mail
+    mail._pack()
+    nodes: list[Any] = [node for node in runtime.nodes if not isinstance(node, Unmade)]
+    away = [node for node in nodes if not runtime.online[node.me]]
+    used = {layer for node in nodes if runtime.online[node.me] for layer in node.view.layers}
+    assert not any(type(layer) is PackedLayer for layer in used), "who is there is not slowed down"
+    layers = {layer for node in away for layer in node.view.layers} - used
+    assert any(type(layer) is PackedLayer for layer in layers)
+    assert not any(type(layer) is Layer and len(layer) for layer in layers)
+    assert all(node.training.view is None for node in nodes if not node.training.busy)
+    since_s = runtime.kernel.now - PlexusParameters().watchdog_s
+    assert all(at_s > since_s for node in nodes for at_s, *_ in node.membership._told)
+    owners = Counter(thing for node in nodes for thing in _reached(node))
+    sizes = [sum(size for thing, size in _reached(node).items() if owners[thing] == 1) for node in away]
+    assert len(away) > 10 and median(sizes) < 15_000, sizes
+
+
+def _reached(node: Any) -> dict[int, int]:
+    """All objects that can be reached from it, but by way of code, and how large they are."""
+    found, new = {id(node): sys.getsizeof(node)}, [node]
+    while new:
+        others = [thing for thing in gc.get_referents(*new) if not issubclass(type(thing), CODE)]
+        new = [thing for thing in {id(thing): thing for thing in others}.values() if id(thing) not in found]
+        found |= {id(thing): sys.getsizeof(thing) for thing in new}
+    return found

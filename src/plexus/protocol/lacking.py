@@ -27,7 +27,7 @@ class Lacking:
         """`first` is what the node begins with: others may have begun with the same."""
         self._roster = roster
         self._is_on = is_on
-        self._kept = [first]
+        self.kept = [first]
         self._names: dict[bytes, Snapshot] = {}
         self._said: list[bytes] = []
         """The names in its questions: an answer may refer to a view that it has given up meanwhile."""
@@ -75,13 +75,13 @@ class Lacking:
     def keep(self, view: Snapshot) -> None:
         """Others have it too, if it was told as a whole."""
         if isinstance(view, Excerpt) and not view.base:
-            others = [each for each in self._kept[1:] if each is not view.whole]
-            self._kept = [self._kept[0], *others[2 - KEPT :], view.whole]
+            others = [each for each in self.kept[1:] if each is not view.whole]
+            self.kept = [self.kept[0], *others[2 - KEPT :], view.whole]
             self._names = {}
 
     @property
     def _named(self) -> dict[bytes, Snapshot]:
         if not self._names:
-            self._names = {view.name or name_of(view, self._roster): view for view in self._kept}
+            self._names = {view.name or name_of(view, self._roster): view for view in self.kept}
             self._names.pop(UNLISTED, None)
         return self._names

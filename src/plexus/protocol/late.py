@@ -64,7 +64,7 @@ class LateTask:
         self.current: Late | None = None
         self.awaited: NodeId | None = None
         """Whose answer is awaited."""
-        self._asked: set[tuple[NodeId, int]] = set()
+        self._asked: frozenset[tuple[NodeId, int]] = frozenset()
         """Who has been sent the current one, for which round: an answer is to one of these."""
         self._meant_for = 0
         self._seen = 0
@@ -108,7 +108,7 @@ class LateTask:
         willing = [node for node in fresh if self._declined[node] < DECLINED]
         aggregator = self._trust.best(willing or fresh)
         self.awaited, self._meant_for = aggregator, k
-        self._asked.add((aggregator, k))
+        self._asked |= {(aggregator, k)}
         self._node.send((aggregator,), LateModel(k, late.trained_in, late.ordinal, late.samples, late.change))
         self._node.set_timer(LATE_ACK, self._parameters.ack_timeout_s)
         self._node.report(LateModelSent(late.trained_in, late.ordinal, aggregator))
@@ -165,7 +165,7 @@ class LateTask:
     def _next(self) -> None:
         self.current = self._waiting.pop(0) if self._waiting else None
         self._tries = 0
-        self._asked.clear()
+        self._asked = frozenset()
         if self.current is not None:
             self._aim()
 

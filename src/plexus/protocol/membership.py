@@ -54,11 +54,11 @@ def draw(rng: Random, among: int, count: int) -> list[int]:
     few = 21 + (4 ** math.ceil(math.log(3 * count, 4)) if count > 5 else 0)
     if among > few:
         drawn: dict[int, None] = {}
-        width = among.bit_length()
+        unused = np.uint32(32 - among.bit_length())
         while len(drawn) < count:
-            number = bits(width)
-            if number < among:
-                drawn[number] = None
+            words = count - len(drawn)
+            numbers = np.frombuffer(bits(32 * words).to_bytes(4 * words, "little"), "<u4") >> unused
+            drawn |= dict.fromkeys(numbers[numbers < among].tolist())
         return list(drawn)
     pool, chosen = list(range(among)), []
     for left in range(among, among - count, -1):
@@ -176,7 +176,9 @@ class Membership:
             told = snapshot.events_at(news)
             suspected = (told & 3 == SUSPECTED).nonzero()[0]
             if len(suspected):
-                self._told.append((self._node.now, news[suspected].astype(np.uint32), told[suspected]))
+                events = told[suspected]
+                events = events.astype(np.min_scalar_type(events.max()))
+                self._told.append((self._node.now, news[suspected].astype(np.uint32), events))
         self.refute_if_misrepresented()
 
     def _suspected_by_one(self, src: NodeId, told: Events) -> list[NodeId]:
@@ -207,17 +209,19 @@ class Membership:
         """How many nodes are suspected since so little time that they may just be cut off."""
         since = self._node.now - seconds
         event_of = self.view.event_of
-        young = {n: (event, at) for n, (event, at) in self._suspected.items() if at > since}
-        self._suspected = {n: (event, at) for n, (event, at) in young.items() if event_of(n) == event}
+        self.forget_before(since)
+        self._suspected = {n: told for n, told in self._suspected.items() if event_of(n) == told[0]}
         still = []
         for at, nodes, events in self._told:
-            if at > since:
-                same = [
-                    event_of(n) == event for n, event in zip(nodes.tolist(), events.tolist(), strict=True)
-                ]
-                still.append((at, nodes[same], events[same]))
+            same = self.view.events_at(nodes) == events
+            still.append((at, nodes[same], events[same]))
         self._told = [lot for lot in still if len(lot[1])]
         return len(self._suspected) + sum(len(nodes) for _, nodes, _ in self._told)
+
+    def forget_before(self, since: float) -> None:
+        """It does not matter any more who was suspected before."""
+        self._suspected = {n: told for n, told in self._suspected.items() if told[1] > since}
+        self._told = [lot for lot in self._told if lot[0] > since]
 
     def refute_if_misrepresented(self, src: NodeId | None = None) -> None:
         """Say that the node is there, if others hold otherwise: first of all to `src`, which said so."""

@@ -85,9 +85,7 @@ class Participant(Member):
         self.has_worked = False
         """Since it came online: trained, or collected models."""
         self.came_at = 0.0
-        self.watchdog = Watchdog(
-            self, parameters, rng, durable.round, usual_step=lambda: step(view.online_count())
-        )
+        self.watchdog = Watchdog(self, parameters, rng, durable.round, self._usual_step)
         self.trust = Trust(
             self, parameters, roster, view, self.watchdog, self._ask_about, self.aggregator_rank
         )
@@ -96,13 +94,16 @@ class Participant(Member):
         self.settled: tuple[NodeId, int] | None = None
         """Who has acknowledged the last training, and the round of its aggregate."""
         self.training = TrainingTask(self, parameters, self.membership, self.trust, durable.round)
-        self.late = LateTask(
-            self,
-            parameters,
-            self.trust,
-            rounds=lambda: (self.watchdog.k_seen, self.watchdog.step),
-            search=lambda k: self.search(LATE, k, 0),
-        )
+        self.late = LateTask(self, parameters, self.trust, self._rounds, self._search_late)
+
+    def _usual_step(self) -> int:
+        return step(self.view.online_count())
+
+    def _rounds(self) -> tuple[int, int]:
+        return self.watchdog.k_seen, self.watchdog.step
+
+    def _search_late(self, k: int) -> None:
+        self.search(LATE, k, 0)
 
     def aggregator_rank(self, node: NodeId) -> float:
         """Who of a sample aggregates: the highest rank does; here the most bandwidth according to B_i.

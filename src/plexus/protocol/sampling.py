@@ -135,7 +135,7 @@ class Sampler:
         self._last_exchange = 0
         self.exchanges: dict[int, Search] = {}
         """Under way. A batch of pings shares one number; with the answering node it names one exchange."""
-        self._reminded: set[int] = set()
+        self._reminded: frozenset[int] = frozenset()
         """Exchanges in which those who were silent have been pinged again."""
         self._timed_out: dict[int, tuple[float, set[NodeId]]] = {}
         """Some exchanges in which not all answered in time: when they began, and who stayed silent."""
@@ -161,7 +161,7 @@ class Sampler:
     def reset(self) -> None:
         """Forget all searches (their timers are gone with the node's last session)."""
         self.exchanges.clear()
-        self._reminded.clear()
+        self._reminded = frozenset()
         self._timed_out.clear()
 
     def is_searching(self, purpose: str) -> bool:
@@ -185,7 +185,7 @@ class Sampler:
         if search is None:
             return
         if self._gone is not None and exchange not in self._reminded:
-            self._reminded.add(exchange)
+            self._reminded |= {exchange}
             self._ask(exchange, search.sample.waiting, search.announced)
             return
         self._forget(exchange)
@@ -228,4 +228,5 @@ class Sampler:
 
     def _forget(self, exchange: int) -> None:
         del self.exchanges[exchange]
-        self._reminded.discard(exchange)
+        if self._reminded:
+            self._reminded -= {exchange}

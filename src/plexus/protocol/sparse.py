@@ -12,16 +12,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from plexus.protocol.view import JOINED, NOBODY, Bandwidths, Events, Snapshot, View
+from plexus.protocol.view import JOINED, LEFT, NOBODY, Bandwidths, Events, Snapshot, View
 
-LAST_LAYER = 64
-BOTH_LAYERS = 16
-"""The newest entries become part of the shared layer when they are more than this part of all nodes, and
-another base is taken when the layer is."""
+LAYERS = (8, 16, 64)
+"""The newest entries become part of the layer beneath when they are more than the last part of all nodes,
+those of the next when they are more than the one before, and another base is taken when the first are."""
 
 
 class SharedBase:
@@ -33,16 +33,20 @@ class SharedBase:
         self._newest: list[SharedBase] = [] if before is None else before._newest
         """The last that was made after the same first one."""
         self._newest[:] = [self]
+        self.usual: Bandwidths = np.zeros_like(bandwidths) if before is None else before.usual
+        """What nodes have said of their bandwidths at some time, for all bases after the same first one."""
 
-    def near(self, view: Snapshot) -> tuple[SharedBase, Layer]:
-        """For a view that has become too different: the newest base, and what differs from that. Only who
-        knows much that is not in it makes a newer one: those who hear little need none of their own."""
+    def near(self, view: Snapshot, differs: Layer) -> tuple[SharedBase, Layer]:
+        """For a view that has become too different: this base or the newest, and what differs from that. Only
+        who knows much that is not in it makes a newer one: those who hear little need none of their own."""
         events, bandwidths = view.events, view.bandwidths
         base = self._newest[0]
         if len(base.events) == len(events):
             ahead = np.count_nonzero(events > base.events)
-            if ahead * BOTH_LAYERS < len(events):
+            if ahead * LAYERS[1] < len(events):
                 [apart] = ((base.events != events) | (base.bandwidths != bandwidths)).nonzero()
+                if len(apart) >= len(differs):
+                    return self, differs
                 return base, Layer(apart.astype(np.uint32), events[apart], bandwidths[apart])
         return SharedBase(events, bandwidths, before=base), EMPTY
 
@@ -64,10 +68,20 @@ def _apart(base: SharedBase, other: SharedBase) -> NDArray[np.intp]:
     return NOBODY if base is other else np.flatnonzero(base.events != other.events)
 
 
+@lru_cache(8)
+def _of_all(base: SharedBase, layers: tuple[Layer, ...], column: str) -> NDArray[np.uint32]:
+    """What a view says of all nodes; who asks for it often asks again."""
+    found: NDArray[np.uint32] = getattr(base, column).copy()
+    for layer in layers:
+        found[layer.at] = getattr(layer, column)
+    found.flags.writeable = False
+    return found
+
+
 class Layer:
     """Some nodes, sorted, and the events that replace those of the base; immutable."""
 
-    __slots__ = ("at", "bandwidths", "events", "places")
+    __slots__ = ("_packed", "at", "bandwidths", "events", "places")
 
     def __init__(self, at: NDArray[np.uint32], events: Events, bandwidths: Bandwidths) -> None:
         self.at, self.events, self.bandwidths = at, events, bandwidths
@@ -109,16 +123,46 @@ class Layer:
             np.concatenate([self.bandwidths, newer.bandwidths])[chosen],
         )
 
+    def pack(self, usual: Bandwidths) -> None:
+        """Take little memory until somebody asks: steps from node to node and events are small numbers, and
+        bandwidths are seldom others than usual."""
+        if type(self) is PackedLayer or not len(self):
+            return
+        at, said = self.at, self.bandwidths
+        usual[at] = np.where(usual[at], usual[at], said)
+        is_usual = np.where((self.events & 3) == LEFT, said == 0, (said == usual[at]) & (said > 0)).all()
+        steps = np.diff(at, prepend=np.uint32(0))
+        self._packed = _small(steps), _small(self.events), None if is_usual else said, usual
+        del self.at, self.events, self.bandwidths, self.places
+        self.__class__ = PackedLayer
+
+
+class PackedLayer(Layer):
+    __slots__ = ()  # alone, since with `__getattr__` all attributes are found more slowly
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("at", "events", "bandwidths", "places"):
+            raise AttributeError(name)
+        steps, small, said, usual = self._packed
+        at, events = np.cumsum(steps, dtype=np.uint32), small.astype(np.uint32)
+        if said is None:
+            said = np.where((events & 3) == LEFT, np.uint32(0), usual[at])
+        del self._packed
+        self.__class__ = Layer  # type: ignore[assignment]
+        Layer.__init__(self, at, events, said)
+        return getattr(self, name)
+
 
 EMPTY = Layer(np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.uint32))
+NO_LAYERS: tuple[Layer, ...] = (EMPTY,) * len(LAYERS)
 
 
 class SparseSnapshot(Snapshot):
-    """A base and two layers."""
+    """A base and layers, the newest last."""
 
     __slots__ = ("_online_count", "base", "layers")
 
-    def __init__(self, base: SharedBase, layers: tuple[Layer, Layer], is_signed: bool) -> None:
+    def __init__(self, base: SharedBase, layers: tuple[Layer, ...], is_signed: bool) -> None:
         self.base = base
         self.layers = layers
         self._online_count: int | None = None
@@ -129,17 +173,11 @@ class SparseSnapshot(Snapshot):
     @property
     def events(self) -> Events:  # type: ignore[override]
         """Of all nodes; made for whoever asks."""
-        events = self.base.events.copy()
-        for layer in self.layers:
-            events[layer.at] = layer.events
-        return events
+        return _of_all(self.base, self.layers, "events")
 
     @property
     def bandwidths(self) -> Bandwidths:  # type: ignore[override]
-        bandwidths = self.base.bandwidths.copy()
-        for layer in self.layers:
-            bandwidths[layer.at] = layer.bandwidths
-        return bandwidths
+        return _of_all(self.base, self.layers, "bandwidths")
 
     @property
     def size(self) -> int:
@@ -163,28 +201,34 @@ class SparseSnapshot(Snapshot):
 
     def _changes(self) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
         """Of those that the base has online, who has left since, by its rank; and who has joined since."""
-        changed = self.layers[0].under(self.layers[1])
+        first, middle, last = self.layers
+        changed = first.under(middle.under(last))  # the first is large, and written once so
         joined = (changed.events & 3) == JOINED
         rank = self.base.rank[changed.at]
         return rank[(rank >= 0) & ~joined], changed.at[(rank < 0) & joined]
 
-    def apart(self, other: Snapshot) -> NDArray[np.intp]:
-        """Among these are all nodes of which the two have different events."""
-        if not isinstance(other, SparseSnapshot) or self.size != other.size:
-            return np.arange(other.size)
-        own = [layer.at for layer in self.layers if layer not in other.layers]
-        others = [layer.at for layer in other.layers if layer not in self.layers]
-        return np.concatenate([_apart(self.base, other.base), *own, *others])
+    def apart(self, other: Snapshot) -> tuple[NDArray[np.intp], Events, Events]:
+        """The nodes, sorted, of which the two have different events; these events, and those of `other`."""
+        if isinstance(other, SparseSnapshot) and self.size == other.size:
+            own = [layer.at for layer in self.layers if layer not in other.layers]
+            others = [layer.at for layer in other.layers if layer not in self.layers]
+            some: list[NDArray[Any]] = [_apart(self.base, other.base), *own, *others]
+            if sum(map(len, some)) <= self.size // LAYERS[0]:
+                nodes = _distinct(np.concatenate(some))
+                mine, its = self.events_at(nodes), other.events_at(nodes)
+                differs = mine != its
+                return nodes[differs], mine[differs], its[differs]
+        # Of very many all are compared sooner.
+        its = other.events if other.size == self.size else other.events_at(np.arange(self.size))
+        [differ] = (self.events != its).nonzero()
+        return differ, self.events[differ], its[differ]
 
     def beyond(self, other: Snapshot) -> NDArray[np.intp]:
-        if not isinstance(other, SparseSnapshot) or self.size != other.size:
-            return super().beyond(other)
-        apart = _distinct(self.apart(other))
-        is_beyond: NDArray[np.bool_] = self.events_at(apart) != other.events_at(apart)
-        return apart[is_beyond]
+        nodes, mine, _ = self.apart(other)
+        return nodes[mine > 0]
 
     def events_at(self, nodes: NDArray[np.intp]) -> Events:
-        is_many = len(nodes) > self.size // LAST_LAYER  # then all are written down sooner
+        is_many = len(nodes) > self.size // LAYERS[-1]  # then all are written down sooner
         events = self.events if is_many else self.base.events
         found = Snapshot(events, self.base.bandwidths).events_at(nodes)
         for layer in () if is_many else self.layers:
@@ -197,7 +241,7 @@ class SparseSnapshot(Snapshot):
         return [node for node, event in zip(nodes, events, strict=True) if event & 3 == JOINED]
 
     def bandwidths_at(self, nodes: NDArray[np.intp]) -> Bandwidths:
-        if len(nodes) > self.size // LAST_LAYER:
+        if len(nodes) > self.size // LAYERS[-1]:
             return self.bandwidths[nodes]
         found = self.base.bandwidths[nodes]
         for layer in self.layers:
@@ -210,19 +254,19 @@ class SparseSnapshot(Snapshot):
 
 
 class SparseView(View):
-    """One node's knowledge as a base, two layers, and entries `event << 32 | bandwidth` by node."""
+    """One node's knowledge as a base, layers, and entries `event << 32 | bandwidth` by node."""
 
-    __slots__ = ("_base", "_layers", "_own")
+    __slots__ = ("_base", "_own", "layers")
 
     def __init__(self, snapshot: Snapshot) -> None:
         if isinstance(snapshot, SparseSnapshot):
-            self._base, self._layers = snapshot.base, snapshot.layers
+            self._base, self.layers = snapshot.base, snapshot.layers
         else:
-            self._base, self._layers = SharedBase(snapshot.events, snapshot.bandwidths), (EMPTY, EMPTY)
+            self._base, self.layers = SharedBase(snapshot.events, snapshot.bandwidths), NO_LAYERS
         self._own: dict[int, int] = {}
         self.is_signed = snapshot.is_signed
         self._snapshot: SparseSnapshot | None = snapshot if isinstance(snapshot, SparseSnapshot) else None
-        self.doubted: set[int] = set()
+        self.doubted: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self._base.events)
@@ -237,7 +281,8 @@ class SparseView(View):
         if event <= self.event_of(node):
             return False
         self._snapshot = None
-        self.doubted.discard(node)
+        if self.doubted:
+            self.doubted -= {node}
         self._own[node] = event << 32 | bandwidth_bytes_per_s
         return True
 
@@ -261,21 +306,20 @@ class SparseView(View):
         if other.size > len(self):
             self.grow(other.size)
             mine = self.snapshot()
-        apart = mine.apart(other)
-        told, held = other.events_at(apart), mine.events_at(apart)
-        news = _distinct(apart[told > held])
+        apart, held, told = mine.apart(other)
+        is_news = told > held
+        news, ahead = apart[is_news], apart[~is_news]
         if not len(news):
             return NOBODY
-        newer = _layer(other, news)
-        if isinstance(other, SparseSnapshot) and other.size == mine.size:
-            ahead = _distinct(apart[held > told])
-            if len(ahead) < len(news):
-                self._base, self._layers = other.base, other.layers
-                newer = _layer(mine, ahead)
+        if isinstance(other, SparseSnapshot) and other.size == mine.size and len(ahead) < len(news):
+            self._base, self.layers = other.base, other.layers
+            newer = Layer(ahead.astype(np.uint32), held[~is_news], mine.bandwidths_at(ahead))
+        else:
+            newer = Layer(news.astype(np.uint32), told[is_news], other.bandwidths_at(news))
         self._add(newer)
         self._snapshot = None
         if self.doubted:
-            self.doubted.difference_update(news.tolist())
+            self.doubted = self.doubted.difference(news.tolist())
         return news
 
     def snapshot(self) -> SparseSnapshot:
@@ -283,22 +327,24 @@ class SparseView(View):
             if self._own:
                 self._add(self._newer())
                 self._own = {}
-            self._snapshot = SparseSnapshot(self._base, self._layers, self.is_signed)
+            self._snapshot = SparseSnapshot(self._base, self.layers, self.is_signed)
         return self._snapshot
 
     def _add(self, newer: Layer) -> None:
-        first, last = self._layers
-        last = last.under(newer)
-        if len(last) > len(self) // LAST_LAYER:
-            first, last = first.under(last), EMPTY
-            if len(first) > len(self) // BOTH_LAYERS:
-                self._base, first = self._base.near(SparseSnapshot(self._base, (first, last), self.is_signed))
-        self._layers = first, last
+        layers = [*self.layers[:-1], self.layers[-1].under(newer)]
+        at = len(layers) - 1
+        while at and len(layers[at]) > len(self) // LAYERS[at]:
+            layers[at - 1], layers[at] = layers[at - 1].under(layers[at]), EMPTY
+            at -= 1
+        if not at and len(layers[0]) > len(self) // LAYERS[0]:
+            known = SparseSnapshot(self._base, tuple(layers), self.is_signed)
+            self._base, layers[0] = self._base.near(known, layers[0])
+        self.layers = tuple(layers)
 
     def _newer(self) -> Layer:
         """Of its own entries those that are newer than what is beneath."""
         noted = Layer.of(self._own)
-        known = SparseSnapshot(self._base, self._layers, self.is_signed).events_at(noted.at.astype(np.intp))
+        known = SparseSnapshot(self._base, self.layers, self.is_signed).events_at(noted.at.astype(np.intp))
         newer = noted.events > known
         return Layer(noted.at[newer], noted.events[newer], noted.bandwidths[newer])
 
@@ -311,38 +357,38 @@ class SparseView(View):
     def event_of(self, node: int) -> int:
         return self._entry(node) >> 32
 
+    def events_at(self, nodes: NDArray[Any]) -> Events:
+        return self.snapshot().events_at(nodes)
+
     def bandwidth_of(self, node: int) -> int:
         return self._entry(node) & 0xFFFFFFFF
 
     def _entry(self, node: int) -> int:
-        noted = self._own.get(node, 0)
-        first, last = self._layers
-        at = bisect_left(last.places, node)
-        if at == len(last.places) or last.places[at] != node:
-            last = first
-            at = bisect_left(first.places, node)
-        if at < len(last.places) and last.places[at] == node:
-            known = int(last.events[at]) << 32 | int(last.bandwidths[at])
-        elif node < len(self._base.event_of):
-            known = self._base.event_of[node] << 32 | self._base.bandwidth_of[node]
+        noted, known = self._own.get(node, 0), 0
+        for layer in reversed(self.layers):
+            at = bisect_left(layer.places, node)
+            if at < len(layer.places) and layer.places[at] == node:
+                known = int(layer.events[at]) << 32 | int(layer.bandwidths[at])
+                break
         else:
-            known = 0
+            if node < len(self._base.event_of):
+                known = self._base.event_of[node] << 32 | self._base.bandwidth_of[node]
         return noted if noted >> 32 > known >> 32 else known
 
     def grow(self, size: int) -> None:
         whole = View(self.snapshot())
         whole.grow(size)
         grown = whole.snapshot()
-        self._base, self._layers = SharedBase(grown.events, grown.bandwidths), (EMPTY, EMPTY)
+        self._base, self.layers = SharedBase(grown.events, grown.bandwidths), NO_LAYERS
         self._snapshot = None
-
-
-def _layer(view: Snapshot, nodes: NDArray[np.intp]) -> Layer:
-    """What it says of these nodes, which are sorted."""
-    return Layer(nodes.astype(np.uint32), view.events_at(nodes), view.bandwidths_at(nodes))
 
 
 def _distinct(nodes: NDArray[np.intp]) -> NDArray[np.intp]:
     """Sorted, each once."""
     nodes.sort()
     return nodes[np.append(nodes[1:] != nodes[:-1], True)] if len(nodes) else nodes
+
+
+def _small(values: NDArray[np.uint32]) -> NDArray[Any]:
+    """The same in as few bytes as the largest needs."""
+    return values.astype(np.min_scalar_type(values.max()))

@@ -53,9 +53,9 @@ class TrainingTask:
         self.ordinal = 0
         """How many rounds led to the one that is trained."""
         self.participants = 0
-        self.asked: set[NodeId] = set()
+        self.asked: frozenset[NodeId] = frozenset()
         """All who were sent the model."""
-        self.tried: set[NodeId] = set()
+        self.tried: frozenset[NodeId] = frozenset()
         self._attempts = 0
 
     def reset(self) -> None:
@@ -65,9 +65,8 @@ class TrainingTask:
         self.awaited = None
         self.had_by = None
         self.queued = None
-        self._base = None
-        self.asked.clear()
-        self.tried.clear()
+        self._base = self.view = None
+        self.asked = self.tried = frozenset()
         self._attempts = 0
 
     @property
@@ -93,7 +92,7 @@ class TrainingTask:
         self.busy = True
         self.k_train = k
         self.next_round = k + min(max(1, request.step), MAX_STEP)
-        self.view = request.view.whole
+        self.view = request.view
         self._membership.lacking.keep(request.view)
         self.ordinal = request.ordinal
         self._base = request.model
@@ -111,14 +110,14 @@ class TrainingTask:
 
     def send_to_best(self, sample: tuple[NodeId, ...]) -> None:
         """Choose the aggregator of the next round in its sample and send it the trained model."""
-        assert self.trained is not None
+        assert self.trained is not None and self.view is not None
         fresh = [node for node in sample if node not in self.tried]
         if not fresh:  # all have failed once: start over with everybody
-            self.tried.clear()
+            self.tried = frozenset()
             fresh = list(sample)
         aggregator = self._trust.best(fresh)
-        self.tried.add(aggregator)
-        self.asked.add(aggregator)
+        self.tried |= {aggregator}
+        self.asked |= {aggregator}
         self._attempts += 1
         self.awaited = self.had_by = aggregator
         request = AggregateRequest(
@@ -127,7 +126,7 @@ class TrainingTask:
             ordinal=self.ordinal + 1,
             participants=self.participants,
             samples=self.trained.samples,
-            view=self._membership.lacking.excerpt(self._membership.view.snapshot(), base=self.view),
+            view=self._membership.lacking.excerpt(self._membership.view.snapshot(), self.view.whole),
             model=self.trained.model,
         )
         self._node.send((aggregator,), request)

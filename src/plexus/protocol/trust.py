@@ -249,7 +249,7 @@ class Trust:
         return sorted(candidates, key=last.__contains__) if last else candidates
 
     def aggregators(
-        self, candidates: Sequence[NodeId], size: int, tried: set[NodeId]
+        self, candidates: Sequence[NodeId], size: int, tried: frozenset[NodeId]
     ) -> tuple[Sequence[NodeId], int]:
         """Among whom to look for an aggregator, and how many of them: those who misbehaved are left out, if
         there are others, and in their place nobody comes, whom other participants would not choose."""

@@ -157,6 +157,9 @@ class Excerpt(Snapshot):
     def event_of(self, node: int) -> int:
         return self.whole.event_of(node)
 
+    def events_at(self, nodes: NDArray[np.intp]) -> Events:
+        return self.whole.events_at(nodes)
+
     @property
     def told(self) -> NDArray[np.intp]:
         """The nodes of which it says something."""
@@ -183,7 +186,7 @@ class View:
         self._adopt(snapshot.events, snapshot.bandwidths)
         self.is_signed = snapshot.is_signed
         self._snapshot: Snapshot | None = snapshot
-        self.doubted: set[int] = set()
+        self.doubted: frozenset[int] = frozenset()
         """Nodes that one member alone suspects to be gone: they are asked last."""
 
     @classmethod
@@ -207,14 +210,15 @@ class View:
         if event <= self._event_of[node]:
             return False
         self._write()
-        self.doubted.discard(node)
+        if self.doubted:
+            self.doubted -= {node}
         self._event_of[node] = event
         self._bandwidth_of[node] = bandwidth_bytes_per_s
         return True
 
     def note(self, heard: Collection[tuple[int, int, int, object]]) -> None:
         """Learn (node, event, bandwidth) of each; what comes after that is of no concern."""
-        event_of, bandwidth_of, doubted = self._event_of, self._bandwidth_of, self.doubted
+        event_of, bandwidth_of = self._event_of, self._bandwidth_of
         try:
             for node, event, bandwidth_bytes_per_s, _ in heard:
                 if event > event_of[node]:
@@ -223,8 +227,8 @@ class View:
                         event_of, bandwidth_of = self._event_of, self._bandwidth_of
                     event_of[node] = event
                     bandwidth_of[node] = bandwidth_bytes_per_s
-                    if doubted:
-                        doubted.discard(node)
+                    if self.doubted:
+                        self.doubted -= {node}
         except IndexError:  # of somebody new
             self.grow(1 + max(told[0] for told in heard))
             self.note(heard)
@@ -243,7 +247,7 @@ class View:
         self._events[news] = other.events[news]
         self._bandwidths[news] = other.bandwidths[news]
         if self.doubted:
-            self.doubted.difference_update(news.tolist())
+            self.doubted = self.doubted.difference(news.tolist())
         return news
 
     def suspect(self, node: int) -> bool:
@@ -255,7 +259,12 @@ class View:
     def doubt(self, node: int) -> None:
         """Ask `node` last, until there is news of it."""
         if self.is_online(node):
-            self.doubted.add(node)
+            self.doubted |= {node}
+
+    def events_at(self, nodes: NDArray[Any]) -> Events:
+        """The events of these, who are all heard of."""
+        events: Events = self._events[nodes]
+        return events
 
     def events_of_first(self, size: int) -> Events:
         """The events of the first `size` nodes, heard of or not. Not to be changed."""

@@ -24,6 +24,7 @@ SPARSE = 16_384
 """From so many nodes on a dense view for each takes too much memory (see `protocol.sparse`)."""
 MAIL = (Joined, Left)
 """Most of what is sent. A node takes note of it, and does nothing."""
+PACK_EVERY_S = 900.0
 Delay: TypeAlias = Callable[[NodeId, NodeId], float]
 
 
@@ -106,10 +107,11 @@ class Mail:
     """
 
     def __init__(
-        self, kernel: Kernel, nodes: Sequence[Any], delay_s: Callable[..., float], longest_s: float
+        self, kernel: Kernel, nodes: Sequence[Any], online: Sequence[bool], delay_s: Delay, longest_s: float
     ) -> None:
         self._kernel = kernel
-        self._nodes = nodes
+        self._nodes, self._online = nodes, online
+        self._packed_s = 0.0
         self._delay_s, self._longest_s = delay_s, longest_s + 1e-6  # more than is lost by rounding
         self.boxes: list[list[Noted]] = [[] for _ in nodes]
         """In the order in which it was sent."""
@@ -151,8 +153,22 @@ class Mail:
         """`node` is gone: what has not reached it is on its own."""
         if isinstance(view := self._nodes[node].membership.view, RestingView):
             view.rest()
+        elif self._kernel.now >= self._packed_s + PACK_EVERY_S:
+            self._pack()
         self._heeds.pop(node, None)
         self._hurry(node, self.boxes[node])
+
+    def _pack(self) -> None:
+        """Let what only those know who are away take little memory."""
+        self._packed_s = self._kernel.now
+        made = [node for node in self._nodes if not isinstance(node, Unmade)]
+        for node in made:
+            node.membership.forget_before(self._kernel.now - node.membership.suspicion_s)
+        used = {layer for node in made if self._online[node.me] for layer in node.membership.view.layers}
+        away = [node.membership for node in made if not self._online[node.me]]
+        for snapshot in [known for each in away for known in (each.view.snapshot(), *each.lacking.kept)]:
+            for layer in set(snapshot.layers) - used:
+                layer.pack(snapshot.base.usual)
 
     def _hurry(self, node: NodeId, urgent: list[Noted]) -> None:
         self.boxes[node] = [noted for noted in self.boxes[node] if noted not in urgent]

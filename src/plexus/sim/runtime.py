@@ -88,9 +88,8 @@ class Runtime:
         self._send = self.network.send
         self.nodes = nodes
         if isinstance(nodes[0], Unmade) or hasattr(nodes[0], "heeds"):
-            self.network.mail = Mail(
-                self.kernel, nodes, self.network.delay_s, float(world.latency.matrix_s.max())
-            )
+            longest_s = float(world.latency.matrix_s.max())
+            self.network.mail = Mail(self.kernel, nodes, self.online, self.network.delay_s, longest_s)
         self._mail = self.network.mail
         self._models = models
         self._training_s = training_s

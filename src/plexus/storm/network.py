@@ -144,14 +144,14 @@ class FaultyNetwork(PartedNetwork):
         self.duplicated_bytes = 0
         """Of copies that nobody sent: the network made them."""
         self.sharing: Sharing = self._transfers.sharing
-        self.on_send: Callable[[NodeId, tuple[NodeId, ...], Message], None]
-        self.on_lost: Callable[[NodeId, NodeId, Message, str], None]
+        self.show: Callable[..., None]
+        """Those who look on: see `NodeObservers.tell`."""
         self.on_offered: Callable[[NodeId, Sequence[NodeId], Message], None]
         self.on_undelivered: Callable[[NodeId, Undelivered], None]
         """A connection of this node may notice it."""
 
     def send(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
-        self.on_send(src, to, body)
+        self.show("sent", src, to, body)
         if self.through_codec:
             body = self.codec.carry(body)
         if not self.weather.active or is_transfer(body):
@@ -160,13 +160,18 @@ class FaultyNetwork(PartedNetwork):
                     self.on_undelivered(src, Undelivered(dst, body))
             super().send(src, to, body)
             return
+        size_bytes = frame_bytes(body)
         for dst in to:
             if not self._online[dst]:
                 self.on_undelivered(src, Undelivered(dst, body))
             if dst == src or not self._online[dst]:
                 super().send(src, (dst,), body)
+                continue
+            self._accounts.send_control(src, type(body), 1, size_bytes)
+            if self.weather.passes(src, dst):
+                self._scatter(dst, Received(src, body, size_bytes))
             else:
-                self._send_one(src, dst, body)
+                self._lose(src, dst, body, size_bytes, "a partition")
 
     def withdraw(self, node: NodeId, is_obsolete: Callable[[Message], bool]) -> None:
         """End the transfers of `node` that it holds obsolete."""
@@ -181,14 +186,6 @@ class FaultyNetwork(PartedNetwork):
         for flow in flows:
             lost = Undelivered(flow.dst, flow.tag.body, declined=flow.dst == declined_by)
             self.on_undelivered(flow.src, lost)
-
-    def _send_one(self, src: NodeId, dst: NodeId, body: Message) -> None:
-        size_bytes = frame_bytes(body)
-        self._accounts.send_control(src, type(body), 1, size_bytes)
-        if not self.weather.passes(src, dst):
-            self._lose(src, dst, body, size_bytes, "a partition")
-            return
-        self._scatter(dst, Received(src, body, size_bytes))
 
     def _transfer(self, src: NodeId, to: Sequence[NodeId], asked: int, body: Message) -> None:
         super()._transfer(src, to, asked, body)
@@ -219,6 +216,6 @@ class FaultyNetwork(PartedNetwork):
 
     def _lose(self, src: NodeId, dst: NodeId, body: Message, size_bytes: int, why: str) -> None:
         self._accounts.lose(1, size_bytes)
-        self.on_lost(src, dst, body, why)
+        self.show("lost", src, dst, body, why)
         if not self.weather.connected(src, dst):
             self.on_undelivered(src, Undelivered(dst, body))

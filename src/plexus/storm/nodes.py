@@ -92,7 +92,10 @@ def world_of(plan: Plan) -> World:
 def maker_of(plan: Plan, setting: Setting, roster: Roster, initial: Snapshot) -> Make:
     """How the nodes of this storm are made, the first time and again; `initial` is whom all know at first."""
     world, parameters = setting.world, plan.parameters
-    bandwidths = _advertised(plan, world)
+    bandwidths = [advertised_bandwidth(device) for device in world.devices]
+    for liars in (fault for fault in plan.faults if isinstance(fault, Liar)):
+        for node in liars.nodes:
+            bandwidths[node] = max(1, int(bandwidths[node] * liars.factor))
 
     def common(node: NodeId, life: int, durable: Durable | None) -> dict[str, Any]:
         return {
@@ -116,12 +119,3 @@ def maker_of(plan: Plan, setting: Setting, roster: Roster, initial: Snapshot) ->
             return lambda node, life, durable: DpsgdNode(
                 node, topology, setting.initial_model, duration_s, mixing, durable
             )
-
-
-def _advertised(plan: Plan, world: World) -> list[int]:
-    bandwidths = [advertised_bandwidth(device) for device in world.devices]
-    for fault in plan.faults:
-        if isinstance(fault, Liar):
-            for node in fault.nodes:
-                bandwidths[node] = max(1, int(bandwidths[node] * fault.factor))
-    return bandwidths

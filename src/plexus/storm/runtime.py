@@ -77,8 +77,14 @@ class NodeObserver:
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         """`src` hands a message to the network."""
 
+    def lost(self, src: NodeId, dst: NodeId, body: Message, why: str) -> None:
+        """The network has lost a message."""
+
     def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
         """Another process took the place of `node`."""
+
+    def noted(self, node: NodeId, text: str) -> None:
+        """Something happens to the node, in words."""
 
     def reported(self, node: NodeId, fact: Any) -> None:
         """The node reported a fact."""
@@ -124,8 +130,7 @@ class StormRuntime(Runtime):
         self.disks = [Disk() for _ in self.nodes]
         self.doomed: dict[NodeId, int] = {}
         """After how many more effects the power of these nodes fails."""
-        self.on_doom: Callable[[NodeId], None]
-        self._tell = observers.tell
+        self.show = self.network.show = observers.tell
         self._notices = notices
         self._presences = [0] * len(self.nodes)
         """How often each node came online: what it had under way before concerns it no more."""
@@ -142,7 +147,7 @@ class StormRuntime(Runtime):
         if self.online[node]:
             super().crash(node)
             self.doomed.pop(node, None)
-            self._tell("gone", node)
+            self.show("gone", node)
             for other in range(len(self.nodes)) if self._notices else ():
                 self._notice_later(other, PeerLost(node))
 
@@ -170,7 +175,7 @@ class StormRuntime(Runtime):
 
     def _settled(self, node: NodeId) -> None:
         if self.online[node]:
-            self._tell("settled", node)
+            self.show("settled", node)
 
     def _perform(self, node: NodeId, effects: list[Effect]) -> None:
         left = self.doomed.get(node)
@@ -178,7 +183,7 @@ class StormRuntime(Runtime):
             super()._perform(node, effects)
             return
         super()._perform(node, effects[:left])
-        self.on_doom(node)
+        self.show("noted", node, "loses power")
         self.crash(node)
 
     def _set_timer(self, node: NodeId, effect: SetTimer) -> None:

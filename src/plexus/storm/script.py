@@ -28,9 +28,6 @@ class Script:
         self._weather = weather
         self._rng = rng
         self._lives = [0] * plan.nodes
-        self.on_note: Callable[[NodeId, str], None]
-        self.on_restart: Callable[[NodeId, bool], None]
-        """(node, whether its disk is lost): another process takes the place of the node."""
 
     def begin(self) -> None:
         """Put every fault of the plan on the schedule."""
@@ -124,7 +121,7 @@ class Script:
         self._runtime.kernel.at(self._runtime.kernel.now, node, measured)
 
     def _go(self, node: NodeId, graceful: bool) -> None:
-        self.on_note(node, "leaves" if graceful else "crashes")
+        self._runtime.show("noted", node, "leaves" if graceful else "crashes")
         go = self._runtime.leave if graceful else self._runtime.crash
         go(node)
 
@@ -136,7 +133,7 @@ class Script:
         if fault is not None and rng.random() < fault.restart_share:
             self._restart(node, lost=rng.random() < fault.disk_lost_share)
         else:
-            self.on_note(node, "comes online")
+            self._runtime.show("noted", node, "comes online")
         self._runtime.bring_online(node)
 
     def _restart(self, node: NodeId, lost: bool) -> None:
@@ -146,5 +143,5 @@ class Script:
         self._lives[node] += 1
         durable = disk.read(lagging=self._rng.random() < 0.3)
         self._runtime.nodes[node].node = self._make(node, self._lives[node], durable)
-        self.on_note(node, "starts again, its disk is lost" if lost else "starts again")
-        self.on_restart(node, lost)
+        self._runtime.show("noted", node, "starts again, its disk is lost" if lost else "starts again")
+        self._runtime.show("restarted", node, lost)

@@ -9,7 +9,6 @@ import re
 import traceback
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -24,7 +23,7 @@ from plexus.sim.protocols import initial_view, session_key
 from plexus.sim.session import Setting
 from plexus.sim.sharing import RULES
 from plexus.storm.checkers import SAFETY
-from plexus.storm.checkers.api import Scene, Violation
+from plexus.storm.checkers.api import PlexusChecker, Scene, Violation
 from plexus.storm.checkers.liveness import NobodyIsStarved, RoundsComplete, ViewsAgree
 from plexus.storm.network import Codec, Weather
 from plexus.storm.nodes import INITIAL, MODEL_BYTES, Labels, Learning, maker_of, world_of
@@ -62,7 +61,7 @@ class StormTrace(NodeObserver):
         self._clock = clock
         self.lines: deque[Line] = deque(maxlen=most)
 
-    def note(self, node: NodeId, text: str) -> None:
+    def noted(self, node: NodeId, text: str) -> None:
         self._add((node,), text)
 
     def before(self, node: NodeId, event: Event) -> None:
@@ -86,10 +85,10 @@ class StormTrace(NodeObserver):
     def lost(self, src: NodeId, dst: NodeId, body: Message, why: str) -> None:
         self._add((src, dst), body, f" — {why}")
 
-    def of(self, node: NodeId | None, most: int) -> list[str]:
+    def of(self, node: NodeId | None) -> list[str]:
         """The last lines, of one node if one is named."""
         lines = [line for line in self.lines if node is None or node in line.nodes]
-        return [str(line) for line in lines[-most:]] if most else []
+        return [str(line) for line in lines[-SHOWN_LINES:]]
 
     def _add(self, nodes: tuple[NodeId, ...], thing: Message | Fact | str, after: str = "") -> None:
         self.lines.append(Line(self._clock(), nodes, thing, after))
@@ -133,7 +132,7 @@ class Outcome(Struct, frozen=True):
 
 def run_storm(plan: Plan) -> Outcome:
     """Play the storm."""
-    return Storm(plan, KEPT_LINES).run(SHOWN_LINES)
+    return Storm(plan, KEPT_LINES).run()
 
 
 class Storm(NodeObserver):
@@ -150,7 +149,6 @@ class Storm(NodeObserver):
         self._devices = setting.world.devices
         up, down = zip(*((each.up_bytes_per_s, each.down_bytes_per_s) for each in self._devices), strict=True)
         self.observers = NodeObservers()
-        tell = self.observers.tell
         self.runtime = StormRuntime(
             observers=self.observers,
             notices=stream(plan.seed, "storm", "notices") if plan.connected else None,
@@ -159,38 +157,33 @@ class Storm(NodeObserver):
             models=models,
             sharing=RULES[plan.sharing](up, down),
             training_s=self._training_s,
-            observe=lambda _, node, fact: tell("reported", node, fact),
+            observe=lambda _, node, fact: self.observers.tell("reported", node, fact),
             leave_rng=stream(plan.seed, "leaves"),
         )
         self.conversation = StormTrace(lambda: self.runtime.kernel.now, kept_lines)
         self.scene = Scene(plan, self.runtime, initial_known)
         fit = [each for each in SAFETY if learning is None or not each.reads_labels]
-        safety = (each for each in fit if plan.protocol == "plexus" or not each.plexus_only)
+        safety = (each for each in fit if plan.protocol == "plexus" or not issubclass(each, PlexusChecker))
         self.observers.add(self, self.conversation, *(checker(self.scene) for checker in safety))
         network = self.runtime.network
         network.weather = self.weather
         network.codec = Codec(roster, models.model_bytes, stream(plan.seed, "storm", "codec"))
         network.through_codec = plan.through_codec
-        network.on_send = partial(tell, "sent")
-        network.on_lost = self.conversation.lost
-        self.runtime.on_doom = lambda node: self.conversation.note(node, "loses power")
         script_rng = stream(plan.seed, "storm", "script")
         self.script = Script(plan, self.runtime, make, self.weather, script_rng)
-        self.script.on_note = self.conversation.note
-        self.script.on_restart = partial(tell, "restarted")
         self._handling: NodeId | None = None
         self._completed: set[int] = set()
 
-    def run(self, shown_lines: int) -> Outcome:
+    def run(self) -> Outcome:
         finding = None
         try:
             self.play()
         except Violation as violation:
-            finding = self._finding(shown_lines, *violation.args)
+            finding = self._finding(*violation.args)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             text = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
-            finding = self._finding(shown_lines, HANDLERS_ARE_TOTAL, self._handling, text)
+            finding = self._finding(HANDLERS_ARE_TOTAL, self._handling, text)
         kernel = self.runtime.kernel
         return Outcome(self.plan, finding, kernel.digest(), len(self._completed))
 
@@ -214,9 +207,8 @@ class Storm(NodeObserver):
     def before(self, node: NodeId, event: Event) -> None:
         self._handling = node
 
-    def _finding(self, shown_lines: int, invariant: str, node: NodeId | None, text: str) -> Finding:
-        trace = self.conversation.of(node, shown_lines)
-        return Finding(invariant, node, text, self.runtime.kernel.now, trace)
+    def _finding(self, invariant: str, node: NodeId | None, text: str) -> Finding:
+        return Finding(invariant, node, text, self.runtime.kernel.now, self.conversation.of(node))
 
     def _training_s(self, node: NodeId) -> float:
         return self._devices[node].compute_ms_per_sample / 1000 * self.weather.training_factor(node)

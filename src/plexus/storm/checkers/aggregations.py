@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 from math import floor
+from typing import ClassVar
 
 from msgspec import Struct
 
-from plexus.protocol.api import Aggregate, Aggregated, Effect, Event, Received, Send, TimerFired, Trained
+from plexus.protocol.api import Aggregate, Aggregated, Effect, Event, Received, TimerFired, Trained
 from plexus.protocol.facts import AggregationCompleted, Fact
 from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Model, NodeId
-from plexus.storm.checkers.api import PlexusChecker, is_refused
+from plexus.storm.checkers.api import PlexusChecker, is_refused, sends_in
 from plexus.storm.nodes import Label
 
 LEAST = 2
@@ -47,6 +48,7 @@ class Collected(Struct):
 class AggregationChecker(PlexusChecker):
     """Knows what each aggregator collects: what it neither answered at once nor gave up since."""
 
+    while_online: ClassVar[tuple[str, ...]] = ("_collected",)
     _collected: dict[NodeId, Collected] = {}
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
@@ -54,8 +56,7 @@ class AggregationChecker(PlexusChecker):
         if received is None and not isinstance(event, TimerFired) and node not in self._collected:
             return  # nothing that makes an aggregator begin or end
         made = [effect for effect in effects if isinstance(effect, Aggregate)]
-        acks = [e.body for e in effects if isinstance(e, Send) and isinstance(e.body, Ack)]
-        answered = [ack.round for ack in acks if not ack.late]
+        answered = [ack.round for _, ack in sends_in(effects, Ack) if not ack.late]
         if received is not None:
             k = received.body.round
             is_kept = k not in answered and not is_refused(self.scene.plexus(node), received, effects)
@@ -73,9 +74,6 @@ class AggregationChecker(PlexusChecker):
             del self._collected[node]
         else:
             self.waits(node, collected)
-
-    def gone(self, node: NodeId) -> None:
-        self._collected.pop(node, None)
 
     def aggregated(self, node: NodeId, collected: Collected, aggregate: Aggregate, timed_out: bool) -> None:
         """The aggregator waits no longer."""
@@ -146,6 +144,7 @@ class AllCollectedCounts(AggregationChecker):
     was trained on. So does every change that waited for it, unless that is older than is allowed."""
 
     reads_labels = True
+    while_online = ("_collected", "_late")
     _samples: dict[Model, int] = {}
     _late: dict[NodeId, dict[NodeId, LateModel]] = {}
     """Aggregator → sender → the change that it has neither used nor declined."""
@@ -158,17 +157,13 @@ class AllCollectedCounts(AggregationChecker):
         late = self._late.setdefault(node, {})
         if isinstance(event, Received) and isinstance(event.body, LateModel):
             late.setdefault(event.src, event.body)
-        answers = [(e.to, e.body) for e in effects if isinstance(e, Send) and isinstance(e.body, Ack)]
+        answers = sends_in(effects, Ack)
         for to, ack in answers:
             if not ack.used:
                 self._settle(late, to, ack)
         super().after(node, event, effects)
         for to, ack in answers:
             self._settle(late, to, ack)
-
-    def gone(self, node: NodeId) -> None:
-        super().gone(node)
-        self._late.pop(node, None)
 
     def aggregated(self, node: NodeId, collected: Collected, aggregate: Aggregate, timed_out: bool) -> None:
         there = Counter(aggregate.models)
@@ -253,6 +248,7 @@ class AnswersAreTrue(PlexusChecker):
     only if it is not. A process that was lost since has forgotten."""
 
     reads_labels = True
+    while_running = ("_used",)
     _sent: dict[tuple[NodeId, NodeId, int, int], set[Model]] = {}
     """(aggregator, sender, what an answer names) → what it is about: one model, unless its sender lost
     its process."""
@@ -267,13 +263,8 @@ class AnswersAreTrue(PlexusChecker):
         for effect in effects:
             if isinstance(effect, Aggregate):
                 used.update(effect.models, effect.changes)
-        for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.body, Ack):
-                ack = effect.body
-                for to in effect.to:
-                    models = self._sent.get((node, to, ack.round, ack.late), set())
-                    if not (models & used if ack.used else models - used):
-                        self.fail(node, f"answers {ack} to node {to}, which sent {models}")
-
-    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
-        self._used.pop(node, None)
+        for receivers, ack in sends_in(effects, Ack):
+            for to in receivers:
+                models = self._sent.get((node, to, ack.round, ack.late), set())
+                if not (models & used if ack.used else models - used):
+                    self.fail(node, f"answers {ack} to node {to}, which sent {models}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from plexus.protocol.api import Effect, Received, Report
+from plexus.protocol.api import Effect, Received, Report, Send
 from plexus.protocol.facts import Refused
-from plexus.protocol.messages import NodeId
+from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.trust import A_MODEL, TO_TRAIN
@@ -17,6 +17,8 @@ from plexus.storm.nodes import AnyNode
 from plexus.storm.plan import Plan
 from plexus.storm.runtime import NodeObserver, StormRuntime
 
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 FAR = 2**30
 """Rounds by which nobody who was not misled is ahead of others."""
 MISLED = 2**20
@@ -28,8 +30,6 @@ class Violation(Exception):  # noqa: N818  (what was found, not what failed)
 
 
 class Scene(NamedTuple):
-    """Where the checkers look."""
-
     plan: Plan
     runtime: StormRuntime
     initial_view: Snapshot
@@ -68,8 +68,9 @@ class Checker(NodeObserver, Struct, eq=False):
 
     reads_labels = False
     """Whether it needs models that tell where they come from."""
-    plexus_only = False
-    """Whether it looks at nodes of Plexus alone."""
+    while_online: ClassVar[tuple[str, ...]] = ()
+    while_running: ClassVar[tuple[str, ...]] = ()
+    """What it knows of a node, or of a node and more, until that goes offline, or its process ends."""
     scene: Scene
 
     def fail(self, node: NodeId | None, text: str) -> None:
@@ -77,16 +78,43 @@ class Checker(NodeObserver, Struct, eq=False):
         if node not in self.scene.plan.liars:
             raise Violation(type(self).__name__, node, text)
 
+    def gone(self, node: NodeId) -> None:
+        self._forget(node, self.while_online)
+
+    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
+        self._forget(node, self.while_running)
+
+    def _forget(self, node: NodeId, fields: tuple[str, ...]) -> None:
+        for known in (getattr(self, field) for field in fields):
+            for key in list(known):
+                if node == (key[0] if isinstance(key, tuple) else key):
+                    del known[key]
+
 
 class PlexusChecker(Checker):
-    plexus_only = True
+    """Looks at nodes of Plexus alone."""
+
+
+def facts_in(effects: list[Effect], kind: type[T]) -> list[T]:
+    """What is reported of this kind."""
+    return [each.fact for each in effects if isinstance(each, Report) and isinstance(each.fact, kind)]
+
+
+def sends_in(effects: list[Effect], kind: type[M]) -> list[tuple[tuple[NodeId, ...], M]]:
+    """The messages of this kind that are sent, and to whom."""
+    return [
+        (each.to, each.body) for each in effects if isinstance(each, Send) and isinstance(each.body, kind)
+    ]
+
+
+def refusals(effects: list[Effect]) -> set[tuple[NodeId, str]]:
+    """Who is not believed, and what."""
+    return {(fact.src, fact.what) for fact in facts_in(effects, Refused)}
 
 
 def is_refused(machine: PlexusNode, received: Received, effects: list[Effect]) -> bool:
     """Whether a request was not believed: its sender is named, or others are asked about the round."""
     if not machine.trust.is_wary:
         return False
-    facts = [effect.fact for effect in effects if isinstance(effect, Report)]
-    refused = [(fact.src, fact.what) for fact in facts if isinstance(fact, Refused)]
-    named = any((received.src, what) in refused for what in (TO_TRAIN, A_MODEL))
+    named = not refusals(effects).isdisjoint({(received.src, TO_TRAIN), (received.src, A_MODEL)})
     return named or machine.watchdog.k_seen < received.body.round

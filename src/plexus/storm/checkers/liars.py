@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from plexus.protocol.api import Collect, Effect, Event, Offered, Received, Report, Train
+from plexus.protocol.api import Collect, Effect, Event, Offered, Received, Train
 from plexus.protocol.facts import AggregationCompleted, Fact, Refused, RoundRestarted, Suspected
 from plexus.protocol.messages import AggregateRequest, Message, NodeId, Ping, TrainRequest
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.quorum import step
 from plexus.protocol.trust import A_MODEL, TO_TRAIN
 from plexus.protocol.view import SUSPECTED, Snapshot
-from plexus.storm.checkers.api import FAR, MISLED, PlexusChecker
+from plexus.storm.checkers.api import FAR, MISLED, PlexusChecker, facts_in, refusals
 
 REACH = 4
 """Rounds that may have passed without a sign."""
@@ -104,10 +104,8 @@ class TheHashDecides(PlexusChecker):
         used = [effect.model for effect in effects if isinstance(effect, Train | Collect)]
         is_heeded = asks.model in used or machine.training.queued is asks
         what = TO_TRAIN if isinstance(asks, TrainRequest) else A_MODEL
-        facts = [effect.fact for effect in effects if isinstance(effect, Report)]
         # What somebody else asked for may be looked at again by now.
-        refused = [(fact.src, fact.what) for fact in facts if isinstance(fact, Refused)]
-        is_refused = (event.src, what) in refused
+        is_refused = (event.src, what) in refusals(effects)
         if is_heeded and not self._may(machine, event.src, asks):
             self.fail(node, f"does what node {event.src} says of round {asks.round}, which may not")
         if is_refused and self._may(machine, event.src, asks):
@@ -145,13 +143,12 @@ class OneWordIsNotEnough(PlexusChecker):
         view = self._last[node] = machine.view.snapshot()
         told = getattr(event.body, "view", None) if isinstance(event, Received | Offered) else None
         told = told and machine.membership.lacking.whole(told)
-        facts = [effect.fact for effect in effects if isinstance(effect, Report)]
-        refused = any(isinstance(fact, Refused) and fact.what == "view" for fact in facts)
-        if told is not None and not refused:
+        is_refused = "view" in [what for _, what in refusals(effects)]
+        if told is not None and not is_refused:
             self._listen(machine, event.src, told, last)  # type: ignore[attr-defined]
         if view is last:
             return
-        found = {fact.node for fact in facts if isinstance(fact, Suspected)}
+        found = {fact.node for fact in facts_in(effects, Suspected)}
         for other in np.flatnonzero((view.events != last.events) & (view.events & 3 == SUSPECTED)).tolist():
             tellers = self._tellers.get((node, other, view.event_of(other)), set())
             if other not in (node, *found) and len(tellers) < 2:

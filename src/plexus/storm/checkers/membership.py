@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from plexus.protocol import api
-from plexus.protocol.api import BandwidthMeasured, Effect, Event, Send, WentOffline, WentOnline
+from plexus.protocol.api import BandwidthMeasured, Effect, Event, WentOffline, WentOnline
 from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
 from plexus.protocol.messages import Joined, Left, Message, NodeId, Ping, Pong
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import JOINED, LEFT, SUSPECTED, Snapshot, event_number
-from plexus.storm.checkers.api import Checker
+from plexus.storm.checkers.api import Checker, sends_in
 
 RAISES = (WentOnline, WentOffline, BandwidthMeasured)
 """By these a node raises its counter."""
@@ -20,7 +22,10 @@ RAISES = (WentOnline, WentOffline, BandwidthMeasured)
 class ViewChecker(Checker):
     """Looks at the views of nodes whenever they change."""
 
+    while_running: ClassVar[tuple[str, ...]] = ("_last",)
     _last: dict[NodeId, Snapshot] = {}
+    _forgetful: set[NodeId] = set()
+    """Those whose disks were lost."""
 
     def settled(self, node: NodeId) -> None:
         machine = self.scene.node(node)
@@ -31,7 +36,9 @@ class ViewChecker(Checker):
                 self.changed(node, view, last)
 
     def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
-        self._last.pop(node, None)
+        super().restarted(node, disk_is_lost)
+        if disk_is_lost:
+            self._forgetful.add(node)
 
     def changed(self, node: NodeId, view: Snapshot, last: Snapshot | None) -> None:
         """The node has this view now; None: a process that has just begun."""
@@ -61,7 +68,6 @@ class BandwidthsAgree(ViewChecker):
 
     _bandwidth_of: dict[tuple[NodeId, int], int] = {}
     """(node, its event) → bytes per second."""
-    _forgetful: set[NodeId] = set()
 
     def changed(self, node: NodeId, view: Snapshot, last: Snapshot | None) -> None:
         before = (last or self.scene.initial_view).events
@@ -71,11 +77,6 @@ class BandwidthsAgree(ViewChecker):
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         if isinstance(body, Joined):
             self._compare(src, src, event_number(body.counter, JOINED), body.bandwidth_bytes_per_s)
-
-    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
-        super().restarted(node, disk_is_lost)
-        if disk_is_lost:
-            self._forgetful.add(node)
 
     def _compare(self, node: NodeId, of: NodeId, event: int, bandwidth_bytes_per_s: int) -> None:
         known = self._bandwidth_of.setdefault((of, event), bandwidth_bytes_per_s)
@@ -98,7 +99,7 @@ class ComingAndGoingIsTold(Checker):
         machine, parameters = self.scene.node(node), self.scene.plan.parameters
         if isinstance(event, WentOnline):
             self._coming.add(node)
-            asks = any(isinstance(e, Send) and isinstance(e.body, Ping) for e in effects)
+            asks = sends_in(effects, Ping)
             if isinstance(machine, PlexusNode) and len(machine.membership.view) > 1 and not asks:
                 self.fail(node, "comes, and asks nobody")
         is_due = isinstance(event, RAISES)
@@ -144,11 +145,11 @@ class CountersBelongToTheirOwner(ViewChecker):
     crashes too. A node whose disk was lost may repeat counters until somebody tells it the last one that it
     used."""
 
+    while_running = ("_last", "_counters")
     _counters: dict[NodeId, int] = {}
     _told: NDArray[np.int64] = np.empty(0, np.int64)
     """The newest event that each node has told anybody of itself."""
     _meaning: dict[tuple[NodeId, int], Message] = {}
-    _forgetful: set[NodeId] = set()
 
     def __post_init__(self) -> None:
         self._told = self.scene.initial_view.events.astype(np.int64)
@@ -184,12 +185,6 @@ class CountersBelongToTheirOwner(ViewChecker):
             self._announced(src, body)
         elif hasattr(body, "view"):
             self._told[src] = max(self._told[src], body.view.event_of(src))
-
-    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
-        super().restarted(node, disk_is_lost)
-        self._counters.pop(node, None)
-        if disk_is_lost:
-            self._forgetful.add(node)
 
     def _is_refuted(self, node: NodeId, event: Event, counter: int) -> bool:
         """Whether the event told the node that others hold it to be gone, or know a later event of it."""

@@ -37,6 +37,7 @@ class Answers(Struct):
 class SampleChecker(PlexusChecker):
     """Knows who answered the searches of each node."""
 
+    while_running = ("_answers",)
     _answers: dict[tuple[NodeId, str], Answers] = {}
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
@@ -59,9 +60,6 @@ class SampleChecker(PlexusChecker):
             elif event.src in search.sample.waiting and event.src not in answers.busy:
                 answers.free.add(event.src)
 
-    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
-        self._answers = {asked: answers for asked, answers in self._answers.items() if asked[0] != node}
-
     def answers(self, node: NodeId, derived: SampleDerived) -> Answers:
         """Who answered when this sample was looked for."""
         answers = self._answers.get((node, derived.purpose), Answers())
@@ -73,6 +71,7 @@ class AllOfTheSampleAreAsked(SampleChecker):
     to its aggregator how many it was told of. Where late models count, who trains says so, and those are left
     out, unless all of the sample do."""
 
+    while_online = ("_due",)
     _found: dict[tuple[NodeId, str], SampleDerived] = {}
     _due: dict[NodeId, SampleDerived] = {}
     """Samples that are to be asked now."""
@@ -120,9 +119,6 @@ class AllOfTheSampleAreAsked(SampleChecker):
     def settled(self, node: NodeId) -> None:
         if node in self._due:
             self.fail(node, f"found the sample {self._due[node].sample}, and does not ask it to train")
-
-    def gone(self, node: NodeId) -> None:
-        self._due.pop(node, None)
 
     def _tell(self, participant: NodeId, k: int, participants: int) -> None:
         self._told.setdefault((participant, k), set()).add(participants)
@@ -198,6 +194,7 @@ class BestConnectedIsChosen(PlexusChecker):
     """The aggregator is whoever has the most bandwidth of the sample found, as far as the chooser knows:
     the first of equals, nobody who is known to have left, and none who failed while others have not."""
 
+    while_online, while_running = ("_tried",), ("_failed",)
     _sample: dict[NodeId, tuple[NodeId, ...]] = {}
     _tried: dict[NodeId, tuple[tuple[int, int], set[NodeId]]] = {}
     """Participant → round and that of its training, and to whom it sent its model."""
@@ -221,15 +218,9 @@ class BestConnectedIsChosen(PlexusChecker):
         if (node, answered) in self._failed:
             self._failed[node, answered] = 0
 
-    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
-        self._failed = {pair: at for pair, at in self._failed.items() if pair[0] != node}
-
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         if isinstance(body, AggregateRequest):
             self._check(src, (body.round, body.trained_in), self._sample.pop(src, ()), to)
-
-    def gone(self, node: NodeId) -> None:
-        self._tried.pop(node, None)
 
     def _check(
         self, node: NodeId, k: tuple[int, int], sample: tuple[NodeId, ...], chosen: tuple[NodeId, ...]
@@ -265,6 +256,7 @@ class ParticipantsStopForTheirAck(PlexusChecker):
     other acknowledgement ends its work, nor does anything else but a newer round; or, where late models
     count, that it has trained too late for its own."""
 
+    while_online = ("_busy",)
     _busy: dict[NodeId, int] = {}
     """Participant → the round that is to be aggregated of its work."""
     _asked: dict[NodeId, set[NodeId]] = {}
@@ -293,9 +285,6 @@ class ParticipantsStopForTheirAck(PlexusChecker):
         is_back = machine.trust.is_wary and machine.watchdog.k_seen < k - MISLED
         if not is_told and not task.busy and not (is_late and machine.parameters.late_rounds) and not is_back:
             self.fail(node, f"stops working for round {k} by {event}")
-
-    def gone(self, node: NodeId) -> None:
-        self._busy.pop(node, None)
 
     def _done(self, machine: PlexusNode, event: Event) -> int | None:
         """The round that is aggregated, according to the event."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from plexus.protocol.api import Aggregate, Effect, Event, Merge, Received, Report, Send, Train, Trained
+from collections import Counter
+from typing import Any
+
+from plexus.protocol.api import Aggregate, Effect, Event, Merge, Received, Train, Trained
 from plexus.protocol.baselines.gossip import GossipNode
 from plexus.protocol.facts import RoundRestarted
 from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Message, NodeId, TrainRequest
 from plexus.protocol.plexus import PlexusNode
-from plexus.storm.checkers.api import MISLED, Checker, PlexusChecker, is_refused
+from plexus.storm.checkers.api import MISLED, Checker, PlexusChecker, facts_in, is_refused, sends_in
 from plexus.storm.nodes import INITIAL, AnyNode, Label
 
 AGGREGATING = "aggregates"
@@ -32,6 +35,7 @@ class RoundsNeverGoBack(Checker):
     an aggregation is gone with its session, so that one starts anew with the next. Who was misled about
     rounds goes back to where the others are."""
 
+    while_running = ("_last",)
     _last: dict[NodeId, dict[str, int]] = {}
 
     def settled(self, node: NodeId) -> None:
@@ -45,14 +49,12 @@ class RoundsNeverGoBack(Checker):
     def gone(self, node: NodeId) -> None:
         self._last.get(node, {}).pop(AGGREGATING, None)
 
-    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
-        self._last.pop(node, None)
-
 
 class NewestRoundWins(PlexusChecker):
     """A node that is asked to train for a newer round does, whatever it was at; or it has queued that, if
     late models count, and begins as soon as it has finished."""
 
+    while_online = ("_asked",)
     _asked: dict[NodeId, int] = {}
     """Node → the newest round it was asked to train for."""
 
@@ -68,13 +70,11 @@ class NewestRoundWins(PlexusChecker):
         if max(task.k_train, queued) < k:
             self.fail(node, f"was asked to train round {k}, but is at {task.k_train}")
 
-    def gone(self, node: NodeId) -> None:
-        self._asked.pop(node, None)
-
 
 class OneTrainingAtATime(Checker):
     """A node has one training under way at most, and what comes out is of the one it began last."""
 
+    while_online = ("_round",)
     _round: dict[NodeId, int] = {}
 
     def before(self, node: NodeId, event: Event) -> None:
@@ -88,16 +88,11 @@ class OneTrainingAtATime(Checker):
         if begun:
             self._round[node] = begun[-1]
 
-    def gone(self, node: NodeId) -> None:
-        self._round.pop(node, None)
-
     def tick(self) -> None:
-        training: set[NodeId] = set()
-        for node, event in self.scene.runtime.kernel.pending():
-            if isinstance(event, Trained):
-                if node in training:
-                    self.fail(node, "trains twice at the same time")
-                training.add(node)
+        pending = self.scene.runtime.kernel.pending()
+        for node, trainings in Counter(at for at, event in pending if isinstance(event, Trained)).items():
+            if trainings > 1:
+                self.fail(node, "trains twice at the same time")
 
 
 class ModelsEnterOnce(Checker):
@@ -187,26 +182,24 @@ class AcknowledgedIsAggregated(PlexusChecker):
         machine = self.scene.plexus(node)
         if isinstance(event, Received) and isinstance(event.body, LateModel):
             self._late.add((node, event.src, event.body.trained_in, event.body.round))
-        for effect in effects:
-            if isinstance(effect, Aggregate):
-                self._done.add((node, effect.round))
-            elif isinstance(effect, Report) and isinstance(effect.fact, RoundRestarted):
-                self._done.add((node, effect.fact.round))
-        for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.body, Ack):
-                k, late = effect.body.round, effect.body.late
-                overtaken = k < machine.aggregation.k_agg or k <= machine.held_round
-                is_void = self.scene.plan.is_wary and k > machine.watchdog.k_seen + MISLED
-                if late and not all((node, to, k, late) in self._late for to in effect.to):
-                    self.fail(node, f"answers {effect.to} about a late model of round {k} that did not come")
-                if not late and not overtaken and not is_void and (node, k) not in self._done:
-                    self.fail(node, f"acknowledged round {k}, which it has not aggregated")
+        made: list[Any] = [effect for effect in effects if isinstance(effect, Aggregate)]
+        made += facts_in(effects, RoundRestarted)
+        self._done.update((node, each.round) for each in made)
+        for to, ack in sends_in(effects, Ack):
+            k, late = ack.round, ack.late
+            overtaken = k < machine.aggregation.k_agg or k <= machine.held_round
+            is_void = self.scene.plan.is_wary and k > machine.watchdog.k_seen + MISLED
+            if late and not all((node, each, k, late) in self._late for each in to):
+                self.fail(node, f"answers {to} about a late model of round {k} that did not come")
+            if not late and not overtaken and not is_void and (node, k) not in self._done:
+                self.fail(node, f"acknowledged round {k}, which it has not aggregated")
 
 
 class NoModelIsIgnored(PlexusChecker):
     """Whoever sends a model is answered: at once if it comes too late, else when the aggregator completes
     the round or leaves it behind. A late model may wait until the round for which it is meant is over."""
 
+    while_online = ("_kept", "_late")
     _kept: dict[NodeId, dict[NodeId, int]] = {}
     """Aggregator → sender → round."""
     _late: dict[NodeId, dict[tuple[NodeId, int], int]] = {}
@@ -220,20 +213,15 @@ class NoModelIsIgnored(PlexusChecker):
                 kept[event.src] = event.body.round
         elif isinstance(event, Received) and isinstance(event.body, LateModel):
             late.setdefault((event.src, event.body.trained_in), event.body.round)
-        for effect in effects:
-            if isinstance(effect, Send) and isinstance(effect.body, Ack):
-                for to in effect.to:
-                    if effect.body.late:
-                        late.pop((to, effect.body.round), None)
-                    elif kept.get(to, 0) <= effect.body.round:
-                        kept.pop(to, None)
+        for receivers, ack in sends_in(effects, Ack):
+            for to in receivers:
+                if ack.late:
+                    late.pop((to, ack.round), None)
+                elif kept.get(to, 0) <= ack.round:
+                    kept.pop(to, None)
         collecting = machine.aggregation.k_agg if machine.aggregation.collecting else None
         for src, k in kept.items():
             if k != collecting:
                 self.fail(node, f"never answers node {src}, which sent it a model for round {k}")
         if late and collecting is None and min(late.values()) < machine.watchdog.k_seen:
             self.fail(node, f"keeps late models for rounds {sorted(late.values())}, which are over")
-
-    def gone(self, node: NodeId) -> None:
-        self._kept.pop(node, None)
-        self._late.pop(node, None)

@@ -6,7 +6,7 @@ from math import ceil
 
 import numpy as np
 
-from plexus.protocol.api import Effect, Event, Received, Report, Send
+from plexus.protocol.api import Effect, Event, Received
 from plexus.protocol.facts import Fact, SampleDerived, Suspected
 from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import AggregateRequest, Message, NodeId, Ping, Pong, TrainRequest
@@ -14,7 +14,7 @@ from plexus.protocol.plexus import FIRST_ROUND, FIRST_STEP, PlexusNode
 from plexus.protocol.quorum import PURPOSES
 from plexus.protocol.sampling import PROBE
 from plexus.protocol.view import EXPELLED, JOINED, SUSPECTED, Snapshot, event_number
-from plexus.storm.checkers.api import PlexusChecker
+from plexus.storm.checkers.api import PlexusChecker, facts_in, sends_in
 from plexus.storm.checkers.participants import SampleChecker
 
 CLOCK_S = 1e-6
@@ -25,6 +25,7 @@ PINGS, TIMEOUTS = 4, 2
 class SuspicionFollowsSilence(PlexusChecker):
     """Nobody is taken as gone who was not pinged four times within two ping timeouts, and kept silent."""
 
+    while_online = ("_pings",)
     _pings: dict[tuple[NodeId, NodeId], list[tuple[float, int]]] = {}
     """(who asks, who is asked) → when by the clock of the first, and in which exchange: not answered."""
 
@@ -47,9 +48,6 @@ class SuspicionFollowsSilence(PlexusChecker):
             if len(pings) < PINGS or now - pings[0][0] < silent_s - CLOCK_S:
                 self.fail(node, f"at {now} takes node {fact.node} as gone, which it pinged {pings}")
 
-    def gone(self, node: NodeId) -> None:
-        self._pings = {pair: pings for pair, pings in self._pings.items() if pair[0] != node}
-
 
 class SuspicionIsRefuted(PlexusChecker):
     """Who is taken as gone is told so, by whoever finds it silent and whenever it is heard of; it says at
@@ -61,11 +59,10 @@ class SuspicionIsRefuted(PlexusChecker):
         if hasattr(heard, "view") or (isinstance(heard, Pong) and heard.exchange != HEARD_ME):
             assert isinstance(event, Received)
             self._is_told(machine, event.src, effects)
-        for effect in effects:
-            if isinstance(effect, Report) and isinstance(effect.fact, Suspected):
-                self._is_told(machine, effect.fact.node, effects)
-            elif isinstance(effect, Send) and isinstance(effect.body, TrainRequest):
-                self._is_looked_for(machine)
+        for fact in facts_in(effects, Suspected):
+            self._is_told(machine, fact.node, effects)
+        if sends_in(effects, TrainRequest):
+            self._is_looked_for(machine)
 
     def settled(self, node: NodeId) -> None:
         membership = self.scene.plexus(node).membership
@@ -73,7 +70,7 @@ class SuspicionIsRefuted(PlexusChecker):
             self.fail(node, "is taken as gone, and does not say that it is there")
 
     def _is_told(self, machine: PlexusNode, node: NodeId, effects: list[Effect]) -> None:
-        told = (e.to for e in effects if isinstance(e, Send) and isinstance(e.body, Pong))
+        told = [to for to, _ in sends_in(effects, Pong)]
         if machine.membership.view.is_suspected(node) and (node,) not in told:
             self.fail(machine.me, f"takes node {node} as gone, and does not tell it")
 
@@ -91,6 +88,7 @@ class QuorumIsKept(SampleChecker):
     as gone for longer than that are not missed. Where samples are of one, alone is who knows nobody else.
     Nobody waits for longer than that, and for one more search."""
 
+    while_online = ("_since",)
     _since: dict[tuple[NodeId, str], float] = {}
     """(node, purpose) → since when its search has found too few."""
     _last: dict[NodeId, Snapshot] = {}
@@ -100,9 +98,8 @@ class QuorumIsKept(SampleChecker):
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         machine, now = self.scene.plexus(node), self.scene.clock_s(node)
         self._learn(node, machine.membership.view.snapshot(), now)
-        for effect in effects:
-            fact = effect.fact if isinstance(effect, Report) else None
-            if isinstance(fact, SampleDerived) and fact.purpose in PURPOSES:
+        for fact in facts_in(effects, SampleDerived):
+            if fact.purpose in PURPOSES:
                 self._check(node, fact, now)
         for purpose in PURPOSES:
             if machine.quorum.is_waiting(purpose):
@@ -118,10 +115,6 @@ class QuorumIsKept(SampleChecker):
         parameters = self.scene.parameters
         search_s = (self.scene.plan.nodes + 1) * parameters.ping_timeout_s
         return parameters.watchdog_s + parameters.ack_timeout_s + search_s
-
-    def gone(self, node: NodeId) -> None:
-        for purpose in PURPOSES:
-            self._since.pop((node, purpose), None)
 
     def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
         """What a new process finds in its view it does not know the age of."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from plexus.protocol.api import Effect, Event, Received, Report, Send
+from plexus.protocol.api import Effect, Event, Received
 from plexus.protocol.facts import Refused
 from plexus.protocol.messages import NAME_BYTES, AggregateRequest, Message, NodeId, ViewReply, ViewRequest
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import Excerpt, Snapshot
-from plexus.storm.checkers.api import PlexusChecker
+from plexus.storm.checkers.api import PlexusChecker, facts_in, sends_in
 
 
 class NothingIsLeftOut(PlexusChecker):
@@ -38,8 +38,7 @@ class NothingIsLeftOut(PlexusChecker):
             if self._lacked:
                 self._is_named(machine, src, event.body.view.base, effects)
         elif self._lacked:
-            asked = [e.to for e in effects if isinstance(e, Send) and isinstance(e.body, ViewRequest)]
-            if (src,) not in asked:
+            if (src,) not in [to for to, _ in sends_in(effects, ViewRequest)]:
                 self.fail(node, f"lacks a view that node {src} refers to, and does not ask for it")
         elif not self.scene.plan.is_wary:
             mine = machine.view.snapshot().events
@@ -51,8 +50,7 @@ class NothingIsLeftOut(PlexusChecker):
             self.fail(machine.me, f"is content with the answer of node {src}")
         if base in self._said.get(machine.me, ()):  # and given up before the answer came
             return
-        facts = [effect.fact for effect in effects if isinstance(effect, Report)]
-        if not any(isinstance(fact, Refused) and fact.src == src for fact in facts):
+        if src not in [fact.src for fact in facts_in(effects, Refused)]:
             self.fail(machine.me, f"was told nothing by node {src}, and does not say so")
         if src not in self.scene.plan.liars and machine.me not in self._restarted:
             self.fail(machine.me, f"is referred by node {src} to a view that it never had")
