@@ -53,7 +53,7 @@ from plexus.protocol import wire
 from plexus.protocol.messages import Ping, Pong
 from plexus.runs.run import started_s
 from plexus.runs.tables import read
-from plexus.spec.experiment import build_spec
+from plexus.spec.experiment import parse_spec
 
 PING_S, LOOK_S, LATE_S = 0.05, 0.5, 2.0
 LAST_BYTES = 2**16
@@ -146,7 +146,7 @@ def session_of(directory: Path, peers: int, rounds: int) -> Any:
         "session": {"start_with": peers, "rounds": rounds},
         "evaluation": {"every_rounds": 100},
     }
-    return found_session(directory, build_spec(tables, "large-model", {}).plain())
+    return found_session(directory, parse_spec(tables, "large-model", {}).plain())
 
 
 class Pinger(Near):
@@ -175,7 +175,7 @@ class Bench(Homes):
         self._directory = directory
         self._arguments = arguments
         self.session = session_of(directory / "session", arguments.peers, arguments.rounds)
-        self._authority = Authority.load(directory / "session")
+        self.authority = Authority.load(directory / "session")
         self._count = 0
         self.homes = [self.new() for _ in range(arguments.peers)]
         self.peaks_mb = [0.0] * arguments.peers
@@ -377,7 +377,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--peers", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3, help="the first has nothing to aggregate")
-    parser.add_argument("--memory", type=int, default=256, help="of a peer, for models, in MB")
+    parser.add_argument("--memory", type=int, default=1100, help="of a peer, for models, in MB")
     parser.add_argument("--seconds", type=float, default=420.0, help="give up after so many")
     parser.add_argument("--folder", type=Path, help="where homes are; a dozen models of disk a peer")
     arguments = parser.parse_args()

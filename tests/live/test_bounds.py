@@ -38,7 +38,7 @@ class Node:
 
     def train(self, norm: float) -> None:
         self.bounds.begin(self.zeros)
-        self.bounds.learn(self.bounds.change(self.of_norm(norm))())
+        self.bounds.end(self.of_norm(norm))
 
     def refuses(self, model: LiveModel, ordinal: int = 10, now_s: float = 0.0) -> bool:
         request = TrainRequest(ordinal, 1, ordinal, 3, VIEW, None)
@@ -95,6 +95,16 @@ def test_nobody_is_further_ahead_than_time_allows_and_who_refuses_finds_the_othe
     assert not node.refuses(far, ordinal=2**40 - 1, now_s=9.0 + 25)
 
 
+def test_all_trainings_count_whenever_they_are_learnt_from() -> None:
+    at_once, late = Node(), Node()
+    for norm in (3.0, 1.0, 2.0):
+        for node in (at_once, late):
+            node.train(norm)
+        at_once.bounds.learn()
+    for norm, is_too_far in ((0.97 * FACTOR * 3.0, False), (1.01 * FACTOR * 3.0, True)):
+        assert [node.refuses(node.of_norm(norm)) for node in (at_once, late)] == 2 * [is_too_far]
+
+
 def test_the_largest_change_counts_for_long_and_not_for_ever() -> None:
     node = Node()
     node.train(0.1)
@@ -102,7 +112,7 @@ def test_the_largest_change_counts_for_long_and_not_for_ever() -> None:
     for _ in range(100):
         node.train(0.1)
     assert node.refuses(node.of_norm(9.0))
-    node.bounds.learn(float("inf"))
+    node.train(float("inf"))
     assert node.refuses(node.of_norm(9.0)), "a training that failed says nothing"
 
 

@@ -19,6 +19,7 @@ from plexus.live.transport.frames import (
     FrameReader,
     Hello,
     Kind,
+    Taker,
     WholeFrame,
     frame,
     numbered,
@@ -39,16 +40,11 @@ class Sinks:
 
     def __init__(self) -> None:
         self.buffers = {number: bytearray() for number in range(4)}
-        self._space = bytearray()
 
-    def __call__(self, number: int, length: int) -> memoryview:
+    def __call__(self, number: int, length: int) -> Taker:
         if number not in self.buffers:
             raise FrameError("nowhere")
-        self._space = bytearray(length)
-        return memoryview(self._space)
-
-    def keep(self, complete: WholeFrame) -> None:
-        self.buffers[int.from_bytes(complete.payload, "big")] += self._space
+        return self.buffers[number].extend
 
 
 def read(stream: bytes, cuts: list[int], sinks: Sinks, most: int = 2**16) -> list[WholeFrame]:
@@ -65,8 +61,6 @@ def read(stream: bytes, cuts: list[int], sinks: Sinks, most: int = 2**16) -> lis
             complete = reader.received(count)
             if complete is not None:
                 frames.append(complete)
-                if complete.kind is Kind.CHUNK:
-                    sinks.keep(complete)
     return frames
 
 

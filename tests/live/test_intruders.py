@@ -503,7 +503,8 @@ def _say(fortress: Fortress, context: ssl.SSLContext, piece: bytes, is_all: bool
             secured.sendall(piece)
             secured.settimeout(10.0 if is_all else 0.2)
             if is_all:
-                secured.shutdown(socket.SHUT_WR)
+                with suppress(OSError):  # the other side may have been faster
+                    secured.shutdown(socket.SHUT_WR)
             with suppress(TimeoutError):
                 while secured.recv(65536):
                     pass

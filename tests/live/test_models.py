@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,29 @@ def test_a_model_that_somebody_else_holds_is_not_changed() -> None:
     total.add(owned(encoded(1)), 1, owned=True)
     assert mine == encoded(0)
     assert bytes(total.mean()) != mine
+
+
+@pytest.mark.parametrize("weights", [(1, 1, 1), (3, 0.7, 5)])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_whoever_owns_the_models_the_mean_has_the_same_bits(weights: tuple[float, ...], count: int) -> None:
+    """Those of one addition after the other, into a copy of the first."""
+    models = [
+        encoded(n, steps=torch.tensor([n, 9]), half=torch.rand(3).half(), small=torch.tensor([n]).char())
+        for n in range(count)
+    ]
+
+    def mean(who_owns: Sequence[bool]) -> bytes:
+        total, changes = (RunningSum(ModelLayout(models[0])) for _ in range(2))
+        kept = [owned(model) for model in models]
+        taken = [total.add(*each) for each in zip(kept, weights, who_owns, strict=False)]
+        assert taken.count(True) == any(who_owns[:2]), "no copy is made where there is memory to add to"
+        changes.add(kept[-1] if not who_owns[-1] else owned(models[-1]), 2, owned=False)
+        found = bytes(total.mean(changes))
+        still = [bytes(each) for each, is_taken in zip(kept, taken, strict=True) if not is_taken]
+        assert still == [each for each, is_taken in zip(models, taken, strict=True) if not is_taken]
+        return found
+
+    assert len({mean(each) for each in product((True, False), repeat=count)}) == 1
 
 
 def test_models_with_other_tensors_or_numbers_that_are_not_finite_are_refused() -> None:

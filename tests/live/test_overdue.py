@@ -74,6 +74,9 @@ class Member:
         """Some bytes of the model."""
         self._socket.sendall(numbered(Kind.CHUNK, 1, bytes(count)))
 
+    def say_raw(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
     def close(self) -> None:
         self._socket.close()
 
@@ -102,6 +105,32 @@ def test_a_granted_model_that_does_not_come_makes_room_and_its_sender_is_named(p
             said = [line for line in a.warnings() if line["event"] == "model_overdue"]
             assert {line["peer"] for line in said} == {member.name for member in members}
             assert [(line["received_bytes"], line["of_bytes"]) for line in said] == 2 * [(0, SIZE)]
+            await b.hub.close("the test is over")
+
+    asyncio.run(story())
+
+
+def test_what_comes_late_of_a_chunk_is_in_nobody_elses_model(party: Party) -> None:
+    """A model is given up in the middle of a chunk, and its buffer is another's when the rest comes."""
+
+    async def story() -> None:
+        async with receiver(party) as a:
+            a.known_bandwidth = 100_000_000
+            member = await asyncio.to_thread(Member, party, party.home("x"), a)
+            chunk = numbered(Kind.CHUNK, 1, b"x" * SIZE)
+            await asyncio.to_thread(member.say_raw, chunk[: SIZE // 2])
+            await asyncio.to_thread(member.hear, Kind.DECLINE)
+            assert a.buffers.free == a.buffers.count
+            a.holding, data = [], os.urandom(SIZE)
+            b = End(party.admission("b"), SIZE)
+            b.knows(a)
+            b.send_model(a, data, "tag")
+            await b.until(lambda: b.fates)
+            await asyncio.to_thread(member.say_raw, chunk[SIZE // 2 :])
+            await asyncio.to_thread(member.hear, Kind.RECEIVED)
+            [ticket] = a.holding
+            assert bytes(ticket.buffer or b"") == data
+            member.close()
             await b.hub.close("the test is over")
 
     asyncio.run(story())

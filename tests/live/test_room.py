@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import mmap
 import os
@@ -22,7 +23,7 @@ from plexus.learn.rules import ClipRule, MeanRule, MedianRule, Rule
 from plexus.live.aggregator import Aggregator, Spool, sum_of
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.log import Log
-from plexus.live.room import BOUNDLESS, Room, keep, touched_bytes
+from plexus.live.room import BOUNDLESS, Room, keep, put, touched_bytes
 from plexus.live.transport.receiving import NO_ROOM, Buffers
 from plexus.live.worker.client import Finished, Ready, SetUp, TrainingWorker, receive, send
 from plexus.runs.encoding import HALVES, QUANTISED, SCALES, WHOLE, quantised
@@ -82,9 +83,12 @@ def test_models_lie_in_memory_as_far_as_it_goes_and_what_is_free_again_is_used_a
     assert isinstance(room.space(1000).obj, np.ndarray)
 
 
-def test_what_was_touched_is_given_back_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
-    room = Room(tmp_path, 0)
+@pytest.mark.parametrize("memory_bytes", [0, 2**28], ids=["no memory", "memory that a model has"])
+def test_what_was_touched_is_given_back_and_nothing_of_it_is_lost(tmp_path: Path, memory_bytes: int) -> None:
+    room = Room(tmp_path, memory_bytes)
+    held = room.space(memory_bytes)
     data = room.space(2**26)
+    assert (type(held.obj), type(data.obj)) == (np.ndarray, mmap.mmap)
     written = np.frombuffer(data, np.uint8)
     before = touched_bytes()
     written[:] = 7
@@ -154,6 +158,48 @@ def test_a_model_that_there_is_no_room_for_is_declined_and_the_link_stays(tmp_pa
 
     with small_disk(tmp_path / "disk", kilobytes=300) as disk:
         asyncio.run(story(disk))
+
+
+def test_a_model_whose_file_cannot_be_written_is_declined_and_the_next_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, failing = os.pwrite, [True]
+
+    def pwrite(file: int, data: memoryview, at: int) -> int:
+        if at and failing:
+            failing.clear()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return write(file, data[:1000], at)  # a system may write less than it is given
+
+    async def story() -> None:
+        a, b = (End(admission, 600_000) for admission in Party(tmp_path).admissions("ab"))
+        b.buffers = Buffers(600_000, 0, Room(tmp_path, 0))
+        for end in (a, b):
+            await end.open()
+        a.knows(b)
+        data = os.urandom(600_000)
+        for number, fate in enumerate((NO_ROOM, "sent")):
+            a.send_model(b, data, number)
+            await a.until(lambda: len(a.fates) > number)  # noqa: B023
+            assert a.fates[number] == (number, fate)
+        assert [found for _, _, found in b.models] == [data]
+        (line,) = b.warnings()
+        assert line["reason"] == "a model cannot be written: Input/output error"
+        assert b.buffers.free == b.buffers.count
+        for end in (a, b):
+            await end.hub.close("the test is over")
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    asyncio.run(story())
+
+
+def test_a_part_of_a_model_is_where_it_belongs_whatever_it_lies_in(tmp_path: Path) -> None:
+    parts = [os.urandom(5000) for _ in range(3)]
+    for room in (Room(tmp_path, 0), BOUNDLESS):
+        data = room.space(15_000)
+        for at in (1, 2, 0):
+            put(data, 5000 * at, memoryview(parts[at]))
+        assert data == b"".join(parts)
 
 
 def test_a_sum_that_there_is_no_room_for_is_said_when_the_round_is_over(tmp_path: Path) -> None:

@@ -61,8 +61,6 @@ FarSide = Callable[[Path, Session, int, Connection], Coroutine[Any, Any, None]]
 
 
 class TransportBench(Struct, frozen=True):
-    """What one run of the benchmark measured."""
-
     throughput_ratio_to_plain_tcp: float
     """A model with TLS, admission, frames and seal, to the same bytes over asyncio's plain TCP streams; best
     of several each, taken in turn."""
@@ -78,7 +76,6 @@ class TransportBench(Struct, frozen=True):
 
 
 def bench(megabytes: int) -> TransportBench:
-    """Measure everything in one run."""
     with tempfile.TemporaryDirectory() as directory:
         return asyncio.run(_bench(Path(directory), megabytes * MEGABYTE))
 
@@ -108,7 +105,7 @@ class Homes:
         self._directory = directory
         spec = {"name": "bench", "seed": 1, "nodes": 20, "aggregation": "mean", "protocol": {}, "task": {}}
         self.session: Session = found_session(directory / "session", spec)
-        self._authority = Authority.load(directory / "session")
+        self.authority = Authority.load(directory / "session")
         self._count = 0
 
     def new(self) -> Path:
@@ -116,7 +113,7 @@ class Homes:
         home = self._directory / str(self._count)
         home.mkdir()
         public = raw_public(create_key(home / KEY_FILE).public_key())
-        text = self._authority.invite(public, self.session.digest, timedelta(days=1))
+        text = self.authority.invite(public, self.session.digest, timedelta(days=1))
         (home / CERTIFICATE_FILE).write_text(text)
         return home
 
@@ -358,7 +355,6 @@ async def aggregate(home: Path, session: Session, size: int, near: Connection) -
 
 
 def run(side: FarSide, *arguments: Any) -> None:
-    """What the process does."""
     asyncio.run(side(*arguments))
 
 

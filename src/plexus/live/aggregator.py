@@ -31,7 +31,8 @@ Result = TypeVar("Result")
 
 
 class RunningSum:
-    """The mean of models that arrive one by one, in the room of one: the first is added to in place.
+    """The mean of models that arrive one by one, in the room of one: the first is added to in place. One that
+    somebody else needs is not: it is added to the second, which comes to the same bits.
 
     The same rules and arithmetic as `learn.aggregation`: one addition after the other, then one division.
     """
@@ -45,20 +46,37 @@ class RunningSum:
         self._data: memoryview | None = None
         self._sums: list[NDArray[Any]] = []
         self._weight = 0.0
+        self._first: tuple[memoryview, float] | None = None
+        """A model, with its weight, that is not to be changed and in no sum yet."""
 
     def add(self, data: memoryview, weight: float, owned: bool) -> bool:
         """Add a model. Says whether its memory was taken over, which happens only if it is `owned`."""
         self._weight += weight
-        if self._data is not None:
-            self._add(self._numbers(data), weight)
-            return False
-        self._data = data if owned else self._layout.copy(data)
+        added: tuple[memoryview, float] | None = data, weight
+        if self._data is None and owned:
+            self._begin(data, weight)
+            added, self._first = self._first, None
+        elif self._data is None and self._first is None:
+            self._first, added = added, None
+        if added is not None:
+            self._settle()
+            self._add(self._numbers(added[0]), added[1])
+        return self._data is data
+
+    def _settle(self) -> None:
+        """For who came first there is no memory but its own: a copy is made."""
+        if self._first is not None:
+            (first, weight), self._first = self._first, None
+            self._begin(self._layout.copy(first), weight)
+
+    def _begin(self, data: memoryview, weight: float) -> None:
+        """The sum is in this memory from now on."""
+        self._data = data
         # Whole numbers are summed apart, as floating point, and rounded at the end.
-        self._sums = [self._summable(numbers) for numbers in self._numbers(self._data)]
+        self._sums = [self._summable(numbers) for numbers in self._numbers(data)]
         if weight != 1:
             for total in self._sums:
                 total *= total.dtype.type(weight)
-        return owned
 
     def _summable(self, numbers: NDArray[Any]) -> NDArray[Any]:
         if numbers.dtype.kind == "f" and numbers.dtype.itemsize >= 4:
@@ -75,8 +93,9 @@ class RunningSum:
                 total[part] += piece if weight == 1 else piece * total.dtype.type(weight)
 
     def mean(self, changes: RunningSum | None = None) -> memoryview:
-        """The mean, in the memory of the first model, moved by `changes` (see `protocol.api.Aggregate`).
+        """The mean, in the memory of a model, moved by `changes` (see `protocol.api.Aggregate`).
         Neither sum can be used afterwards."""
+        self._settle()
         assert self._data is not None, "a mean of nothing"
         self._divide(changes)
         for total, numbers in zip(self._sums, self._numbers(self._data), strict=True):
@@ -90,6 +109,7 @@ class RunningSum:
         for at, total in enumerate(self._sums):
             total /= total.dtype.type(self._weight)
             if changes is not None:
+                changes._settle()
                 change = changes._sums[at]
                 change /= change.dtype.type(self._weight + changes._weight)
                 total += change

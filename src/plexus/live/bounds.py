@@ -8,6 +8,7 @@ whoever poisons does so within these bounds.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,8 @@ class Bounds:
         self._round_s = 0.0
         """How long rounds take; 0 before the second."""
         self._base: LiveModel | None = None
+        self._trained: deque[tuple[memoryview, memoryview]] = deque()
+        """Of trainings that are yet to be learnt from: model and base."""
         self._usual = self._largest = 0.0
         """The norm of a large change by one training; 0 before the first."""
 
@@ -60,19 +63,22 @@ class Bounds:
         """A training begins with `base`."""
         self._base = base
 
-    def change(self, trained: LiveModel) -> Callable[[], float]:
-        """What finds out how much a training has changed, in whatever thread."""
-        base = self._base
-        return lambda: 0.0 if base is None else self._distance(trained.data, base.data)
+    def end(self, trained: LiveModel) -> None:
+        """It has ended. How far it went matters when a model comes: `learn` can wait until then."""
+        if self._base is not None:
+            self._trained.append((trained.data, self._base.data))
 
-    def learn(self, changed: float) -> None:
-        if math.isfinite(changed):
-            self._largest = max(changed, self._largest)
-            self._usual = max(changed, DECAY * self._usual, LEAST_SHARE * self._largest)
+    def learn(self) -> None:
+        """Find out how much trainings have changed, in the thread that looks at models."""
+        while self._trained:
+            changed = self._distance(*self._trained.popleft())
+            if math.isfinite(changed):
+                self._largest = max(changed, self._largest)
+                self._usual = max(changed, DECAY * self._usual, LEAST_SHARE * self._largest)
 
     def flaw(self, body: Any, model: LiveModel, now_s: float) -> Callable[[], str | None]:
         """What finds out, in whatever thread, whether the model of this message is too far away."""
-        held, usual, is_change = self._held, self._usual, isinstance(body, LateModel)
+        held, is_change = self._held, isinstance(body, LateModel)
         # Of a protocol whose nodes have models of their own, rounds do not say how far apart these may be.
         ahead = max(0, body.ordinal - self._ordinal) if hasattr(body, "ordinal") else MOST_AHEAD
         if isinstance(body, FinalModel):  # it may be older than the one that is held
@@ -80,11 +86,12 @@ class Bounds:
         ahead = 1 if is_change else min(ahead, self._passed(now_s))
 
         def found() -> str | None:
+            self.learn()
             if (held is None or self._layout.is_packed) and (flaw := self._layout.flaw(model.data)):
                 return flaw
             if held is None:
                 return None
-            length = usual or self._distance(held.data, None) + 1
+            length = self._usual or self._distance(held.data, None) + 1
             distance = self._distance(model.data, None if is_change else held.data, is_change)
             if not math.isfinite(distance):
                 return self._layout.flaw(model.data) or TOO_FAR

@@ -1,9 +1,9 @@
 """Where a peer's models lie: in memory as far as it goes, beyond that in files without a name.
 
 Files are mapped, so a model looks the same to everybody wherever it lies. What was touched of them does not
-stay in the peer's memory: where it is more than the budget, a thread gives it back, many times a second, and
-the system writes it out as it needs to. So a peer takes its budget, twice at most, and what it goes through
-in a moment.
+stay in the peer's memory: where it is more than models in memory leave of the budget, a thread gives it back,
+many times a second, and the system writes it out as it needs to. So a peer takes its budget, and what it goes
+through in a moment.
 
 Files are used again: the first write to a page that is new to the system may take longer than to encrypt,
 send, decrypt and check what is written. So a model that is to stay is not copied: its file gets a name.
@@ -32,6 +32,8 @@ from plexus.errors import PlexusError
 from plexus.files import replacing, write_synced
 
 TRIM_S = 0.05
+LEAST_BYTES = 2**26
+"""Of files, so much may be in memory in any case: a few moments' worth."""
 SPARE = 6
 """Files that are kept for the next models."""
 PIECE = 2**16
@@ -60,9 +62,7 @@ class Room:
     def space(self, size_bytes: int) -> memoryview:
         """For a model, as long as somebody holds it; a `PlexusError` if the disk is full."""
         with self._lock:
-            self._held = [each for each in self._held if each() is not None]
-            taken = sum(array.nbytes for each in self._held if (array := each()) is not None)
-            if taken + size_bytes <= self._memory_bytes:
+            if self._taken_bytes() + size_bytes <= self._memory_bytes:
                 array = np.empty(size_bytes, np.uint8)  # a bytearray would be filled with zeros first
                 self._held.append(weakref.ref(array))
                 return array.data
@@ -75,6 +75,11 @@ class Room:
         _files[data.obj] = file
         weakref.finalize(data.obj, self._take_back, file).atexit = False
         return data
+
+    def _taken_bytes(self) -> int:
+        """By models in memory."""
+        self._held = [each for each in self._held if each() is not None]
+        return sum(array.nbytes for each in self._held if (array := each()) is not None)
 
     def _ready(self, size_bytes: int) -> IO[bytes] | None:
         while self._spare:
@@ -129,7 +134,8 @@ class Room:
             found = [(each, mapped) for each in self._mapped if (mapped := each()) is not None]
             self._mapped = [each for each, _ in found]
             self._is_trimming = bool(found)
-        if touched_bytes() > self._memory_bytes:
+            left_bytes = self._memory_bytes - self._taken_bytes()
+        if touched_bytes() > max(left_bytes, LEAST_BYTES):
             for _, mapped in found:
                 mapped.madvise(mmap.MADV_DONTNEED)  # of a shared file nothing is lost
         return bool(found)
@@ -141,6 +147,18 @@ BOUNDLESS = Room(Path(), sys.maxsize)
 
 _files: weakref.WeakKeyDictionary[Any, IO[bytes]] = weakref.WeakKeyDictionary()
 """Those that models lie in, by what they are mapped to."""
+
+
+def put(data: memoryview, at: int, piece: bytes | memoryview) -> None:
+    """Write a part of a model. A file is not written by way of its map: for every page that is new there, the
+    system would do more than write it."""
+    file = _files.get(data.obj) if isinstance(data.obj, mmap.mmap) else None
+    if file is None:
+        data[at : at + len(piece)] = piece
+        return
+    while piece:
+        count = os.pwrite(file.fileno(), piece, at)
+        at, piece = at + count, piece[count:]
 
 
 def keep(path: Path, data: memoryview) -> None:

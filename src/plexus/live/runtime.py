@@ -247,14 +247,19 @@ class LiveRuntime:
 
     def _train(self, effect: api.Train) -> None:
         assert self._trainer is not None
+        self._learn()
         self._bounds.begin(effect.model)
         self._trainer.train(effect.round, effect.model)
 
     def trained(self, round: int, model: LiveModel) -> None:
         assert self._trainer is not None
         assert self._trainer.ready is not None
-        self._aggregator.look(self._bounds.change(model), self._bounds.learn)
+        self._bounds.end(model)
         self.step(api.Trained(round, model, self._trainer.ready.samples))
+
+    def _learn(self) -> None:
+        """From the last training, while nobody waits for what it made."""
+        self._aggregator.look(self._bounds.learn, lambda _: None)
 
     def _on_aggregated(self, round: int, model: LiveModel | None, flaw: str | None) -> None:
         if model is None:
@@ -357,7 +362,8 @@ class LiveRuntime:
         self.step(api.Misbehaved(self.roster.number(src)))
 
     def sent(self, dst: bytes, body: Any) -> None:
-        """Nothing to do: the receiver's node answers by itself."""
+        """The receiver's node answers by itself."""
+        self._learn()
 
     def not_sent(self, dst: bytes, body: Any, reason: str) -> None:
         self.log.debug("not_sent", peer=dst, kind=type(body).__name__, reason=reason)

@@ -26,6 +26,7 @@ from plexus.live.transport.frames import (
     Hello,
     Kind,
     Refused,
+    Taker,
     WholeFrame,
     frame,
     parse,
@@ -320,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
         self._tls.write(frame(kind, msgspec.msgpack.encode(hello)))
         self._flush()
 
-    def _sink(self, number: int, length: int) -> memoryview:
+    def _sink(self, number: int, length: int) -> Taker:
         if self._link is None:
             raise FrameError("a CHUNK before the greeting")
         return self._link.receiving.sink(number, length)
@@ -341,6 +342,6 @@ class Connection(asyncio.BufferedProtocol):
         if data and not self._transport.is_closing():  # by now, many relayed links may end on a dead one
             self.spoke_at = self._loop.time()
             self.sent_bytes += len(data)
-            self._transport.write(data)
+            self._transport.write(memoryview(data))  # what does not fit is copied once, not twice
             if self._transport.get_write_buffer_size() > self._hub.limits.max_unsent_bytes:
                 self.close(UNREAD, tell=False)

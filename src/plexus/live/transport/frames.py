@@ -4,8 +4,8 @@ The first byte of the four-byte head is the kind, the other three are the length
 the protocol, so a message on a link has exactly the bytes that `protocol.wire` makes of it (and that the
 simulator accounts). A model follows its message in chunks, so that other frames can go in between.
 
-The reader is told how many bytes came and says where the next ones belong: a chunk goes straight into
-the buffer of its model.
+The reader is told how many bytes came and says where the next ones belong. Those of a chunk are handed on
+as they come, while the processor still has them in its cache.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ from plexus.protocol.messages import ADDRESS_BYTES
 HEAD_BYTES = 4
 ID_BYTES = 4
 MAX_LENGTH = 2**24 - 1
+
+# Handed on of a chunk at a time. Filled and emptied within one callback of the loop, so all connections can
+# share it.
+_piece = memoryview(bytearray(256 * 1024))
+Taker = Callable[[memoryview], None]
+"""Gets the next bytes of a chunk; they are overwritten when it returns."""
 
 
 class Kind(IntEnum):
@@ -132,7 +138,7 @@ def number_of(payload: bytes | bytearray) -> int:
 
 
 class WholeFrame(Struct, frozen=True):
-    """Of a chunk, the payload is only its number: the rest is in the model's buffer."""
+    """Of a chunk, the payload is only its number: the rest was handed on."""
 
     kind: Kind
     payload: bytearray
@@ -142,15 +148,16 @@ class WholeFrame(Struct, frozen=True):
 class FrameReader:
     """Cuts the stream into frames."""
 
-    def __init__(self, sink: Callable[[int, int], memoryview], max_bytes: int) -> None:
-        """`sink` says where a chunk belongs, by its model's number and its length; FrameError if nowhere."""
+    def __init__(self, sink: Callable[[int, int], Taker], max_bytes: int) -> None:
+        """`sink` says who gets a chunk, by its model's number and its length; FrameError if nobody."""
         self._sink = sink
         self.max_bytes = max_bytes
         self._kind = Kind.MESSAGE
         self._payload = bytearray()
-        self._chunk_bytes = 0
+        self._chunk_bytes = self._left_bytes = 0
+        self._take: Taker | None = None
         self._on_filled = self._on_head
-        self._expect(memoryview(bytearray(HEAD_BYTES)))
+        self._space, self._filled = memoryview(bytearray(HEAD_BYTES)), 0
 
     def space(self) -> memoryview:
         """Where the next bytes belong; never empty."""
@@ -158,6 +165,11 @@ class FrameReader:
 
     def received(self, count: int) -> WholeFrame | None:
         """`count` bytes have been put into `space()`. Returns the frame that they completed, if any."""
+        if self._take is not None:
+            self._take(self._space[:count])
+            self._left_bytes -= count
+            self._space = _piece[: self._left_bytes]
+            return None if self._left_bytes else self._complete()
         self._filled += count
         return self._on_filled() if self._filled == len(self._space) else None
 
@@ -185,12 +197,12 @@ class FrameReader:
         return None
 
     def _on_number(self) -> None:
-        target = self._sink(number_of(self._payload), self._chunk_bytes)
-        assert len(target) == self._chunk_bytes
-        self._expect(target)
-        self._on_filled = self._complete
+        self._take = self._sink(number_of(self._payload), self._chunk_bytes)
+        self._left_bytes = self._chunk_bytes
+        self._expect(_piece[: self._left_bytes])
 
     def _complete(self) -> WholeFrame:
+        self._take = None
         self._expect(memoryview(bytearray(HEAD_BYTES)))
         self._on_filled = self._on_head
         return WholeFrame(self._kind, self._payload, self._chunk_bytes)

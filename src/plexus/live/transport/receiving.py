@@ -8,18 +8,18 @@ a time by which more must have come, by how much has and how fast the two ends a
 from __future__ import annotations
 
 import asyncio
-import mmap
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from plexus.errors import PlexusError
 from plexus.live.models import KEY_BYTES, SEAL_BYTES, LiveModel, verified
-from plexus.live.room import BOUNDLESS, Room
-from plexus.live.transport.frames import ID_BYTES, FrameError, Kind, number_of, numbered
+from plexus.live.room import BOUNDLESS, Room, put
+from plexus.live.transport.frames import ID_BYTES, FrameError, Kind, Taker, number_of, numbered
 from plexus.live.transport.limits import MODEL, PROBE, PROBES_BYTES
 
 if TYPE_CHECKING:
@@ -74,15 +74,14 @@ class Buffers:
         self._serve()
 
     def withdraw(self, ticket: Ticket) -> None:
-        """The ticket is no longer needed. A buffer it got is not used again: the rest of a chunk may still be
-        on its way into it."""
+        """The ticket is no longer needed."""
         if ticket.buffer is not None:
-            self.let_go(ticket)
+            self.give_back(ticket)
         elif ticket in self._waiting:
             self._waiting.remove(ticket)
 
     def give_back(self, ticket: Ticket) -> None:
-        """The model has been used up; the buffer can take another."""
+        """The model has been used up, or does not come; the buffer can take another."""
         assert ticket.buffer is not None, "given back twice"
         if not self._spare:
             self._spare.append(ticket.buffer)
@@ -126,13 +125,9 @@ MIN_BYTES_PER_S = 1024
 """Whatever is known of its ends, a link may be this slow."""
 
 MAX_CHUNK_BYTES = 2**20
-"""Of a model that is not wanted any more nobody accepts a larger one."""
 IN_FILES = 6
 OVERDUE = "its bytes do not come"
 NO_ROOM = "it has no room for another model"
-
-# Where bytes go that nobody wants: those of measurements, and of models declined meanwhile.
-_scratch = memoryview(mmap.mmap(-1, MAX_CHUNK_BYTES))
 
 
 @dataclass(slots=True, eq=False)
@@ -153,7 +148,7 @@ class Incoming:
     started_bytes: int = 0
     ticket: Ticket | None = None
     seen: Poly1305 | None = None
-    """Checks the seal as chunks come: they need not be looked up again."""
+    """Checks the seal of what is wanted as it comes: it need not be looked up again."""
 
     @property
     def is_probe(self) -> bool:
@@ -218,21 +213,25 @@ class Receiving:
         else:
             self._end(incoming, Kind.DECLINE, (answer or "").encode())
 
-    def sink(self, number: int, length: int) -> memoryview:
-        """Where the next chunk of the model with this number belongs."""
+    def sink(self, number: int, length: int) -> Taker:
+        """Who gets the next chunk of the model with this number."""
         incoming = self.under_way.get(number)
-        is_wanted = incoming is not None and not incoming.is_probe
-        if not is_wanted and length > len(_scratch):
-            raise FrameError("a chunk is too large")
         if incoming is None:
-            return _scratch[:length]
+            return lambda _: None  # it was declined meanwhile
         if incoming.granted_at is None:
             raise FrameError("a chunk of a model that was not granted")
         if incoming.moved_bytes + length > incoming.size_bytes:
             raise FrameError("more bytes than the model has")
-        if incoming.is_probe:
-            return _scratch[:length]
-        return incoming.buffer[incoming.moved_bytes : incoming.moved_bytes + length]
+        return partial(self._take, incoming)
+
+    def _take(self, incoming: Incoming, piece: memoryview) -> None:
+        if incoming.seen is not None:
+            incoming.seen.update(piece)
+            try:
+                put(incoming.buffer, incoming.moved_bytes, piece)
+            except OSError as error:
+                self._refuse(incoming, f"a model cannot be written: {error.strerror}")
+        incoming.moved_bytes += len(piece)
 
     def on_chunk(self, number: int, length: int) -> None:
         self._unacknowledged += 1
@@ -241,9 +240,6 @@ class Receiving:
         self._hub.traffic.note(MODEL if incoming is None else incoming.kind, length, sent=False)
         if incoming is None:
             return
-        if incoming.seen is not None:
-            incoming.seen.update(incoming.buffer[incoming.moved_bytes : incoming.moved_bytes + length])
-        incoming.moved_bytes += length
         incoming.chunks += 1
         if incoming.chunks == 2:
             incoming.started_at, incoming.started_bytes = self._now(), incoming.moved_bytes
@@ -327,6 +323,7 @@ class Receiving:
 
     def _end(self, incoming: Incoming, answer: Kind | None, reason: bytes = b"") -> None:
         self._forget(incoming)
+        incoming.seen = None  # the rest of a chunk may still be on its way
         if answer is not None:
             self._send(numbered(answer, incoming.number, reason))
         if incoming.ticket is not None:

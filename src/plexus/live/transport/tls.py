@@ -10,8 +10,8 @@ from plexus.live.identity.admission import RefusedError, explain
 class Tls:
     """One side of a connection.
 
-    asyncio's own TLS drops a failed handshake without a word. Here both sides learn why, and a model is
-    decrypted straight into the buffer it belongs into.
+    asyncio's own TLS drops a failed handshake without a word. Here both sides learn why, and what comes is
+    decrypted into memory of the caller's.
     """
 
     def __init__(self, context: ssl.SSLContext, server_side: bool) -> None:

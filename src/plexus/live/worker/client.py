@@ -24,7 +24,7 @@ from msgspec import Struct
 from plexus.errors import MissingModuleError, PlexusError, TaskError
 from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
-from plexus.live.room import BOUNDLESS, Room
+from plexus.live.room import BOUNDLESS, Room, put
 
 WORKER_MODULE = "plexus.live.worker.process"
 RESTART_S, MAX_RESTART_S = 1.0, 60.0
@@ -165,17 +165,16 @@ async def receive_async(reader: asyncio.StreamReader, room: Room = BOUNDLESS) ->
     header = _decoder.decode(await reader.readexactly(header_bytes))
     body: Body
     try:
-        body = rest = room.space(left)
+        body = room.space(left)
     except PlexusError as error:
-        body, rest = error, memoryview(b"")  # what comes is read nevertheless
+        body = error  # what comes is read nevertheless
     while left:
         piece = await reader.read(min(left, PIECE_BYTES))
         if not piece:
             raise asyncio.IncompleteReadError(b"", left)
+        if isinstance(body, memoryview):
+            put(body, len(body) - left, piece)
         left -= len(piece)
-        if rest:
-            rest[: len(piece)] = piece
-            rest = rest[len(piece) :]
     return header, body
 
 
