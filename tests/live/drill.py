@@ -5,7 +5,7 @@ again after five seconds, as systemd would (`examples/plexus-node.service`). Nob
 for what is in the script: an upgrade, a renewed certificate, a revocation.
 
 With NAT nobody can dial any of them but one, by way of which they have their links with each other. That one
-stays and is not revoked; and nobody is of the version before, which had no relays.
+stays and is not revoked; and who is of an older version is of one that has relays.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ LOSES_AT_S, KILLED_AT_S = 15.0, 45.0
 """In every minute."""
 UPGRADE_AT, RENEW_AT, GOES_AT, REVOKE_AT, AWAY_AT = 5, 7, 10, 13, ROUNDS - 1
 """In rounds; the last so that somebody is away when the session ends."""
-OLDER = 2
-"""Who begins as a peer of the version before."""
+OLDER, OLDER_VERSIONS = 2, ("tests.live.older", "tests.live.previous")
+"""Who begins as a peer of an older version: the oldest, with NAT the one before."""
 RELAY = 0
 """Whom all others can dial, with NAT."""
 AT_MOST_S = 1200.0
@@ -198,7 +198,7 @@ class Drill:
     async def _upgrade(self) -> None:
         member = self.fleet.members[OLDER]
         self.note(member, "is upgraded")
-        member.command = ["plexus" if word == "tests.live.older" else word for word in member.command]
+        member.command = ["plexus" if word in OLDER_VERSIONS else word for word in member.command]
         if member.is_running:
             await member.end(signal.SIGTERM)
             await member.start()
@@ -275,8 +275,9 @@ async def drilled_session(
             _move_behind_nat(net, fleet)
         else:
             move_into(net, fleet, joins=2)
-            older = fleet.members[OLDER].command
-            older[older.index("plexus")] = "tests.live.older"
+        older = fleet.members[OLDER].command
+        # The oldest version does not relay, so nobody but the one in the middle would reach it.
+        older[older.index("plexus")] = OLDER_VERSIONS[nat]
         drill = Drill(fleet, net, Random(seed), kept={RELAY} if nat else set())
         await drill.go_on()
         return drill, await _measured(spec, fork_server, drill.remaining[0])
