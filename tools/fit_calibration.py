@@ -32,7 +32,7 @@ def fit_start_rates(
     for attempt in range(rounds):
         calibration = replace(calibration, start_rate_by_hour=tuple(np.round(rate, 2).tolist()))
         generated = generate_availability(nodes, calibration, seed=attempt)
-        found = online_by_hour(generated.packed, generated.periods_s)
+        found = online_by_hour(generated.sessions, generated.periods_s)
         correction = (wanted / wanted.mean()) / (found / found.mean())
         # An hour's rate moves its share by less than its own part; later, what is left is noise.
         rate = np.clip(rate * correction ** (2 if attempt < rounds / 2 else 1), 0.1, 4.0)
@@ -43,4 +43,4 @@ def fit_start_rates(
 if __name__ == "__main__":
     trace = read_availability(Path(sys.argv[1]))
     start = CALIBRATIONS[sys.argv[2] if len(sys.argv) > 2 else "strict"]
-    print(fit_start_rates(start, online_by_hour(trace.packed, trace.periods_s)).start_rate_by_hour)
+    print(fit_start_rates(start, online_by_hour(trace.sessions, trace.periods_s)).start_rate_by_hour)

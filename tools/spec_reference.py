@@ -57,10 +57,10 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _sections() -> dict[str, specs.Registry]:
+def _sections() -> dict[str, Mapping[str, type[Struct]]]:
     """The structs of each section, by its `name` where it has one."""
     return {
-        **{section: registry for section, (registry, _) in specs.CHOICES.items()},
+        **specs.CHOICES,
         "traces": {"": TracesSpec},
         "network": {"": specs.NetworkSpec},
         "evaluation": {"": specs.EvaluationSpec},

@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from plexus.errors import PlexusError
+from plexus.experiment.progress import Progress
 from plexus.runs.directory import claim
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
 from plexus.runs.run import Run, load_run
-from plexus.spec.experiment import ExperimentSpec, build_spec, load_spec, parse_spec
-
-if TYPE_CHECKING:
-    from plexus.experiment.progress import Progress
+from plexus.spec.experiment import ExperimentSpec, load_spec, parse_spec
 
 Row = Mapping[str, Any]
 SpecLike = ExperimentSpec | Mapping[str, Any] | str | Path
@@ -43,8 +41,9 @@ def simulate(
     current one.
 
     Callbacks get one row of `evaluations.csv` or `rounds.csv`, or the state at every simulated minute.
-    Raising `plexus.StopRun` in one ends the run there. What else is given goes to
-    `plexus.experiment.simulation.Machinery`: `engine`, `device`, `workers`, and so on.
+    Raising `plexus.StopRun` in one ends the run there; so with callbacks events wait for learning, unless
+    `ahead=True` is given. What else is given goes to `plexus.experiment.simulation.Machinery`: `engine`,
+    `device`, `workers`, and so on.
     """
     folder = Path(base_dir) if base_dir is not None else _folder_of(spec)
     chosen = as_spec(spec, changes or {}, seed, size)
@@ -60,6 +59,8 @@ def simulate(
         if callback := {"evaluations": on_evaluation, "rounds": on_round}.get(table):
             callback(row)
 
+    if on_progress or on_evaluation or on_round:
+        machinery.setdefault("ahead", False)  # it may stop the run by what it is told
     options = simulation.Machinery(**machinery)
     simulation.simulate(chosen, folder, directory, on_progress, options, listen=listen)
     return load(directory)
@@ -111,7 +112,7 @@ class LoadedRun(Run):
         return self._module(BEST_MODEL)
 
     def _module(self, name: str) -> Any:
-        from plexus.learn.saved import fill, load_model, read_model
+        from plexus.learn.saved import built, fill, read_model
         from plexus.learn.tasks import build_task, parse_task
 
         path, folder = self.path / name, Path(self.versions.get("spec_dir", "."))
@@ -119,9 +120,10 @@ class LoadedRun(Run):
             raise PlexusError(f"{path}: the run left no model: it goes on, was killed, or learned nothing")
         tensors, metadata = read_model(path)
         if "model" in metadata:
-            return load_model(path, folder)
-        nodes, seed = self.spec["nodes"], self.spec["seed"]
-        module = build_task(parse_task(self.spec["task"]), nodes, seed, folder, range(nodes)).initial_model()
+            module = built(path, metadata, folder)
+        else:
+            task, nodes = parse_task(self.spec["task"]), self.spec["nodes"]
+            module = build_task(task, nodes, self.spec["seed"], folder, range(nodes)).initial_model()
         fill(module, tensors, str(path))
         return module.eval()
 
@@ -161,9 +163,9 @@ def as_spec(
     changes = _plain(changes, "")
     match spec:
         case ExperimentSpec():
-            return build_spec(spec.plain(), f"spec {spec.name}", changes, seed, size)
+            return parse_spec(spec.plain(), f"spec {spec.name}", changes, seed, size)
         case Mapping():
-            return build_spec(_plain(spec, ""), "spec", changes, seed, size)
+            return parse_spec(_plain(spec, ""), "spec", changes, seed, size)
         case str() if "\n" in spec:
             return parse_spec(spec, "spec", changes, seed, size)
         case str() | Path():

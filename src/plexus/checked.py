@@ -20,6 +20,8 @@ from plexus.errors import PlexusError
 
 T = TypeVar("T", bound=Struct)
 Path = tuple[str | int, ...]
+Kinds = tuple[inspect.Type, ...]
+"""What a value may be: one of these."""
 
 _AT = re.compile(r"^(?P<message>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]")
@@ -94,71 +96,61 @@ def choose(values: Mapping[str, Any], registry: Mapping[str, type[T]], section: 
 
 def convert(values: Any, kind: type[T], at: tuple[str, ...], source: Source) -> T:
     """`values` as a `kind`; `at` is the path of the section they stand in."""
-    info = inspect.type_info(kind)
-    for path, known in _unknown_keys(values, info, ()):
-        section = dotted((*at, *path[:-1]))
-        hint = suggest(str(path[-1]), known, f"{section}." if section else "")
-        others = f"; known are {', '.join(known)}" if known else "; there are none here"
-        raise source.error((*at, *path), f"unknown key{hint or others}")
-    for path in _not_numbers(values, ()):
-        raise source.error((*at, *path), "is not a number (nan)")
+    there = {path: (value, kinds) for path, value, kinds in _walk(values, inspect.type_info(kind), ())}
+    for path, (value, kinds) in there.items():
+        if (struct := _struct_for(value, kinds)) is not None:
+            known = _types(struct)
+            for key in (each for each in value if each not in known):
+                section = dotted((*at, *path))
+                hint = suggest(str(key), known, f"{section}." if section else "")
+                others = f"; known are {', '.join(known)}" if known else "; there are none here"
+                raise source.error((*at, *path, key), f"unknown key{hint or others}")
+    for path, (value, _) in there.items():
+        if isinstance(value, float) and math.isnan(value):  # TOML has it, no key of ours has a use for it
+            raise source.error((*at, *path), "is not a number (nan)")
     try:
         typed = msgspec.convert(values, kind)
         # Once more from its own plain form: a default written 300 for a float becomes 300.0, as it
         # does when it is read from a file, so that equal specs have equal digests.
         return msgspec.convert(msgspec.to_builtins(typed), kind)
     except msgspec.ValidationError as error:
-        path, message = _explain(str(error), values, info)
+        path, message = _explain(str(error), there)
         raise source.error((*at, *path), message) from None
 
 
-def _unknown_keys(value: Any, kind: inspect.Type, path: Path) -> Iterator[tuple[Path, Iterable[str]]]:
-    """Every key that no struct declares, with the keys declared beside it."""
-    struct = _struct_for(value, kind)
-    if struct is not None:
-        types = {each.encode_name: each.type for each in struct.fields}
-        if struct.tag_field is not None:
-            types[struct.tag_field] = inspect.AnyType()
+def _walk(value: Any, kind: inspect.Type | None, path: Path) -> Iterator[tuple[Path, Any, Kinds]]:
+    """Every value in `value`, where it stands, and the types that are declared for it."""
+    kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,) if kind else ()
+    yield path, value, kinds
+    if isinstance(value, Mapping):
+        struct = _struct_for(value, kinds)
+        types = _types(struct) if struct else {}
         for key, item in value.items():
-            if key not in types:
-                yield (*path, key), types.keys()
-            else:
-                yield from _unknown_keys(item, types[key], (*path, key))
-    elif isinstance(value, list):
+            yield from _walk(item, types.get(key), (*path, key))
+    elif isinstance(value, list | tuple):
+        lists = inspect.ListType | inspect.VarTupleType
+        item_kind = next((each.item_type for each in kinds if isinstance(each, lists)), None)
         for index, item in enumerate(value):
-            for item_kind in _item_types(kind):
-                yield from _unknown_keys(item, item_kind, (*path, index))
+            yield from _walk(item, item_kind, (*path, index))
 
 
-def _struct_for(value: Any, kind: inspect.Type) -> inspect.StructType | None:
+def _struct_for(value: Any, kinds: Kinds) -> inspect.StructType | None:
     """The struct that a table is meant to be; of several, the one its tag names."""
     if not isinstance(value, Mapping):
         return None
-    structs = [each for each in _flat(kind) if isinstance(each, inspect.StructType)]
+    structs = [each for each in kinds if isinstance(each, inspect.StructType)]
     if len(structs) == 1:
         return structs[0]
-    named = [each for each in structs if value.get(each.tag_field or "") == each.tag]
-    return named[0] if named else None
+    return next((each for each in structs if value.get(each.tag_field or "") == each.tag), None)
 
 
-def _item_types(kind: inspect.Type) -> list[inspect.Type]:
-    lists = inspect.ListType | inspect.VarTupleType
-    return [each.item_type for each in _flat(kind) if isinstance(each, lists)]
+def _types(struct: inspect.StructType) -> dict[str, inspect.Type]:
+    """By key, what a table of this struct may have there."""
+    types = {each.encode_name: each.type for each in struct.fields}
+    return types if struct.tag_field is None else {**types, struct.tag_field: inspect.AnyType()}
 
 
-def _not_numbers(value: Any, path: Path) -> Iterator[Path]:
-    """Where a nan stands: TOML has it, no key of ours has a use for it."""
-    if isinstance(value, float) and math.isnan(value):
-        yield path
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _not_numbers(item, (*path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _not_numbers(item, (*path, index))
-
-
-def _explain(error: str, values: Any, info: inspect.Type) -> tuple[Path, str]:
+def _explain(error: str, there: Mapping[Path, tuple[Any, Kinds]]) -> tuple[Path, str]:
     """msgspec's message in our words: the path, and what is wrong there."""
     match = _AT.match(error)
     assert match is not None, "the pattern matches every text"
@@ -173,35 +165,16 @@ def _explain(error: str, values: Any, info: inspect.Type) -> tuple[Path, str]:
     wanted = re.sub(r"`(.+?)`", _in_words, message.removeprefix("Expected ").split(", got ")[0])
     if "..." in path:  # inside a table of free keys: msgspec does not say which
         return path[: path.index("...")], f"expected {wanted} for every key in it"
-    found, allowed = _at(values, info, path)
-    if allowed:
-        return path, not_one_of(found, allowed)
-    return path, f"expected {wanted}, got {_show(found)}"
+    found, kinds = there[path]
+    beside = there[path[:-1]][1] if path else ()
+    tags = [each for each in beside if isinstance(each, inspect.StructType) and each.tag_field == path[-1]]
+    allowed = [str(each.tag) for each in tags] + [word for each in kinds for word in _words(each)]
+    return path, not_one_of(found, allowed) if allowed else f"expected {wanted}, got {_show(found)}"
 
 
 def _in_words(kinds: re.Match[str]) -> str:
     names = (each for each in kinds[1].split(" | ") if each != "null")
     return " or ".join(_WORDS.get(name, name) for name in names)
-
-
-def _at(value: Any, kind: inspect.Type, path: Path) -> tuple[Any, list[str]]:
-    """The value at `path`, and the allowed words where its type is a choice between words."""
-    words: list[str] = []
-    options: tuple[inspect.Type, ...] = (kind,)
-    for step in path:
-        struct = next((s for s in (_struct_for(value, each) for each in options) if s), None)
-        types = {each.encode_name: each.type for each in struct.fields} if struct else {}
-        structs = [each for each in options if isinstance(each, inspect.StructType)]
-        words = [str(each.tag) for each in structs if each.tag_field == step]
-        items = [item for each in options for item in _item_types(each)]
-        declared = [types[str(step)]] if step in types else items if isinstance(step, int) else []
-        options = tuple(each for kind in declared for each in _flat(kind))
-        value = value.get(step) if isinstance(value, Mapping) else value[step]
-    return value, words + [word for each in options for word in _words(each)]
-
-
-def _flat(kind: inspect.Type) -> tuple[inspect.Type, ...]:
-    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
 
 
 def _words(kind: inspect.Type) -> list[str]:

@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module, invalidate_caches
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from plexus.errors import MissingModuleError, PlexusError, described, remedy
+
+
+class OwnSpec(Struct, frozen=True):
+    """A section of a spec about something of the user's own: `name` is "package.module:name"."""
+
+    name: str
+    parameters: dict[str, Any] = {}
+    """The other keys, not checked yet: reading a spec runs nobody's code."""
+
+    @property
+    def initial(self) -> str | None:
+        """Of a task: the file of a model to start from, as other tasks have one; not for the user's code."""
+        return self.parameters.get("initial")
+
+    @staticmethod
+    def of(table: Mapping[str, Any]) -> OwnSpec | None:
+        """What a table says, if it is about something of the user's own."""
+        name = table.get("name")
+        if not isinstance(name, str) or ":" not in name:
+            return None
+        return OwnSpec(name, {key: value for key, value in table.items() if key != "name"})
+
+    def table(self) -> dict[str, Any]:
+        """The complete section."""
+        return {"name": self.name, **self.parameters}
 
 
 def load_own(reference: str, base_dir: Path, key: str) -> Any:

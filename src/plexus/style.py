@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from plexus.errors import needing
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import matplotlib.figure
+
+Figure: TypeAlias = "matplotlib.figure.Figure"
+"""Under this name for whoever draws: matplotlib is imported when there is something to draw."""
 
 INK, SOFT, FAINT = "#1f2933", "#5b6470", "#e4e7eb"
 # Okabe and Ito's palette, which people with any colour vision can tell apart.
@@ -47,10 +50,10 @@ def styled(**more: Any) -> Iterator[None]:
 
 def figure(width: float, height: float, pad: float | None = None) -> Figure:
     """An empty figure, whose panels leave room for what is written around them; call it inside `styled`."""
-    from matplotlib.figure import Figure
+    from matplotlib import figure as drawn
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=pad, h_pad=pad))
+    return drawn.Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=pad, h_pad=pad))
 
 
 def percent_ticks(axis: Any) -> None:

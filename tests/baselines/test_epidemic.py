@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 from unittest.mock import ANY
 
 import pytest
@@ -33,8 +34,9 @@ NOBODY = View.of(0).snapshot()
 
 def node(duration_s: float | None = None, durable: Durable | None = None) -> Handle:
     parameters = EpidemicParameters(fanout=FANOUT)
-    view = everybody_online(NODES)
-    return effects_of(EpidemicNode(2, parameters, DRAWS, view, 100, "m0", Random(1), duration_s, durable))
+    world: dict[str, Any] = {"me": 2, "view": everybody_online(NODES)}
+    world |= {"bandwidth_bytes_per_s": 100, "rng": Random(1)}
+    return effects_of(EpidemicNode(parameters, DRAWS, "m0", duration_s, durable, **world))
 
 
 def model(k: int, src: int) -> Received:

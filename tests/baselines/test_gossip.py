@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 from unittest.mock import ANY
 
 import pytest
@@ -35,7 +36,8 @@ def make(
     nodes: int = 5, durable: Durable | None = None, view: View | None = None, seed: int = 1, **as_said: bool
 ) -> GossipNode:
     view = view or everybody_online(nodes)
-    return GossipNode(0, GossipParameters(**as_said), view, 100, "m0", Random(seed), durable)
+    world: dict[str, Any] = {"me": 0, "view": view, "bandwidth_bytes_per_s": 100, "rng": Random(seed)}
+    return GossipNode(GossipParameters(**as_said), "m0", durable, **world)
 
 
 @pytest.fixture

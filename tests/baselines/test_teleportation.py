@@ -56,8 +56,8 @@ ASIDE = next(node for node in range(NODES) if not any(node in active(k) for k in
 def node(me: int, duration_s: float | None = None, durable: Durable | None = None, **more: Any) -> Handle:
     parameters = TeleportationParameters(active=ACTIVE, **more)
     view = everybody_online(NODES)
-    made = TeleportationNode(me, parameters, view, 100, "m0", Random(1), ROSTER, duration_s, durable)
-    return effects_of(made)
+    world: dict[str, Any] = {"me": me, "view": view, "bandwidth_bytes_per_s": 100, "rng": Random(1)}
+    return effects_of(TeleportationNode(parameters, "m0", ROSTER, duration_s, durable, **world))
 
 
 class Weights:

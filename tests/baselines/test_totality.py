@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,22 +63,25 @@ DRAWS = RandomDigraph(N, 2, b"session")
 BUFFERING = FedbuffParameters(concurrency=2, buffer_size=2)
 
 
+def world() -> dict[str, Any]:
+    return {"me": 0, "view": everybody_online(N), "bandwidth_bytes_per_s": 9, "rng": Random(1)}
+
+
 def epidemic(duration_s: float | None) -> Machine:
     parameters = EpidemicParameters(fanout=2)
-    view = everybody_online(N)
-    return EpidemicNode(0, parameters, DRAWS, view, 9, "m", Random(1), duration_s)
+    return EpidemicNode(parameters, DRAWS, "m", duration_s, **world())
 
 
 def teleportation(duration_s: float | None) -> Machine:
     parameters = TeleportationParameters(active=3)
     roster = Roster.simulated(b"session", N)
-    return TeleportationNode(0, parameters, everybody_online(N), 9, "m", Random(1), roster, duration_s)
+    return TeleportationNode(parameters, "m", roster, duration_s, **world())
 
 
 TOKENS = [*membership, st.builds(TokenModel, few, few, st.integers(0, 1), snapshots, st.just("t"))]
 NODES: dict[str, tuple[Callable[[], Machine], list[st.SearchStrategy[Message]]]] = {
     "gossip": (
-        lambda: GossipNode(0, GossipParameters(), everybody_online(N), 9, "m", Random(1)),
+        lambda: GossipNode(GossipParameters(), "m", **world()),
         [*membership, st.builds(GossipModel, few, snapshots, st.just("g"))],
     ),
     "dpsgd": (lambda: DpsgdNode(0, ring(N), "m"), [st.builds(NeighbourModel, few, st.just("n"))]),

@@ -15,7 +15,7 @@ from plexus.errors import PlexusError
 from plexus.learn.engines import choose
 from plexus.learn.tabular import read_schema
 from plexus.learn.tasks import build_task, parse_task
-from plexus.learn.tasks.specs import OwnTaskSpec
+from plexus.loading import OwnSpec
 from plexus.spec.experiment import load_spec
 
 
@@ -42,7 +42,7 @@ def test_its_session_names_its_task(tmp_path: Path) -> None:
     session = tomllib.loads((folder / "session.toml").read_text())
     spec = parse_task(session["task"])
     schema = read_schema(folder / "mills" / "schema.json").hash
-    assert spec == OwnTaskSpec("mills.task:build", {"learning_rate": 0.1, "schema": schema})
+    assert spec == OwnSpec("mills.task:build", {"learning_rate": 0.1, "schema": schema})
     task = build_task(spec, session["nodes"], session["seed"], base_dir=folder)
     assert (task.name, task.nodes) == ("mills", 30)
     assert len(task.train) + len(task.test) == 600

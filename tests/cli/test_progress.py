@@ -134,7 +134,7 @@ def test_many_runs_are_shown_together_with_those_under_way(clock: Clock) -> None
         standing.under_way[runs[0].out] = (runs[0], Tick(3600.0, 5, 4, "accuracy", 0.5))
         clock.now_s += 10
         show(standing)
-        order = Order("", "", str(runs[0].out), resume=False, device=None)
+        order = Order(runs[0], resume=False, device=None)
         standing.hear(Heard(order, "failed", "MemoryError: no room"))
         clock.now_s += 5
         show(standing)

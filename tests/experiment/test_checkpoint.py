@@ -361,6 +361,8 @@ def test_checkpoints_take_a_tenth_of_a_run_at_most(tmp_path: Path, monkeypatch: 
         evaluated: tuple[()] = ()
         costs = type("Costs", (), {"computed": 0})
 
+        def hear(self, wait: bool) -> None: ...
+
         def save(self, folder: Path) -> None:
             nonlocal now_s
             written_at.append(now_s)

@@ -11,7 +11,7 @@ from plexus.errors import PlexusError
 from plexus.experiment.learning import Machinery, set_up
 from plexus.experiment.progress import Tick
 from plexus.experiment.simulation import simulate
-from plexus.learn.task import Task
+from plexus.learn.graph import LazyModels
 from plexus.runs.result import Result
 from plexus.runs.run import load_run
 from plexus.spec.experiment import parse_spec
@@ -106,8 +106,9 @@ def test_slow_devices_own_the_upper_classes() -> None:
     task = 'task={name="digits", partition="by-speed"}'
     spec = parse_spec(SPEC, "cut.toml", [task, "faults=[]"])
     world = build_world(spec.traces, spec.nodes, spec.seed, Path())
-    learned = set_up(spec, Path(), Machinery(engine="inline"), world).task
-    assert isinstance(learned, Task)
+    models = set_up(spec, Path(), Machinery(engine="inline"), world).models
+    assert isinstance(models, LazyModels)
+    learned = models.task
     labels = learned.train.targets.numpy()
     slowest_first = sorted(range(12), key=lambda node: -world.devices[node].compute_ms_per_sample)
     owned = [set(labels[learned.parts[node]].tolist()) for node in slowest_first]

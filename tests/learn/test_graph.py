@@ -20,9 +20,10 @@ from plexus.learn.graph import LazyModels
 from plexus.learn.layout import encode
 from plexus.learn.optimiser import Sgd
 from plexus.learn.rules import RULES, MeanRule, MedianRule, Rule, WeightedMeanRule
-from plexus.learn.task import Metrics, Task
+from plexus.learn.task import Task
 from plexus.learn.trainer import InlineEngine
 from plexus.protocol.api import Change
+from plexus.runs.result import Metrics
 
 
 class Spy:
@@ -46,9 +47,9 @@ class Spy:
         self.most_alive = max(self.most_alive, len(self.alive))
         return vectors
 
-    def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
-        self.evaluated += len(vectors)
-        return [Metrics("first", float(vector[0]), True, 0.0) for vector in vectors]
+    def evaluate(self, vector: Tensor) -> Metrics:
+        self.evaluated += 1
+        return Metrics("first", float(vector[0]), True, 0.0)
 
     def close(self) -> None:
         pass

@@ -90,7 +90,7 @@ def test_a_tuple_a_dictionary_and_sentences_of_different_lengths_are_the_same() 
                 jobs = [LocalTraining(model, node, round) for node in range(NODES)]
                 model = torch.stack(engine.train(jobs)).mean(dim=0)
             weights[kind, name] = model
-            metrics = engine.evaluate([model])[0]
+            metrics = engine.evaluate(model)
             engine.close()
             assert metrics.value > 0.8
             assert metrics.others["surprise"] == pytest.approx(metrics.loss, rel=1e-5)

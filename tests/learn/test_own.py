@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, TensorDataset
 from plexus.errors import PlexusError
 from plexus.learn.tasks import build_task, parse_task
 from plexus.learn.tasks.own import examples_from
-from plexus.learn.tasks.specs import OwnTaskSpec
+from plexus.loading import OwnSpec
 
 MODULE = """
 from plexus.errors import PlexusError
@@ -37,7 +37,7 @@ def module(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str, Path]:
 
 def build(module: tuple[str, Path], factory: str, **parameters: object):  # type: ignore[no-untyped-def]
     name, folder = module
-    return build_task(OwnTaskSpec(f"{name}:{factory}", dict(parameters)), 5, 1, folder)
+    return build_task(OwnSpec(f"{name}:{factory}", dict(parameters)), 5, 1, folder)
 
 
 def test_a_factory_gets_nodes_seed_and_parameters(module: tuple[str, Path]) -> None:
@@ -86,7 +86,7 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken_task.py").write_text("import not_to_be_found_anywhere\n")
     for name in ("broken_task:f", "missing_module_x.y:f", ":f"):
         with pytest.raises(PlexusError, match=rf"task\.name: module '{name[:-2]}' cannot be imported"):
-            build_task(OwnTaskSpec(name), 5, 1, tmp_path)
+            build_task(OwnSpec(name), 5, 1, tmp_path)
 
 
 def test_a_module_that_lacks_an_extra_says_how_to_get_it(
@@ -95,7 +95,7 @@ def test_a_module_that_lacks_an_extra_says_how_to_get_it(
     (tmp_path / "photo_task.py").write_text("from PIL import Image\n")
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(PlexusError, match=r"PIL .*: pip install 'plexus-learning\[images\]'$"):
-        build_task(OwnTaskSpec("photo_task:f"), 5, 1, tmp_path)
+        build_task(OwnSpec("photo_task:f"), 5, 1, tmp_path)
 
 
 def test_two_projects_may_have_modules_of_one_name(tmp_path: Path) -> None:
@@ -108,14 +108,14 @@ def test_two_projects_may_have_modules_of_one_name(tmp_path: Path) -> None:
             f"    return create_task('digits', nodes, seed, learning_rate={learning_rate})\n"
         )
     for name, learning_rate in (("first", 0.25), ("second", 0.5), ("first", 0.25)):
-        task = build_task(OwnTaskSpec("samename.task:build"), 5, 1, tmp_path / name)
+        task = build_task(OwnSpec("samename.task:build"), 5, 1, tmp_path / name)
         assert task.optimiser.learning_rate == learning_rate
 
 
 def test_a_name_with_a_colon_is_a_factory() -> None:
-    assert parse_task("a.b:c") == OwnTaskSpec("a.b:c")
+    assert parse_task("a.b:c") == OwnSpec("a.b:c")
     spec = parse_task({"name": "a.b:c", "depth": 3})
-    assert spec == OwnTaskSpec("a.b:c", {"depth": 3})
+    assert spec == OwnSpec("a.b:c", {"depth": 3})
     assert spec.table() == {"name": "a.b:c", "depth": 3}
 
 

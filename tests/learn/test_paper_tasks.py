@@ -65,7 +65,7 @@ ALL = ["cifar10", "femnist", "celeba", "digits-by-writer", "movielens", "moviele
 def test_it_trains_and_is_evaluated(small: Task) -> None:
     engine = InlineEngine(small)
     (trained,) = engine.train([LocalTraining(engine.initial, 0, 1)])
-    before, after = engine.evaluate([engine.initial, trained])
+    before, after = engine.evaluate(engine.initial), engine.evaluate(trained)
     assert not torch.equal(trained, engine.initial)
     assert before.loss != after.loss
     assert np.isfinite(after.value)

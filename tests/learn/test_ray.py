@@ -66,9 +66,10 @@ def test_workers_hold_their_nodes_and_give_the_bits_of_inline_whoever_is_lost(
     assert same(engine.train(jobs), trained)
     first, second = holdings(engine)
     assert sorted(first + second) == list(range(8))
-    assert engine.evaluate(trained[:2]) == inline.evaluate(trained[:2])
-    own = [(trained[node], node) for node in range(3)]
-    assert engine.evaluate_own(own) == inline.evaluate_own(own)
+    for vector in trained[:2]:
+        assert engine.evaluate(vector) == inline.evaluate(vector)
+    for node in range(3):
+        assert engine.evaluate_own(trained[node], node) == inline.evaluate_own(trained[node], node)
 
     ray.kill(engine._workers[0].actor)
     assert same(engine.train(jobs), trained)

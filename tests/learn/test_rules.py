@@ -25,12 +25,12 @@ from plexus.learn.rules import (
     MedianRule,
     MultiKrumRule,
     NnmTrimmedRule,
-    OwnRuleSpec,
     Rule,
     TrimmedMeanRule,
     aggregate,
     built,
 )
+from plexus.loading import OwnSpec
 
 Array = NDArray[Any]
 ROBUST = [name for name in RULES if "mean" not in name] + ["trimmed-mean"]
@@ -182,7 +182,7 @@ class Halving(Rule, frozen=True):
 
 
 def test_a_rule_of_ones_own_has_parameters_and_is_checked() -> None:
-    here = OwnRuleSpec(f"{__name__}:Halving", {"by": 4})
+    here = OwnSpec(f"{__name__}:Halving", {"by": 4})
     assert made(built(here, Path()), np.array([[8.0], [1.0]])).tolist() == [2.0]
     for name, parameters, words in (
         ("Halving", {"buy": 4}, "Halving cannot be made: .*buy"),
@@ -190,7 +190,7 @@ def test_a_rule_of_ones_own_has_parameters_and_is_checked() -> None:
         ("missing", {}, "has no missing"),
     ):
         with pytest.raises(PlexusError, match=f"^aggregation: .*{words}"):
-            built(OwnRuleSpec(f"{__name__}:{name}", parameters), Path())
+            built(OwnSpec(f"{__name__}:{name}", parameters), Path())
 
 
 def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,8 +274,8 @@ def test_layers_that_are_not_quite_the_known_ones_go_through_vmap(digits: Task) 
 
 def test_evaluation_is_that_of_inline(digits: Task) -> None:
     inline, stacked = InlineEngine(digits), StackedEngine(digits)
-    vectors = [inline.initial, inline.train([LocalTraining(inline.initial, 0, 1)])[0]]
-    assert inline.evaluate(vectors) == stacked.evaluate(vectors)
+    for vector in (inline.initial, *inline.train([LocalTraining(inline.initial, 0, 1)])):
+        assert inline.evaluate(vector) == stacked.evaluate(vector)
 
 
 def test_a_stack_that_does_not_fit_into_memory_is_halved(

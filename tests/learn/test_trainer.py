@@ -107,7 +107,7 @@ def test_a_node_with_fewer_examples_than_a_batch_trains(digits: Task) -> None:
 
 def test_evaluation_is_the_mean_over_the_test_set(digits: Task) -> None:
     engine = InlineEngine(digits)
-    metrics = engine.evaluate([engine.initial])[0]
+    metrics = engine.evaluate(engine.initial)
     module = digits.initial_model()
     right = (module(digits.test.inputs).argmax(1) == digits.test.targets).float().mean().item()
     assert metrics.name == "accuracy"

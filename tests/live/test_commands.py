@@ -350,3 +350,20 @@ def test_a_home_that_others_can_look_into_is_warned_of(tmp_path: Path) -> None:
     done = plexus("node", "key", "--home", "n", cwd=tmp_path)
     assert done.stdout.startswith("ed25519:")
     assert done.stderr == ("n: its mode is 755, so others can look into it; run chmod 700 n\n")
+
+
+def test_a_session_of_ones_own_task_is_founded_and_a_peer_gets_as_far_as_its_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = re.sub(r'name = "digits"', 'name = "mine:build"', SPEC)
+    assert own != SPEC
+    (tmp_path / "own.toml").write_text(own)
+    with pytest.raises(SystemExit) as founded:
+        main(["session", "init", "authority", "--from", "own.toml"])
+    assert founded.value.code == 0
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["node", "start", "authority/session.toml", "--home", "home", "--data", "0"])
+    assert ended.value.code == 2
+    assert "home" in capsys.readouterr().err

@@ -38,7 +38,7 @@ def test_rounds_are_ordinals_and_the_numbers_stand_beside_them() -> None:
         TrainingStarted(38, 6), TrainingInterrupted(38, 6), SampleDerived(74, 7, "participants", (0, 1), 0)
     )
     assert [(line.get("round"), line["number"]) for line in lines] == [(6, 38), (6, 38), (7, 74)]
-    assert observer.sample == (7, [short(ME), short(OTHER)])
+    assert observer.sample == {"round": 7, "nodes": [short(ME), short(OTHER)]}
     assert observer.round == 7
 
 

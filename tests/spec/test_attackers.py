@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.learn.rules import ClipRule, MeanRule, OwnRuleSpec
+from plexus.learn.rules import ClipRule, MeanRule
+from plexus.loading import OwnSpec
 from plexus.spec.attackers import AttackerSpec, attackers_of, parsed
-from plexus.spec.experiment import ExperimentSpec, build_spec, parse_spec
+from plexus.spec.experiment import ExperimentSpec, parse_spec
 
 TABLES: dict[str, Any] = {"name": "x", "nodes": 20, "hours": 1, "task": "digits"}
 
 
 def spec(**changes: Any) -> ExperimentSpec:
-    return build_spec({**TABLES, **changes}, "x.toml")
+    return parse_spec({**TABLES, **changes}, "x.toml")
 
 
 def test_a_share_is_drawn_by_seed_and_nobody_attacks_twice() -> None:
@@ -57,7 +58,7 @@ def test_a_rule_is_a_name_or_a_table_and_reads_back() -> None:
     assert spec(aggregation="clip").digest() == spec(aggregation={"name": "clip", "factor": 1}).digest()
     assert spec(aggregation={"name": "clip", "factor": 2}).aggregation.parameters == ClipRule(factor=2.0)
     own = spec(aggregation={"name": "mine:Rule", "by": 3})
-    assert own.aggregation.parameters == OwnRuleSpec("mine:Rule", {"by": 3})
+    assert own.aggregation.parameters == OwnSpec("mine:Rule", {"by": 3})
     robust = spec(aggregation="nnm-trimmed", attackers=[{"behaviour": "flip", "share": 0.1}])
     for each in (spec(), own, robust):
         assert parse_spec(each.to_toml(), "again.toml") == each

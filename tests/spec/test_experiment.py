@@ -9,7 +9,6 @@ import pytest
 from msgspec import Meta, Struct
 
 from plexus.errors import PlexusError
-from plexus.learn.tasks.specs import OwnTaskSpec
 from plexus.spec import experiment as specs
 from plexus.spec import toml
 from plexus.spec.experiment import ExperimentSpec, load_spec, parse_spec
@@ -61,7 +60,7 @@ class ParitySpec(Struct, frozen=True, forbid_unknown_fields=True, tag_field="nam
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(specs.CHOICES, "task", ({"parity": ParitySpec}, OwnTaskSpec))
+    monkeypatch.setitem(specs.CHOICES, "task", {"parity": ParitySpec})
 
 
 def read(*overrides: str, text: str = TEXT, seed: int | None = None) -> ExperimentSpec:
@@ -246,7 +245,7 @@ def test_a_field_without_a_docstring_is_an_error(monkeypatch: pytest.MonkeyPatch
 
         size: int = 1
 
-    monkeypatch.setitem(specs.CHOICES, "task", ({"x": Undocumented}, OwnTaskSpec))
+    monkeypatch.setitem(specs.CHOICES, "task", {"x": Undocumented})
     with pytest.raises(LookupError, match=r"Undocumented\.size has no docstring under it"):
         spec_reference.page()
 

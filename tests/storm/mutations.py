@@ -323,7 +323,7 @@ MUTATIONS += [
         f"{AGAIN}self._participants, least = ",
     ),
     bug("the greatest bandwidth is chosen", PlexusNode.aggregator_rank, "view.bandwidth_of", "view.event_of"),
-    bug("aggregators that failed are tried last", _send_to_best, "self.tried.add(aggregator)", "pass"),
+    bug("aggregators that failed are tried last", _send_to_best, "self.tried |= {aggregator}", "pass"),
     bug(
         "bandwidths are merged with events",
         View.merge,

@@ -81,14 +81,14 @@ def test_compute_and_bandwidth_are_uncorrelated(devices):
 
 def test_fedscale_is_within_2_points_of_every_published_hour(published, fedscale):
     """Four days are published; a generated day must be close to each of them."""
-    found = online_by_hour(fedscale.packed, fedscale.periods_s)
+    found = online_by_hour(fedscale.sessions, fedscale.periods_s)
     wanted = np.array(published["online_pct_96h"]).reshape(4, 24) / 100
     assert np.abs(found - wanted).max() < 0.02
     assert 0.15 < found.min() < found.max() < 0.24
 
 
 def test_strict_is_within_2_points_of_the_half_hour_matrix(real, strict):
-    found = online_by_hour(strict.packed, strict.periods_s)
+    found = online_by_hour(strict.sessions, strict.periods_s)
     matrix = np.load(real / "flash" / "availability_723x241_halfhours.npy")[:240]
     wanted = np.nanmean(matrix.reshape(5, 24, -1), axis=(0, 2))
     assert np.abs(found - wanted).max() < 0.02
@@ -96,7 +96,7 @@ def test_strict_is_within_2_points_of_the_half_hour_matrix(real, strict):
 
 def test_sessions_last_as_long_as_those_of_300_real_phones(real, fedscale):
     """Median 8.1 and mean 59 minutes, as recorded; within 30 %."""
-    session_s, _ = lengths(fedscale.packed, fedscale.periods_s)
+    session_s, _ = lengths(fedscale.sessions, fedscale.periods_s)
     assert np.median(session_s) / 60 == pytest.approx(8.1, rel=0.3)
     assert session_s.mean() / 60 == pytest.approx(59, rel=0.3)
     real_notes = read_availability(real / "flash" / "flash_300devices_6d_2state.json").notes
@@ -106,8 +106,8 @@ def test_sessions_last_as_long_as_those_of_300_real_phones(real, fedscale):
 def test_devices_are_as_unequal_as_the_published_ones(published, fedscale):
     """Online hours within four days, relative to their median."""
     wanted = published["avail_hours_in_96h_quantiles"]
-    rows = np.clip(fedscale.packed.rows, 0, 96 * 3600)
-    hours = np.bincount(fedscale.packed.owners(), np.diff(rows)[:, 0], minlength=NODES) / 3600
+    rows = np.clip(fedscale.sessions.rows, 0, 96 * 3600)
+    hours = np.bincount(fedscale.sessions.owners(), np.diff(rows)[:, 0], minlength=NODES) / 3600
     # The published quantiles belong to a lower mean than the published curve: compare the shape.
     scale = wanted["0.5"] / np.median(hours)
     for share in ("0.25", "0.75", "0.9", "0.95", "0.99"):
@@ -116,7 +116,7 @@ def test_devices_are_as_unequal_as_the_published_ones(published, fedscale):
 
 def test_strict_devices_are_as_unequal_as_the_matrix(real, strict):
     """About a quarter hardly ever online, a median of 4.2 %, few almost always."""
-    shares = device_shares(strict.packed, strict.periods_s)
+    shares = device_shares(strict.sessions, strict.periods_s)
     recorded = np.nanmean(np.load(real / "flash" / "availability_723x241_halfhours.npy"), axis=0)
     assert (shares < 0.005).mean() == pytest.approx((recorded < 0.005).mean(), abs=0.05)
     for share in (0.5, 0.75, 0.9, 0.95):
@@ -168,6 +168,6 @@ def test_the_rates_are_found_by_fitting():
     assert set(flat.start_rate_by_hour) == {1.0}
     fitted = fit_start_rates(CALIBRATIONS["fedscale"], wanted, nodes=8000, rounds=6)
     generated = generate_availability(NODES, fitted, 1)
-    found = online_by_hour(generated.packed, generated.periods_s)
+    found = online_by_hour(generated.sessions, generated.periods_s)
     np.testing.assert_allclose(found / found.mean(), wanted / wanted.mean(), atol=0.05)
     assert fitted.peak_online == pytest.approx(found.max(), abs=0.01)

@@ -36,7 +36,7 @@ def test_lengths_are_counted_around_the_wrap(fleet):
 def test_online_by_hour_is_exact():
     rows = [np.array([[1800.0, 5400.0], [90000.0, 93600.0]]), np.array([[0.0, 3600.0]])]
     availability = Availability(rows, np.array([2 * 86400.0, 86400.0]))
-    by_hour = online_by_hour(availability.packed, availability.periods_s)
+    by_hour = online_by_hour(availability.sessions, availability.periods_s)
     # Device 0 is online half of hour 0, half of hour 1, and all of hour 1 of its second day.
     assert by_hour[:3] == pytest.approx([(0.25 + 1) / 2, 0.75 / 2, 0])
     assert by_hour[3:].sum() == pytest.approx(0)
@@ -45,7 +45,7 @@ def test_online_by_hour_is_exact():
 def test_online_over_time_repeats_each_device_by_its_own_period():
     rows = [np.array([[0.0, 5.0]]), np.array([[10.0, 20.0]]), np.array([[0.0, 1.0]])]
     availability = Availability(rows, np.array([10.0, 20.0, 4.0]))
-    shares = online_over_time(availability.packed, availability.periods_s, 5.0, 6)
+    shares = online_over_time(availability.sessions, availability.periods_s, 5.0, 6)
     # The third repeats within a slot: a quarter of it in every slot.
     assert shares * 3 == pytest.approx(np.array([1, 0, 2, 1, 1, 0]) + 0.25)
 

@@ -13,7 +13,7 @@ from plexus.traces.synthetic import CALIBRATIONS, PERIOD_S, generate_availabilit
 
 @pytest.mark.parametrize("name", CALIBRATIONS)
 def test_sessions_are_sorted_apart_and_within_the_week(name):
-    sessions = generate_availability(500, CALIBRATIONS[name], 1).packed
+    sessions = generate_availability(500, CALIBRATIONS[name], 1).sessions
     starts, ends = sessions.rows.T
     assert starts.min() >= 0
     assert ends.max() <= PERIOD_S
@@ -41,14 +41,14 @@ def test_nothing_special_happens_when_the_week_repeats(name):
     availability = generate_availability(20_000, CALIBRATIONS[name], 1)
     end, beginning = availability.online_at(PERIOD_S - 0.001), availability.online_at(0.0)
     assert np.array_equal(end, beginning)
-    days = online_over_time(availability.packed, availability.periods_s, 86400.0, 7)
+    days = online_over_time(availability.sessions, availability.periods_s, 86400.0, 7)
     assert np.ptp(days) < 0.01
 
 
 def test_devices_differ_and_some_are_hardly_ever_online():
     availability = generate_availability(4000, CALIBRATIONS["strict"], 2)
-    rows = availability.packed.rows
-    online_s = np.bincount(availability.packed.owners(), rows[:, 1] - rows[:, 0], minlength=4000)
+    rows = availability.sessions.rows
+    online_s = np.bincount(availability.sessions.owners(), rows[:, 1] - rows[:, 0], minlength=4000)
     shares = online_s / PERIOD_S
     assert 0.2 < (shares < 0.005).mean() < 0.4
     assert np.quantile(shares, 0.95) > 0.25

@@ -12,7 +12,7 @@ from plexus.traces.world import Device, world_cities
 def test_same_spec_and_seed_give_the_same_world():
     one, two = (build_world(TracesSpec(), 50, 3, Path()) for _ in range(2))
     assert one.devices == two.devices
-    assert np.array_equal(one.availability.packed.rows, two.availability.packed.rows)
+    assert np.array_equal(one.availability.sessions.rows, two.availability.sessions.rows)
     assert np.array_equal(one.latency.matrix_s, two.latency.matrix_s)
     assert build_world(TracesSpec(), 50, 4, Path()).devices != one.devices
 

@@ -12,18 +12,15 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
+from plexus.bench.transport import Homes
 from plexus.errors import PlexusError
-from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
-from plexus.live.identity.authority import Authority
+from plexus.live.identity.admission import Admission
 from plexus.live.identity.events import SignedRoster, statement
-from plexus.live.identity.keys import create_key, raw_public
-from plexus.live.identity.session_file import found_session
+from plexus.live.identity.keys import raw_public
 from plexus.protocol import wire
 from plexus.protocol.messages import ViewReply
 from plexus.protocol.roster import Entry, key_of
 from plexus.protocol.view import JOINED, View, event_number
-
-SPEC = {"name": "bench", "seed": 1, "nodes": 2, "aggregation": "mean", "protocol": {}, "task": {}}
 
 
 class SignaturesBench(Struct, frozen=True, kw_only=True):
@@ -45,21 +42,16 @@ class SignaturesBench(Struct, frozen=True, kw_only=True):
 def bench_signatures(nodes: int, fleet: Path | None = None) -> SignaturesBench:
     share = None if fleet is None else fleet_share(fleet)
     with TemporaryDirectory() as name:
-        directory = Path(name)
-        session = found_session(directory / "session", SPEC)
-        own = raw_public(create_key(directory / KEY_FILE).public_key())
+        homes = Homes(Path(name))
         keys = [Ed25519PrivateKey.generate() for _ in range(nodes)]
         publics = [raw_public(key.public_key()) for key in keys]
-        certificates = Authority.load(directory / "session").invite_all(
-            [own, *publics], session.digest, timedelta(days=1)
-        )
-        (directory / CERTIFICATE_FILE).write_text(certificates[0])
-        admission = Admission(directory, session)
+        homes.authority.invite_all(publics, homes.session.digest, timedelta(days=1))
+        admission = Admission(homes.new(), homes.session)
         sender, receiver = SignedRoster(admission, nodes + 1), SignedRoster(admission, nodes + 1)
         view = View.of(1, is_signed=True)
         said = Entry(event_number(1, JOINED), 10**6)
         for key, public in zip(keys, publics, strict=True):
-            proof = key.sign(statement(session.digest, key_of(public), said))
+            proof = key.sign(statement(homes.session.digest, key_of(public), said))
             number = sender.learn(key_of(public), said._replace(proof=proof))
             view.learn(number, said.event, said.bandwidth_bytes_per_s)
         payload = wire.encode(ViewReply(view.snapshot()), sender)[wire.LENGTH_BYTES :]

@@ -22,8 +22,6 @@ from plexus.learn.trainer import one_thread
 
 
 class TrainingBench(Struct, frozen=True):
-    """What `plexus bench training` found."""
-
     task: str
     engine: str
     device: str

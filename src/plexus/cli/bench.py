@@ -14,15 +14,12 @@ from plexus.cli.summary import print_bench, print_growth
 from plexus.learn.engines import ENGINES, Precision
 from plexus.learn.tasks.specs import TASKS
 
+bench = Group("bench")
+
 
 def _sizes(context: click.Context, option: click.Parameter, value: str) -> list[int]:
     """One number of nodes, or several with commas between them."""
     return [COUNT(size, option, context) for size in value.split(",")]
-
-
-@click.group(cls=Group)
-def bench() -> None:
-    """Measure what simulating costs on this machine."""
 
 
 @bench.command()

@@ -95,6 +95,7 @@ def print_table(table: Table, console: Console, seen: str = "") -> None:
     """Title, rows, what is seen in them, note. What is too wide even with broken lines goes on below, names
     again."""
     from rich.markup import escape
+    from rich.table import Table as Grid
 
     console.print(f"\n[bold]{escape(table.title)}[/]")
     columns, gap = _columns(table, narrow=False), 2
@@ -103,7 +104,14 @@ def print_table(table: Table, console: Console, seen: str = "") -> None:
     for number, part in enumerate(_parts(columns, gap, console.width)):
         if number:
             console.print()
-        _print_part(table, columns, part, gap, console)
+        grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+        for at in part:
+            side: Literal["right", "left"] = "right" if is_numeric(table, at) else "left"
+            # Only the names, which are first, give way: between words.
+            grid.add_column(escape(columns[at][0]), justify=side, no_wrap=at > 0, overflow="fold")
+        for row in range(1, 1 + len(table.rows)):
+            grid.add_row(*(escape(columns[at][row]) for at in part))
+        console.print(grid)
     if seen:
         console.print(f"\n{escape(seen)}")
     if table.note:
@@ -137,17 +145,3 @@ def _parts(columns: Columns, gap: int, width: int) -> list[list[int]]:
         parts[-1].append(at)
         room -= needed
     return parts
-
-
-def _print_part(table: Table, columns: Columns, part: Sequence[int], gap: int, console: Console) -> None:
-    from rich.markup import escape
-    from rich.table import Table as Grid
-
-    grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
-    for at in part:
-        side: Literal["right", "left"] = "right" if is_numeric(table, at) else "left"
-        # Only the names, which are first, give way: between words.
-        grid.add_column(escape(columns[at][0]), justify=side, no_wrap=at > 0, overflow="fold")
-    for row in range(1, 1 + len(table.rows)):
-        grid.add_row(*(escape(columns[at][row]) for at in part))
-    console.print(grid)

@@ -108,12 +108,10 @@ def plain(dataset: Dataset) -> dict[str, Any]:
 
 
 def places(dataset: Dataset) -> str:
-    """Where its files are."""
     return ", ".join(str(path_of(file)) for file in dataset.files)
 
 
 def list_lines(datasets: Sequence[Dataset]) -> Iterator[str]:
-    """A table of data sets."""
     rows = [("NAME", "STATE", "SIZE", "WHAT")]
     rows += [(d.name, state(d), size(d.size), d.what) for d in datasets]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
@@ -126,7 +124,6 @@ def list_lines(datasets: Sequence[Dataset]) -> Iterator[str]:
 
 
 def info_lines(dataset: Dataset) -> Iterator[str]:
-    """All there is to say about a data set."""
     yield f"{dataset.name}: {dataset.what}"
     yield f"  licence   {dataset.licence}"
     yield f"  page      {dataset.page}"

@@ -38,8 +38,6 @@ MARKS = {"ok": "✓", "optional": "–", "problem": "✗"}
 
 
 class Examined(Struct, frozen=True):
-    """One thing that was looked at."""
-
     name: str
     state: Literal["ok", "optional", "problem"]
     """`optional`: not there, and only needed for what the detail says."""
@@ -68,7 +66,6 @@ def doctor(as_json: bool) -> None:
 
 
 def examine() -> Iterator[Examined]:
-    """Everything there is to look at."""
     # An older Python than Plexus needs does not come this far.
     python = f"{platform.python_version()} on {platform.platform(terse=True)}; Plexus {__version__}"
     yield Examined("python", "ok", python)

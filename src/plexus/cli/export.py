@@ -31,7 +31,6 @@ def export(source: Path, out: Path, best: bool) -> None:
 
 
 def model_of(source: Path, best: bool) -> list[bytes | memoryview]:
-    """The contents of the file."""
     kept = source / (BEST_MODEL if best else FINAL_MODEL)
     if kept.exists():
         return [kept.read_bytes()]

@@ -23,10 +23,7 @@ from plexus.protocol.registry import SERVERS
 from plexus.spec.attackers import parsed
 from plexus.spec.experiment import load_spec
 
-
-@click.group(cls=Group)
-def fleet() -> None:
-    """Run many live peers on this machine."""
+fleet = Group("fleet")
 
 
 @fleet.command()
@@ -73,11 +70,13 @@ def run(
     print_json(result) if as_json else fleet_table(result)
     if result.failed:
         sys.exit(1)
-    click.echo(next_steps(result), err=True)
+    out = Path(result.out)
+    if out.is_relative_to(Path.cwd()):
+        out = out.relative_to(Path.cwd())
+    click.echo(f"Next:\n  plexus export {out} -o model.safetensors\n  plexus dashboard {out}", err=True)
 
 
 def fleet_table(result: FleetResult) -> None:
-    """The summary of a fleet on standard output."""
     from rich.console import Console
     from rich.table import Table
 
@@ -118,11 +117,3 @@ def _endings(result: FleetResult) -> Iterator[str]:
 def share_of_data(nodes: int, ready: Ready) -> str:
     """What part of the data these nodes have, where it is not all of it."""
     return f"{nodes:,} nodes have {ready.shared_out:,} of {ready.examples:,} examples; the rest takes no part"
-
-
-def next_steps(result: FleetResult) -> str:
-    """What to do with a fleet that has ended."""
-    out = Path(result.out)
-    if out.is_relative_to(Path.cwd()):
-        out = out.relative_to(Path.cwd())
-    return f"Next:\n  plexus export {out} -o model.safetensors\n  plexus dashboard {out}"

@@ -23,7 +23,6 @@ def option(
 
 
 def flag(names: str, help: str) -> Callable[[Any], Any]:
-    """An option that is there or not."""
     return click.option(*names.split(), is_flag=True, help=help)
 
 
@@ -46,7 +45,6 @@ def set_option(changes: str) -> Callable[[Any], Any]:
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output."""
     import msgspec
 
     click.echo(msgspec.json.encode(value))
@@ -110,14 +108,16 @@ class LazyGroup(Group):
         """`sections` are the headings of the help, with the commands below each and what they do."""
         super().__init__(*args, **kwargs)
         self.sections = sections
+        self._does = {name: text for commands in sections.values() for name, text in commands.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(name for commands in self.sections.values() for name in commands)
+        return sorted(self._does)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in self._does:
             return None
         command = self.commands.get(cmd_name) or getattr(import_module(f"plexus.cli.{cmd_name}"), cmd_name)
+        command.help = command.help or self._does[cmd_name]
         with_examples(command, cmd_name)
         return command
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -113,18 +114,14 @@ def write_project(
     folder = into / name
     if folder.exists():
         raise PlexusError(f"{folder} is already there: choose another name or remove it")
-    plan = None if source is None else look_at(source)  # before anything is written
     if template in OTHERS:
         return _write_other(folder, template, data)
+    source = source or OwnTable(MADE_UP / "readings.csv", "kind")
+    words, schema, notes = look_at(source)  # before anything is written
     with named(folder):
         (folder / name).mkdir(parents=True)
         (folder / "data").mkdir()
-        if source is None:
-            source = OwnTable(folder / "data" / "readings.csv", "kind")
-            shutil.copyfile(MADE_UP / "readings.csv", source.csv)
-        else:
-            shutil.copyfile(source.csv, folder / "data" / source.csv.name)
-    words, schema, notes = plan or look_at(source)
+        shutil.copyfile(source.csv, folder / "data" / source.csv.name)
     is_loop = template == "own-loop"
     words |= {"names": "", "loop": is_loop, "rate": 0.003 if is_loop else 0.1, "hours": 2.0}
     _write_files(folder, name, "task", words)
@@ -262,9 +259,8 @@ def _seen(folder: Path, pattern: str) -> list[Path]:
     return sorted(each for each in folder.glob(pattern) if not each.name.startswith("."))
 
 
-def _write_texts(folder: Path) -> None:
-    shutil.copytree(MADE_UP / "letters", folder, dirs_exist_ok=True)
-
-
-OTHERS = {"images": (_write_pictures, _look_at_pictures), "text": (_write_texts, _look_at_texts)}
+OTHERS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], dict[str, Any]]]] = {
+    "images": (_write_pictures, _look_at_pictures),
+    "text": (partial(shutil.copytree, MADE_UP / "letters", dirs_exist_ok=True), _look_at_texts),
+}
 """Templates whose data is no table: what makes some up, and what says of it what the templates need."""

@@ -29,12 +29,9 @@ from plexus.protocol.api import Node
 from plexus.protocol.parameters import ENDLESS
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
 from plexus.spec.attackers import AttackerSpec, liars
-from plexus.spec.experiment import ExperimentSpec, build_spec
+from plexus.spec.experiment import ExperimentSpec, parse_spec
 
-
-@click.group(cls=Group)
-def node() -> None:
-    """Run one live peer and look after it."""
+node = Group("node")
 
 
 @node.command()
@@ -119,7 +116,7 @@ def peer_config(
     check_deployable(session_file, spec, server)
     if spec.task.parameters.initial is not None:  # it is beside the session file, wherever the task is
         there = (session_file.parent / spec.task.parameters.initial).resolve()
-        spec = build_spec(spec.plain(), str(session_file), {"task.initial": str(there)})
+        spec = parse_spec(spec.plain(), str(session_file), {"task.initial": str(there)})
     if attackers is not None:  # a rehearsal, of which the session's own file does not know
         spec = replace(spec, attackers=msgspec.json.decode(attackers, type=tuple[AttackerSpec, ...]))
     folder = (task_dir or session_file.parent).resolve()
@@ -198,7 +195,6 @@ def stop(home: Path) -> None:
 
 
 def describe(picture: dict[str, Any]) -> str:
-    """A peer's status on a few lines."""
     first = (
         f"node {picture['node']} of session {picture['session']}: {picture['phase']}"
         f" for {quantities.clock(picture['phase_since_s'])}"

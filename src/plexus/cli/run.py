@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -28,8 +28,6 @@ from plexus.spec.experiment import ExperimentSpec, load_spec
 
 
 class Job(NamedTuple):
-    """What is to be run, and where."""
-
     spec: ExperimentSpec
     base_dir: Path
     out: Path
@@ -68,6 +66,11 @@ class Job(NamedTuple):
     "Write down how to go on after a crash this often; 0: as often as costs a tenth of the time.",
     type=click.FloatRange(min=0),
     default=5.0,
+)
+@option(
+    "--ahead/--no-ahead",
+    help="Whether learning has a process of its own, so that events need not wait.  [default: if it pays]",
+    default=None,
 )
 @option("--resume", "DIR", "Go on with the run in DIR from its checkpoint; takes no SPEC.", type=PATH)
 @TAGS
@@ -120,8 +123,19 @@ def run(
             _note(f"the earlier run in {out} is now {moved}", quiet)
         job = Job(spec, spec_file.parent, out, resume=False)
     machinery["checkpoint_every_s"] = 60 * checkpoint_every
+    if json_lines and machinery["ahead"] is None:
+        machinery["ahead"] = False  # rows in the order in which things happened
     watched = watching(job.out, quiet=quiet) if watch else nullcontext()
-    with watched as url, _listeners(job.out, tensorboard, json_lines) as listen:
+    board = closing(EventFile(job.out)) if tensorboard else nullcontext()
+    with watched as url, board as events:
+
+        def listen(table: str, row: Mapping[str, Any]) -> None:
+            """Beside the tables, others are told of rows as they are recorded: TensorBoard, a pipe."""
+            if events is not None:
+                events.row(table, row)
+            if json_lines:
+                groups.print_json({"table": table, **row})
+
         result, reached = _simulate(job, machinery, listen, quiet, groups.about(tags, note))
         _draw(job.out, quiet)
         _show(job.spec, result, as_json, quiet)
@@ -145,24 +159,6 @@ def _resumed(out: Path, as_json: bool, quiet: bool) -> Job | None:
     if not (out / CHECKPOINT).exists():
         _note(f"{out} has no checkpoint: the run begins anew", quiet)
     return job
-
-
-@contextmanager
-def _listeners(out: Path, tensorboard: bool, json_lines: bool) -> Iterator[Listener]:
-    """Who else is told of rows as they are recorded, beside the tables: TensorBoard, a pipe."""
-    events = EventFile(out) if tensorboard else None
-
-    def tell(table: str, row: Mapping[str, Any]) -> None:
-        if events is not None:
-            events.row(table, row)
-        if json_lines:
-            groups.print_json({"table": table, **row})
-
-    try:
-        yield tell
-    finally:
-        if events is not None:
-            events.close()
 
 
 def _simulate(

@@ -15,6 +15,7 @@ from plexus.dashboard.run import ShownRun
 from plexus.runs.directory import archive, remove
 from plexus.runs.run import result_of, versions_of
 
+runs = Group("runs")
 RUNS = click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=PATH)
 YES = flag("--yes -y", "Do not ask.")
 ORDERS = {
@@ -22,11 +23,6 @@ ORDERS = {
     "name": lambda run: run["id"],
     "best": lambda run: _worth(run.get("metric", {})),
 }
-
-
-@click.group(cls=Group)
-def runs() -> None:
-    """List runs, look at one, delete or archive some."""
 
 
 @runs.command("list")

@@ -21,6 +21,7 @@ from plexus.live.state import standing
 from plexus.spec.experiment import ExperimentSpec, load_spec
 from plexus.spec.toml import located
 
+session = Group("session")
 DAYS = option("--days", "N", type=POSITIVE, default=30.0, show_default=True)
 
 
@@ -32,11 +33,6 @@ def _in_a_folder(_: click.Context, __: click.Parameter, out: Path | None) -> Pat
 
 
 OUT = option("--out", "FILE", "[default: standard output]", type=PATH, callback=_in_a_folder)
-
-
-@click.group(cls=Group)
-def session() -> None:
-    """Found a session and admit nodes to it."""
 
 
 @session.command()

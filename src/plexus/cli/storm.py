@@ -95,7 +95,7 @@ def _tell(seed: int) -> int:
     plan = draw(seed)
     click.echo(describe(plan))
     played = Storm(plan, kept_lines=None)
-    outcome = played.run(shown_lines=0)
+    outcome = played.run()
     for line in played.conversation.lines:
         click.echo(str(line))
     if outcome.finding is None:
@@ -106,7 +106,6 @@ def _tell(seed: int) -> int:
 
 
 def describe(plan: Plan) -> str:
-    """A storm in a few words."""
     faults = ", ".join(map(str, plan.faults)) or "no faults"
     nodes = f"{plan.nodes} nodes, {plan.at_start} at the beginning, {plan.gone} gone after it"
     text = f"{nodes}; {plan.parameters}; {plan.sharing} links; {plan.storm_s:.0f} s of {faults}"

@@ -126,7 +126,6 @@ def _traffic(messages: Mapping[str, Traffic]) -> Table:
 
 
 def print_bench(bench: ProtocolBench, console: Console) -> None:
-    """What simulating the protocol alone costs."""
     churn = "with churn" if bench.churn else "without churn"
     title = f"{bench.protocol} alone, {bench.nodes:,} nodes, {bench.hours:g} h, {churn}"
     sent = sum(traffic.count for traffic in bench.messages.values())

@@ -12,14 +12,11 @@ from plexus.machine import peak_mb
 from plexus.spec.experiment import load_spec
 from plexus.spec.toml import located
 from plexus.traces.build import TracesSpec, build_world
-from plexus.traces.describe.text import Opened, facts_of, lines, open_file, open_world
+from plexus.traces.describe.text import Opened, facts_of, lines, open_file
 from plexus.traces.readers.files import find
 from plexus.traces.readers.latency import LatencyKind
 
-
-@click.group(cls=Group)
-def traces() -> None:
-    """Look into traces of devices, availability and latency."""
+traces = Group("traces", help="Look into traces of devices, availability and latency.")
 
 
 @traces.command()
@@ -57,7 +54,8 @@ def _open(source: str, nodes: int | None, seed: int | None, kind: LatencyKind) -
     spec = load_spec(path, (), seed)
     count = spec.nodes if nodes is None else nodes
     world = build_world(spec.traces, count, spec.seed, path.parent)
-    return open_world(f"{spec.name}: {count:,} nodes, seed {spec.seed}", world)
+    title = f"{spec.name}: {count:,} nodes, seed {spec.seed}"
+    return Opened(title, list(world.devices), world.availability, world.latency.matrix_s)
 
 
 @traces.command()
@@ -70,7 +68,7 @@ def bench(nodes: int, availability: str, as_json: bool) -> None:
     world = build_world(TracesSpec(availability=availability), nodes, 1, Path())
     result = {
         "nodes": len(world),
-        "sessions": len(world.availability.packed.rows),
+        "sessions": len(world.availability.sessions.rows),
         "seconds": round(time.perf_counter() - wall, 3),
         "cpu_s": round(time.process_time() - processor, 3),
         "peak_mb": round(peak_mb(), 1),

@@ -15,8 +15,6 @@ Kind = Literal["devices", "availability", "latency", "places", "task"]
 
 
 class File(Struct, frozen=True, forbid_unknown_fields=True):
-    """One file of a data set."""
-
     path: str
     """Where it belongs in the data directory; a spec names a trace there as `data:PATH`."""
     size: int
@@ -67,7 +65,6 @@ REGISTRY = {dataset.name: dataset for dataset in DATASETS}
 
 
 def dataset(name: str) -> Dataset:
-    """The data set of that name."""
     if name not in REGISTRY:
         raise PlexusError(f"data set {not_one_of(name, REGISTRY)}")
     return REGISTRY[name]

@@ -25,7 +25,6 @@ class WrongContentError(PlexusError):
 
 
 def path_of(file: File) -> Path:
-    """Where a file belongs."""
     return data_directory() / file.path
 
 
@@ -50,7 +49,6 @@ def _checksum(path: Path, like: str) -> str:
 
 
 def verify(file: File, path: Path, source: str) -> None:
-    """Refuse content that is not the file's."""
     if not matches(file, path):
         found, wanted = _checksum(path, file.checksums[0]), " or ".join(file.checksums)
         raise WrongContentError(f"{source}: wrong checksum {found}, {file.path} has {wanted}")

@@ -21,9 +21,8 @@ from plexus.checked import suggest
 from plexus.errors import PlexusError
 from plexus.experiment.learning import Models
 from plexus.files import named, sync, write_json
-from plexus.learn.task import Metrics
 from plexus.runs.directory import CHECKPOINT, CHECKPOINT_FOLDER, remove_checkpoints
-from plexus.runs.result import Result
+from plexus.runs.result import Metrics, Result
 from plexus.runs.run import VERSIONS, result_of
 from plexus.sim.kernel import Kernel
 
@@ -61,9 +60,10 @@ class Checkpoints:
 
         It takes the place of the checkpoint before, which is whole until then.
         """
-        began_s = time.monotonic()
-        if not is_last and began_s < self._due_s:
+        if not is_last and time.monotonic() < self._due_s:
             return
+        models.hear(wait=True)  # learning that is due anyway, and no part of what a checkpoint takes
+        began_s = time.monotonic()
         folders = (self._directory / f"{CHECKPOINT_FOLDER}{number}" for number in count(1))
         folder = next(each for each in folders if not each.exists())
         with named(folder):

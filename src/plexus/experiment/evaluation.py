@@ -9,28 +9,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, pstdev
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from plexus.learn.expressions import Expression
-from plexus.learn.graph import LazyModels
-from plexus.learn.task import Metrics, Task
 from plexus.protocol.api import Measured
 from plexus.protocol.facts import AggregationCompleted, Fact, ModelUpdated
 from plexus.rng import stream
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
 from plexus.runs.recorder import Recorder
-from plexus.runs.result import Metric
+from plexus.runs.result import Metric, Metrics
 from plexus.sim.runtime import Runtime
 from plexus.spec.experiment import EvaluationSpec
+
+if TYPE_CHECKING:
+    from plexus.experiment.ahead import ModelsAhead
+    from plexus.learn.graph import LazyModels
 
 
 class Taken(NamedTuple):
     """A model that was measured."""
 
-    model: Expression
+    model: Any
     round: int
     value: float
+
+
+class Moment(NamedTuple):
+    """When models were asked about, and what had happened by then: what is found may come later."""
+
+    simulated_s: float
+    round: int
+    sent_bytes: int
+    training_s: float
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A task for those who need nothing of its data. By node: examples, steps, examples held back."""
+
+    seed: int
+    batch: int
+    metric: str
+    higher_is_better: bool
+    average_only: bool
+    samples: Sequence[int]
+    steps_of: Sequence[int]
+    held: Sequence[int]
+
+    def steps(self, node: int) -> int:
+        return self.steps_of[node]
+
+
+Then = Callable[[list[Metrics], Metrics | None], None]
+"""Is told what was found: of each model on the test set, and of all of them on nodes' own data."""
 
 
 class Evaluation:
@@ -74,7 +107,12 @@ class ModelEvaluation(Evaluation):
     """Measures models and keeps the outcome."""
 
     def __init__(
-        self, spec: EvaluationSpec, task: Task, models: LazyModels, runtime: Runtime, recorder: Recorder
+        self,
+        spec: EvaluationSpec,
+        task: Outline,
+        models: LazyModels | ModelsAhead,
+        runtime: Runtime,
+        recorder: Recorder,
     ) -> None:
         super().__init__()
         self._spec = spec
@@ -87,7 +125,7 @@ class ModelEvaluation(Evaluation):
         self._newest: float | None = None
         """The metric when it was last measured."""
         self._best: Metrics | None = None
-        self._best_model: tuple[Expression, int] | None = None
+        self._best_model: tuple[Any, int] | None = None
         """That model, and its round."""
         self._own_columns: dict[str, float] = {}
         """What nodes found on their own data just now, if they measure."""
@@ -106,10 +144,9 @@ class ModelEvaluation(Evaluation):
         return is_seen
 
     def metric(self) -> Metric:
-        measure = self._task.measure
         best = self._best.value if self._best else None
-        name = f"own_{measure.name}" if self._spec.on == "own" else measure.name
-        return Metric(name, best, self._newest, measure.higher_is_better, self._of_nodes)
+        name = f"own_{self._task.metric}" if self._spec.on == "own" else self._task.metric
+        return Metric(name, best, self._newest, self._task.higher_is_better, self._of_nodes)
 
     def take_home(self) -> dict[str, Taken]:
         if self._best is None or self._best_model is None or self._newest is None:
@@ -120,36 +157,45 @@ class ModelEvaluation(Evaluation):
     def weights_hash(self) -> str:
         return self._models.weights_hash(self._final()[0])
 
-    def _final(self) -> tuple[Expression, int]:
+    def _final(self) -> tuple[Any, int]:
         """What was measured last, and its round; of models of nodes, the mean."""
         raise NotImplementedError
 
-    def _measure_own(self, models: Mapping[int, Expression]) -> Metrics | None:
-        """Let nodes measure models on their own data, if the spec wants it."""
-        if self._spec.on == "test":
-            return None
-        nodes = [node for node in models if len(self._task.held[node])]
-        training = {node for node in nodes if self._runtime.is_training(node)}
-        found = self._models.evaluate_own([(models[node], node) for node in nodes], training)
-        self._own_columns = {found.name: found.value, **found.others}
-        return found
+    def _now(self) -> Moment:
+        accounts = self._runtime.accounts
+        sent_bytes, training_s = sum(accounts.sent_bytes), sum(accounts.training_s)
+        return Moment(self._runtime.kernel.now, self.round, sent_bytes, training_s)
 
-    def _record(self, models: Sequence[Expression], found: Sequence[Metrics], **columns: Any) -> None:
-        """Keep the mean of what was found just now, and the best."""
+    def _measure(self, of_nodes: Mapping[int, Any], models: Sequence[Any], then: Then) -> None:
+        """Let nodes measure their models on their own data and measure `models` on the test set, whichever
+        the spec wants."""
+        on = self._spec.on
+        nodes = [node for node in of_nodes if on != "test" and self._task.held[node]]
+        training = {node for node in nodes if self._runtime.is_training(node)}
+        own = None if on == "test" else [(of_nodes[node], node) for node in nodes]
+        self._models.measure([] if on == "own" else models, own, training, then)
+
+    def _keep_own(self, tested: list[Metrics], own: Metrics | None) -> list[Metrics]:
+        """What decides of what was found; what nodes found beside that has columns of its own."""
+        decides = own is not None and self._spec.on == "own"
+        self._own_columns = {} if own is None or decides else {own.name: own.value, **own.others}
+        return [own] if own is not None and decides else tested
+
+    def _record(self, at: Moment, models: Sequence[Any], found: Sequence[Metrics], **columns: Any) -> None:
+        """Keep the mean of what was found, and the best."""
         self._newest = fmean(metrics.value for metrics in found)
         for model, metrics in zip(models, found, strict=True):
             if self._best is None or metrics.score > self._best.score:
-                self._best, self._best_model = metrics, (model, self.round)
-        accounts = self._runtime.accounts
+                self._best, self._best_model = metrics, (model, at.round)
         columns |= self._own_columns
         self._recorder.record(
             "evaluations",
-            simulated_s=self._runtime.kernel.now,
-            round=self.round,
+            simulated_s=at.simulated_s,
+            round=at.round,
             **_columns(found),
             **columns,
-            sent_bytes=sum(accounts.sent_bytes),
-            training_s=sum(accounts.training_s),
+            sent_bytes=at.sent_bytes,
+            training_s=at.training_s,
         )
 
 
@@ -160,7 +206,8 @@ class GlobalModelEvaluation(ModelEvaluation):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._model = self._measured = self._models.initial()
-        self._number = self._measured_round = 0
+        self._asked: Any = None
+        self._number = self._asked_round = self._measured_round = 0
 
     @property
     def next_s(self) -> float:
@@ -172,27 +219,29 @@ class GlobalModelEvaluation(ModelEvaluation):
             self._number, self.round, self._model = fact.round, fact.ordinal, fact.model
             every = self._spec.every_rounds
             # After a fork the newest model may be behind fewer rounds than one that is forgotten.
-            if every and fact.ordinal // every != self._measured_round // every:
+            if every and fact.ordinal // every != self._asked_round // every:
                 self.look()
                 if self.tell is not None:
                     found, of = self._found, (fact.round, fact.ordinal, fact.model)
                     self.tell(node, Measured(*of, found.score, found.by_name))
 
     def look(self) -> None:
-        is_new = self._newest is None or self._measured is not self._model
         if not self._spec.every_rounds and self._is_seen():
             return
-        if is_new:
-            own = self._measure_own(dict.fromkeys(range(self._task.nodes), self._model))
-            if self._spec.on == "own" and own is not None:
-                found, self._own_columns = own, {}
-            else:
-                found = self._models.evaluate(self._model)
-            self._measured, self._measured_round, self._found = self._model, self.round, found
-        if is_new or not self._spec.every_rounds:  # on a grid every moment counts, though nothing changed
-            self._record([self._measured], [self._found])
+        model, at = self._model, self._now()
+        if self._asked is not model:
+            self._asked, self._asked_round = model, at.round
+            everybody = dict.fromkeys(range(len(self._task.samples)), model)
+            self._measure(everybody, [model], partial(self._on_found, at, model))
+        elif not self._spec.every_rounds:  # on a grid every moment counts, though nothing changed
+            self._models.measure([], None, (), lambda *_: self._record(at, [self._measured], [self._found]))
 
-    def _final(self) -> tuple[Expression, int]:
+    def _on_found(self, at: Moment, model: Any, tested: list[Metrics], own: Metrics | None) -> None:
+        [self._found] = self._keep_own(tested, own)
+        self._measured, self._measured_round = model, at.round
+        self._record(at, [model], [self._found])
+
+    def _final(self) -> tuple[Any, int]:
         return self._measured, self._measured_round
 
 
@@ -202,11 +251,11 @@ class NodeModelsEvaluation(ModelEvaluation):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._of_nodes = not self._task.average_only
-        self._current: dict[int, tuple[int, Expression]] = {}
+        self._current: dict[int, tuple[int, Any]] = {}
         """By node, its own model and the round that it is of, the newest last; not the initial one."""
         self.active: int | None = None
         """Where only so many nodes are active at a time, those that were so last are judged."""
-        self._measured: list[Expression] = [self._models.initial()]
+        self._measured: list[Any] = [self._models.initial()]
 
     def on_fact(self, node: int, fact: Fact) -> None:
         if isinstance(fact, ModelUpdated):
@@ -220,29 +269,43 @@ class NodeModelsEvaluation(ModelEvaluation):
         nodes = self._chosen()
         if not nodes:
             return
-        models = [self._current.get(node, (0, self._models.initial()))[1] for node in nodes]
+        current = {node: self._current.get(node, (0, self._models.initial())) for node in nodes}
+        rounds = {node: number for node, (number, _) in current.items()}
+        models = [model for _, model in current.values()]
+        is_each = self._of_nodes and self._spec.on != "own"
+        judged = models if is_each else [self._average(models)]
+        then = partial(self._on_found, self._now(), rounds, models, judged)
+        self._measure(dict(zip(nodes, models, strict=True)), judged, then)
+
+    def _on_found(
+        self,
+        at: Moment,
+        rounds: Mapping[int, int],
+        models: list[Any],
+        judged: list[Any],
+        tested: list[Metrics],
+        own: Metrics | None,
+    ) -> None:
         self._measured = models
-        own = self._measure_own(dict(zip(nodes, models, strict=True)))
-        if self._spec.on == "own" and own is not None:
-            self._own_columns = {}
-            self._record([self._average(models)], [own], nodes=len(nodes))
+        found = self._keep_own(tested, own)
+        if self._spec.on == "own":
+            self._record(at, judged, found, nodes=len(rounds))
             return
         if self._of_nodes:
-            found = self._measure_each(nodes, models)
-        else:
-            models = [self._average(models)]
-            found = self._models.evaluate_all(models)
+            for (node, number), metrics in zip(rounds.items(), found, strict=True):
+                columns = {"simulated_s": at.simulated_s, "node": node, "round": number}
+                self._recorder.record("node_evaluations", **columns, **_columns([metrics]))
         values = [metrics.value for metrics in found]
         name, best = found[0].name, max if found[0].higher_is_better else min
         spread = {f"{name}_std": pstdev(values), f"{name}_best": best(values)}
-        self._record(models, found, **spread, nodes=len(nodes))
+        self._record(at, judged, found, **spread, nodes=len(rounds))
 
-    def _final(self) -> tuple[Expression, int]:
+    def _final(self) -> tuple[Any, int]:
         return self._average(self._measured), self.round
 
     def _chosen(self) -> list[int]:
         """The nodes to look at: all that are online, or a share of them drawn by seed."""
-        online = [node for node in range(self._task.nodes) if self._runtime.online[node]]
+        online = [node for node in range(len(self._task.samples)) if self._runtime.online[node]]
         if self.active is not None and self._current:
             online = sorted([node for node in self._current if self._runtime.online[node]][-self.active :])
         share = self._spec.node_share
@@ -251,19 +314,7 @@ class NodeModelsEvaluation(ModelEvaluation):
         rng = stream(self._task.seed, "evaluation", self._looks)
         return sorted(rng.sample(online, max(1, round(share * len(online)))))
 
-    def _measure_each(self, nodes: list[int], models: list[Expression]) -> list[Metrics]:
-        found = self._models.evaluate_all(models)
-        for node, metrics in zip(nodes, found, strict=True):
-            self._recorder.record(
-                "node_evaluations",
-                simulated_s=self._runtime.kernel.now,
-                node=node,
-                round=self._current.get(node, (0, None))[0],
-                **_columns([metrics]),
-            )
-        return found
-
-    def _average(self, models: list[Expression]) -> Expression:
+    def _average(self, models: list[Any]) -> Any:
         return self._models.merge(models, [1] * len(models))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -81,38 +81,41 @@ class Simulation:
         learning = set_up(spec, base_dir, machinery, world)
         self.engine, self._models, self._keep_models = learning.engine, learning.models, learning.keep
         self._spec_digest, self._sets = spec.digest(), learning.sets
-        if checkpoint is not None:
-            self._models.replay(checkpoint.evaluated)
-        self._durations_s = durations_s(learning.task, world)
-        has_global_model = entry.judged_by == "global model"
-        self._traced = TracedModels(self._models) if has_global_model else None
-        setting = Setting(
-            world=world,
-            models=self._traced or self._models,
-            initial_model=self._models.initial(),
-            training_s=self._durations_s.__getitem__,
-            seed=spec.seed,
-            sharing=spec.network.sharing,
-            graceful_share=spec.traces.graceful_share,
-            liars=liars(spec.attackers, spec.nodes, spec.seed),
-            course=spec.session,
-            base_dir=base_dir,
-        )
-        if setting.liars and not isinstance(parameters, PlexusParameters):
-            behaviour = next(iter(setting.liars.values()))
-            raise PlexusError(f"attackers.behaviour {behaviour} needs the protocol plexus")
-        self._recording = Recording(directory.recorder, self._until_s, self._models.interrupted)
-        self._nodes = entry.build(setting, parameters)
-        faults = planned(spec, entry.judged_by)
-        self._runtime = assemble(setting, self._nodes, self._on_fact, self._recording, faults)
-        self._recording.begin(self._nodes, setting.training_s)
-        self._evaluation = learning.judge(entry.judged_by, self._runtime, directory.recorder)
-        self._ended: dict[int, int] = {}
-        """By node that knows of the end: the round of the final model."""
-        if spec.session.is_measured:
-            if wrong := unknown_metric(spec.session, self._evaluation.metric().name):
-                raise PlexusError(wrong)
-            self._evaluation.tell = self._runtime.tell
+        with ExitStack() as failing:
+            failing.callback(self._models.close)
+            if checkpoint is not None:
+                self._models.replay(checkpoint.evaluated)
+            self._durations_s = durations_s(learning.task, world.devices)
+            has_global_model = entry.judged_by == "global model"
+            self._traced = TracedModels(self._models) if has_global_model else None
+            setting = Setting(
+                world=world,
+                models=self._traced or self._models,
+                initial_model=self._models.initial(),
+                training_s=self._durations_s.__getitem__,
+                seed=spec.seed,
+                sharing=spec.network.sharing,
+                graceful_share=spec.traces.graceful_share,
+                liars=liars(spec.attackers, spec.nodes, spec.seed),
+                course=spec.session,
+                base_dir=base_dir,
+            )
+            if setting.liars and not isinstance(parameters, PlexusParameters):
+                behaviour = next(iter(setting.liars.values()))
+                raise PlexusError(f"attackers.behaviour {behaviour} needs the protocol plexus")
+            self._recording = Recording(directory.recorder, self._until_s, self._models.interrupted)
+            self._nodes = entry.build(setting, parameters)
+            faults = planned(spec, entry.judged_by)
+            self._runtime = assemble(setting, self._nodes, self._on_fact, self._recording, faults)
+            self._recording.begin(self._nodes, setting.training_s)
+            self._evaluation = learning.judge(entry.judged_by, self._runtime, directory.recorder)
+            self._ended: dict[int, int] = {}
+            """By node that knows of the end: the round of the final model."""
+            if spec.session.is_measured:
+                if wrong := unknown_metric(spec.session, self._evaluation.metric().name):
+                    raise PlexusError(wrong)
+                self._evaluation.tell = self._runtime.tell
+            failing.pop_all()
 
     def run(self, progress: Progress | None = None) -> Result:
         """Let virtual time pass until the end of the session."""
@@ -122,9 +125,11 @@ class Simulation:
             try:
                 self._pass_time(progress)
                 self._evaluation.look()
+                self._models.hear(wait=True)
             except (KeyboardInterrupt, StopRun):
                 if self._resumed is not None:
                     raise  # nothing is learned anew yet: the checkpoint it began from says more
+                self._models.drop()
                 interrupted = True
             result = self._result(interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s)
             digests = {"digest": result.digest, "spec_digest": self._spec_digest}
@@ -142,6 +147,7 @@ class Simulation:
             if now_s == evaluation.next_s:
                 evaluation.look()
             self._keep(now_s)
+            self._models.hear()
             try:
                 if progress is not None:
                     progress(self._tick(now_s))

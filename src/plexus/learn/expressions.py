@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from plexus.learn.spill import Kept
-from plexus.learn.task import Metrics
+from plexus.runs.result import Metrics
 
 
 class Expression:

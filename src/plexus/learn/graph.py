@@ -15,8 +15,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,31 +28,19 @@ from plexus.learn import aggregation, layout
 from plexus.learn.engines import Engine, LocalTraining
 from plexus.learn.expressions import Expression, MeanModel, OwnPart, TrainedModel, waves
 from plexus.learn.rules import MeanRule, Rule
+from plexus.learn.saved import about, save_model
 from plexus.learn.spill import DEFAULT_BUDGET_BYTES, VectorStore
-from plexus.learn.task import Metrics, Task
+from plexus.learn.task import Task
 from plexus.learn.trainer import one_thread, spread_over_nodes
 from plexus.rng import array_stream
 from plexus.runs.encoding import Wire
+from plexus.runs.result import Costs, Metrics
 
 UNCHECKED = 1000
 """Trainings whose results are looked at together: looking makes a GPU wait."""
 MEAN = MeanRule()
 FILE_BYTES = 256 << 20
 """Models that are saved in one file: so much is in memory at once, beside the budget."""
-
-
-@dataclass
-class Costs:
-    """What learning took so far. Times are of this machine, and in no result that must repeat."""
-
-    asked: int = 0
-    """Local trainings the protocol asked for."""
-    computed: int = 0
-    """Local trainings that something evaluated needed."""
-    training_s: float = 0.0
-    evaluation_s: float = 0.0
-    workers_cpu_s: float = 0.0
-    """Processor time of worker processes."""
 
 
 class LazyModels:
@@ -167,7 +154,7 @@ class LazyModels:
             started = time.perf_counter()
             for model in fresh:
                 # One at a time: they need not all fit into memory.
-                model.metrics = self.engine.evaluate([self._whole(model)])[0]
+                model.metrics = self.engine.evaluate(self._whole(model))
                 self.evaluated.append(model.metrics)
             self.costs.evaluation_s += time.perf_counter() - started
             self.costs.workers_cpu_s = self.engine.workers_cpu_s
@@ -186,10 +173,27 @@ class LazyModels:
         found = [(model, node, own.get(node)) for model, node in models]
         self._force([each for model, _, own in found for each in (model, own) if each is not None])
         started = time.perf_counter()
-        measured = [self.engine.evaluate_own([(self._whole(m, own), node)])[0] for m, node, own in found]
+        measured = [self.engine.evaluate_own(self._whole(model, own), node) for model, node, own in found]
         self.costs.evaluation_s += time.perf_counter() - started
         self.evaluated.append(spread_over_nodes(measured))
         return self.evaluated[-1]
+
+    def measure(
+        self,
+        models: Sequence[Expression],
+        own: Sequence[tuple[Expression, int]] | None,
+        training: Container[int],
+        then: Callable[[list[Metrics], Metrics | None], None],
+    ) -> None:
+        """Tell `then` how good `models` are on the test set, and those in `own` for nodes, if it is given."""
+        found = None if own is None else self.evaluate_own(own, training)
+        then(self.evaluate_all(models), found)
+
+    def hear(self, wait: bool = False) -> None:
+        """Nothing is outstanding: whoever asks is told at once. See `experiment.ahead`."""
+
+    def drop(self) -> None:
+        """Nothing is outstanding, so there is nothing to forget."""
 
     def weights(self, model: Expression) -> dict[str, Tensor]:
         """The named tensors of `model` on the CPU, the caller's own; computes it if need be."""
@@ -206,6 +210,10 @@ class LazyModels:
     def weights_hash(self, model: Expression) -> str:
         """Names the weights of `model`: equal weights, equal hash."""
         return layout.weights_hash(self.weights(model))
+
+    def leave(self, model: Expression, path: Path, facts: Mapping[str, str]) -> None:
+        """Write `model` into a file to take home, which says these `facts` of it as well."""
+        save_model(path, self.weights(model), {**about(self.task), **facts})
 
     def replay(self, known: Sequence[Metrics]) -> None:
         """Answer the next evaluations with what they found in an earlier run of the same session."""

@@ -20,7 +20,7 @@ from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
-from plexus.loading import load_own
+from plexus.loading import OwnSpec, load_own
 
 Runs = Sequence[NDArray[Any]]
 """The numbers of a model, in as many arrays as it has types."""
@@ -137,18 +137,8 @@ RULES: dict[str, type[Rule]] = {
 }
 
 
-class OwnRuleSpec(Struct, frozen=True):
-    """A rule of the user's own: `module:name` of a class that derives from `Rule`, and its parameters."""
-
-    name: str
-    parameters: dict[str, Any]
-
-    def table(self) -> dict[str, Any]:
-        return {"name": self.name, **self.parameters}
-
-
-def built(rule: Rule | OwnRuleSpec, base_dir: Path) -> Rule:
-    """The rule itself; one of the user's own is searched in `base_dir` first."""
+def built(rule: Rule | OwnSpec, base_dir: Path) -> Rule:
+    """The rule itself; one of the user's own, derived from `Rule`, is searched in `base_dir` first."""
     if isinstance(rule, Rule):
         return rule
     made = load_own(rule.name, base_dir, "aggregation")

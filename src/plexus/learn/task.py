@@ -116,25 +116,6 @@ class Measure:
     derived: Mapping[str, Callable[[float], float]] = field(default_factory=dict)
 
 
-class Metrics(Struct, frozen=True):
-    """What one evaluation found on the test set."""
-
-    name: str
-    value: float
-    higher_is_better: bool
-    loss: float
-    others: dict[str, float] = {}
-
-    @property
-    def score(self) -> float:
-        """The value, or what is larger the better it is."""
-        return self.value if self.higher_is_better else -self.value
-
-    @property
-    def by_name(self) -> dict[str, float]:
-        return {self.name: self.value, **self.others, "loss": self.loss}
-
-
 class Augmentation(Protocol):
     """A random change of inputs, drawn apart from being applied so that all engines do the same."""
 
@@ -239,13 +220,12 @@ class Task:
     """The file of a model to start from, instead of the weights that it is built with."""
 
     def __post_init__(self) -> None:
-        for name in ("local_steps", "batch"):
-            if getattr(self, name) < 1:
-                raise PlexusError(f"task {self.name}: {name} is {getattr(self, name)}: at least 1 is needed")
+        for name in ("local_steps", "batch", "local_epochs"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise PlexusError(f"task {self.name}: {name} is {value}: at least 1 is needed")
         if (self.optimiser is None) == (self.loop is None):
             raise PlexusError(f"task {self.name}: either an optimiser or a loop of one's own is needed")
-        if self.local_epochs is not None and self.local_epochs < 1:
-            raise PlexusError(f"task {self.name}: local_epochs is {self.local_epochs}: at least 1 is needed")
         if not 0 <= self.proximal < math.inf:
             raise PlexusError(f"task {self.name}: proximal is {self.proximal}: it must not be negative")
         if not self.parts:

@@ -21,7 +21,8 @@ from plexus.errors import blaming
 from plexus.learn.engines import LocalTraining
 from plexus.learn.layout import Layout, named_tensors, weights_hash
 from plexus.learn.optimiser import Descent
-from plexus.learn.task import Batch, Draw, Examples, Inputs, Metrics, Task, batch_of, called, each_leaf, taken
+from plexus.learn.task import Batch, Draw, Examples, Inputs, Task, batch_of, called, each_leaf, taken
+from plexus.runs.result import Metrics
 
 CHANNELS_LAST = frozenset({nn.Conv2d, nn.MaxPool2d, nn.GroupNorm, nn.ReLU, nn.Flatten, nn.Linear})
 """All the same to them is how images lie in memory. Modules of one's own may look at them by `view`."""
@@ -93,10 +94,7 @@ class DeviceData:
     def _examples(
         self, examples: NDArray[np.int64], augmentation: NDArray[np.int64] | None
     ) -> tuple[Inputs, Tensor]:
-        found = self._train.rows(examples)
-        inputs, targets = found.inputs, found.targets
-        if self._task.prepare is not None:
-            inputs = self._task.prepare(inputs)
+        inputs, targets = batch_of(self._train.rows(examples), self._task.prepare, collate=None)
         if self._task.augment is not None and augmentation is not None:
             inputs = self._task.augment.apply(inputs, torch.from_numpy(augmentation).to(self._device))
         return inputs, targets
@@ -225,15 +223,15 @@ class InlineEngine:
         with one_thread():
             return self.trainer.train_all(jobs)
 
-    def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
+    def evaluate(self, vector: Tensor) -> Metrics:
         with one_thread():
-            return [self.trainer.evaluate(vector) for vector in vectors]
+            return self.trainer.evaluate(vector)
 
-    def evaluate_own(self, models: Sequence[tuple[Tensor, int]]) -> list[Metrics]:
-        task, trainer = self.trainer.task, self.trainer
+    def evaluate_own(self, vector: Tensor, node: int) -> Metrics:
+        task = self.trainer.task
         with one_thread():
-            sums = [(trainer.evaluate_own(*each).tolist(), len(task.held[each[1]])) for each in models]
-        return [metrics_of(task, [found], count) for found, count in sums]
+            sums = self.trainer.evaluate_own(vector, node).tolist()
+        return metrics_of(task, [sums], len(task.held[node]))
 
     def close(self) -> None:
         """Nothing is held."""

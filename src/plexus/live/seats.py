@@ -96,7 +96,7 @@ def other(protocol: LiveProtocol, keys: Collection[bytes], roster: Roster, **giv
             " invite all before the first one starts, and take back nobody's certificate"
         )
     seats = [roster.number(key) for key in sorted(keys)]
-    return Seated(protocol, seats, roster, **given)
+    return Seated(protocol, seats, roster=roster, **given)
 
 
 class Seated(PeerNode):
@@ -106,17 +106,14 @@ class Seated(PeerNode):
         self,
         protocol: LiveProtocol,
         seats: Sequence[NodeId],
-        roster: Roster,
-        me: NodeId,
-        view: View,
-        bandwidth_bytes_per_s: int,
         initial_model: Model,
         rng: Random,
         durable: api.Durable,
-        address: bytes,
+        **world: Any,
     ) -> None:
+        """`world` is for `PeerNode`; the model that counts is the durable one."""
         parameters = PeerParameters(advertise_size=max(len(seats), 1))
-        super().__init__(me, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address, roster)
+        super().__init__(parameters=parameters, rng=rng, counter=durable.counter, **world)
         self._numbers = list(seats)
         self._seats = {number: seat for seat, number in enumerate(seats)}
         self._known: dict[NodeId, int] = {}

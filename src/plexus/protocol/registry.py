@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import Struct
 
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
@@ -25,15 +23,3 @@ PARAMETERS: dict[str, type[Struct]] = {
 }
 SERVERS: dict[str, type[Server]] = {"fedavg": FedavgServer, "fedbuff": FedbuffServer}
 """Of the protocols that have one."""
-
-
-class OwnProtocolSpec(Struct, frozen=True):
-    """A protocol of the user's own: `name` is "package.module:name"."""
-
-    name: str
-    parameters: dict[str, Any] = {}
-    """The other keys of the table, not checked yet."""
-
-    def table(self) -> dict[str, Any]:
-        """The complete `[protocol]` table."""
-        return {"name": self.name, **self.parameters}

@@ -251,9 +251,9 @@ def _best_of(comparison: Comparison, name: str) -> str:
     label = max(bests, key=lambda each: sign * (bests[each].value or 0.0))
     best = bests.pop(label)
     text = f"The best {name} at the end is that of {label}: {best.text}."
-    within = [each for each, other in bests.items() if best.is_apart_from(other) is False]
-    unknown = [each for each, other in bests.items() if other.interval is None]
-    if best.interval is None:
+    within = [each for each, other in bests.items() if best.meets(other)]
+    unknown = [each for each, other in bests.items() if other.spread is None]
+    if best.spread is None:
         return f"{text} One seed has no interval: whether the others differ is not known."
     if within:
         is_all = len(within) == len(bests) > 2

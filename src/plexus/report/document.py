@@ -6,10 +6,8 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from plexus.style import Figure
 
 
 @dataclass(frozen=True)
@@ -21,19 +19,11 @@ class Quantity:
     spread: float | None = None
     """Half the width of the interval that holds the true mean in 95 of 100 cases, where there are seeds."""
 
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """From where to where it may be; nothing is known of a single seed."""
-        if self.value is None or self.spread is None:
-            return None
-        return self.value - self.spread, self.value + self.spread
-
-    def is_apart_from(self, other: Quantity) -> bool | None:
-        """Whether their intervals have nothing in common; None where one of them has none."""
-        if self.interval is None or other.interval is None:
-            return None
-        (low, high), (other_low, other_high) = self.interval, other.interval
-        return high < other_low or other_high < low
+    def meets(self, other: Quantity) -> bool:
+        """Whether their intervals do; nothing is known of a single seed."""
+        if self.value is None or self.spread is None or other.value is None or other.spread is None:
+            return False
+        return abs(self.value - other.value) <= self.spread + other.spread
 
 
 STUDENT_95 = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +14,7 @@ from plexus.report.arms import is_complete, metric_of, reached_h
 from plexus.report.strokes import mountain, shade_faults
 from plexus.runs.run import Run
 from plexus.runs.tables import Columns
-from plexus.style import BLUE, PALETTE, VERMILION, figure, percent_ticks, styled, subtitle
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from plexus.style import BLUE, PALETTE, VERMILION, Figure, figure, percent_ticks, styled, subtitle
 
 
 def accuracy_over_time(run: Run, path_png: Path) -> None:

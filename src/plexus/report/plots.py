@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,7 @@ from plexus.report.measuring import Judge, values_of
 from plexus.report.strokes import legend, legend_of_arms, mountain, panel, shade_faults, strokes
 from plexus.runs.run import Run
 from plexus.runs.tables import Columns
-from plexus.style import CARD, ON_COLOUR, SOFT, percent_ticks, styled
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from plexus.style import CARD, ON_COLOUR, SOFT, Figure, percent_ticks, styled
 
 Axis = Literal["simulated_h", "sent_gb", "training_h"]
 Values = NDArray[np.float64]

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,7 @@ from plexus.report.arms import Arm, reached_h
 from plexus.report.naming import NAMES
 from plexus.runs.run import Run
 from plexus.runs.tables import Columns
-from plexus.style import PALETTE, SOFT, figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from plexus.style import PALETTE, SOFT, Figure, figure
 
 _SECOND_COLOURS = ("vermilion", "green", "purple", "orange", "sky", "yellow", "brown", "blue", "grey")
 _DASHES, _DOTS = (0, (4, 2)), (0, (1, 1.6))

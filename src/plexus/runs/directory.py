@@ -22,7 +22,7 @@ from typing import Any
 
 from plexus import __version__
 from plexus.errors import PlexusError
-from plexus.files import lock_directory, named, sync, write_json, write_text
+from plexus.files import lock_directory, named, replacing, sync, write_json, write_text
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
 from plexus.runs.recorder import Recorder
 from plexus.runs.result import Result
@@ -185,11 +185,10 @@ def archive(path: Path, folder: Path) -> Path:
     try:
         with named(packed):
             folder.mkdir(parents=True, exist_ok=True)
-            partial = packed.with_name(f".{packed.name}.new")
-            with tarfile.open(partial, "w:gz") as file:
-                file.add(path, packed.name.removesuffix(".tar.gz"))
-            sync(partial)
-            partial.replace(packed)
+            with replacing(packed) as partial:
+                with tarfile.open(partial, "w:gz") as file:
+                    file.add(path, packed.name.removesuffix(".tar.gz"))
+                sync(partial)
             shutil.rmtree(path)
     finally:
         os.close(lock)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from msgspec import Struct
 
 
@@ -93,6 +95,39 @@ class Evaluations(Struct, frozen=True):
     count: int
     wall_s: float
     """What measuring them took on this machine."""
+
+
+class Metrics(Struct, frozen=True):
+    """What one evaluation found on the test set."""
+
+    name: str
+    value: float
+    higher_is_better: bool
+    loss: float
+    others: dict[str, float] = {}
+
+    @property
+    def score(self) -> float:
+        """The value, or what is larger the better it is."""
+        return self.value if self.higher_is_better else -self.value
+
+    @property
+    def by_name(self) -> dict[str, float]:
+        return {self.name: self.value, **self.others, "loss": self.loss}
+
+
+@dataclass
+class Costs:
+    """What learning took so far. Times are of this machine, and in no result that must repeat."""
+
+    asked: int = 0
+    """Local trainings the protocol asked for."""
+    computed: int = 0
+    """Local trainings that something evaluated needed."""
+    training_s: float = 0.0
+    evaluation_s: float = 0.0
+    workers_cpu_s: float = 0.0
+    """Processor time of worker processes."""
 
 
 class RoundTuning(Struct, frozen=True, kw_only=True):

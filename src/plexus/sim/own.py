@@ -15,13 +15,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from plexus import loading
 from plexus.checked import Source, convert
 from plexus.errors import PlexusError
+from plexus.loading import OwnSpec, load_own
 from plexus.protocol.api import Node
 from plexus.protocol.messages import Model, NodeId
 from plexus.protocol.plexus import PlexusNode
-from plexus.protocol.registry import OwnProtocolSpec
 from plexus.protocol.view import View
 from plexus.sim.protocols import PROTOCOLS, Entry, JudgedBy, places, plexus
 from plexus.sim.session import Nodes, Setting
@@ -73,9 +72,9 @@ def own_protocol(
 
 def find(name: str, parameters: Any, base_dir: Path) -> tuple[Entry, Any]:
     """The protocol called `name`, and its parameters, checked; modules are searched in `base_dir`."""
-    if not isinstance(parameters, OwnProtocolSpec):
+    if not isinstance(parameters, OwnSpec):
         return PROTOCOLS[name], parameters
-    found = loading.load_own(name, base_dir, "protocol.name")
+    found = load_own(name, base_dir, "protocol.name")
     if not isinstance(found, Entry):
         module, _, attribute = name.partition(":")
         is_what = "has no" if found is None else f"has a {type(found).__name__}, not a protocol,"

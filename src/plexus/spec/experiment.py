@@ -18,23 +18,18 @@ import msgspec
 from msgspec import Meta, Struct
 
 from plexus.checked import Source, choose, convert, suggest
-from plexus.learn.rules import RULES, OwnRuleSpec
-from plexus.learn.tasks.specs import LATER, TASKS, OwnTaskSpec
+from plexus.learn.rules import RULES
+from plexus.learn.tasks.specs import LATER, TASKS
+from plexus.loading import OwnSpec
 from plexus.protocol.parameters import ENDLESS, Course
-from plexus.protocol.registry import PARAMETERS, OwnProtocolSpec
+from plexus.protocol.registry import PARAMETERS
 from plexus.spec import toml
 from plexus.spec.attackers import AttackerSpec
 from plexus.spec.toml import FULL_SIZE, Changes, assign, located, read_text, read_toml, sized
 from plexus.traces.build import TracesSpec
 
-Registry = Mapping[str, type[Struct]]
-CHOICES: dict[str, tuple[Registry, type[OwnProtocolSpec | OwnTaskSpec | OwnRuleSpec]]] = {
-    "protocol": (PARAMETERS, OwnProtocolSpec),
-    "task": (TASKS, OwnTaskSpec),
-    "aggregation": (RULES, OwnRuleSpec),
-}
-"""The sections whose `name` decides which other keys they have: the struct by name, and that of names that
-refer to the user's own code."""
+CHOICES: dict[str, Mapping[str, type[Struct]]] = {"protocol": PARAMETERS, "task": TASKS, "aggregation": RULES}
+"""The sections whose `name` decides which other keys they have: the struct of each name."""
 
 AGREEMENT = ("authority", "digest", "model", "frozen", "founded")
 """Keys of [session] in the file of a session to deploy."""
@@ -47,7 +42,7 @@ class Choice(Struct, frozen=True):
 
     name: str
     parameters: Any
-    """The struct that `CHOICES` has for this name."""
+    """The struct that `CHOICES` has for this name, or an `OwnSpec`."""
 
 
 class NetworkSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -175,9 +170,9 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             if not tables[key]:
                 del tables[key]
         tables["evaluation"] = _written(self.evaluation)
-        for section, (_, own) in CHOICES.items():
+        for section in CHOICES:
             chosen: Choice = getattr(self, section)
-            if isinstance(chosen.parameters, own):
+            if isinstance(chosen.parameters, OwnSpec):
                 tables[section] = chosen.parameters.table()
             else:
                 tables[section] = {"name": chosen.name, **_written(chosen.parameters)}
@@ -216,17 +211,14 @@ def load_spec(
 
 
 def parse_spec(
-    text: str, file: str, changes: Changes = (), seed: int | None = None, size: str | None = None
+    spec: str | dict[str, Any],
+    file: str,
+    changes: Changes = (),
+    seed: int | None = None,
+    size: str | None = None,
 ) -> ExperimentSpec:
-    """As `load_spec`, from text; errors name `file`."""
-    return build_spec(read_toml(text, file), file, changes, seed, size)
-
-
-def build_spec(
-    tables: dict[str, Any], file: str, changes: Changes = (), seed: int | None = None, size: str | None = None
-) -> ExperimentSpec:
-    """As `load_spec`, from the tables of a TOML file, which are taken over; errors name `file`."""
-    tables = sized(tables, size or FULL_SIZE, file)
+    """As `load_spec`, from text, or from tables, which are taken over; errors name `file`."""
+    tables = sized(read_toml(spec, file) if isinstance(spec, str) else spec, size or FULL_SIZE, file)
     # What makes it a session to deploy does not change the experiment.
     if isinstance(session := tables.get("session"), dict):
         tables["session"] = {key: session[key] for key in session if key not in AGREEMENT}
@@ -264,19 +256,15 @@ def typed_spec(tables: dict[str, Any], source: Source) -> ExperimentSpec:
 
 
 def _chosen(section: str, values: dict[str, Any], source: Source) -> Choice:
-    registry, own = CHOICES[section]
-    name = values.get("name")
-    if isinstance(name, str) and ":" in name:
-        # Of the user's own, checked when it is built: reading a spec runs nobody's code.
-        return Choice(name, own(name, {key: value for key, value in values.items() if key != "name"}))
-    return Choice(str(name), choose(values, registry, section, source))
+    parameters = OwnSpec.of(values) or choose(values, CHOICES[section], section, source)
+    return Choice(values["name"], parameters)
 
 
 def _elsewhere(key: str, tables: dict[str, Any]) -> str:
     """A hint for a key that belongs into a section."""
     sections: dict[str, type[Struct]] = {"network": NetworkSpec, "evaluation": EvaluationSpec}
     sections |= {"traces": TracesSpec, "session": Course}
-    for section, (registry, _) in CHOICES.items():
+    for section, registry in CHOICES.items():
         name = tables.get(section, {}).get("name")
         if isinstance(name, str) and name in registry:
             sections[section] = registry[name]

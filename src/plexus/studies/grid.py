@@ -103,6 +103,7 @@ def tried_s(run: Planned, device: str | None) -> float:
             raise StopRun
 
     with TemporaryDirectory() as folder:
-        simulate(run.spec, run.base_dir, Path(folder) / "run", look, Machinery(workers=1, device=device))
+        machinery = Machinery(workers=1, device=device, ahead=False)
+        simulate(run.spec, run.base_dir, Path(folder) / "run", look, machinery)
     (began_s, first_s), (now_s, last_s) = ticks[0], ticks[-1]
     return (now_s - began_s) * 3600 * run.spec.hours / max(last_s - first_s, 1.0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,7 @@ from plexus.studies import reality
 from plexus.studies.plan import Planned, RunPlan
 from plexus.studies.reality import ONE, SENT, Column, Told, result, tabulated
 from plexus.studies.study import Drawing, Sized
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from plexus.style import Figure
 
 
 class Album:

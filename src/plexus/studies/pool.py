@@ -7,13 +7,12 @@ its files travel: machines need to share none, and one that is cut off spoils no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from plexus.cluster import RayPool
 from plexus.errors import PlexusError
@@ -27,11 +26,9 @@ from plexus.studies.plan import Planned
 
 
 class Order(Struct, frozen=True):
-    """What a worker is asked to do: everything as text, so that it means the same in any process."""
+    """What a worker is asked to do."""
 
-    spec_toml: str
-    base_dir: str
-    out: str
+    run: Planned
     resume: bool
     device: str | None
     about: dict[str, Any] = {}
@@ -56,7 +53,7 @@ class Standing:
 
     def hear(self, news: Heard) -> None:
         """Take note of it; what was stopped goes on another time."""
-        run, _ = self.under_way[Path(news.job.out)]
+        run, _ = self.under_way[news.job.run.out]
         if news.kind == "said":
             self.under_way[run.out] = run, news.value
             return
@@ -124,13 +121,13 @@ def _orders(standing: Standing, device: str | None, about: dict[str, Any], is_af
             claim(run.out, run.spec.digest(), force=True)
         standing.under_way[run.out] = run, None
         begun = packed(run.out) if resume and is_afar else b""
-        folder = str(run.base_dir.resolve())
-        yield Order(run.spec.to_toml(), folder, str(run.out), resume, device, about, begun)
+        # A worker may have another working directory.
+        yield Order(replace(run, base_dir=run.base_dir.resolve()), resume, device, about, begun)
 
 
 def _work(order: Order, say: Say) -> tuple[bool, None]:
     """In a worker: one run. Whether it was stopped before its end; all that it left is where it should be."""
-    return _simulated(order, say).interrupted, None
+    return _simulated(order, say, order.run.out).interrupted, None
 
 
 def _work_afar(order: Order, say: Say) -> tuple[bool, bytes]:
@@ -139,21 +136,15 @@ def _work_afar(order: Order, say: Say) -> tuple[bool, bytes]:
         out = Path(folder) / "run"
         if order.begun:
             unpack(order.begun, out)
-        result = _simulated(replace(order, out=str(out)), say)
-        write_json(out / RESULT, replace(result, out=order.out))
+        result = _simulated(order, say, out)
+        write_json(out / RESULT, structs.replace(result, out=str(order.run.out)))
         return result.interrupted, packed(out)
 
 
-def _simulated(order: Order, say: Say) -> Result:
+def _simulated(order: Order, say: Say, out: Path) -> Result:
     from plexus.experiment.simulation import Machinery, simulate
-    from plexus.spec.experiment import parse_spec
 
+    machinery = Machinery(workers=1, device=order.device, ahead=False)
     return simulate(
-        parse_spec(order.spec_toml, order.out),
-        Path(order.base_dir),
-        Path(order.out),
-        say,
-        Machinery(workers=1, device=order.device),
-        resume=order.resume,
-        about=order.about,
+        order.run.spec, order.run.base_dir, out, say, machinery, resume=order.resume, about=order.about
     )

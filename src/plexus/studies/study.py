@@ -130,7 +130,7 @@ def changed(tables: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any
         if isinstance(both.get(section), str):
             both[section] = {"name": both[section]}
         if path == f"{section}.name" and section in CHOICES and both.get(section, {}).get("name") != value:
-            known = getattr(CHOICES[section][0].get(value), "__struct_fields__", ())
+            known = getattr(CHOICES[section].get(value), "__struct_fields__", ())
             both[section] = {key: kept for key, kept in both.get(section, {}).items() if key in known}
         assign(both, tuple(path.split(".")), value, path)
     return both

@@ -13,18 +13,13 @@ from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 from plexus.rng import array_stream
+from plexus.traces import synthetic
 from plexus.traces.readers.availability import read_availability
 from plexus.traces.readers.devices import KBPS_TO_BYTES_PER_S, choose_devices, read_devices
 from plexus.traces.readers.files import find
 from plexus.traces.readers.latency import LatencyKind, read_latency, read_places
 from plexus.traces.sessions import Sessions, choose, drop_before, shift
-from plexus.traces.synthetic import (
-    CALIBRATIONS,
-    deal_cities,
-    generate_availability,
-    generate_devices,
-    generate_latency,
-)
+from plexus.traces.synthetic import CALIBRATIONS
 from plexus.traces.world import (
     DAY_S,
     Availability,
@@ -98,7 +93,7 @@ def build_world(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Worl
 
 def _devices(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> list[Device]:
     if spec.devices == "generated":
-        devices = generate_devices(nodes, seed)
+        devices = synthetic.generate_devices(nodes, seed)
     else:
         recorded = read_devices(find(spec.devices, base_dir, "traces.devices"))
         devices = [recorded[i] for i in choose_devices(len(recorded), nodes, seed, "devices")]
@@ -118,13 +113,13 @@ def _availability(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Av
         calibration = CALIBRATIONS[spec.availability]
         if spec.peak_online is not None:
             calibration = calibration.with_peak(spec.peak_online)
-        generated = generate_availability(nodes, calibration, seed)
-        sessions, periods_s = generated.packed, generated.periods_s
+        generated = synthetic.generate_availability(nodes, calibration, seed)
+        sessions, periods_s = generated.sessions, generated.periods_s
     else:
         path = find(spec.availability, base_dir, "traces.availability")
         trace = read_availability(path, spec.period_s)
         chosen = choose_devices(len(trace.sessions), nodes, seed, "availability")
-        kept = drop_before(trace.packed, spec.drop_before_s)
+        kept = drop_before(trace.sessions, spec.drop_before_s)
         sessions, periods_s = choose(kept, chosen), trace.periods_s[chosen]
     return Availability(_offset(spec, sessions, periods_s, seed), periods_s)
 
@@ -142,7 +137,7 @@ def _latency(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Latency
     cities: list[City] | None = None
     if spec.latency == "generated":
         cities = world_cities()
-        matrix_s = generate_latency(cities, seed)
+        matrix_s = synthetic.generate_latency(cities, seed)
         named = cities
     else:
         path = find(spec.latency, base_dir, "traces.latency")
@@ -152,7 +147,7 @@ def _latency(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Latency
         if spec.cities is not None:
             cities = _cities_of(find(spec.cities, base_dir, "traces.cities"), trace.cities)
     if spec.places is None:
-        return Latency(matrix_s, deal_cities(nodes, len(matrix_s), seed), cities or named)
+        return Latency(matrix_s, synthetic.deal_cities(nodes, len(matrix_s), seed), cities or named)
     if cities is None:
         raise PlexusError("traces.cities: needed beside traces.places, to say where cities are")
     places = [place for _, place in read_places(find(spec.places, base_dir, "traces.places"))]

@@ -57,7 +57,6 @@ def pack(sessions: Sequence[Rows]) -> Sessions:
 
 
 def concatenate(parts: Sequence[Sessions]) -> Sessions:
-    """The devices of all parts, one part after the other."""
     counts = np.concatenate([np.diff(part.bounds) for part in parts])
     return Sessions(np.concatenate([part.rows for part in parts]), bounds_of(counts))
 

@@ -29,8 +29,6 @@ Quantiles = tuple[tuple[float, float], ...]
 
 
 class DeviceQuantiles(Struct, frozen=True, forbid_unknown_fields=True):
-    """How fast devices are."""
-
     compute_ms_per_sample: Quantiles
     """Inference time of one sample."""
     bandwidth_kbps: Quantiles
@@ -38,8 +36,6 @@ class DeviceQuantiles(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Routes(Struct, frozen=True, forbid_unknown_fields=True):
-    """From distances to delays."""
-
     fibre_km_per_ms: float
     """Light in glass."""
     last_mile_ms: float
@@ -64,8 +60,6 @@ class Durations(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Calibration(Struct, frozen=True, forbid_unknown_fields=True):
-    """One world of availability."""
-
     rare_share: float
     """This share of devices is hardly ever online..."""
     rare_online: float

@@ -36,7 +36,6 @@ def world_cities() -> list[City]:
 
 
 def great_circle_km(cities: list[City]) -> NDArray[np.float64]:
-    """Distances between all pairs on a sphere."""
     points = _on_sphere(cities)
     return np.asarray(EARTH_RADIUS_KM * np.arccos(np.clip(points @ points.T, -1, 1)), np.float64)
 
@@ -64,34 +63,30 @@ class Device(Struct, frozen=True):
     down_bytes_per_s: float
 
 
-@dataclass(frozen=True)
 class Availability:
-    """When each device is online."""
+    """When each device is online: by its sessions, which lie within [0, period].
 
-    sessions: Sequence[NDArray[np.float64]]
-    """Per device, rows [start_s, end_s): sorted, disjoint, not touching, within [0, period_s]."""
-    period_s: float | NDArray[np.float64]
-    """The trace repeats after this; infinite where it does not. One for all, or one per device.
-    A session that ends at the period and one that starts at 0 are one session across the wrap."""
-    notes: tuple[str, ...] = ()
-    """What a file said that the sessions no longer show, and what had to be mended."""
+    A session that ends at the period and one that starts at 0 are one session across the wrap.
+    """
 
-    @cached_property
-    def periods_s(self) -> NDArray[np.float64]:
-        """The period of each device."""
-        return np.broadcast_to(np.asarray(self.period_s, np.float64), (len(self.sessions),))
-
-    @cached_property
-    def packed(self) -> Sessions:
-        """All sessions in one array."""
-        return pack(self.sessions)
+    def __init__(
+        self,
+        sessions: Sequence[NDArray[np.float64]],
+        period_s: float | NDArray[np.float64],
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """The trace repeats after `period_s`, which is infinite where it does not; one for all, or one per
+        device. `notes`: what a file said that the sessions no longer show, and what had to be mended."""
+        self.sessions = pack(sessions)
+        self.periods_s = np.broadcast_to(np.asarray(period_s, np.float64), (len(sessions),))
+        self.notes = notes
 
     @cached_property
     def has_churn(self) -> bool:
         """Whether any device is ever offline."""
-        if (np.diff(self.packed.bounds) != 1).any():
+        if (np.diff(self.sessions.bounds) != 1).any():
             return True
-        rows = self.packed.rows
+        rows = self.sessions.rows
         return bool((rows[:, 0] > 0).any() or (rows[:, 1] < self.periods_s).any())
 
     def toggles(self, device: int) -> Iterator[tuple[float, bool]]:
@@ -116,12 +111,11 @@ class Availability:
             yield online_until_s, False
 
     def online_at(self, time_s: float) -> NDArray[np.bool_]:
-        """Which devices are online at `time_s`."""
         with np.errstate(invalid="ignore"):  # time % inf is time, whatever numpy warns of
             within_s = np.where(np.isinf(self.periods_s), time_s, np.mod(time_s, self.periods_s))
-        bounds = self.packed.bounds
+        bounds = self.sessions.bounds
         at_s = np.repeat(within_s, np.diff(bounds))
-        open_now = (self.packed.rows[:, 0] <= at_s) & (at_s < self.packed.rows[:, 1])
+        open_now = (self.sessions.rows[:, 0] <= at_s) & (at_s < self.sessions.rows[:, 1])
         counts = np.concatenate(([0], np.cumsum(open_now)))
         return np.asarray(counts[bounds[1:]] > counts[bounds[:-1]], np.bool_)
 

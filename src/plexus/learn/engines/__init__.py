@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from plexus.learn.layout import Layout
-    from plexus.learn.task import Metrics, Task
+    from plexus.learn.task import Task
+    from plexus.runs.result import Metrics
 
 Precision = Literal["float32", "tf32", "bf16"]
 """Of products on a GPU, where kernels do them; bf16 also of what is between layers."""
@@ -59,11 +60,11 @@ class Engine(Protocol):
     def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
         """The trained weights of each job."""
 
-    def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
-        """Each model's metrics on the test set."""
+    def evaluate(self, vector: Tensor) -> Metrics:
+        """A model's metrics on the test set."""
 
-    def evaluate_own(self, models: Sequence[tuple[Tensor, int]]) -> list[Metrics]:
-        """The metrics of each model on what a node holds back of its own data."""
+    def evaluate_own(self, vector: Tensor, node: int) -> Metrics:
+        """A model's metrics on what a node holds back of its own data."""
 
     def close(self) -> None:
         """Give back workers and memory. The engine is not used afterwards."""

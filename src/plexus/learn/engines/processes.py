@@ -28,10 +28,12 @@ from torch import Tensor
 
 from plexus.errors import PlexusError, TaskError, described
 from plexus.learn.engines import LocalTraining
-from plexus.learn.task import Metrics, Task
+from plexus.learn.task import Task
 from plexus.learn.trainer import Trainer, evaluation_batches, metrics_of
 from plexus.machine import cpu_s, usable_cores
+from plexus.runs.result import Metrics
 
+CPU = torch.device("cpu")
 MOST_LOSSES = 3
 """So many workers may die of one and the same request before we give up on it."""
 
@@ -51,27 +53,6 @@ class Request:
     def node(self) -> int | None:
         """Whose data it needs."""
         return None if self.method == "evaluate_batch" else self.arguments[0]
-
-
-class RemoteTrainer:
-    """What a worker does, wherever it lives: answers one request after the other."""
-
-    def __init__(self, task: Task) -> None:
-        torch.set_num_threads(1)
-        self._trainer = Trainer(task, torch.device("cpu"))
-        self._vector = self._trainer.initial
-        self._told_s = 0.0
-
-    def answer(
-        self, method: str, weights: NDArray[Any] | None, *arguments: int
-    ) -> tuple[NDArray[Any], float]:
-        """The result, and the processor time since the answer before; no weights: those of last time."""
-        if weights is not None:
-            self._vector = torch.tensor(weights)
-        result: Tensor = getattr(self._trainer, method)(self._vector, *arguments)
-        spent_s = cpu_s() - self._told_s
-        self._told_s += spent_s
-        return result.numpy(), spent_s
 
 
 class WorkerLostError(Exception):
@@ -99,7 +80,7 @@ class PoolEngine(ABC, Generic[W]):
     """Hands requests to workers and collects their answers."""
 
     def __init__(self, task: Task, count: int) -> None:
-        self.device = torch.device("cpu")
+        self.device = CPU
         self._task = task
         trainer = Trainer(task, self.device)
         self.layout, self.initial, self.frozen = trainer.layout, trainer.initial, trainer.frozen
@@ -128,21 +109,14 @@ class PoolEngine(ABC, Generic[W]):
         requests.sort(key=lambda request: id(request.vector))
         return [torch.tensor(weights) for weights in self._answers(requests)]
 
-    def evaluate(self, vectors: Sequence[Tensor]) -> list[Metrics]:
-        batches = evaluation_batches(self._task)
-        requests = [
-            Request(place * batches + batch, "evaluate_batch", vector, (batch,))
-            for place, vector in enumerate(vectors)
-            for batch in range(batches)
-        ]
-        sums = [batch.tolist() for batch in self._answers(requests)]
-        return [metrics_of(self._task, sums[at : at + batches]) for at in range(0, len(sums), batches)]
+    def evaluate(self, vector: Tensor) -> Metrics:
+        batches = range(evaluation_batches(self._task))
+        sums = self._answers([Request(at, "evaluate_batch", vector, (at,)) for at in batches])
+        return metrics_of(self._task, [each.tolist() for each in sums])
 
-    def evaluate_own(self, models: Sequence[tuple[Tensor, int]]) -> list[Metrics]:
-        requests = [Request(at, "evaluate_own", vector, (node,)) for at, (vector, node) in enumerate(models)]
-        counts = [len(self._task.held[node]) for _, node in models]
-        found = zip(self._answers(requests), counts, strict=True)
-        return [metrics_of(self._task, [sums.tolist()], count) for sums, count in found]
+    def evaluate_own(self, vector: Tensor, node: int) -> Metrics:
+        (sums,) = self._answers([Request(0, "evaluate_own", vector, (node,))])
+        return metrics_of(self._task, [sums.tolist()], len(self._task.held[node]))
 
     def close(self) -> None:
         while self._workers:
@@ -263,15 +237,21 @@ def work(connection: Connection, task: Path) -> None:
     """What a worker process does: answers requests, or says why not, until nobody is there any more."""
     # Ctrl-C reaches every process of the terminal; when to stop is for the engine to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    worker: RemoteTrainer | None = None
+    torch.set_num_threads(1)
+    trainer: Trainer | None = None
+    vector, told_s = torch.empty(0), 0.0
     answer: tuple[NDArray[Any], float] | str
     with suppress(EOFError, OSError):
         while True:
-            request = connection.recv()
+            method, weights, *arguments = connection.recv()
             try:
                 # From a folder that only we can write; pages are shared until somebody writes: nobody does.
-                worker = worker or RemoteTrainer(torch.load(task, mmap=True, weights_only=False))
-                answer = worker.answer(*request)
+                trainer = trainer or Trainer(torch.load(task, mmap=True, weights_only=False), CPU)
+                vector = vector if weights is None else torch.tensor(weights)
+                found = getattr(trainer, method)(vector, *arguments).numpy()
+                spent_s = cpu_s() - told_s
+                told_s += spent_s
+                answer = found, spent_s
             except PlexusError as error:
                 answer = str(error)
             except Exception as error:

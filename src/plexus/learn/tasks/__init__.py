@@ -13,12 +13,13 @@ from plexus.checked import Source, choose
 from plexus.errors import MissingDataError, PlexusError
 from plexus.files import data_directory
 from plexus.learn.tasks import specs
-from plexus.learn.tasks.specs import TASKS, OwnTaskSpec, PartitionedSpec, TaskSpec, UntrainedSpec
+from plexus.learn.tasks.specs import TASKS, PartitionedSpec, TaskSpec, UntrainedSpec
+from plexus.loading import OwnSpec
 
 if TYPE_CHECKING:
     from plexus.learn.task import Task
 
-AnyTaskSpec: TypeAlias = TaskSpec | OwnTaskSpec | UntrainedSpec
+AnyTaskSpec: TypeAlias = TaskSpec | OwnSpec | UntrainedSpec
 
 
 def create_task(name: str, nodes: int, seed: int, **parameters: Any) -> Task:
@@ -29,10 +30,7 @@ def create_task(name: str, nodes: int, seed: int, **parameters: Any) -> Task:
 def parse_task(table: Mapping[str, Any] | str) -> AnyTaskSpec:
     """Check a `[task]` table, or a task's mere name; what is wrong is named by its key."""
     table = {"name": table} if isinstance(table, str) else table
-    name = table.get("name")
-    if isinstance(name, str) and ":" in name:
-        return OwnTaskSpec(name, {key: value for key, value in table.items() if key != "name"})
-    return choose(table, TASKS, "task", Source())  # type: ignore[return-value]
+    return OwnSpec.of(table) or choose(table, TASKS, "task", Source())  # type: ignore[return-value]
 
 
 def build_task(
@@ -53,7 +51,7 @@ def build_task(
         raise PlexusError(f"nodes is {nodes}: a task needs at least 1")
     if isinstance(spec, UntrainedSpec):
         raise PlexusError("task.name: untrained has nothing to learn; only `plexus run` can use it")
-    if isinstance(spec, OwnTaskSpec):
+    if isinstance(spec, OwnSpec):
         from plexus.learn.tasks.own import build_own
 
         task = build_own(spec, nodes, seed, base_dir or Path(), data)

@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from plexus import loading
 from plexus.checked import suggest
 from plexus.errors import PlexusError, blaming
 from plexus.learn.task import Examples, Task
-from plexus.learn.tasks.specs import OwnTaskSpec
+from plexus.loading import OwnSpec, load_own
 
 GIVEN = ("nodes", "seed")
 """What every factory is called with, whatever the table says."""
@@ -40,15 +39,16 @@ def examples_from(dataset: Dataset[Any], first_id: int = 0) -> Examples:
         raise PlexusError(f"{needed}: {str(error).splitlines()[0]}") from error
 
 
-def build_own(spec: OwnTaskSpec, nodes: int, seed: int, base_dir: Path, own_data: Path | None = None) -> Task:
+def build_own(spec: OwnSpec, nodes: int, seed: int, base_dir: Path, own_data: Path | None = None) -> Task:
     """Import the factory, from `base_dir` first, and call it with nodes, seed and parameters.
 
     With `own_data` the task is about one node, which brings it.
     """
-    factory = loading.load_own(spec.name, base_dir, "task.name")
+    factory = load_own(spec.name, base_dir, "task.name")
     if not callable(factory):
         module, _, attribute = spec.name.partition(":")
         raise PlexusError(f"task.name: module {module} has no function {attribute!r}")
+    # What it starts from is for Plexus, not for the factory.
     parameters = {key: value for key, value in spec.parameters.items() if key != "initial"}
     _check_keys(factory, spec.name, parameters)
     if own_data is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -175,23 +175,6 @@ class UntrainedSpec(TrainingSpec, frozen=True, tag="untrained"):
 
     model_bytes: Count = 346_000
     """Size of a model on the network; 346 kB is the paper's network for CIFAR-10."""
-
-
-class OwnTaskSpec(Struct, frozen=True):
-    """A task of the user's own: `name` is "package.module:factory"."""
-
-    name: str
-    parameters: dict[str, Any] = {}
-    """Passed on to the factory by name."""
-
-    @property
-    def initial(self) -> str | None:
-        """The file of a model to start from; for Plexus, not for the factory."""
-        return self.parameters.get("initial")
-
-    def table(self) -> dict[str, Any]:
-        """The complete `[task]` table."""
-        return {"name": self.name, **self.parameters}
 
 
 TASKS: dict[str, type[Struct]] = {

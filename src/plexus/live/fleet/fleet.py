@@ -55,8 +55,6 @@ FULL_MESH = 16
 
 
 class FleetConfig(Struct, frozen=True, kw_only=True):
-    """How to run a fleet."""
-
     nodes: int | None = None
     seconds: float = 60.0
     rounds: int | None = None
@@ -67,8 +65,6 @@ class FleetConfig(Struct, frozen=True, kw_only=True):
 
 
 class FleetResult(Struct, frozen=True, kw_only=True):
-    """What the fleet did."""
-
     name: str
     seconds: float
     rounds: int
@@ -88,8 +84,6 @@ def home_name(number: int) -> str:
 
 
 class Fleet:
-    """Members, and the things around them."""
-
     def __init__(
         self,
         spec: ExperimentSpec,
@@ -174,14 +168,11 @@ class Fleet:
             return 0, found
         about = {"round": str(held.ordinal), "value": repr(found.value), "spec_digest": self.spec.digest()}
         write_bytes(self.out / FINAL_MODEL, *taken_home(held.home, held.data, about))
-        self._keep_best()
-        return held.ordinal, found
-
-    def _keep_best(self) -> None:
         best = self.out / BEST_MODEL
         for path in (self.out / FINAL_MODEL, *(member.home / BEST_MODEL for member in self.members)):
             if path.exists() and is_better(float(metadata_of(path)["value"]), best):
                 write_bytes(best, path.read_bytes())
+        return held.ordinal, found
 
     async def close(self) -> None:
         await self.end_members()

@@ -55,7 +55,6 @@ class LogReader:
 
     @property
     def failure(self) -> str:
-        """Why the node could not train or evaluate."""
         return next((str(self.newest[event]["reason"]) for event in FAILURES if event in self.newest), "")
 
     def read(self) -> None:
@@ -69,24 +68,20 @@ class LogReader:
         *lines, self._rest = (self._rest + text).split(b"\n")
         for line in lines:
             try:
-                self._take(msgspec.json.decode(line))
+                said = msgspec.json.decode(line)
+                self.errors += said["level"] == "error"
+                self.newest[said["event"]] = said
+                self.counts[said["event"]] += 1
             except (msgspec.DecodeError, KeyError, TypeError):
                 # Not one of ours: an interpreter's last words, a line cut by kill -9.
                 self.errors += 1
                 self.last_words = line.decode(errors="replace")
-
-    def _take(self, line: dict[str, Any]) -> None:
-        self.errors += line["level"] == "error"
-        self.newest[line["event"]] = line
-        self.counts[line["event"]] += 1
 
     def _number(self, event: str) -> int:
         return int(self.newest.get(event, {}).get("round", 0))
 
 
 class NodeResult(Struct, frozen=True, kw_only=True):
-    """What one process did."""
-
     number: int
     id: str
     round: int

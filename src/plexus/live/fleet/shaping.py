@@ -26,14 +26,12 @@ PER_BLOCK = 250
 class Pipe:
     """One direction of a device's connection: bytes leave it one after the other at its rate."""
 
-    def __init__(self, bytes_per_s: float | None = None) -> None:
+    def __init__(self, bytes_per_s: float) -> None:
         self.bytes_per_s = bytes_per_s
         self._free_at = 0.0
 
     def reserve(self, count: int, now: float) -> float:
         """When the last of `count` more bytes will have passed."""
-        if self.bytes_per_s is None:
-            return now
         self._free_at = max(now, self._free_at) + count / self.bytes_per_s
         return self._free_at
 
@@ -150,7 +148,6 @@ class Neighbourhood:
         self._proxies: list[Proxy] = []
 
     def source(self, node: int) -> str:
-        """The address that `node` dials from."""
         block, rest = divmod(node, PER_BLOCK)
         return f"127.1.{block}.{rest + 1}"
 

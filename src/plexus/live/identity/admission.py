@@ -50,8 +50,6 @@ class RevokedPeerError(RefusedError):
 
 
 class LinkedPeer(Struct, frozen=True):
-    """A peer whose certificate was accepted."""
-
     key: bytes
     expires_s: float
     """End of its certificate, in seconds since 1970."""

@@ -55,8 +55,6 @@ _NODE_NAME = re.compile("[A-Za-z][A-Za-z0-9._-]*")
 
 
 class Admitted(NamedTuple):
-    """A node that the authority has admitted."""
-
     public: bytes
     until_s: float
     """End of its certificate, in seconds since 1970."""
@@ -111,20 +109,17 @@ class Authority:
         self._identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
 
     @classmethod
-    def create(cls, directory: Path, key: Ed25519PrivateKey, name: str, digest: bytes) -> Authority:
+    def create(cls, directory: Path, key: Ed25519PrivateKey, name: str, digest: bytes) -> None:
         """Found a session: the authority's own certificate and an empty list of revocations."""
         subject = _name(f"plexus {name}"[:64], digest)
         certificate = _unsigned(subject, subject, key.public_key(), FAR_FUTURE, signs=True).sign(key, None)
         write_text(directory / CERTIFICATE_FILE, pem(certificate))
         with named(directory / ISSUED):
             (directory / ISSUED).mkdir()
-        authority = cls(directory, key, certificate)
-        authority._sign_list({}, [], number=1)
-        return authority
+        cls(directory, key, certificate)._sign_list({}, [], number=1)
 
     @classmethod
     def load(cls, directory: Path) -> Authority:
-        """The authority whose files are in `directory`."""
         key = load_key(directory / KEY_FILE)
         certificate = load_certificates(directory / CERTIFICATE_FILE)[0]
         check_signature(certificate, certificate, directory / CERTIFICATE_FILE)
@@ -171,20 +166,19 @@ class Authority:
         """All that were ever invited, by name."""
         now_s, names, newest = time.time(), self._names(), self._list()
         until_s: dict[bytes, float] = {}
-        publics = {}
         for certificate in self._issued():
             key, ends_s = certificate_node(certificate), certificate.not_valid_after_utc.timestamp()
-            publics[key] = certificate_public(certificate)
             until_s[key] = max(until_s.get(key, 0.0), ends_s)
         found = []
         for key, ends_s in until_s.items():
-            state = "admitted" if newest.nodes[key].until_s > now_s else "expired"
+            public, admitted_s = newest.nodes[key]
+            state = "admitted" if admitted_s > now_s else "expired"
             if key in newest.revoked_nodes:
                 state = "revoked"
-            elif not newest.nodes[key].until_s:
+            elif not admitted_s:
                 state = "removed"
             name, left = names.get(key.hex(), ""), round((ends_s - now_s) / 86400, 1)
-            found.append(KnownNode(name, key.hex()[:12], state, left, public_text(publics[key])))
+            found.append(KnownNode(name, key.hex()[:12], state, left, public_text(public)))
         return sorted(found, key=lambda node: (node.name == "", node.name, node.node))
 
     def resolve(self, node: str) -> bytes:
@@ -203,8 +197,7 @@ class Authority:
 
     def renew(self, node: bytes, digest: bytes, valid: timedelta) -> str:
         """Another certificate for a node that was invited before."""
-        publics = [certificate_public(each) for each in self._of(node)]
-        return self.invite(publics[0], digest, valid)
+        return self.invite(certificate_public(self._of(node)[0]), digest, valid)
 
     def remove(self, node: bytes) -> int:
         """The node leaves in peace: its certificates count no more, and it may be invited again."""
@@ -323,7 +316,6 @@ def check_signature(certificate: x509.Certificate, signer: x509.Certificate, pat
 
 
 def load_list(path: Path, signer: Ed25519PublicKey) -> AuthorityList:
-    """The authority's list in the PEM file at `path`."""
     text = read_bytes(path)
     try:
         return AuthorityList(x509.load_pem_x509_crl(text), signer)

@@ -39,8 +39,6 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
 class Session(Struct, frozen=True):
-    """A session as a peer knows it."""
-
     name: str
     nodes: int
     authority: bytes
@@ -93,7 +91,6 @@ def found_session(
 
 
 def hash_of(path: Path) -> str:
-    """Names the contents of a file."""
     return hashlib.blake2b(read_bytes(path), digest_size=16).hexdigest()
 
 

@@ -63,7 +63,6 @@ def ask(home: Path, command: str) -> dict[str, Any]:
 
 
 def wait_until_gone(home: Path, at_most_s: float = 30.0) -> None:
-    """Return when no peer runs in `home` any more."""
     until = time.monotonic() + at_most_s
     while time.monotonic() < until:
         try:

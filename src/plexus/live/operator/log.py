@@ -38,8 +38,6 @@ OTHERS = "other reasons"
 
 
 class Tally(Struct):
-    """Warnings of one kind."""
-
     level: str
     since_s: float
     count: int = 0
@@ -67,17 +65,16 @@ class Refusals(Struct, frozen=True):
 
 def suspects(homes: Sequence[Path]) -> list[Refusals]:
     """What the logs in these homes say of others, those first that were refused most often."""
-    times: Counter[tuple[str, str]] = Counter()
+    found: dict[tuple[str, str], Counter[str]] = {}
+    """By peer and reason, how often in which home."""
     totals: Counter[str] = Counter()
-    by: dict[tuple[str, str], dict[str, None]] = {}
     for path in dict.fromkeys(each for home in homes for each in _logs(home)):
         for said in _refused(path):
             count = int(said.more.split()[0]) if said.more else 1
-            times[said.peer, said.reason] += count
+            found.setdefault((said.peer, said.reason), Counter())[str(path.parent)] += count
             totals[said.peer] += count
-            by.setdefault((said.peer, said.reason), {})[str(path.parent)] = None
-    order = sorted(times, key=lambda key: (-totals[key[0]], key[0], -times[key], key[1]))
-    return [Refusals(*key, times[key], list(by[key])) for key in order]
+    order = sorted(found, key=lambda key: (-totals[key[0]], key[0], -found[key].total(), key[1]))
+    return [Refusals(*key, found[key].total(), list(found[key])) for key in order]
 
 
 def _refused(path: Path) -> Iterator[Refusal]:
@@ -104,10 +101,9 @@ def _logs(home: Path) -> list[Path]:
 class Log:
     """Writes lines to a stream, and counts errors."""
 
-    def __init__(self, stream: IO[str] | None = None, level: str = "info", **fields: Any) -> None:
+    def __init__(self, stream: IO[str] | None = None, level: str = "info") -> None:
         self._stream = sys.stderr if stream is None else stream
         self._threshold = LEVELS[level]
-        self._fields = fields
         self._tallies: dict[tuple[str, str, bytes | None], Tally] = {}
         self.errors = 0
         self.lost = 0
@@ -165,7 +161,7 @@ class Log:
             return
         shown = {key: _plain(value) for key, value in fields.items()}
         line = {"time": round(time.time(), 3), "level": level, "event": event}
-        text = msgspec.json.encode({**line, **self._fields, **shown}).decode()
+        text = msgspec.json.encode({**line, **shown}).decode()
         with suppress(OSError):
             if self._can_write():
                 self._stream.write(text + "\n")

@@ -64,8 +64,8 @@ class FactObserver:
         self.refused: Counter[tuple[bytes, str]] = Counter()
         """What was not believed, by who said it and why."""
         self.evaluated_round = 0
-        self.sample: tuple[int, list[str]] | None = None
-        self.aggregator: tuple[int, str] | None = None
+        self.sample: dict[str, Any] | None = None
+        self.aggregator: dict[str, Any] | None = None
         self.metric: dict[str, Any] | None = None
 
     def fact(self, fact: Fact) -> None:
@@ -76,11 +76,11 @@ class FactObserver:
         if "ordinal" in fields:
             fields["round"] = fields.pop("ordinal")
         if isinstance(fact, SampleDerived):
-            self.sample = fact.ordinal, self._names(fact.sample)
-            fields["sample"] = self.sample[1]
+            fields["sample"] = self._names(fact.sample)
+            self.sample = {"round": fact.ordinal, "nodes": fields["sample"]}
         elif isinstance(fact, AggregatorChosen):
-            self.aggregator = fact.ordinal, self._names((fact.aggregator,))[0]
-            fields["aggregator"] = self.aggregator[1]
+            (fields["aggregator"],) = self._names((fact.aggregator,))
+            self.aggregator = {"round": fact.ordinal, "node": fields["aggregator"]}
         elif isinstance(fact, AggregationCompleted):
             self.aggregated += 1
         elif isinstance(fact, Suspected):
@@ -206,8 +206,8 @@ class Status:
             waiting_for=_waits(runtime) if joining is None else joining,
             address=addresses.show(addresses.unpack(runtime.hub.advertised)),
             round=facts.round,
-            sample=facts.sample and {"round": facts.sample[0], "nodes": facts.sample[1]},
-            aggregator=facts.aggregator and {"round": facts.aggregator[0], "node": facts.aggregator[1]},
+            sample=facts.sample,
+            aggregator=facts.aggregator,
             training=training,
             timers=_timers(runtime, ALARMS),
             peers=PeersSeen(len(runtime.roster) - 1, len(links), relayed),
@@ -268,7 +268,6 @@ def _waits(runtime: LiveRuntime) -> list[dict[str, Any]]:
 
 
 def _timers(runtime: LiveRuntime, kinds: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The timers of these kinds that run now."""
     now = asyncio.get_running_loop().time()
     return [
         {"what": kinds[key[0]], "since_s": round(now - since, 2), "at_most_s": round(handle.when() - now, 2)}
@@ -292,7 +291,6 @@ def transfers_of(runtime: LiveRuntime) -> list[dict[str, Any]]:
 
 
 def as_prometheus(status: PeerStatus) -> bytes:
-    """The numbers of a status in Prometheus' text format."""
     from prometheus_client import generate_latest
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 

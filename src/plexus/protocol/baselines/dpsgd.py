@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from plexus.protocol.api import Aggregated, Durable, Save, Trained, WentOffline, WentOnline
-from plexus.protocol.baselines.rounds import ROUND, Rounds
+from plexus.protocol.api import Durable, Save, WentOffline, WentOnline
+from plexus.protocol.baselines.rounds import ROUND_EVENTS, ROUND_TIMEOUTS, Rounds
 from plexus.protocol.baselines.topology import Topology
 from plexus.protocol.machine import Machine, to
 from plexus.protocol.messages import Model, NeighbourModel, NodeId
@@ -66,14 +66,11 @@ class DpsgdParameters(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class DpsgdNode(Machine):
     """One node. Give it its world at construction; it starts with `WentOnline`."""
 
-    _on_event = Machine._on_event | {
-        WentOnline: to("_on_online"),
-        WentOffline: to("_on_offline"),
-        Trained: to("rounds.on_trained"),
-        Aggregated: to("rounds.on_aggregated"),
-    }
+    _on_event = (
+        Machine._on_event | ROUND_EVENTS | {WentOnline: to("_on_online"), WentOffline: to("_on_offline")}
+    )
     _on_message = Machine._on_message | {NeighbourModel: to("_on_model")}
-    _on_timeout = Machine._on_timeout | {ROUND: to("rounds.on_boundary")}
+    _on_timeout = Machine._on_timeout | ROUND_TIMEOUTS
 
     def __init__(
         self,

@@ -8,17 +8,15 @@ node draws among those that it believes online (see `peers`).
 
 from __future__ import annotations
 
-from random import Random
+from typing import Any
 
-from plexus.protocol.api import Aggregated, Durable, Save, Trained
+from plexus.protocol.api import Durable
 from plexus.protocol.baselines.peers import PeerNode, TimedParameters
-from plexus.protocol.baselines.rounds import ROUND, Rounds
+from plexus.protocol.baselines.rounds import ROUND_EVENTS, ROUND_TIMEOUTS, Rounds
 from plexus.protocol.baselines.topology import Topology
 from plexus.protocol.machine import to
-from plexus.protocol.messages import NO_ADDRESS, EpidemicModel, Model, NodeId
+from plexus.protocol.messages import EpidemicModel, Model, NodeId
 from plexus.protocol.parameters import require
-from plexus.protocol.roster import Roster
-from plexus.protocol.view import View
 
 
 class EpidemicParameters(TimedParameters, frozen=True):
@@ -34,36 +32,26 @@ class EpidemicParameters(TimedParameters, frozen=True):
 
 
 class EpidemicNode(PeerNode):
-    """One node. Give it its world at construction; it starts with `WentOnline`."""
-
-    _on_event = PeerNode._on_event | {
-        Trained: to("rounds.on_trained"),
-        Aggregated: to("rounds.on_aggregated"),
-    }
+    _on_event = PeerNode._on_event | ROUND_EVENTS
     _on_message = PeerNode._on_message | {EpidemicModel: to("_on_model")}
-    _on_timeout = PeerNode._on_timeout | {ROUND: to("rounds.on_boundary")}
+    _on_timeout = PeerNode._on_timeout | ROUND_TIMEOUTS
 
     def __init__(
         self,
-        me: NodeId,
         parameters: EpidemicParameters,
         draws: Topology,
-        view: View,
-        bandwidth_bytes_per_s: int,
         initial_model: Model,
-        rng: Random,
         round_duration_s: float | None = None,
         durable: Durable | None = None,
-        address: bytes = NO_ADDRESS,
-        roster: Roster | None = None,
+        **world: Any,
     ) -> None:
-        """`draws` says who sends to whom while rounds are synchronous."""
+        """`draws` says who sends to whom while rounds are synchronous; `world` is for `PeerNode`."""
         durable = durable or Durable(counter=0, round=0, model=initial_model)
-        super().__init__(me, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address, roster)
+        super().__init__(parameters=parameters, counter=durable.counter, **world)
         self._fanout = parameters.fanout
         self._draws = draws
         self.rounds = Rounds(
-            self, durable, round_duration_s, expected=lambda k: draws.senders(me, k), share=self._share
+            self, durable, round_duration_s, expected=lambda k: draws.senders(self.me, k), share=self._share
         )
 
     def on_start(self) -> None:
@@ -85,7 +73,4 @@ class EpidemicNode(PeerNode):
         self.rounds.on_model(src, body.round, body.model)
 
     def save(self) -> None:
-        view = self.membership.view.snapshot()
-        k = self.rounds.k - 1
-        state = Durable(self.membership.counter, k, self.rounds.model, view, k)
-        self.outbox.append(Save(state))
+        self.keep(self.rounds.k - 1, self.rounds.model)

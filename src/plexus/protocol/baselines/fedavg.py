@@ -227,18 +227,16 @@ class FedavgClient(Machine):
         self._k = 0
 
     def _on_online(self, _: api.WentOnline) -> None:
-        if not self._is_announced:
-            self._raise_counter()
-            self._tell_server(Joined(self._counter, self._bandwidth_bytes_per_s))
+        self._announce(Joined(self._counter + 1, self._bandwidth_bytes_per_s))
 
     def _on_offline(self, _: api.WentOffline) -> None:
-        if not self._is_announced:
-            self._raise_counter()
-            self._tell_server(Left(self._counter))
+        self._announce(Left(self._counter + 1))
 
-    def _raise_counter(self) -> None:
-        self._counter += 1
-        self.outbox.append(api.Save(api.Durable(self._counter, 0, None)))
+    def _announce(self, event: Joined | Left) -> None:
+        if not self._is_announced:
+            self._counter = event.counter
+            self.outbox.append(api.Save(api.Durable(self._counter, 0, None)))
+            self._tell_server(event)
 
     def _tell_server(self, body: Message) -> None:
         if self._server is not None:

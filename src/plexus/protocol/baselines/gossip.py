@@ -8,16 +8,14 @@ training waits until that is done; of several, the newest.
 
 from __future__ import annotations
 
-from random import Random
+from typing import Any
 
-from plexus.protocol.api import Aggregated, Durable, Merge, Save, Train, Trained
+from plexus.protocol.api import Aggregated, Durable, Merge, Train, Trained
 from plexus.protocol.baselines.peers import PeerNode, PeerParameters
 from plexus.protocol.facts import ModelUpdated
 from plexus.protocol.machine import to
-from plexus.protocol.messages import NO_ADDRESS, GossipModel, Model, NodeId
+from plexus.protocol.messages import GossipModel, Model, NodeId
 from plexus.protocol.parameters import require_duration
-from plexus.protocol.roster import Roster
-from plexus.protocol.view import View
 
 SEND = ("send", 0)
 
@@ -43,26 +41,16 @@ class GossipParameters(PeerParameters, frozen=True):
 
 
 class GossipNode(PeerNode):
-    """One node. Give it its world at construction; it starts with `WentOnline`."""
-
     _on_event = PeerNode._on_event | {Aggregated: to("_on_merged"), Trained: to("_on_trained")}
     _on_message = PeerNode._on_message | {GossipModel: to("_on_model")}
     _on_timeout = PeerNode._on_timeout | {"send": to("_on_period")}
 
     def __init__(
-        self,
-        me: NodeId,
-        parameters: GossipParameters,
-        view: View,
-        bandwidth_bytes_per_s: int,
-        initial_model: Model,
-        rng: Random,
-        durable: Durable | None = None,
-        address: bytes = NO_ADDRESS,
-        roster: Roster | None = None,
+        self, parameters: GossipParameters, initial_model: Model, durable: Durable | None = None, **world: Any
     ) -> None:
+        """`world` is for `PeerNode`."""
         durable = durable or Durable(counter=0, round=0, model=initial_model)
-        super().__init__(me, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address, roster)
+        super().__init__(parameters=parameters, counter=durable.counter, **world)
         self._parameters = parameters
         self.age = durable.round
         self.model = durable.model
@@ -116,5 +104,4 @@ class GossipNode(PeerNode):
             self._merge(waiting)
 
     def save(self) -> None:
-        view = self.membership.view.snapshot()
-        self.outbox.append(Save(Durable(self.membership.counter, self.age, self.model, view, self.age)))
+        self.keep(self.age, self.model)

@@ -14,10 +14,20 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from plexus.protocol.api import BandwidthMeasured, Expelled, WentOffline, WentOnline
+from plexus.protocol.api import BandwidthMeasured, Durable, Expelled, Save, WentOffline, WentOnline
 from plexus.protocol.machine import Machine, to
 from plexus.protocol.membership import Membership
-from plexus.protocol.messages import NO_ADDRESS, Joined, Left, NodeId, Ping, Pong, ViewReply, ViewRequest
+from plexus.protocol.messages import (
+    NO_ADDRESS,
+    Joined,
+    Left,
+    Model,
+    NodeId,
+    Ping,
+    Pong,
+    ViewReply,
+    ViewRequest,
+)
 from plexus.protocol.parameters import require, require_duration
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import Sampler, SampleSearch, Search
@@ -72,7 +82,7 @@ class TimedParameters(PeerParameters, frozen=True):
 
 
 class PeerNode(Machine, ABC):
-    """A node that knows others by its own view. Protocols build on it."""
+    """A node that knows others by its own view. Protocols build on it; it starts with `WentOnline`."""
 
     _on_event = Machine._on_event | {
         WentOnline: to("_on_online"),
@@ -124,7 +134,6 @@ class PeerNode(Machine, ABC):
         """The node is online and has said so."""
 
     def on_found(self, search: Search) -> None:
-        """A search ended."""
         self.on_peers(search.round, search.sample.found)
 
     def on_peers(self, k: int, peers: tuple[NodeId, ...]) -> None:
@@ -150,6 +159,11 @@ class PeerNode(Machine, ABC):
             drawn = dict.fromkeys(self._rng.sample(online, min(size + 1, len(online))))
         drawn.pop(self.me, None)
         return list(drawn)
+
+    def keep(self, k: int, model: Model) -> None:
+        """Save this model of round k, and what the node knows of itself and others."""
+        view = self.membership.view.snapshot()
+        self.outbox.append(Save(Durable(self.membership.counter, k, model, view, k)))
 
     def learn(self, src: NodeId, view: Snapshot) -> None:
         """A model arrived, and with it its sender's view."""

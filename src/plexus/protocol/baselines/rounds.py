@@ -13,12 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from plexus.protocol.api import Aggregated, Durable, Merge, StopSending, Train, Trained
+from plexus.protocol.api import Aggregated, Durable, Event, Merge, StopSending, Train, Trained
 from plexus.protocol.facts import ModelUpdated
-from plexus.protocol.machine import Machine
+from plexus.protocol.machine import Handler, Machine, to
 from plexus.protocol.messages import Model, NodeId
 
 ROUND = "round"
+ROUND_EVENTS: dict[type[Event], Handler] = {
+    Trained: to("rounds.on_trained"),
+    Aggregated: to("rounds.on_aggregated"),
+}
+ROUND_TIMEOUTS = {ROUND: to("rounds.on_boundary")}
+"""What a node leaves to its `rounds`."""
 
 Weights = Callable[[int, Collection[NodeId]], Mapping[NodeId, float]]
 """(round, senders of the models that arrived) -> how much the own model and each of theirs counts."""

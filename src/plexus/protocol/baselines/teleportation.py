@@ -14,20 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import shake_128
-from random import Random
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from plexus.protocol.api import Aggregated, Durable, Save, Trained
+from plexus.protocol.api import Durable
 from plexus.protocol.baselines.peers import PeerNode, TimedParameters
-from plexus.protocol.baselines.rounds import ROUND, Rounds
+from plexus.protocol.baselines.rounds import ROUND_EVENTS, ROUND_TIMEOUTS, Rounds
 from plexus.protocol.baselines.topology import OnePeerExponential, Topology, ring
 from plexus.protocol.machine import to
-from plexus.protocol.messages import NO_ADDRESS, Model, NodeId, Ping, Pong, TokenModel
+from plexus.protocol.messages import Model, NodeId, Ping, Pong, TokenModel
 from plexus.protocol.roster import Roster
 from plexus.protocol.sampling import SampleSearch, Search
-from plexus.protocol.view import View
 
 QUIET_ROUNDS = 2
 """If nobody knows of a token for more rounds than that, there is none left."""
@@ -58,30 +56,22 @@ def by_token(roster: Roster, k: int, nodes: Iterable[NodeId]) -> list[NodeId]:
 
 
 class TeleportationNode(PeerNode):
-    """One node. Give it its world at construction; it starts with `WentOnline`."""
-
-    _on_event = PeerNode._on_event | {
-        Trained: to("rounds.on_trained"),
-        Aggregated: to("rounds.on_aggregated"),
-    }
+    _on_event = PeerNode._on_event | ROUND_EVENTS
     _on_message = PeerNode._on_message | {TokenModel: to("_on_token")}
-    _on_timeout = PeerNode._on_timeout | {ROUND: to("rounds.on_boundary")}
+    _on_timeout = PeerNode._on_timeout | ROUND_TIMEOUTS
 
     def __init__(
         self,
-        me: NodeId,
         parameters: TeleportationParameters,
-        view: View,
-        bandwidth_bytes_per_s: int,
         initial_model: Model,
-        rng: Random,
         roster: Roster,
         round_duration_s: float | None = None,
         durable: Durable | None = None,
-        address: bytes = NO_ADDRESS,
+        **world: Any,
     ) -> None:
+        """`world` is for `PeerNode`."""
         durable = durable or Durable(counter=0, round=0, model=initial_model)
-        super().__init__(me, parameters, view, bandwidth_bytes_per_s, rng, durable.counter, address, roster)
+        super().__init__(parameters=parameters, counter=durable.counter, roster=roster, **world)
         self._parameters = parameters
         self._roster = roster
         self.rounds = Rounds(
@@ -257,6 +247,4 @@ class TeleportationNode(PeerNode):
             self._newest = max(self._newest, k)
 
     def save(self) -> None:
-        view = self.membership.view.snapshot()
-        state = Durable(self.membership.counter, self._held, self.rounds.model, view, self._held)
-        self.outbox.append(Save(state))
+        self.keep(self._held, self.rounds.model)

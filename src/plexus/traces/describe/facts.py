@@ -13,8 +13,6 @@ Floats = NDArray[np.float64]
 
 
 class Spread(Struct, frozen=True):
-    """How a quantity is distributed."""
-
     min: float
     p5: float
     p25: float
@@ -26,8 +24,6 @@ class Spread(Struct, frozen=True):
 
 
 class DeviceFacts(Struct, frozen=True):
-    """Compute and bandwidth."""
-
     devices: int
     compute_ms_per_sample: Spread
     up_kbps: Spread
@@ -79,7 +75,6 @@ class Facts(Struct, frozen=True):
 
 
 def spread(values: Floats) -> Spread:
-    """The distribution of `values`."""
     p5, p25, p50, p75, p95 = np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)).tolist()
     return Spread(float(values.min()), p5, p25, p50, p75, p95, float(values.mean()), float(values.max()))
 
@@ -97,7 +92,6 @@ def device_facts(compute_ms: Floats, up_bytes_per_s: Floats, down_bytes_per_s: F
 
 
 def availability_facts(availability: Availability) -> AvailabilityFacts:
-    """Facts about who is online when."""
     sessions, periods_s = first_week(availability)
     share = device_shares(sessions, periods_s)
     session_s, gap_s = lengths(sessions, periods_s)
@@ -120,7 +114,7 @@ def availability_facts(availability: Availability) -> AvailabilityFacts:
 
 def first_week(availability: Availability) -> tuple[Sessions, Floats]:
     """Sessions and periods, with a week in place of one that never ends, so that it can be measured."""
-    sessions, periods_s = availability.packed, availability.periods_s
+    sessions, periods_s = availability.sessions, availability.periods_s
     week_s = np.where(np.isinf(periods_s), 7 * DAY_S, periods_s)
     until_s = week_s[sessions.owners()][:, None]
     return Sessions(np.minimum(sessions.rows, until_s), sessions.bounds), week_s
@@ -201,7 +195,6 @@ def _since(times_s: Floats, weight: Floats, slot_s: float, slots: int) -> Floats
 
 
 def latency_facts(matrix_s: Floats, notes: tuple[str, ...] = ()) -> LatencyFacts:
-    """Facts about delays between cities."""
     between = ~np.eye(len(matrix_s), dtype=np.bool_)
     slower = total = 0
     for via in range(len(matrix_s)):

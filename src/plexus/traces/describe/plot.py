@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,6 @@ def _panels(opened: Opened) -> list[Callable[[Any], None]]:
 
 
 def _compute(devices: Sequence[Device], facts: DeviceFacts, axes: Any) -> None:
-    """How fast the devices are."""
     compute_ms = np.array([device.compute_ms_per_sample for device in devices])
     bins = np.linspace(0, 1.05 * float(np.quantile(compute_ms, 0.999)), 45)
     weights = np.full(len(compute_ms), 1 / len(compute_ms))
@@ -70,7 +70,6 @@ def _compute(devices: Sequence[Device], facts: DeviceFacts, axes: Any) -> None:
 
 
 def _bandwidth(devices: Sequence[Device], facts: DeviceFacts, axes: Any) -> None:
-    """How fast the devices send and receive."""
     up_mbps, down_mbps = 8e-6 * np.array([(each.up_bytes_per_s, each.down_bytes_per_s) for each in devices]).T
     same = facts.up_kbps == facts.down_kbps
     axes.set_xscale("log")
@@ -109,15 +108,9 @@ def _timelines(availability: Availability, facts: AvailabilityFacts, axes: Any) 
     shown = np.linspace(0, facts.devices - 1, min(DEVICES_SHOWN, facts.devices)).astype(int)
     until_s = DAYS_SHOWN * DAY_S
     for line, device in enumerate(shown.tolist()):
-        bars, start_s = [], None
-        for time_s, online in availability.toggles(device):
-            if start_s is not None:
-                bars.append((start_s / HOUR_S, (min(time_s, until_s) - start_s) / HOUR_S))
-            start_s = time_s if online and time_s <= until_s else None
-            if time_s > until_s:
-                break
-        if start_s is not None:
-            bars.append((start_s / HOUR_S, (until_s - start_s) / HOUR_S))
+        shown_of_it = takewhile(lambda change: change[0] < until_s, availability.toggles(device))
+        changes = pairwise([*shown_of_it, (until_s, False)])
+        bars = [(at_s / HOUR_S, (end_s - at_s) / HOUR_S) for (at_s, online), (end_s, _) in changes if online]
         axes.broken_barh(bars, (line + 0.1, 0.8), color=BLUE, linewidth=0.3, edgecolor=BLUE)
     axes.set(ylim=(0, len(shown)), yticks=[])
     axes.grid(visible=False)
@@ -127,7 +120,6 @@ def _timelines(availability: Availability, facts: AvailabilityFacts, axes: Any) 
 
 
 def _session_lengths(availability: Availability, facts: AvailabilityFacts, axes: Any) -> None:
-    """How long devices stay, and stay away."""
     if facts.session_s is None or facts.gap_s is None:
         axes.set_axis_off()
         _head(axes, "Sessions and gaps", "nobody ever comes or goes")
@@ -148,7 +140,6 @@ def _session_lengths(availability: Availability, facts: AvailabilityFacts, axes:
 
 
 def _online_by_device(availability: Availability, facts: AvailabilityFacts, axes: Any) -> None:
-    """How unequal devices are."""
     share = np.sort(measured.device_shares(*measured.first_week(availability)))[::-1]
     rank = np.arange(len(share) + 1) / len(share)
     axes.stairs(share, rank, color=BLUE, alpha=0.2, linewidth=0, fill=True)
@@ -166,7 +157,6 @@ def _online_by_device(availability: Availability, facts: AvailabilityFacts, axes
 
 
 def _latencies(matrix_s: Floats, facts: LatencyFacts, axes: Any) -> None:
-    """How far apart cities are in time."""
     pairs_ms = matrix_s[~np.eye(len(matrix_s), dtype=np.bool_)] * 1000
     longest = float(np.quantile(pairs_ms, 0.999)) if len(pairs_ms) else 1.0
     _cumulative(axes, pairs_ms, BLUE, None, "{:.0f} ms", VERMILION)

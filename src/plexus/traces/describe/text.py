@@ -18,7 +18,7 @@ from plexus.traces.readers.availability import read_availability
 from plexus.traces.readers.devices import COMPUTE, read_devices
 from plexus.traces.readers.files import Content, CsvFile, counted, load
 from plexus.traces.readers.latency import LatencyKind, read_latency
-from plexus.traces.world import DAY_S, Availability, Device, World
+from plexus.traces.world import DAY_S, Availability, Device
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,6 @@ def open_file(path: Path, latency_kind: LatencyKind = "one-way") -> Opened:
     raise PlexusError(f"{path}: is no trace: {lacks}")
 
 
-def open_world(source: str, world: World) -> Opened:
-    """The traces that a spec gives a run."""
-    return Opened(source, list(world.devices), world.availability, world.latency.matrix_s)
-
-
 def kind_of(content: Content) -> str | None:
     """`devices`, `availability` or `latency`, from columns, fields or shape."""
     if isinstance(content, np.ndarray):
@@ -74,7 +69,6 @@ def _kind_of_fields(fields: list[str]) -> str | None:
 
 
 def facts_of(opened: Opened) -> Facts:
-    """All that can be said about it."""
     devices = availability = latency = None
     if opened.devices is not None:
         rows = [(d.compute_ms_per_sample, d.up_bytes_per_s, d.down_bytes_per_s) for d in opened.devices]
@@ -87,7 +81,6 @@ def facts_of(opened: Opened) -> Facts:
 
 
 def lines(facts: Facts) -> Iterator[str]:
-    """The facts as text."""
     yield facts.source
     if facts.devices is not None:
         yield from _device_lines(facts.devices)

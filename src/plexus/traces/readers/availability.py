@@ -6,7 +6,6 @@ had to be changed on the way is said in the trace's `notes`; nothing is changed 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -198,7 +197,7 @@ def _from_half_hours(path: Path, matrix: NDArray[np.float64], period_s: float | 
     ends = np.nonzero(change == -1)[1]  # as many, in the same order
     rows = np.column_stack((starts, ends)).astype(np.float64) * HALF_HOUR_S
     trace = fit_period(owners, rows, np.full(matrix.shape[1], until_s), crosses=False)
-    return replace(trace, notes=(*notes, *trace.notes))
+    return Availability(trace.sessions, trace.periods_s, (*notes, *trace.notes))
 
 
 def _fill(matrix: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:

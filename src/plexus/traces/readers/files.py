@@ -31,8 +31,6 @@ Record = tuple[str, Mapping[str, object]]
 
 
 class CsvFile(Struct, frozen=True):
-    """A CSV file."""
-
     header: list[str] | None
     """None where the first line is numbers already."""
     rows: list[list[str]]
@@ -180,7 +178,6 @@ def number(path: Path, record: str, field: str, value: object, *, positive: bool
 
 
 def number_in(path: Path, record: Record, field: str, *, positive: bool = False) -> float:
-    """The number that a record has in a field."""
     if field not in record[1]:
         raise fault(path, record[0], field, "missing")
     return number(path, record[0], field, record[1][field], positive=positive)
