@@ -143,7 +143,8 @@ def names(net: Network) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
-def test_the_page_is_followed_from_top_to_bottom(tmp_path: Path) -> None:
+def test_the_page_is_followed_from_top_to_bottom(tmp_path_factory: pytest.TempPathFactory) -> None:
+    tmp_path = tmp_path_factory.mktemp("page")  # short: a fleet has sockets in it
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with network() as net, names(net):
         reader = Reader(tmp_path, net)

@@ -230,12 +230,13 @@ def test_a_training_whose_model_there_is_no_room_for_is_given_up_and_the_next_on
 
     def worker(listener: socket.socket) -> None:
         sock, _ = listener.accept()
+        sock.settimeout(30)  # a story that fails is told, nobody waits for ever
         with sock:
             receive(sock)
             send(sock, Ready("accuracy", True, 1), data)
             for _ in range(2):
                 job, _ = receive(sock)
-                send(sock, Finished(job.job, seal(data)), data)  # type: ignore[union-attr]
+                send(sock, Finished(job.job, seal(data), 0.0), data)  # type: ignore[union-attr]
             receive(sock)
 
     async def story(disk: Path, listener: socket.socket) -> None:
@@ -247,7 +248,7 @@ def test_a_training_whose_model_there_is_no_room_for_is_given_up_and_the_next_on
         ours = TrainingWorker(
             SetUp("", "0"),
             Log(log),
-            lambda k, model: trained.append((k, bytes(model.data))),
+            lambda k, model, change: trained.append((k, bytes(model.data))),
             print,
             path,
             room,

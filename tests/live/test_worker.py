@@ -85,6 +85,8 @@ def test_a_live_training_gives_the_weights_of_the_simulated_one() -> None:
         assert {name: tensor.tolist() for name, tensor in found.items()} == {
             name: tensor.tolist() for name, tensor in wanted.items()
         }
+        moved = trainer.layout.flatten(wanted) - trainer.initial
+        assert finished.change == pytest.approx(moved.norm().item())
         channel.send(sock, EvaluateJob(2), trained)
         evaluated, _ = channel.receive(sock)
         assert isinstance(evaluated, Evaluated)

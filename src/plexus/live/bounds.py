@@ -8,7 +8,6 @@ whoever poisons does so within these bounds.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -45,9 +44,6 @@ class Bounds:
         """When the held model came."""
         self._round_s = 0.0
         """How long rounds take; 0 before the second."""
-        self._base: LiveModel | None = None
-        self._trained: deque[tuple[memoryview, memoryview]] = deque()
-        """Of trainings that are yet to be learnt from: model and base."""
         self._usual = self._largest = 0.0
         """The norm of a large change by one training; 0 before the first."""
 
@@ -59,22 +55,11 @@ class Bounds:
             self._since_s = now_s
         self._held, self._ordinal = model, ordinal
 
-    def begin(self, base: LiveModel) -> None:
-        """A training begins with `base`."""
-        self._base = base
-
-    def end(self, trained: LiveModel) -> None:
-        """It has ended. How far it went matters when a model comes: `learn` can wait until then."""
-        if self._base is not None:
-            self._trained.append((trained.data, self._base.data))
-
-    def learn(self) -> None:
-        """Find out how much trainings have changed, in the thread that looks at models."""
-        while self._trained:
-            changed = self._distance(*self._trained.popleft())
-            if math.isfinite(changed):
-                self._largest = max(changed, self._largest)
-                self._usual = max(changed, DECAY * self._usual, LEAST_SHARE * self._largest)
+    def trained(self, change: float) -> None:
+        """A training of this node's own has changed its model by so much."""
+        if math.isfinite(change):
+            self._largest = max(change, self._largest)
+            self._usual = max(change, DECAY * self._usual, LEAST_SHARE * self._largest)
 
     def flaw(self, body: Any, model: LiveModel, now_s: float) -> Callable[[], str | None]:
         """What finds out, in whatever thread, whether the model of this message is too far away."""
@@ -86,7 +71,6 @@ class Bounds:
         ahead = 1 if is_change else min(ahead, self._passed(now_s))
 
         def found() -> str | None:
-            self.learn()
             if (held is None or self._layout.is_packed) and (flaw := self._layout.flaw(model.data)):
                 return flaw
             if held is None:

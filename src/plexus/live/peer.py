@@ -314,9 +314,9 @@ class Peer:
                 node = self._node
                 self._finishing.measure(node.held_round, node.held_ordinal, node.held_model)
 
-    def _on_trained(self, round: int, model: LiveModel) -> None:
+    def _on_trained(self, round: int, model: LiveModel, change: float) -> None:
         self._tables.training_ended(completed=True)
-        self._runtime.trained(round, model)
+        self._runtime.trained(round, model, change)
 
     def _on_evaluated(self, round: int, model: LiveModel, found: Evaluated) -> None:
         assert self._trainer.ready is not None

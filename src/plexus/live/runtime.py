@@ -247,19 +247,13 @@ class LiveRuntime:
 
     def _train(self, effect: api.Train) -> None:
         assert self._trainer is not None
-        self._learn()
-        self._bounds.begin(effect.model)
         self._trainer.train(effect.round, effect.model)
 
-    def trained(self, round: int, model: LiveModel) -> None:
+    def trained(self, round: int, model: LiveModel, change: float) -> None:
         assert self._trainer is not None
         assert self._trainer.ready is not None
-        self._bounds.end(model)
+        self._bounds.trained(change)
         self.step(api.Trained(round, model, self._trainer.ready.samples))
-
-    def _learn(self) -> None:
-        """From the last training, while nobody waits for what it made."""
-        self._aggregator.look(self._bounds.learn, lambda _: None)
 
     def _on_aggregated(self, round: int, model: LiveModel | None, flaw: str | None) -> None:
         if model is None:
@@ -363,7 +357,6 @@ class LiveRuntime:
 
     def sent(self, dst: bytes, body: Any) -> None:
         """The receiver's node answers by itself."""
-        self._learn()
 
     def not_sent(self, dst: bytes, body: Any, reason: str) -> None:
         self.log.debug("not_sent", peer=dst, kind=type(body).__name__, reason=reason)

@@ -90,6 +90,8 @@ class Finished(Struct, frozen=True, tag=True):
 
     job: int
     seal: bytes
+    change: float
+    """How far it is from the model that the training began with."""
 
 
 class Evaluated(Struct, frozen=True, tag=True):
@@ -197,7 +199,7 @@ class TrainingWorker:
 
     _setup: SetUp
     _log: Log
-    _on_trained: Callable[[int, LiveModel], None]
+    _on_trained: Callable[[int, LiveModel, float], None]
     _on_evaluated: Callable[[int, LiveModel, Evaluated], None]
     _fork_server: Path | None = None
     _room: Room = BOUNDLESS
@@ -275,13 +277,13 @@ class TrainingWorker:
 
     def _on_answer(self, answer: Header, body: Body) -> None:
         match answer:
-            case Finished(job, seal) if self._training and job == self._training[0].job:
+            case Finished(job, seal, change) if self._training and job == self._training[0].job:
                 if isinstance(body, PlexusError):
                     self._give_up(str(body))
                     return
                 round = self._training[0].round
                 self._training = self.since_s = None
-                self._on_trained(round, LiveModel(body, seal))
+                self._on_trained(round, LiveModel(body, seal), change)
             case Stopped(job, reason) if self._training and job == self._training[0].job:
                 # Nobody asked for this: bad data, or a model that cannot be trained.
                 self._give_up(reason)

@@ -148,7 +148,9 @@ class Worker:
             raise TaskError(f"task {self._name}: the trained weights are not finite")
         self._keep_local(trained)
         body = self._encode(trained, self._node, job.round)
-        channel.send(self._sock, Finished(job.job, seal(body)), body)
+        sent = self._packing.decode(body)
+        change = torch.linalg.vector_norm(sent - base[: len(sent)], dtype=torch.float64).item()
+        channel.send(self._sock, Finished(job.job, seal(body), change), body)
 
     def _listen(self, jobs: SimpleQueue[tuple[channel.Header, memoryview]]) -> None:
         try:
