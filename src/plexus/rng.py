@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from random import Random
+from typing import Any
 
 import numpy as np
+
+BLOCK = 624
+"""So many words of 32 bits a `Random` makes at a time, and keeps."""
 
 
 def stream_seed(seed: int, *path: str | int) -> int:
@@ -26,3 +30,42 @@ def stream(seed: int, *path: str | int) -> Random:
 def array_stream(seed: int, *path: str | int) -> np.random.Generator:
     """A stream for drawing whole arrays (data, traces)."""
     return np.random.Generator(np.random.PCG64(stream_seed(seed, *path)))
+
+
+class RestingRandom:
+    """A `Random` of which little is kept while nobody draws; it is made again, as far on as it was."""
+
+    __slots__ = ("_at", "_random", "_seed")
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._random: Random | None = None
+        self._at: tuple[int, int] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if self._random is None:
+            self._random = self._made_again()
+        return getattr(self._random, name)
+
+    def rest(self) -> None:
+        """Forget all but how far it has come, until somebody draws."""
+        if self._random is not None:
+            self._at, self._random = _position(self._random), None
+
+    def _made_again(self) -> Random:
+        made = Random(self._seed)
+        if self._at is not None and self._at != _position(made):
+            block, used = self._at
+            made.getrandbits(32)
+            while _position(made)[0] != block:
+                made.getrandbits(32 * BLOCK)
+            made.getrandbits(32 * (used - 1))
+        return made
+
+
+def _position(made: Random) -> tuple[int, int]:
+    """What tells the present block of words from others, and how many of it are used."""
+    words = made.getstate()[1]
+    return words[1] << 32 | words[2], words[-1]

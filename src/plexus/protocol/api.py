@@ -126,6 +126,10 @@ class WentOffline(Event, frozen=True):
     """Last call before a graceful leave: effects returned now are the last to be performed."""
 
 
+IGNORABLE = (Offered, Undelivered, PeerLost, Misbehaved, Expelled, BandwidthMeasured, Measured)
+"""Events about which a protocol may have nothing to decide."""
+
+
 class Effect(Struct, frozen=True, gc=False):
     """Something a node wants done."""
 

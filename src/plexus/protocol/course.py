@@ -24,6 +24,7 @@ from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Message, M
 from plexus.protocol.parameters import Course, condition
 from plexus.protocol.quorum import step
 from plexus.protocol.trust import REACH
+from plexus.protocol.view import NONE
 
 if TYPE_CHECKING:
     from plexus.protocol.plexus import PlexusNode
@@ -65,11 +66,11 @@ class Ending:
         self._heard_at = 0.0
         self._missed = 0
         """The final round whose model nobody had any more."""
-        self._askers: set[NodeId] = set()
+        self._askers: frozenset[NodeId] = NONE
         """Who wants the model that is still on its way."""
-        self._having: set[NodeId] = set()
+        self._having: frozenset[NodeId] = NONE
         """Who said that it has the model."""
-        self._answered: set[NodeId] = set()
+        self._answered: frozenset[NodeId] = NONE
         """Who said so twice, and was told that this node has it, too."""
         self._asked: dict[NodeId, float] = {}
         """Whose model it takes, and when they were asked; the last one last."""
@@ -144,15 +145,15 @@ class Ending:
             self.tell((src,))
         if ended.held and ended.round == self.round:
             if self.has_model and src in self._having - self._answered:
-                self._answered.add(src)
+                self._answered |= {src}
                 self.tell((src,))
-            self._having.add(src)
+            self._having |= {src}
 
     def come_back(self) -> None:
         """The node is online again, and knew of the end."""
         self._node.lay_down()
         self._forget()
-        self._askers.clear()
+        self._askers = NONE
         if not self.has_model:
             self._root, self._tries, self._heard_at = self._node.me, 0, self._node.now
             self._node.set_timer(FINAL, self._node.parameters.ping_timeout_s)
@@ -196,15 +197,14 @@ class Ending:
 
     def _forget(self) -> None:
         """Who has the model turns out anew."""
-        self._having.clear()
-        self._answered.clear()
+        self._having = self._answered = NONE
 
     # The final model
 
     def on_request(self, src: NodeId, request: FinalRequest) -> None:
         self.asks += 1
         if not self.has_model:
-            self._askers.add(src)
+            self._askers |= {src}
         else:
             self._node.send((src,), FinalModel(self.round, self.ordinal, self._node.held_model))
 
@@ -270,7 +270,7 @@ class Ending:
         node = self._node
         node.report(FinalHeld(self.round, self.ordinal, node.held_model))
         node.send(tuple(sorted(self._askers)), FinalModel(self.round, self.ordinal, node.held_model))
-        self._askers.clear()
+        self._askers = NONE
         # Who ends a session tells everybody; who has its model, those who would wait for it before they go.
         at_most = None if self._root == node.me else node.parameters.advertise_to
         self.tell(self._others[:at_most])

@@ -22,6 +22,7 @@ from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Ack, LateModel, NodeId
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.trust import Trust
+from plexus.protocol.view import NONE
 
 LATE_ACK = ("late ack", 0)
 AHEAD = 2
@@ -64,7 +65,7 @@ class LateTask:
         self.current: Late | None = None
         self.awaited: NodeId | None = None
         """Whose answer is awaited."""
-        self._asked: frozenset[tuple[NodeId, int]] = frozenset()
+        self._asked: frozenset[tuple[NodeId, int]] = NONE
         """Who has been sent the current one, for which round: an answer is to one of these."""
         self._meant_for = 0
         self._seen = 0
@@ -165,7 +166,7 @@ class LateTask:
     def _next(self) -> None:
         self.current = self._waiting.pop(0) if self._waiting else None
         self._tries = 0
-        self._asked = frozenset()
+        self._asked = NONE
         if self.current is not None:
             self._aim()
 

@@ -6,24 +6,8 @@ from collections.abc import Callable, Collection
 from operator import attrgetter
 from typing import Any, ClassVar, TypeAlias
 
-from plexus.protocol.api import (
-    BandwidthMeasured,
-    CancelTimer,
-    Effect,
-    Event,
-    Expelled,
-    Measured,
-    Misbehaved,
-    Offered,
-    PeerLost,
-    Received,
-    Report,
-    Send,
-    SetTimer,
-    TimerFired,
-    TimerKey,
-    Undelivered,
-)
+from plexus.protocol import api
+from plexus.protocol.api import Effect, Event, Received, Report, Send, SetTimer, TimerFired, TimerKey
 from plexus.protocol.facts import Fact
 from plexus.protocol.messages import Message, NodeId
 
@@ -37,10 +21,7 @@ class Machine:
 
     __slots__ = ("me", "now", "outbox")
 
-    # Who has nothing to decide about these may ignore them.
-    _on_event: ClassVar[dict[type[Event], Handler]] = dict.fromkeys(
-        (Offered, Undelivered, PeerLost, Misbehaved, Expelled, BandwidthMeasured, Measured), to("ignore")
-    )
+    _on_event: ClassVar[dict[type[Event], Handler]] = dict.fromkeys(api.IGNORABLE, to("ignore"))
     _on_message: ClassVar[dict[type[Message], Handler]] = {}
     """What takes the sender and the message."""
     _on_timeout: ClassVar[dict[str, Handler]] = {}
@@ -93,7 +74,7 @@ class Machine:
         self.outbox.append(SetTimer(key, delay_s))
 
     def cancel_timer(self, key: TimerKey) -> None:
-        self.outbox.append(CancelTimer(key))
+        self.outbox.append(api.CancelTimer(key))
 
     def report(self, fact: Fact) -> None:
         self.outbox.append(Report(fact))

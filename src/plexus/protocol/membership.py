@@ -76,8 +76,8 @@ class Membership:
 
     __slots__ = (
         "_advertise_to", "_advertised_at", "_attempts", "_doubts", "_node", "_proof", "_readvertise_s",
-        "_readvertise_to", "_rng", "_roster", "_save", "_suspected", "_told", "address",
-        "bandwidth_bytes_per_s", "contacted", "counter", "event", "is_wary", "lacking", "suspicion_s",
+        "_readvertise_to", "_roster", "_save", "_suspected", "_told", "address",
+        "bandwidth_bytes_per_s", "contacted", "counter", "event", "is_wary", "lacking", "rng", "suspicion_s",
         "view",
     )  # fmt: skip
 
@@ -102,7 +102,7 @@ class Membership:
         self._advertise_to = parameters.advertise_to
         self._readvertise_to = parameters.readvertise_to
         self._readvertise_s = parameters.readvertise_s
-        self._rng = rng
+        self.rng = rng
         self._attempts = 0
         self.view = view
         self.lacking = Lacking(view.snapshot(), self._roster, is_on=False)
@@ -298,9 +298,9 @@ class Membership:
         actives = NOBODY if anybody else self.view.online_nodes()
         actives = actives[actives != me]
         if len(actives) >= size:
-            return tuple(actives[draw(self._rng, len(actives), size)].tolist())
+            return tuple(actives[draw(self.rng, len(actives), size)].tolist())
         left_out = self.view.expelled()
         left_out[actives] = left_out[me] = True
         [others] = (~left_out).nonzero()
         missing = min(size - len(actives), len(others))
-        return (*actives.tolist(), *others[draw(self._rng, len(others), missing)].tolist())
+        return (*actives.tolist(), *others[draw(self.rng, len(others), missing)].tolist())

@@ -13,6 +13,7 @@ from msgspec import Struct
 from plexus.protocol.facts import AnsweredLate
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Model, NodeId, Ping
+from plexus.protocol.view import NONE
 
 REMEMBERED = 16
 """Exchanges that timed out, to notice answers that come later."""
@@ -135,7 +136,7 @@ class Sampler:
         self._last_exchange = 0
         self.exchanges: dict[int, Search] = {}
         """Under way. A batch of pings shares one number; with the answering node it names one exchange."""
-        self._reminded: frozenset[int] = frozenset()
+        self._reminded: frozenset[int] = NONE
         """Exchanges in which those who were silent have been pinged again."""
         self._timed_out: dict[int, tuple[float, set[NodeId]]] = {}
         """Some exchanges in which not all answered in time: when they began, and who stayed silent."""
@@ -161,7 +162,7 @@ class Sampler:
     def reset(self) -> None:
         """Forget all searches (their timers are gone with the node's last session)."""
         self.exchanges.clear()
-        self._reminded = frozenset()
+        self._reminded = NONE
         self._timed_out.clear()
 
     def is_searching(self, purpose: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plexus.protocol.view import JOINED, LEFT, NOBODY, Bandwidths, Events, Snapshot, View
+from plexus.protocol.view import JOINED, LEFT, NOBODY, NONE, Bandwidths, Events, Snapshot, View
 
 LAYERS = (8, 16, 64)
 """The newest entries become part of the layer beneath when they are more than the last part of all nodes,
@@ -266,7 +266,7 @@ class SparseView(View):
         self._own: dict[int, int] = {}
         self.is_signed = snapshot.is_signed
         self._snapshot: SparseSnapshot | None = snapshot if isinstance(snapshot, SparseSnapshot) else None
-        self.doubted: frozenset[int] = frozenset()
+        self.doubted: frozenset[int] = NONE
 
     def __len__(self) -> int:
         return len(self._base.events)

@@ -11,7 +11,7 @@ from plexus.protocol.messages import AggregateRequest, Model, NodeId, TrainReque
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.quorum import MAX_STEP
 from plexus.protocol.trust import Trust
-from plexus.protocol.view import Snapshot
+from plexus.protocol.view import NONE, Snapshot
 
 ACK = ("ack", 0)
 LOOK = ("look", 0)
@@ -53,9 +53,9 @@ class TrainingTask:
         self.ordinal = 0
         """How many rounds led to the one that is trained."""
         self.participants = 0
-        self.asked: frozenset[NodeId] = frozenset()
+        self.asked: frozenset[NodeId] = NONE
         """All who were sent the model."""
-        self.tried: frozenset[NodeId] = frozenset()
+        self.tried: frozenset[NodeId] = NONE
         self._attempts = 0
 
     def reset(self) -> None:
@@ -66,7 +66,7 @@ class TrainingTask:
         self.had_by = None
         self.queued = None
         self._base = self.view = None
-        self.asked = self.tried = frozenset()
+        self.asked = self.tried = NONE
         self._attempts = 0
 
     @property
@@ -113,7 +113,7 @@ class TrainingTask:
         assert self.trained is not None and self.view is not None
         fresh = [node for node in sample if node not in self.tried]
         if not fresh:  # all have failed once: start over with everybody
-            self.tried = frozenset()
+            self.tried = NONE
             fresh = list(sample)
         aggregator = self._trust.best(fresh)
         self.tried |= {aggregator}

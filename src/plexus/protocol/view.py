@@ -29,6 +29,8 @@ EXPELLED = 2**32 - 1
 """Beyond the events of all counters, so no event replaces it."""
 MAX_BANDWIDTH_BYTES_PER_S = 2**32 - 1
 NOBODY = np.empty(0, np.intp)
+NONE: frozenset[Any] = frozenset()
+"""One for all nodes: Python makes each empty set anew, and a node has many."""
 CHUNK, SOME = 256, 32
 """Nodes that are looked at together in the search for some that are online; of those whom others have online,
 fewer."""
@@ -186,7 +188,7 @@ class View:
         self._adopt(snapshot.events, snapshot.bandwidths)
         self.is_signed = snapshot.is_signed
         self._snapshot: Snapshot | None = snapshot
-        self.doubted: frozenset[int] = frozenset()
+        self.doubted: frozenset[int] = NONE
         """Nodes that one member alone suspects to be gone: they are asked last."""
 
     @classmethod

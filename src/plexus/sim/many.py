@@ -166,6 +166,8 @@ class Mail:
             node.membership.forget_before(self._kernel.now - node.membership.suspicion_s)
         used = {layer for node in made if self._online[node.me] for layer in node.membership.view.layers}
         away = [node.membership for node in made if not self._online[node.me]]
+        for each in away:
+            each.rng.rest()
         for snapshot in [known for each in away for known in (each.view.snapshot(), *each.lacking.kept)]:
             for layer in set(snapshot.layers) - used:
                 layer.pack(snapshot.base.usual)

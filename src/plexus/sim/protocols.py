@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from random import Random
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,7 +29,7 @@ from plexus.protocol.registry import PARAMETERS, SERVERS
 from plexus.protocol.roster import Roster
 from plexus.protocol.sparse import SparseView
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S, Snapshot, View
-from plexus.rng import stream
+from plexus.rng import RestingRandom, stream, stream_seed
 from plexus.runs.result import RoundTuning
 from plexus.sim.many import SPARSE, RestingView, made
 from plexus.sim.session import Nodes, Setting
@@ -147,8 +148,9 @@ def places(setting: Setting, initial: Snapshot | None = None) -> Callable[[NodeI
     """
     initial = initial or initial_view(setting.world)
     view_of: type[View] = RestingView
+    random_of: Callable[[int], Any] = Random
     if len(setting.world) >= SPARSE:
-        initial, view_of = SparseView(initial).snapshot(), SparseView
+        initial, view_of, random_of = SparseView(initial).snapshot(), SparseView, RestingRandom
 
     def place(me: NodeId) -> dict[str, Any]:
         return {
@@ -156,7 +158,7 @@ def places(setting: Setting, initial: Snapshot | None = None) -> Callable[[NodeI
             "view": view_of(initial),
             "bandwidth_bytes_per_s": advertised_bandwidth(setting.world.devices[me]),
             "initial_model": setting.initial_model,
-            "rng": stream(setting.seed, "node", me, "protocol"),
+            "rng": random_of(stream_seed(setting.seed, "node", me, "protocol")),
         }
 
     return place

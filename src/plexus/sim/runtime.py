@@ -7,29 +7,8 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from plexus.protocol.api import (
-    Aggregate,
-    Aggregated,
-    CancelTimer,
-    Change,
-    Collect,
-    Effect,
-    Event,
-    Merge,
-    Node,
-    Received,
-    Report,
-    Save,
-    Send,
-    SetTimer,
-    StopSending,
-    TimerFired,
-    TimerKey,
-    Train,
-    Trained,
-    WentOffline,
-    WentOnline,
-)
+from plexus.protocol import api
+from plexus.protocol.api import Effect, Event, Node, Received, Send, SetTimer, TimerFired, TimerKey, Trained
 from plexus.protocol.messages import Model, NodeId
 from plexus.sim.kernel import Kernel, Token
 from plexus.sim.many import Mail, Unmade
@@ -48,7 +27,7 @@ class Models(Protocol):
         self,
         models: Sequence[Model],
         samples: Sequence[int],
-        changes: Sequence[Change] = (),
+        changes: Sequence[api.Change] = (),
         change_samples: Sequence[int] = (),
     ) -> Model: ...
     def merge(self, models: Sequence[Model], weights: Sequence[float]) -> Model: ...
@@ -100,14 +79,14 @@ class Runtime:
         self._training: dict[NodeId, tuple[Token, float]] = {}
         self._perform_one: dict[type[Effect], Callable[[NodeId, Any], None]] = {
             SetTimer: self._set_timer,
-            CancelTimer: self._cancel_timer,
-            Train: self._train,
-            Collect: self._collect,
-            Aggregate: self._aggregate,
-            Merge: self._merge,
-            StopSending: self._stop_sending,
-            Save: self._save,
-            Report: self._report,
+            api.CancelTimer: self._cancel_timer,
+            api.Train: self._train,
+            api.Collect: self._collect,
+            api.Aggregate: self._aggregate,
+            api.Merge: self._merge,
+            api.StopSending: self._stop_sending,
+            api.Save: self._save,
+            api.Report: self._report,
         }
         for node in range(len(nodes)):
             self._schedule_toggle(node, world.availability.toggles(node))
@@ -134,12 +113,12 @@ class Runtime:
             self.online_count += 1
             if self._observer is not None:
                 self._observer.presence(self.kernel.now, node, True)
-            self._handle(node, WentOnline())
+            self._handle(node, api.WentOnline())
 
     def leave(self, node: NodeId) -> None:
         """Graceful: the node sends its last messages, then everything it had under way stops."""
         if self.online[node]:
-            self._handle(node, WentOffline())
+            self._handle(node, api.WentOffline())
             self.crash(node)
 
     def crash(self, node: NodeId) -> None:
@@ -234,12 +213,12 @@ class Runtime:
         due_s = self.kernel.now + effect.delay_s
         timers[effect.key] = self.kernel.at(due_s, node, TimerFired(effect.key))
 
-    def _cancel_timer(self, node: NodeId, effect: CancelTimer) -> None:
+    def _cancel_timer(self, node: NodeId, effect: api.CancelTimer) -> None:
         token = self._timers[node].pop(effect.key, None)
         if token is not None:
             self.kernel.cancel(token)
 
-    def _train(self, node: NodeId, effect: Train) -> None:
+    def _train(self, node: NodeId, effect: api.Train) -> None:
         self._stop_training(node)
         model = self._models.train(effect.model, node, effect.round)
         trained = Trained(effect.round, model, self._models.samples(node))
@@ -259,22 +238,22 @@ class Runtime:
             if self._observer is not None:
                 self._observer.training_ended(self.kernel.now, node, False)
 
-    def _collect(self, node: NodeId, effect: Collect) -> None:
+    def _collect(self, node: NodeId, effect: api.Collect) -> None:
         """Nothing to do: what is to be aggregated comes with `Aggregate`."""
 
-    def _aggregate(self, node: NodeId, effect: Aggregate) -> None:
+    def _aggregate(self, node: NodeId, effect: api.Aggregate) -> None:
         model = self._models.mean(effect.models, effect.samples, effect.changes, effect.change_samples)
-        self.kernel.at(self.kernel.now, node, Aggregated(effect.round, model))
+        self.kernel.at(self.kernel.now, node, api.Aggregated(effect.round, model))
 
-    def _merge(self, node: NodeId, effect: Merge) -> None:
+    def _merge(self, node: NodeId, effect: api.Merge) -> None:
         model = self._models.merge(effect.models, effect.weights)
-        self.kernel.at(self.kernel.now, node, Aggregated(effect.round, model))
+        self.kernel.at(self.kernel.now, node, api.Aggregated(effect.round, model))
 
-    def _stop_sending(self, node: NodeId, effect: StopSending) -> None:
+    def _stop_sending(self, node: NodeId, effect: api.StopSending) -> None:
         self.network.cut_sends(node)
 
-    def _save(self, node: NodeId, effect: Save) -> None:
+    def _save(self, node: NodeId, effect: api.Save) -> None:
         """Nothing to do: a simulated node keeps its state in memory while it is offline."""
 
-    def _report(self, node: NodeId, effect: Report) -> None:
+    def _report(self, node: NodeId, effect: api.Report) -> None:
         self._observe(self.kernel.now, node, effect.fact)
