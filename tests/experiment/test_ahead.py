@@ -307,8 +307,10 @@ def test_a_killed_learner_is_noticed_though_nothing_is_waited_for(folder: Path) 
         made.run(look)
 
 
-def test_where_the_end_depends_on_what_is_measured_the_two_take_turns(folder: Path) -> None:
-    spec = spec_of('session.until="accuracy >= 0.5"')
+@pytest.mark.parametrize("signed", ["false", "true"])
+def test_where_the_end_depends_on_what_is_measured_the_two_take_turns(folder: Path, signed: str) -> None:
+    """Where members may lie it is measured again, by others."""
+    spec = spec_of('session.until="accuracy >= 0.5"', f"protocol.signed_views={signed}")
     results: list[Result] = []
     for name, machinery in (("alone", ALONE), ("ahead", AHEAD)):
         results.append(simulate(spec, folder, folder / name, machinery=machinery))

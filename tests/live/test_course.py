@@ -127,6 +127,21 @@ def test_a_session_begins_when_enough_are_there_and_ends_with_its_last_round(cou
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("end", ['until = "accuracy >= 0.6"', "patience = 20"])
+def test_what_one_measures_all_end_with(course: Course, end: str) -> None:
+    """The others see for themselves, soon, and nobody suspects anybody."""
+    course.found(end, "rounds = 100000", "start_with = 3")
+    for number in range(NODES):
+        course.start(number)
+    assert [course.processes[number].wait(timeout=150) for number in range(NODES)] == [0, 0, 0]
+    assert course.weights(0) == course.weights(1) == course.weights(2)
+    assert len({course.log(number, "session_ended")[-1]["round"] for number in range(NODES)}) == 1
+    for number in range(NODES):
+        assert not course.log(number, "Refused") and not course.log(number, "EndRevoked")
+        assert not [line for line in course.log(number, "failure") if line["level"] == "error"]
+
+
+@pytest.mark.slow
 def test_who_was_away_at_the_end_gets_the_model_from_one_that_stays(course: Course) -> None:
     course.found('until = "accuracy >= 0.3"', "rounds = 2000", "start_with = 2")
     course.start(0, "--stay")

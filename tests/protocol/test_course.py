@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from plexus.protocol.api import Aggregated, Durable, Measured, PeerLost, Received, SetTimer, TimerFired, Train
 from plexus.protocol.facts import (
+    AggregationCompleted,
+    EndClaimed,
     EndRevoked,
     FinalHeld,
     Refused,
@@ -419,3 +422,84 @@ def test_who_comes_back_to_a_session_under_way_does_not_disturb_it() -> None:
     exchange.restart(0)
     exchange.run(exchange.now + 5 * SHORT["ack_timeout_s"])
     assert exchange.of(RoundRestarted) == []
+
+
+class Measuring(Exchange):
+    """Where members may lie: who is told of an end measures its model, in a second."""
+
+    def __init__(self, n: int, accuracy: Callable[[int, str], float], **more: Any) -> None:
+        super().__init__(n, signed_views=True, **{**SHORT, **more})
+        self.accuracy = accuracy
+
+    def on_event(self, node: int, event: Any, effects: list[Any]) -> None:
+        super().on_event(node, event, effects)
+        for claim in reported(effects, EndClaimed):
+            self.measure(node, claim, 1.0)
+
+    def measure(self, node: int, of: Any, after_s: float = 0.0) -> None:
+        found = self.accuracy(node, of.model)
+        measured = Measured(of.round, of.ordinal, of.model, found, {"accuracy": found})
+        self._at(after_s, node, measured, self._lives[node])
+
+    def aggregated(self, ordinal: int) -> tuple[int, Any]:
+        """By whom, and what."""
+        self.run_until(self.has_aggregated(ordinal))
+        found = [(node, fact) for _, node, fact in self.of(AggregationCompleted) if fact.ordinal == ordinal]
+        return found[0]
+
+
+@pytest.mark.parametrize("n", [3, 5, N, 9])
+@pytest.mark.parametrize("course", [Course(until="accuracy >= 0.9"), Course(patience=2, rounds=100)])
+def test_what_one_has_measured_the_others_measure_and_all_end_with_it(n: int, course: Course) -> None:
+    """Nobody suspects who found out first, and nobody waits for long."""
+    exchange = Measuring(n, lambda node, model: 0.95, course=course)
+    exchange.go_online(*range(n))
+    at, best = exchange.aggregated(3)
+    exchange.measure(at, best)  # with patience this is the best, and stays so
+    if course.patience:
+        at, last = exchange.aggregated(5)
+        exchange.measure(at, last)
+    began = exchange.now
+    exchange.run_until(lambda: len(exchange.of(FinalHeld)) == n)
+    assert exchange.now - began < SHORT["ack_timeout_s"] / 2
+    assert len({(fact.ordinal, fact.model) for _, _, fact in exchange.of(FinalHeld)}) == 1
+    assert exchange.of(Refused) == exchange.of(EndRevoked) == []
+    exchange.run(exchange.now + 10)
+    assert not any(node.ending.is_doubtful for node in exchange.nodes)
+    assert len(exchange.of(EndClaimed)) <= SHORT["sample_size"], "a few look into it, not everybody"
+
+
+def test_an_end_that_nobody_else_finds_is_taken_back_and_the_session_goes_on() -> None:
+    exchange = Measuring(
+        N, lambda node, model: 0.95 if node == liar else 0.5, course=Course(until="accuracy >= 0.9")
+    )
+    liar = -1
+    exchange.go_online(*range(N))
+    liar, found = exchange.aggregated(3)
+    exchange.measure(liar, found)
+    exchange.run_until(lambda: bool(exchange.of(SessionEnded)))
+    assert exchange.nodes[liar].ending.is_doubtful
+    exchange.run_until(lambda: bool(exchange.of(EndRevoked)))
+    assert {node for _, node, _ in exchange.of(SessionEnded)} == {liar}
+    refused = exchange.of(Refused)
+    assert refused and all(
+        (fact.src, fact.what) == (liar, "the end of the session") for _, _, fact in refused
+    )
+    assert not any(node.ending.is_over for node in exchange.nodes)
+    done = max(exchange.rounds)
+    exchange.run_until(exchange.has_aggregated(done + 3))
+    trained = {node for at, node, _ in exchange.of(TrainingStarted) if at > exchange.of(EndRevoked)[0][0]}
+    assert liar in trained, "it works with the others again"
+
+
+def test_who_says_again_and_again_that_it_is_the_end_is_asked_for_its_model_once() -> None:
+    node = online_node(0, 4, course=Course(until="accuracy >= 0.9"), signed_views=True)
+    asked = []
+    for at in range(9, 90, 3):
+        asked += sent(node.handle(float(at), Received(1, Ended(3, 100, 1))), FinalRequest)
+    assert asked == [(1, FinalRequest(3))]
+    claim = reported(node.handle(91.0, Received(1, FinalModel(3, 100, "m"))), EndClaimed)
+    assert claim == [EndClaimed(3, 100, "m")]
+    node.handle(92.0, Measured(3, 100, "m", 0.1, {"accuracy": 0.1}))
+    assert sent(node.handle(500.0, Received(1, Ended(3, 100, 1))), FinalRequest) == []
+    assert not node.ending.is_over

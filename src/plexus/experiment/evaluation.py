@@ -15,7 +15,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plexus.protocol.api import Measured
-from plexus.protocol.facts import AggregationCompleted, Fact, ModelUpdated
+from plexus.protocol.facts import AggregationCompleted, EndClaimed, Fact, ModelUpdated
 from plexus.rng import stream
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
 from plexus.runs.recorder import Recorder
@@ -222,8 +222,16 @@ class GlobalModelEvaluation(ModelEvaluation):
             if every and fact.ordinal // every != self._asked_round // every:
                 self.look()
                 if self.tell is not None:
-                    found, of = self._found, (fact.round, fact.ordinal, fact.model)
-                    self.tell(node, Measured(*of, found.score, found.by_name))
+                    self._tell(node, fact, self._found)
+        elif isinstance(fact, EndClaimed) and self.tell is not None:
+            everybody = dict.fromkeys(range(len(self._task.samples)), fact.model)
+            self._measure(
+                everybody, [fact.model], lambda tested, own: self._tell(node, fact, *(tested or (own,)))
+            )
+
+    def _tell(self, node: int, of: AggregationCompleted | EndClaimed, found: Any) -> None:
+        assert self.tell is not None
+        self.tell(node, Measured(of.round, of.ordinal, of.model, found.score, found.by_name))
 
     def look(self) -> None:
         if not self._spec.every_rounds and self._is_seen():

@@ -38,18 +38,14 @@ class Finishing:
         self._store, self._trainer, self._log = store, trainer, log
         self._stay = stay
         self._done, self._relays = done, relays
-        self._numbers: dict[int, int] = {}
-        """By how many rounds led there: the number of a round whose model is being measured."""
         self._going: asyncio.Task[None] | None = None
 
-    def measure(self, number: int, ordinal: int, model: LiveModel) -> None:
-        self._numbers[ordinal] = number
-        self._trainer.evaluate(ordinal, model)
-
-    def measured(self, runtime: LiveRuntime, ordinal: int, model: LiveModel, found: Evaluated) -> None:
-        number, ready = self._numbers.pop(ordinal, None), self._trainer.ready
+    def measured(
+        self, runtime: LiveRuntime, number: int, ordinal: int, model: LiveModel, found: Evaluated
+    ) -> None:
+        ready = self._trainer.ready
         assert ready is not None
-        if number is not None:
+        if number:  # else it is the final model, and nobody asks
             score = found.value if ready.higher_is_better else -found.value
             metrics = {ready.metric: found.value, **found.others, "loss": found.loss}
             runtime.step(Measured(number, ordinal, model, score, metrics))
@@ -61,6 +57,10 @@ class Finishing:
         self._going = asyncio.create_task(self._go_home(node, is_measured))
 
     async def _go_home(self, node: PlexusNode, is_measured: bool) -> None:
+        while node.ending.is_doubtful:
+            await asyncio.sleep(LOOK_S)
+        if not node.ending.has_model:  # nobody agreed: the session goes on
+            return
         ordinal, model = node.held_ordinal, node.held_model
         try:
             await asyncio.wrap_future(self._store.keep_final(ordinal, model))

@@ -41,6 +41,7 @@ from plexus.protocol.api import BandwidthMeasured, Durable, Expelled
 from plexus.protocol.baselines.peers import PeerNode
 from plexus.protocol.facts import (
     AggregationCompleted,
+    EndClaimed,
     EndRevoked,
     Fact,
     FinalHeld,
@@ -295,35 +296,35 @@ class Peer:
     def _on_fact(self, fact: Fact) -> None:
         self._observer.fact(fact)
         self._tables.fact(fact)
-        every = self._config.evaluate_every
-        if isinstance(fact, AggregationCompleted) and fact.ordinal % every == 0:
-            self._finishing.measure(fact.round, fact.ordinal, fact.model)
+        every, node = self._config.evaluate_every, self._node
+        if isinstance(fact, AggregationCompleted | EndClaimed):
+            if isinstance(fact, EndClaimed) or fact.ordinal % every == 0:
+                self._trainer.evaluate(fact.ordinal, fact.model, fact.round)
         elif isinstance(fact, SessionEnded):
             self._trainer.interrupt()
             self._status.enter("ended")
         elif isinstance(fact, EndRevoked):
             self._status.enter("online")
         elif isinstance(fact, ModelUpdated) and fact.round % every == 0:
-            self._finishing.measure(fact.round, fact.round, fact.model)
-        elif isinstance(fact, FinalHeld) and isinstance(self._node, PlexusNode):
-            self._finishing.has_model(self._node, self._observer.evaluated_round == fact.ordinal)
-        elif isinstance(fact, TrainingStarted) and isinstance(self._node, PlexusNode):
+            self._trainer.evaluate(fact.round, fact.model, fact.round)
+        elif isinstance(fact, FinalHeld) and isinstance(node, PlexusNode):
+            self._finishing.has_model(node, self._observer.evaluated_round == fact.ordinal)
+        elif isinstance(fact, TrainingStarted) and isinstance(node, PlexusNode):
             # Who never aggregates wants to see now and then where the session stands.
             behind = fact.ordinal - self._observer.evaluated_round
             if behind >= SELDOM * every:
-                node = self._node
-                self._finishing.measure(node.held_round, node.held_ordinal, node.held_model)
+                self._trainer.evaluate(node.held_ordinal, node.held_model, node.held_round)
 
     def _on_trained(self, round: int, model: LiveModel, change: float) -> None:
         self._tables.training_ended(completed=True)
         self._runtime.trained(round, model, change)
 
-    def _on_evaluated(self, round: int, model: LiveModel, found: Evaluated) -> None:
+    def _on_evaluated(self, round: int, model: LiveModel, number: int, found: Evaluated) -> None:
         assert self._trainer.ready is not None
         self._store.offer_best(round, model, found.value)
         self._observer.evaluated(self._trainer.ready, round, found.value, found.loss)
         self._tables.evaluated(self._trainer.ready, round, found)
-        self._finishing.measured(self._runtime, round, model, found)
+        self._finishing.measured(self._runtime, number, round, model, found)
 
     async def _keep_house(self) -> None:
         while True:

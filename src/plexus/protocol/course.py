@@ -6,6 +6,8 @@ its work and gets the model from the node above it in a tree that the hash of th
 more than a few, and who is silent is passed over. Of two ends the one with the larger round prevails, and no
 two are equal. A node that has ended answers everybody with the end, and tells those who have not got its
 model again: whoever was cut off hears of it as soon as it can, and before it ends the session by itself.
+Where members may lie, an end that only measuring shows is believed when several say so; until then the first
+few measure the model themselves, and who convinces nobody takes the end back.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plexus.protocol.api import Measured, StopSending
-from plexus.protocol.facts import EndRevoked, FinalHeld, SessionEnded
+from plexus.protocol.facts import EndClaimed, EndRevoked, FinalHeld, SessionEnded
 from plexus.protocol.machine import Handler, to
 from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Message, Model, NodeId, Score
 from plexus.protocol.parameters import Course, condition
@@ -33,7 +35,7 @@ FINAL = ("final", 0)
 AGAIN = 1 / 10
 """As a share of `ack_timeout_s`: how often those are told of the end who have not got the model, and how long
 one of them waits for somebody who has not got it either."""
-_SCORE = struct.Struct(">f")
+_SCORE, _LARGEST = struct.Struct(">f"), 3.4e38
 ABOUT_THE_END: dict[type[Message], Handler] = {
     Ended: to("ending.on_ended"),
     FinalRequest: to("ending.on_request"),
@@ -46,7 +48,7 @@ class Ending:
     """What a node knows of the end, and does about it."""
 
     __slots__ = (
-        "_answered", "_asked", "_askers", "_best", "_claims", "_condition", "_course", "_having",
+        "_answered", "_asked", "_askers", "_best", "_checked", "_claims", "_condition", "_course", "_having",
         "_heard_at", "_missed", "_node", "_rng", "_root", "_tries", "asks", "ordinal", "round",
     )  # fmt: skip
 
@@ -78,6 +80,8 @@ class Ending:
         """How often others have asked for the model."""
         self._claims: dict[NodeId, int] = {}
         """Who says that the session has ended, and with which round."""
+        self._checked: dict[NodeId, tuple[int, float]] = {}
+        """Whose end this node looks into, that is which round, and when it asked for the model."""
 
     @property
     def is_over(self) -> bool:
@@ -105,17 +109,24 @@ class Ending:
 
     def on_measured(self, measured: Measured) -> None:
         """Is that good enough, or has it been so for long?"""
-        if self.is_over or not self._course.is_measured:
+        if not self._course.is_measured:
             return
+        score = _rounded(measured.score)
+        is_good = self._condition is not None and self._condition.holds(measured.metrics)
         best, since = self._best
-        patience = self._course.patience or math.inf
-        if self._condition is not None and self._condition.holds(measured.metrics):
+        is_end = is_good or (
+            score <= best and measured.ordinal - since >= (self._course.patience or math.inf)
+        )
+        claimed_by = [src for src, (k, _) in self._checked.items() if k == measured.round]
+        if claimed_by:
+            self._judge(claimed_by[0], measured, is_end)
+        elif self.is_over:
+            return
+        elif is_end:
             self.declare(measured.round, measured.ordinal, measured.model)
-        elif measured.score > best:
-            self._best = measured.score, measured.ordinal
-            self._node.send(self._others, Score(measured.ordinal, _bits(measured.score)))
-        elif measured.ordinal - since >= patience:
-            self.declare(measured.round, measured.ordinal, measured.model)
+        elif score > best:
+            self._best = score, measured.ordinal
+            self._node.send(self._others, Score(measured.ordinal, _bits(score)))
 
     def on_score(self, _: NodeId, told: Score) -> None:
         """Somebody else measured a model; the better one is remembered."""
@@ -137,7 +148,10 @@ class Ending:
     # Hearing of it
 
     def on_ended(self, src: NodeId, ended: Ended) -> None:
+        is_known = self._claims.get(src) == ended.round
         if not self._is_believable(src, ended):
+            if self._course.is_measured and self._claims.get(src) == ended.round and ended.held:
+                self._look_into(src, ended, is_known)
             return
         if ended.round > self.round:
             self._adopt(ended.round, ended.ordinal, src)
@@ -176,15 +190,41 @@ class Ending:
             return False
         self._claims[src] = ended.round
         # That rounds come to an end everybody sees; of what was measured, or is far ahead, one is not enough.
-        is_seen = not course.is_measured and ended.ordinal <= self._node.held_ordinal + REACH
-        return is_seen or len(self._claims) >= trust.several
+        is_seen = self.is_last(ended.ordinal) and ended.ordinal <= self._node.held_ordinal + REACH
+        return is_seen or ended.round == self._missed or len(self._claims) >= trust.several
 
-    def _adopt(self, k: int, ordinal: int, root: NodeId) -> None:
+    def _look_into(self, src: NodeId, ended: Ended, is_known: bool) -> None:
+        """Get the model that `src` would end with, to measure it: at once as one of the first in that round's
+        order, else when `src` says so again."""
+        node = self._node
+        first = node.roster.candidates(node.view, ended.round)[: node.parameters.sample_size]
+        k, at = self._checked.get(src, (0, 0.0))
+        is_under_way = k == ended.round and node.now - at < node.parameters.ack_timeout_s / 2
+        if (is_known or node.me in first) and not is_under_way:
+            self._checked[src] = ended.round, node.now
+            node.send((src,), FinalRequest(ended.round))
+
+    def _judge(self, src: NodeId, measured: Measured, is_end: bool) -> None:
+        self._checked[src] = measured.round, math.inf  # not to be asked for again
+        if not is_end:
+            self._node.trust.refuse(src, "the end of the session", "its model is not good enough")
+        elif measured.round > self.round:
+            self._adopt(measured.round, measured.ordinal, src, measured.model)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """It is this node that ended the session, by what it measured, and nobody has agreed so far."""
+        is_own = self.is_over and self._root == self._node.me and not self.is_last(self.ordinal)
+        return is_own and self._node.trust.is_wary and not self._having and len(self._others) > 0
+
+    def _adopt(self, k: int, ordinal: int, root: NodeId, model: Model = None) -> None:
         self.round, self.ordinal, self._root, self._tries = k, ordinal, root, 0
         self._heard_at = self._node.now
         self._forget()
         if root != self._node.me and self.has_model:
             self._node.held_round -= 1  # the number is the same, the model need not be
+        if model is not None:
+            self._node.keep_final(k, ordinal, model)
         self._node.watchdog.notice(k)
         self._node.lay_down()
         self._node.outbox.append(StopSending())
@@ -211,7 +251,9 @@ class Ending:
     def on_model(self, src: NodeId, final: FinalModel) -> None:
         if not self.is_over and final.round == self._missed:
             self._adopt(final.round, final.ordinal, src)
-        if final.round == self.round and not self.has_model and src in self._asked:
+        if final.round > self.round and self._checked.get(src, (0, 0.0))[0] == final.round:
+            self._node.report(EndClaimed(final.round, final.ordinal, final.model))
+        elif final.round == self.round and not self.has_model and src in self._asked:
             self._node.keep_final(final.round, final.ordinal, final.model)
             self._node.cancel_timer(FINAL)
             self.ordinal = final.ordinal
@@ -219,8 +261,8 @@ class Ending:
 
     def on_timeout(self, _: int = 0) -> None:
         """Nothing came: ask somebody else, unless who was asked may be sending it. If that is of no use for
-        long, who had the model is gone with it, and the session goes on until it ends again. Who has it tells
-        others again."""
+        long, who had the model is gone with it, and the session goes on until it ends again; so it does if
+        nobody agrees that it is the end. Who has the model tells others again."""
         is_early = self._node.now - self._heard_at < self._node.parameters.ack_timeout_s
         if self.has_model and is_early:
             self._tell_again()
@@ -229,7 +271,7 @@ class Ending:
         elif self.is_over and is_early:
             self._tries += 1
             self._ask()
-        elif self.is_over and not self.has_model:
+        elif self.is_over and (self.is_doubtful or not self.has_model):
             self._node.report(EndRevoked(self.round, self.ordinal))
             self._missed, self.round = self.round, 0
             self._node.save()
@@ -291,3 +333,9 @@ class Ending:
 
 def _bits(score: float) -> int:
     return int.from_bytes(_SCORE.pack(score), "big")
+
+
+def _rounded(score: float) -> float:
+    """As others know it: who compares must not differ in the last digits."""
+    [rounded] = _SCORE.unpack(_SCORE.pack(max(-_LARGEST, min(score, _LARGEST))))
+    return float(rounded)

@@ -135,8 +135,16 @@ class SessionEnded(Fact, frozen=True):
     ordinal: int
 
 
+class EndClaimed(Fact, frozen=True):
+    """Somebody says that the session ends with this model. Whether it is good enough is to be measured."""
+
+    round: int
+    ordinal: int
+    model: Model
+
+
 class EndRevoked(Fact, frozen=True):
-    """Nobody has the model that the session was to end with: it goes on."""
+    """Nobody has the model that the session was to end with, or believes in it: it goes on."""
 
     round: int
     ordinal: int

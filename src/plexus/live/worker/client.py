@@ -200,7 +200,7 @@ class TrainingWorker:
     _setup: SetUp
     _log: Log
     _on_trained: Callable[[int, LiveModel, float], None]
-    _on_evaluated: Callable[[int, LiveModel, Evaluated], None]
+    _on_evaluated: Callable[[int, LiveModel, int, Evaluated], None]
     _fork_server: Path | None = None
     _room: Room = BOUNDLESS
 
@@ -209,8 +209,8 @@ class TrainingWorker:
         self._training: tuple[TrainJob, LiveModel] | None = None
         self._losses = 0
         """Workers that this training has cost."""
-        self._evaluating: tuple[EvaluateJob, int, LiveModel] | None = None
-        self._to_evaluate: tuple[int, LiveModel] | None = None
+        self._evaluating: tuple[EvaluateJob, int, LiveModel, int] | None = None
+        self._to_evaluate: tuple[int, LiveModel, int] | None = None
         self._outbox: asyncio.Queue[tuple[Header, memoryview]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self._process: asyncio.subprocess.Process | None = None
@@ -262,17 +262,18 @@ class TrainingWorker:
             self._training = self.since_s = None
             self._outbox.put_nowait((Interrupt(self._last_job + 1), memoryview(b"")))
 
-    def evaluate(self, round: int, model: LiveModel) -> None:
-        """Measure `model` when the worker has nothing better to do; only the newest is kept."""
-        self._to_evaluate = round, model
+    def evaluate(self, round: int, model: LiveModel, number: int = 0) -> None:
+        """Measure `model` when the worker has nothing better to do; only the newest is kept. `number` is
+        given back."""
+        self._to_evaluate = round, model, number
         self._evaluate_if_idle()
 
     def _evaluate_if_idle(self) -> None:
         if self._to_evaluate is None or self._training is not None or self._evaluating is not None:
             return
-        (round, model), self._to_evaluate = self._to_evaluate, None
+        (round, model, number), self._to_evaluate = self._to_evaluate, None
         self._last_job += 1
-        self._evaluating = EvaluateJob(self._last_job), round, model
+        self._evaluating = EvaluateJob(self._last_job), round, model, number
         self._outbox.put_nowait((self._evaluating[0], model.data))
 
     def _on_answer(self, answer: Header, body: Body) -> None:
@@ -288,8 +289,8 @@ class TrainingWorker:
                 # Nobody asked for this: bad data, or a model that cannot be trained.
                 self._give_up(reason)
             case Evaluated(job) if self._evaluating and job == self._evaluating[0].job:
-                (_, round, model), self._evaluating = self._evaluating, None
-                self._on_evaluated(round, model, answer)
+                (_, round, model, number), self._evaluating = self._evaluating, None
+                self._on_evaluated(round, model, number, answer)
             case Stopped(job, reason, kind) if self._evaluating and job == self._evaluating[0].job:
                 round, self._evaluating = self._evaluating[1], None
                 if kind:  # else a training came in between
