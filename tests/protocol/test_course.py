@@ -492,14 +492,24 @@ def test_an_end_that_nobody_else_finds_is_taken_back_and_the_session_goes_on() -
     assert liar in trained, "it works with the others again"
 
 
-def test_who_says_again_and_again_that_it_is_the_end_is_asked_for_its_model_once() -> None:
-    node = online_node(0, 4, course=Course(until="accuracy >= 0.9"), signed_views=True)
+def test_who_says_again_and_again_that_it_is_the_end_is_seldom_asked_for_its_model() -> None:
+    """Whatever rounds it speaks of: the others have better things to do than to measure its models."""
+    node = online_node(0, 4, course=Course(until="accuracy >= 0.9"), signed_views=True, **SHORT)
     asked = []
-    for at in range(9, 90, 3):
-        asked += sent(node.handle(float(at), Received(1, Ended(3, 100, 1))), FinalRequest)
-    assert asked == [(1, FinalRequest(3))]
-    claim = reported(node.handle(91.0, Received(1, FinalModel(3, 100, "m"))), EndClaimed)
-    assert claim == [EndClaimed(3, 100, "m")]
-    node.handle(92.0, Measured(3, 100, "m", 0.1, {"accuracy": 0.1}))
-    assert sent(node.handle(500.0, Received(1, Ended(3, 100, 1))), FinalRequest) == []
+    for at in range(9, 39):
+        asked += sent(node.handle(float(at), Received(1, Ended(at, 100, 1))), FinalRequest)
+    [(_, request)] = asked
+    claim = reported(node.handle(38.1, Received(1, FinalModel(request.round, 100, "m"))), EndClaimed)
+    assert claim == [EndClaimed(request.round, 100, "m")]
+    effects = node.handle(38.2, Measured(request.round, 100, "m", 0.1, {"accuracy": 0.1}))
+    assert [fact.src for fact in reported(effects, Refused)] == [1]
+    for at in range(39, 68):
+        assert sent(node.handle(float(at), Received(1, Ended(at, 100, 1))), FinalRequest) == []
+    assert not node.ending.is_over
+
+
+def test_an_end_that_was_taken_back_long_ago_is_no_witness_for_another() -> None:
+    node = online_node(0, 4, course=Course(until="accuracy >= 0.9"), signed_views=True, **SHORT)
+    node.handle(9.0, Received(1, Ended(3, 100, 1)))
+    node.handle(9.0 + SHORT["ack_timeout_s"], Received(2, Ended(4, 100, 1)))
     assert not node.ending.is_over

@@ -78,10 +78,10 @@ class Ending:
         """Whose model it takes, and when they were asked; the last one last."""
         self.asks = 0
         """How often others have asked for the model."""
-        self._claims: dict[NodeId, int] = {}
-        """Who says that the session has ended, and with which round."""
+        self._claims: dict[NodeId, tuple[int, float]] = {}
+        """Who says that the session has ended, with which round, and when it said so last."""
         self._checked: dict[NodeId, tuple[int, float]] = {}
-        """Whose end this node looks into, that is which round, and when it asked for the model."""
+        """Whose end this node looked into last: its round until that is judged, and since when."""
 
     @property
     def is_over(self) -> bool:
@@ -148,10 +148,10 @@ class Ending:
     # Hearing of it
 
     def on_ended(self, src: NodeId, ended: Ended) -> None:
-        is_known = self._claims.get(src) == ended.round
+        before = self._claims.get(src, (0, -math.inf))
         if not self._is_believable(src, ended):
-            if self._course.is_measured and self._claims.get(src) == ended.round and ended.held:
-                self._look_into(src, ended, is_known)
+            if self._course.is_measured and self._claims.get(src, before) != before and ended.held:
+                self._look_into(src, ended, is_known=before[0] == ended.round)
             return
         if ended.round > self.round:
             self._adopt(ended.round, ended.ordinal, src)
@@ -183,29 +183,31 @@ class Ending:
             trust.refuse(src, "the end of the session", "it has not come to its end")
             return False
         if trust.has_misbehaved(src):
+            self._claims.pop(src, None)
             return False
         if self._awaited <= {src, self._node.me}:
             return True  # all others have said goodbye, as one does at the end
         if not trust.believes(src, ended.round):
             return False
-        self._claims[src] = ended.round
+        self._claims[src] = ended.round, self._node.now
+        since = self._node.now - self._node.parameters.ack_timeout_s
+        recent = sum(at > since for _, at in self._claims.values())
         # That rounds come to an end everybody sees; of what was measured, or is far ahead, one is not enough.
         is_seen = self.is_last(ended.ordinal) and ended.ordinal <= self._node.held_ordinal + REACH
-        return is_seen or ended.round == self._missed or len(self._claims) >= trust.several
+        return is_seen or ended.round == self._missed or recent >= trust.several
 
     def _look_into(self, src: NodeId, ended: Ended, is_known: bool) -> None:
         """Get the model that `src` would end with, to measure it: at once as one of the first in that round's
         order, else when `src` says so again."""
         node = self._node
         first = node.roster.candidates(node.view, ended.round)[: node.parameters.sample_size]
-        k, at = self._checked.get(src, (0, 0.0))
-        is_under_way = k == ended.round and node.now - at < node.parameters.ack_timeout_s / 2
-        if (is_known or node.me in first) and not is_under_way:
+        _, at = self._checked.get(src, (0, -math.inf))
+        if (is_known or node.me in first) and node.now - at >= node.parameters.ack_timeout_s / 2:
             self._checked[src] = ended.round, node.now
             node.send((src,), FinalRequest(ended.round))
 
     def _judge(self, src: NodeId, measured: Measured, is_end: bool) -> None:
-        self._checked[src] = measured.round, math.inf  # not to be asked for again
+        self._checked[src] = 0, self._node.now
         if not is_end:
             self._node.trust.refuse(src, "the end of the session", "its model is not good enough")
         elif measured.round > self.round:
