@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -513,3 +514,52 @@ def test_an_end_that_was_taken_back_long_ago_is_no_witness_for_another() -> None
     node.handle(9.0, Received(1, Ended(3, 100, 1)))
     node.handle(9.0 + SHORT["ack_timeout_s"], Received(2, Ended(4, 100, 1)))
     assert not node.ending.is_over
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_goes_wrong_near_the_end_all_come_to_have_one_final_model(seed: int) -> None:
+    """Messages are lost, nodes are cut off, killed and come back, models are measured late and by several."""
+    rng = Random(seed)
+    n, loss = rng.choice([3, 4, 6, 10]), rng.choice([0.0, 0.02, 0.1])
+    course = rng.choice([Course(until="accuracy >= 0.9"), Course(patience=rng.choice([2, 4]))])
+    found: dict[str, float] = {}
+    away: set[int] = set()
+
+    def delays(src: int, dst: int, body: Message) -> tuple[float, ...]:
+        is_lost = (src in away) != (dst in away) or rng.random() < loss
+        return (
+            () if is_lost else tuple(s * rng.uniform(0.5, 2) for s in exchange.usual_delays(src, dst, body))
+        )
+
+    class Story(Measuring):
+        def on_event(self, node: int, event: Any, effects: list[Any]) -> None:
+            super().on_event(node, event, effects)
+            for fact in reported(effects, AggregationCompleted):
+                self.measure(node, fact, rng.choice([0.5, 3.0, 15.0]))
+
+    def accuracy(node: int, model: str) -> float:
+        return found.setdefault(model, rng.random())
+
+    exchange = Story(n, accuracy, course=course, delays=delays, watchdog_s=300.0, checked=False)
+    exchange.go_online(*range(n))
+    while not exchange.of(SessionEnded) or rng.random() < 0.8:
+        exchange.run(exchange.now + 20)
+        away = (
+            set(rng.sample(range(n), n // 3)) if rng.random() < 0.1 else away if rng.random() < 0.7 else set()
+        )
+        node = rng.randrange(n)
+        if node not in exchange.online:
+            exchange.restart(node)
+        elif rng.random() < 0.05:
+            exchange.crash(node)
+    away, loss = set(), 0.0
+    for node in set(range(n)) - exchange.online:
+        exchange.restart(node)
+    exchange.run_until(
+        lambda: (
+            all(node.ending.has_model for node in exchange.nodes)
+            and len({node.held_model for node in exchange.nodes}) == 1
+        ),
+        exchange.now + 20_000,
+    )
