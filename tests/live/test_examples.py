@@ -20,7 +20,7 @@ from tests.live.test_commands import plexus
 
 ROOT = Path(__file__).parents[2]
 SHOWN = {
-    "docs/deployment.md": 12,
+    "docs/deployment.md": 15,
     "docs/security.md": 0,
     "examples/plexus-node.service": 2,
     "examples/Containerfile": 1,
