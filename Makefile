@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install develop quickstart reproduce test test-live test-paper test-fast smoke drill crowd soak nightly storm fuzz docs trial wheel \
+.PHONY: help install develop quickstart reproduce test test-live test-paper test-fast smoke drill crowd soak relay large-model nightly storm fuzz docs trial wheel \
 	check format clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -73,14 +73,20 @@ crowd: develop  ## sixty peers that come and go for MINUTES (default 10): errors
 soak: develop  ## a day of operation within MINUTES (default 30): memory, descriptors, logs and state must not grow
 	$(BIN)/python benchmarks/endurance.py soak --minutes $(or $(MINUTES),30)
 
+relay: develop  ## models by way of a relay: at least 0.7 of its link; needs root for its network
+	$(BIN)/python -m benchmarks.relay
+
+large-model: develop  ## six peers with a model of 1 GB: memory, throughput, pings; needs 24 GB of memory and an idle machine
+	$(BIN)/python -m benchmarks.large_model
+
 docs: develop  ## the documentation site, strict, into site/; runs every command and notebook it shows
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/pytest -n auto -q -m docs tests/docs
 	@echo "read it: site/index.html"
 
 # One after the other, whatever -j says: fleets need the machine for themselves. All of it, whatever fails.
-nightly:  ## hours: live peers, the drill, a crowd, a soak, the paper, the documentation, every reader fuzzed, half an hour of storms
-	@failed=; for target in test-live drill 'drill NAT=1' crowd 'soak MINUTES=30' test-paper docs 'fuzz MINUTES=5' 'storm MINUTES=30'; do \
+nightly:  ## hours: live peers, the drill, a crowd, a soak, a relay, a large model, the paper, the documentation, every reader fuzzed, half an hour of storms
+	@failed=; for target in test-live drill 'drill NAT=1' crowd 'soak MINUTES=30' relay large-model test-paper docs 'fuzz MINUTES=5' 'storm MINUTES=30'; do \
 		$(MAKE) --no-print-directory $$target || failed="$$failed $${target%% *}"; \
 	done; test -z "$$failed" || { echo "nightly: failed:$$failed"; exit 1; }
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from plexus.errors import PlexusError
 from plexus.live.fleet.fleet import Fleet
@@ -42,6 +42,8 @@ MOST_MB, MOST_IDLE_SHARE = 70.0, 0.005
 GROWTH_MB, GROWTH_DESCRIPTORS, GROWTH_STATE_BYTES, GROWTH_LOG = 2.0, 4.0, 64 * 1024, 1.5
 """From the second quarter of the time to the last: of the memory, descriptors and files of a peer, and how
 many times as fast its log grows."""
+Check = tuple[str, str, bool]
+"""What must hold, what was found, and whether it holds."""
 LOOK_S, SETTLED_S = 5.0, 30.0
 WORK = ("TrainingStarted", "AggregatorChosen", "AggregationCompleted", "SampleDerived", "online")
 DAY_H = 24.0
@@ -230,8 +232,7 @@ async def endure(
     return watch
 
 
-def verdict(watch: Watch, constant: list[Member], is_crowd: bool) -> Iterator[tuple[str, str, bool]]:
-    """What must hold, what was found, and whether it holds."""
+def verdict(watch: Watch, constant: list[Member], is_crowd: bool) -> Iterator[Check]:
     members = watch.members
     errors = sum(member.log.errors for member in members)
     died = [f"{member.number}: {member.unexpected}" for member in members if member.unexpected]
@@ -293,11 +294,15 @@ async def run(kind: str, peers: int, minutes: float, out: Path) -> bool:
     finally:
         await fleet.close()
     print(f"{kind}: {peers} peers, {minutes:g} minutes, {sum(each.starts for each in fleet.members)} starts")
-    holds = True
-    for what, found, is_so in verdict(watch, constant, kind == "crowd"):
-        print(f"{'PASS' if is_so else 'FAIL'}  {what}: {found}")
-        holds &= is_so
-    return holds
+    return all_hold(verdict(watch, constant, kind == "crowd"))
+
+
+def all_hold(verdict: Iterable[Check], file: TextIO | None = None) -> bool:
+    """Says of each line whether it holds; whether all do."""
+    checks = list(verdict)
+    for what, found, is_so in checks:
+        print(f"{'PASS' if is_so else 'FAIL'}  {what}: {found}", file=file)
+    return all(is_so for *_, is_so in checks)
 
 
 def main() -> None:

@@ -1,14 +1,14 @@
 """Live peers with a model that is half as large as the memory they may take.
 
-    python benchmarks/large_model.py                           # six peers, a model of 1 GB, six aggregations
-    python benchmarks/large_model.py --megabytes 100 --memory 25
+    python -m benchmarks.large_model                           # six peers, a model of 1 GB, six aggregations
+    python -m benchmarks.large_model --megabytes 100 --memory 25
 
 Every peer is a process of its own, `plexus node start`, with everything that belongs to it: TLS, seals,
 checks, sums, its state on the disk. Only the workers do not train: one process answers for all of them with a
 model of the same size, to all of a round at once. Everybody trains in every round, so an aggregator gets a
 model from each of the others. A further member of the session sends every peer a ping twenty times a second.
 
-Prints one JSON object:
+Prints one JSON object, and ends with 1 if a line on standard error says FAIL:
 
 - `aggregator_peak_mb`: the most memory that one of the peers ever held, what it had mapped of files at that
   moment included (`VmHWM`); not its training worker, another process with torch and copies of its own.
@@ -35,13 +35,14 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.endurance import Check, all_hold
 from plexus.bench.transport import LOOPBACK, MEGABYTE, Homes, Near, _send_plain, made_up_model, plain
 from plexus.live.fleet.fleet import free_ports
 from plexus.live.identity.admission import Admission
@@ -55,6 +56,7 @@ from plexus.runs.run import started_s
 from plexus.runs.tables import read
 from plexus.spec.experiment import parse_spec
 
+MOST_MB, LEAST_RATIO, MOST_PING_MS = 2000, 0.5, 150
 PING_S, LOOK_S, LATE_S = 0.05, 0.5, 2.0
 LAST_BYTES = 2**16
 PLAIN_TIMES = 3
@@ -364,6 +366,17 @@ def figures(
     }
 
 
+def verdict(found: dict[str, Any], rounds: int) -> Iterator[Check]:
+    """None where nothing was measured: that holds nothing."""
+    ended, peak_mb = found["ended_well"] and found["rounds"] == rounds, found["aggregator_peak_mb"]
+    ratio, ping_ms = found["throughput_ratio_to_plain_tcp"], found["ping_p99_under_load_ms"]
+    yield f"{rounds} aggregations, and all peers end well", f"{found['rounds']}", ended
+    yield f"memory of a peer at most {MOST_MB} MB", f"{peak_mb} MB", peak_mb <= MOST_MB
+    yield f"throughput at least {LEAST_RATIO:g} of plain TCP", f"{ratio}", (ratio or 0) >= LEAST_RATIO
+    is_soon = ping_ms is not None and ping_ms <= MOST_PING_MS
+    yield f"99 of 100 pings under load within {MOST_PING_MS} ms", f"{ping_ms} ms", is_soon
+
+
 def answer(path: Path, size: int, peers: int) -> None:
     """What the process does that answers for the workers."""
     Workers(path, made_up_model(size), peers)
@@ -382,7 +395,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where homes are; a dozen models of disk a peer")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as directory:
-        print(json.dumps(asyncio.run(measure(Path(directory), arguments)), indent=2))
+        found = asyncio.run(measure(Path(directory), arguments))
+    print(json.dumps(found, indent=2), flush=True)
+    sys.exit(0 if all_hold(verdict(found, arguments.rounds - 1), sys.stderr) else 1)
 
 
 if __name__ == "__main__":

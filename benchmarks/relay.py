@@ -7,7 +7,8 @@ One host has a link that is so fast each way; seven others reach nobody but that
 goes to it or comes from it takes so much longer. `direct` sends models to the relay itself, which is all that
 its link can do; `pair` from one host to another; `pairs` from three to three others at once; `star` from six
 to the seventh, and `back` from that to the six, as if it aggregated. A share is what arrives of models per
-second, of the megabits. Prints one JSON object. Needs the right to make network namespaces.
+second, of the megabits. Prints one JSON object; ends with 1 if a line on standard error says FAIL. Needs the
+right to make network namespaces.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from benchmarks.endurance import Check, all_hold
 from plexus.live.fleet.shaping import Proxy, Route, Way
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.session_file import Session
@@ -44,6 +47,7 @@ WAYS: dict[str, dict[int, list[int]]] = {
     "back": {8: list(range(2, 8))},
 }
 """Who sends to whom."""
+LEAST_SHARE = 0.7
 
 
 async def host(home: Path, size_bytes: int, relay: str, delay_s: float) -> None:
@@ -117,6 +121,11 @@ async def measure(net: Star, party: Party, options: argparse.Namespace) -> dict[
     return found
 
 
+def verdict(shares: dict[str, float]) -> Iterator[Check]:
+    for way, share in shares.items():
+        yield f"{way}: at least {LEAST_SHARE:g} of the link", f"{share:g}", share >= LEAST_SHARE
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--megabits", type=float, default=30.0)
@@ -137,7 +146,8 @@ def main() -> None:
         net.shape(RELAY, options.megabits)
         shares = asyncio.run(measure(net, Party(Path(directory)), options))
     about = {"megabits": options.megabits, "megabytes": options.megabytes, "delay_ms": options.delay_ms}
-    print(json.dumps({**about, "share": shares}))
+    print(json.dumps({**about, "share": shares}), flush=True)
+    sys.exit(0 if all_hold(verdict(shares), sys.stderr) else 1)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,8 @@ def test_nightly_does_all_that_takes_long() -> None:
         "DRILL_SEED=1 DRILL_NAT=1 .venv/bin/pytest -q -s -o faulthandler_timeout=0 -m drill tests/live",
         ".venv/bin/python benchmarks/endurance.py crowd --minutes 10",
         ".venv/bin/python benchmarks/endurance.py soak --minutes 30",
+        ".venv/bin/python -m benchmarks.relay",
+        ".venv/bin/python -m benchmarks.large_model",
         ".venv/bin/pytest -q -m paper tests/studies",
         "NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict",
         ".venv/bin/pytest -n auto -q -m docs tests/docs",

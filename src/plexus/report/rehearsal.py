@@ -16,6 +16,7 @@ from plexus.report.plots import durations_s
 WITHIN = 0.02
 """By so much measurements of the same round may differ."""
 MOST_ROWS = 12
+WHY = " Where it differs, other trainings counted: by sample_size, success_fraction or a timeout."
 
 
 def agreements(arms: Sequence[Arm], suffix: str = "") -> Iterator[Table]:
@@ -48,8 +49,7 @@ def _by_round(arm: Arm, metric: str) -> dict[int, list[float]]:
     """What was measured of the model of each round, by all runs."""
     found: dict[int, list[float]] = {}
     for run in arm.runs:
-        evaluations = run.tables["evaluations"]
-        if evaluations:
+        if evaluations := run.tables["evaluations"]:
             for k, value in zip(evaluations["round"], evaluations[metric], strict=True):
                 found.setdefault(int(k), []).append(float(value))
     return found
@@ -72,7 +72,7 @@ def _difference(apart: dict[int, float], metric: str) -> str:
     most, at_last = (quantities.difference(metric, apart[k]) for k in (worst, last))
     text = f"Of {len(apart)} rounds measured in both, {name} differs by {most} at most (round {worst}) and by"
     text += f" {at_last} in the last"
-    if not quantities.is_percentage(metric):
-        return f"{text}."
-    alike = sum(each <= WITHIN for each in apart.values())
-    return f"{text}; in {alike} of {len(apart)} it is the same to within {100 * WITHIN:g} points."
+    if quantities.is_percentage(metric):
+        alike = sum(each <= WITHIN for each in apart.values())
+        text += f"; in {alike} of {len(apart)} it is the same to within {100 * WITHIN:g} points"
+    return f"{text}.{WHY if apart[worst] > WITHIN else ''}"
