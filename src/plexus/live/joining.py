@@ -7,6 +7,7 @@ train rounds by itself, and their numbers would outrun those of the session it l
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
@@ -62,17 +63,15 @@ class Joining:
         loop = asyncio.get_running_loop()
         known = self._known()
         needed = max(at_least, 1 if self._join else 0)
-        give_up = None if needed else loop.time() + ALONE_AFTER_S
+        give_up = math.inf if needed else loop.time() + ALONE_AFTER_S
         pause_s = RETRY_S
         targets = [*self._join, *(address for address in known if address not in self._join)]
         self._wait_for("a member of the session" if needed < 2 else f"links to {needed} members")
-        while targets and len(self._hub.links) < max(needed, 1):
+        while targets and len(self._hub.links) < max(needed, 1) and loop.time() < give_up:
             await self._try(targets)
-            if give_up is not None and loop.time() > give_up:
-                break
-            if len(self._hub.links) < needed:
+            if len(self._hub.links) < max(needed, 1):
                 self._runtime.log.debug("joining", linked=len(self._hub.links), reason=self._reason)
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(min(pause_s, give_up - loop.time()))
                 pause_s = min(2 * pause_s, MAX_RETRY_S)
 
     async def ask_for_views(self) -> None:
