@@ -137,7 +137,7 @@ def peer_config(
         listen=addresses.resolve(listen),
         advertise=None if advertise is None or dial_only else addresses.resolve(advertise),
         dial_only=dial_only,
-        join=[address for each in join for address in addresses.resolve_all(each)],
+        join=[addresses.parse(each) for each in join],
         bandwidth_bytes_per_s=bandwidth,
         lie=liars(spec.attackers, spec.nodes, spec.seed).get(int(data)) if data.isdigit() else None,
         evaluate_every=spec.evaluation.every_rounds,
