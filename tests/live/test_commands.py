@@ -260,7 +260,7 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
         ),
         (
             ["node", "start", "authority/session.toml", "--data", "0", "--listen", "nowhere"],
-            "'nowhere' is not an address",
+            "--listen nowhere: not an address",
         ),
         (
             ["node", "start", "authority/session.toml", "--data", "0"],

@@ -102,6 +102,7 @@ def peer_config(
     join: tuple[str, ...],
     bandwidth: int | None,
     metrics: str | None,
+    source: str | None,
     memory: int | None,
     relay: int | None = None,
     data: str,
@@ -134,17 +135,26 @@ def peer_config(
         spec=spec.to_toml(),
         data=data,
         folder=folder,
-        listen=addresses.resolve(listen),
-        advertise=None if advertise is None or dial_only else addresses.resolve(advertise),
+        listen=said("--listen", listen, addresses.resolve),
+        advertise=None if dial_only else said("--advertise", advertise, addresses.resolve),
         dial_only=dial_only,
-        join=[addresses.parse(each) for each in join],
+        join=[said("--join", each, addresses.parse) for each in join],
         bandwidth_bytes_per_s=bandwidth,
         lie=liars(spec.attackers, spec.nodes, spec.seed).get(int(data)) if data.isdigit() else None,
         evaluate_every=spec.evaluation.every_rounds,
-        metrics=None if metrics is None else addresses.resolve(metrics),
+        metrics=said("--metrics", metrics, addresses.resolve),
+        source=said("--source", source, addresses.find),
         limits=limits if memory is None else replace(limits, memory_bytes=memory * 2**20),
         **as_they_are,
     )
+
+
+def said(option: str, text: str | None, read: Callable[[str], Any]) -> Any:
+    """What an option says, if it is given; a complaint about it names the option."""
+    try:
+        return None if text is None else read(text)
+    except PlexusError as error:
+        raise PlexusError(f"{option} {text}: {error}") from None
 
 
 def live_protocol(spec: ExperimentSpec, folder: Path, is_server: bool) -> LiveProtocol:

@@ -25,19 +25,24 @@ def parse(text: str) -> Address:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise PlexusError(f"{text!r}: write an IPv6 address in brackets, as in [::1]:7000")
+        raise PlexusError("write an IPv6 address in brackets, as in [::1]:7000")
     if not colon or not host or not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise PlexusError(f"{text!r} is not an address: expected host:port, as in 192.0.2.7:7000")
+        raise PlexusError("not an address: expected host:port, as in 192.0.2.7:7000")
     return host, int(port)
 
 
 def resolve(text: str) -> Address:
     """`host:port` with the host as an IP address, the preferred one if it is a name with several."""
     host, port = parse(text)
+    return find(host), port
+
+
+def find(host: str) -> str:
+    """The IP address of a host."""
     try:
-        return str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]), port
+        return str(socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][4][0])
     except (OSError, UnicodeError) as error:
-        raise PlexusError(f"{text!r}: host {host} cannot be found: {error}") from None
+        raise PlexusError(f"host {host} cannot be found: {getattr(error, 'strerror', error)}") from None
 
 
 async def look_up(address: Address) -> list[Address]:
