@@ -244,7 +244,7 @@ def _fresh(picture: dict[str, Any], what: str) -> dict[str, Any] | None:
 
 
 def _wait(wait: dict[str, Any]) -> str:
-    line = f"waits for {wait['what']} since {wait['since_s']} s"
+    line = f"waits for {wait['what']}" + (f" since {wait['since_s']} s" if "since_s" in wait else "")
     if "at_most_s" in wait:
         line += f", at most {wait['at_most_s']} s more"
     return f"{line}: {wait['reason']}" if wait.get("reason") else line

@@ -26,6 +26,7 @@ from safetensors.numpy import save
 from plexus.errors import PlexusError
 from plexus.files import named, read_bytes, write_bytes
 from plexus.live.identity.admission import KEY_FILE
+from plexus.live.identity.session_file import SESSION_FILE
 from plexus.live.models import LiveModel, ModelLayout, fits
 from plexus.live.room import BOUNDLESS, Room, keep
 from plexus.protocol import wire
@@ -248,7 +249,9 @@ def with_names(model: memoryview, names: str) -> bytes:
 class SessionStanding(Struct, frozen=True, kw_only=True):
     """Of a session, as a peer knows it."""
 
-    session: str
+    session: str | None
+    """None if no peer was started here and the session's file is elsewhere."""
+    started: bool
     round: int
     """Of the newest model that the peer holds."""
     course: Course
@@ -260,7 +263,10 @@ class SessionStanding(Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        lines = [f"session {self.session}: round {self.round}" + self._aim]
+        if self.session is None:
+            return "no session was started here yet"
+        where = f"round {self.round}" if self.started else "not started here yet"
+        lines = [f"session {self.session}: {where}{self._aim}"]
         if self.ended:
             model = self.final_model or "not here yet: start the peer, and it gets it from the others"
             lines = [f"session {self.session}: ended with round {self.round}", f"final model: {model}"]
@@ -275,7 +281,9 @@ class SessionStanding(Struct, frozen=True, kw_only=True):
         ends = [f"round {course.rounds}"] if course.rounds else []
         ends += [course.until] if course.until else []
         ends += [f"{course.patience} rounds without a better model"] if course.patience else []
-        return f"; it ends with {' or '.join(ends)}" if ends else "; it has no end"
+        waits = not self.round and (course.start_with or 1) > 1
+        begins = f"; it begins when {course.start_with} nodes are there" if waits else ""
+        return begins + (f"; it ends with {' or '.join(ends)}" if ends else "; it has no end")
 
 
 def standing(home: Path) -> SessionStanding:
@@ -283,11 +291,13 @@ def standing(home: Path) -> SessionStanding:
     if not (home / KEY_FILE).exists():
         raise PlexusError(f"{home}: not a peer's home")
     state = read_state(home / STATE_FILE) if (home / STATE_FILE).exists() else State(session=b"")
-    name, course = _agreed(home / RUN_FOLDER / SPEC)
+    begun = home / RUN_FOLDER / SPEC
+    name, course = _agreed(begun if begun.exists() else home / SESSION_FILE)
     best, final = home / BEST_MODEL, home / FINAL_MODEL
     about = metadata_of(best) if best.exists() else {}
     return SessionStanding(
         session=name,
+        started=begun.exists(),
         round=state.ordinal,
         course=course,
         ended=bool(state.ended),
@@ -298,13 +308,15 @@ def standing(home: Path) -> SessionStanding:
     )
 
 
-def _agreed(path: Path) -> tuple[str, Course]:
+def _agreed(path: Path) -> tuple[str | None, Course]:
     from plexus.spec.experiment import load_spec
 
     if not path.exists():
-        return "not begun", ENDLESS
+        return None, ENDLESS
     spec = load_spec(path)
-    return spec.name, spec.session
+    if spec.protocol.name != "plexus":
+        return spec.name, spec.session
+    return spec.name, spec.session.live(spec.nodes, spec.protocol.parameters.sample_size)
 
 
 def encode_state(state: State) -> bytes:

@@ -30,7 +30,7 @@ from plexus.protocol.facts import (
     Suspected,
 )
 from plexus.protocol.messages import NodeId, ordinal_of
-from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.plexus import START, PlexusNode
 
 AWAITED = {
     "ping": "answers to pings",
@@ -255,8 +255,13 @@ def counts(runtime: LiveRuntime, facts: FactObserver) -> dict[str, int]:
 
 
 def _waits(runtime: LiveRuntime) -> list[dict[str, Any]]:
-    now = asyncio.get_running_loop().time()
+    now, node = asyncio.get_running_loop().time(), runtime.node
     waits = _timers(runtime, AWAITED)
+    if START in runtime.timers and isinstance(node, PlexusNode):
+        there, needed = node.view.online_count(), node.course.start_with or 1
+        if there < needed:  # the timer only says when to count again
+            are = "is" if there == 1 else "are"
+            waits = [{"what": f"{needed} nodes before the first round; {there} {are} there"}]
     if runtime.writing is not None:
         since_s = round(now - runtime.writing_since, 2)
         waits.append({"what": "its state to be on the disk", "since_s": since_s})
