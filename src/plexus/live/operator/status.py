@@ -59,6 +59,8 @@ class FactObserver:
         self._roster = roster
         self._log = log
         self.round = round
+        self.progress_at = 0.0
+        """When there was a newer round or another model last, by the monotonic clock."""
         self.aggregated = 0
         self.answered_late = 0
         self.refused: Counter[tuple[bytes, str]] = Counter()
@@ -95,6 +97,8 @@ class FactObserver:
             self.answered_late += 1
             self._log.warning("answered_late", peer=self._roster.keys[fact.node], after_s=fact.after_s)
             return
+        if fields.get("round", 0) > self.round or isinstance(fact, ModelUpdated | AggregationCompleted):
+            self.progress_at = time.monotonic()
         self.round = max(self.round, fields.get("round", 0))
         self._log.info(type(fact).__name__, **fields)
 
@@ -148,7 +152,7 @@ class PeerStatus(Struct, frozen=True, kw_only=True):
     online_view: int = 0
     """How many nodes, itself among them, the peer believes online."""
     since_progress_s: float = 0.0
-    """Since it last heard of a newer round, or came online."""
+    """Since it last heard of a newer round, had another model, or came online."""
     problems: list[str] = []
     """What an operator should look into."""
     counts: dict[str, int] = {}
@@ -165,9 +169,11 @@ class PeerStatus(Struct, frozen=True, kw_only=True):
 class Status:
     """Looks at the parts of a peer, and says how it is."""
 
-    def __init__(self, session: str, admission: Admission) -> None:
+    def __init__(self, session: str, admission: Admission, patience_s: float) -> None:
         self._session = session
         self._admission = admission
+        self._patience_s = patience_s
+        """No progress for longer is a problem."""
         self._parts: tuple[LiveRuntime, TrainingWorker, FactObserver] | None = None
         self.enter("starting")
 
@@ -197,7 +203,8 @@ class Status:
         now = asyncio.get_running_loop().time()
         links = [link.connection for link in runtime.hub.links.values()]
         relayed = sum(each.relay is not None for each in links)
-        idle_s = round(now - node.watchdog.progress_at, 1) if node else 0.0
+        idle_s = min(since_s, time.monotonic() - facts.progress_at) if self.phase == "online" else 0.0
+        idle_s = round(now - node.watchdog.progress_at if node else idle_s, 1)
         training = None
         if trainer.since_s is not None:
             training = {"round": trainer.round, "since_s": round(now - trainer.since_s, 2)}
@@ -216,15 +223,15 @@ class Status:
             metric=facts.metric,
             online_view=member.membership.view.online_count() if member else 0,
             since_progress_s=idle_s,
-            problems=self._problems(node, idle_s),
+            problems=self._problems(0.0 if node and node.ending.is_over else idle_s),
             counts={**counts(runtime, facts), "trainings_failed": trainer.failed},
             sent_bytes={name: size for name, (_, size) in runtime.hub.traffic.sent.items()},
             refused=facts.by_reason(),
         )
 
-    def _problems(self, node: PlexusNode | None, idle_s: float) -> list[str]:
+    def _problems(self, idle_s: float) -> list[str]:
         found = []
-        if node is not None and not node.ending.is_over and idle_s > 2 * node.parameters.watchdog_s:
+        if idle_s > self._patience_s:
             found.append(f"no progress for {idle_s:.0f} s")
         left_s = self._admission.expires_s - time.time()
         if left_s < PRESSING_S:
