@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 from msgspec import Struct
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from plexus.errors import PlexusError
@@ -78,6 +79,7 @@ class Store:
         self.home = home
         self._roster = roster
         self._on_error = on_error
+        check_taken_home(home)
         self.state = self._read(roster.session)
         """What is on the disk."""
         self.failed = 0
@@ -217,6 +219,16 @@ def newest_model(home: Path) -> HeldModel | None:
     if not state.model_file:
         return None
     return HeldModel(state.round, state.ordinal, _read_model(home, state).data, home)
+
+
+def check_taken_home(home: Path) -> None:
+    """Complain of a model that cannot be read now, not when a better one is to take its place."""
+    for path in filter(Path.exists, (home / BEST_MODEL, home / FINAL_MODEL)):
+        try:
+            with named(path), safe_open(path, framework="np"):
+                pass
+        except SafetensorError as error:
+            raise PlexusError(f"{path}: damaged: {error}; move it away and start again") from None
 
 
 def taken_home(home: Path, model: memoryview, about: Mapping[str, str]) -> list[bytes | memoryview]:
