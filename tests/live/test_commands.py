@@ -276,7 +276,7 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
         ),
         (
             ["node", "start", "authority/session.toml", "--data", "0", "--home", "spoilt"],
-            "spoilt/model-best.safetensors: damaged: ",
+            "spoilt/model-best.safetensors: damaged, or not a safetensors file: ",
         ),
         (
             ["node", "start", "authority/session.toml", "--data", "0", "--home", "strange"],

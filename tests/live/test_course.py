@@ -110,7 +110,7 @@ def test_a_session_begins_when_enough_are_there_and_ends_with_its_last_round(cou
     assert said == "no session was started here yet\n"
     shutil.copy(course.place / "authority" / SESSION_FILE, course.place / "n0")
     said = course.plexus("session", "status", "n0", status=1).stdout
-    assert said == f"session course: not started here yet; {aim}"
+    assert said == f"session course: round 0; {aim}"
     for number in (0, 1):
         course.start(number)
     course.until(lambda: course.log(0, "online") and course.log(1, "online"))

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 from msgspec import Struct
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from plexus.errors import PlexusError
@@ -79,7 +78,8 @@ class Store:
         self.home = home
         self._roster = roster
         self._on_error = on_error
-        check_taken_home(home)
+        for path in filter(Path.exists, (home / BEST_MODEL, home / FINAL_MODEL)):
+            metadata_of(path)  # a damaged one is refused now, not when a better one is to take its place
         self.state = self._read(roster.session)
         """What is on the disk."""
         self.failed = 0
@@ -221,16 +221,6 @@ def newest_model(home: Path) -> HeldModel | None:
     return HeldModel(state.round, state.ordinal, _read_model(home, state).data, home)
 
 
-def check_taken_home(home: Path) -> None:
-    """Complain of a model that cannot be read now, not when a better one is to take its place."""
-    for path in filter(Path.exists, (home / BEST_MODEL, home / FINAL_MODEL)):
-        try:
-            with named(path), safe_open(path, framework="np"):
-                pass
-        except SafetensorError as error:
-            raise PlexusError(f"{path}: damaged: {error}; move it away and start again") from None
-
-
 def taken_home(home: Path, model: memoryview, about: Mapping[str, str]) -> list[bytes | memoryview]:
     """A model as its owner takes it home: whole, and saying what it is; `home` is that of the node. In parts,
     without a copy of it."""
@@ -263,7 +253,6 @@ class SessionStanding(Struct, frozen=True, kw_only=True):
 
     session: str | None
     """None if no peer was started here and the session's file is elsewhere."""
-    started: bool
     round: int
     """Of the newest model that the peer holds."""
     course: Course
@@ -277,8 +266,7 @@ class SessionStanding(Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         if self.session is None:
             return "no session was started here yet"
-        where = f"round {self.round}" if self.started else "not started here yet"
-        lines = [f"session {self.session}: {where}{self._aim}"]
+        lines = [f"session {self.session}: round {self.round}" + self._aim]
         if self.ended:
             model = self.final_model or "not here yet: start the peer, and it gets it from the others"
             lines = [f"session {self.session}: ended with round {self.round}", f"final model: {model}"]
@@ -309,7 +297,6 @@ def standing(home: Path) -> SessionStanding:
     about = metadata_of(best) if best.exists() else {}
     return SessionStanding(
         session=name,
-        started=begun.exists(),
         round=state.ordinal,
         course=course,
         ended=bool(state.ended),

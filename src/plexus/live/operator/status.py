@@ -60,7 +60,7 @@ class FactObserver:
         self._log = log
         self.round = round
         self.progress_at = 0.0
-        """When there was a newer round or another model last, by the monotonic clock."""
+        """When something was last done for a round, by the monotonic clock; Plexus knows it better."""
         self.aggregated = 0
         self.answered_late = 0
         self.refused: Counter[tuple[bytes, str]] = Counter()
@@ -97,9 +97,8 @@ class FactObserver:
             self.answered_late += 1
             self._log.warning("answered_late", peer=self._roster.keys[fact.node], after_s=fact.after_s)
             return
-        if fields.get("round", 0) > self.round or isinstance(fact, ModelUpdated | AggregationCompleted):
-            self.progress_at = time.monotonic()
-        self.round = max(self.round, fields.get("round", 0))
+        if "round" in fields:
+            self.progress_at, self.round = time.monotonic(), max(self.round, fields["round"])
         self._log.info(type(fact).__name__, **fields)
 
     def by_reason(self) -> dict[str, int]:
