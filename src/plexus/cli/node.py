@@ -143,7 +143,7 @@ def peer_config(
         lie=liars(spec.attackers, spec.nodes, spec.seed).get(int(data)) if data.isdigit() else None,
         evaluate_every=spec.evaluation.every_rounds,
         metrics=said("--metrics", metrics, addresses.resolve),
-        source=said("--source", source, addresses.find),
+        source=said("--source", source, lambda host: addresses.resolve(f"[{host}]:0")[0]),
         limits=limits if memory is None else replace(limits, memory_bytes=memory * 2**20),
         **as_they_are,
     )

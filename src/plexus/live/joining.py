@@ -63,11 +63,10 @@ class Joining:
     async def reach(self, at_least: int) -> None:
         """Return when links to `at_least` others are up, or when there is nobody to wait for."""
         loop = asyncio.get_running_loop()
-        known = self._known()
         needed = max(at_least, 1 if self._join else 0)
         give_up = math.inf if needed else loop.time() + ALONE_AFTER_S
         pause_s = RETRY_S
-        targets = [*self._join, *(address for address in known if address not in self._join)]
+        targets = list(dict.fromkeys([*self._join, *self._known()]))
         self._wait_for("a member of the session" if needed < 2 else f"links to {needed} members")
         while targets and len(self._hub.links) < max(needed, 1) and loop.time() < give_up:
             await self._try(targets, self._linked())
@@ -141,13 +140,13 @@ class Joining:
             self.ask()
 
     def _linked(self) -> set[Address]:
-        found = [addresses.unpack(link.hello.address) for link in self._hub.links.values()]
-        return {address for address in found if address is not None}
+        packed = (link.hello.address for link in self._hub.links.values())
+        return {address for each in packed if (address := addresses.unpack(each)) is not None}
 
     def _known(self) -> list[Address]:
         roster = self._runtime.roster
-        found = [addresses.unpack(roster.address_of(n)) for n in range(1, len(roster))]
-        known = [address for address in found if address is not None]
+        packed = (roster.address_of(n) for n in range(1, len(roster)))
+        known = [address for each in packed if (address := addresses.unpack(each)) is not None]
         return self._rng.sample(known, min(len(known), KNOWN_TRIED))
 
     async def _until(self, is_done: Callable[[], bool]) -> None:

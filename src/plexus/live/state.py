@@ -313,9 +313,8 @@ def _agreed(path: Path) -> tuple[str | None, Course]:
     if not path.exists():
         return None, ENDLESS
     spec = load_spec(path)
-    if spec.protocol.name != "plexus":
-        return spec.name, spec.session
-    return spec.name, spec.session.live(spec.nodes, spec.protocol.parameters.sample_size)
+    name, parameters = spec.protocol.name, spec.protocol.parameters
+    return spec.name, spec.session.live(spec.nodes, parameters.sample_size) if name == "plexus" else ENDLESS
 
 
 def encode_state(state: State) -> bytes:

@@ -43,8 +43,6 @@ AWAITED = {
 """What a node cannot go on without, by the timer that ends the wait."""
 ALARMS = {"readvertise": "a sign that somebody knows this node", "watchdog": "progress of the session"}
 """What the other timers watch over while the node goes on; they always run."""
-
-
 TOLD_REASONS = 20
 PRESSING_S = 86400.0
 """A certificate that runs out sooner is a problem."""
@@ -60,7 +58,7 @@ class FactObserver:
         self._log = log
         self.round = round
         self.progress_at = 0.0
-        """When something was last done for a round, by the monotonic clock; Plexus knows it better."""
+        """When something was last done for a round, by the clock of the loop; Plexus knows it better."""
         self.aggregated = 0
         self.answered_late = 0
         self.refused: Counter[tuple[bytes, str]] = Counter()
@@ -169,10 +167,8 @@ class Status:
     """Looks at the parts of a peer, and says how it is."""
 
     def __init__(self, session: str, admission: Admission, patience_s: float) -> None:
-        self._session = session
-        self._admission = admission
+        self._session, self._admission = session, admission
         self._patience_s = patience_s
-        """No progress for longer is a problem."""
         self._parts: tuple[LiveRuntime, TrainingWorker, FactObserver] | None = None
         self.enter("starting")
 
@@ -202,8 +198,8 @@ class Status:
         now = asyncio.get_running_loop().time()
         links = [link.connection for link in runtime.hub.links.values()]
         relayed = sum(each.relay is not None for each in links)
-        idle_s = min(since_s, time.monotonic() - facts.progress_at) if self.phase == "online" else 0.0
-        idle_s = round(now - node.watchdog.progress_at if node else idle_s, 1)
+        progress_at = node.watchdog.progress_at if node else max(facts.progress_at, now - since_s)
+        idle_s = round(now - progress_at, 1) if node or self.phase == "online" else 0.0
         training = None
         if trainer.since_s is not None:
             training = {"round": trainer.round, "since_s": round(now - trainer.since_s, 2)}

@@ -34,13 +34,8 @@ def parse(text: str) -> Address:
 def resolve(text: str) -> Address:
     """`host:port` with the host as an IP address, the preferred one if it is a name with several."""
     host, port = parse(text)
-    return find(host), port
-
-
-def find(host: str) -> str:
-    """The IP address of a host."""
     try:
-        return str(socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][4][0])
+        return str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]), port
     except (OSError, UnicodeError) as error:
         raise PlexusError(f"host {host} cannot be found: {getattr(error, 'strerror', error)}") from None
 
