@@ -162,7 +162,7 @@ def test_a_bad_address_is_one_clear_line(text: str) -> None:
 def test_a_node_that_has_just_been_started_says_little(tmp_path: Path) -> None:
     write_fleet(tmp_path / "fleet")
     admission: Any = SimpleNamespace(key=bytes(16), expires_s=0.0)
-    first = Status("digits", admission)
+    first = Status("digits", admission, patience_s=1.0)
     home = tmp_path / "fleet" / "node-00"
     with answering(lambda: serve_control(home, first.now, lambda: None)):
         assert b"starting" in at_home(home)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 
@@ -37,7 +38,8 @@ def test_what_is_no_address_is_said_to_be_none(text: str) -> None:
 def test_all_addresses_of_a_name_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(0, 0, 0, "", (host, 7)) for host in ("2001:db8::1", "192.0.2.7", "192.0.2.7")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    assert addresses.resolve_all("a.name:7") == [("2001:db8::1", 7), ("192.0.2.7", 7)]
+    places = asyncio.run(addresses.look_up(("a.name", 7)))
+    assert places == [("2001:db8::1", 7), ("192.0.2.7", 7)]
     assert addresses.resolve("a.name:7") == ("2001:db8::1", 7)
 
 

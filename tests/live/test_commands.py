@@ -260,7 +260,7 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
         ),
         (
             ["node", "start", "authority/session.toml", "--data", "0", "--listen", "nowhere"],
-            "'nowhere' is not an address",
+            "--listen nowhere: not an address",
         ),
         (
             ["node", "start", "authority/session.toml", "--data", "0"],
@@ -273,6 +273,10 @@ def test_the_session_file_is_rehearsed_by_the_simulator(tmp_path: Path) -> None:
         (
             ["node", "start", "authority/session.toml", "--data", "0", "--home", "damaged"],
             "damaged/state.bin: damaged, or of another version of Plexus; move state.bin away",
+        ),
+        (
+            ["node", "start", "authority/session.toml", "--data", "0", "--home", "spoilt"],
+            "spoilt/model-best.safetensors: damaged, or not a safetensors file: ",
         ),
         (
             ["node", "start", "authority/session.toml", "--data", "0", "--home", "strange"],
@@ -323,12 +327,14 @@ def test_what_is_wrong_is_said_in_one_line(
     for number in (6, 19):
         authority.invite(bytes([number]) * 32, session.digest, timedelta(days=1))
     strange = State(session=session.digest, view=b"\0\0\0\2\x91\x63")
-    for name, state in (("damaged", b"rubbish"), ("strange", encode_state(strange))):
+    homes = {"damaged": b"rubbish", "strange": encode_state(strange), "spoilt": encode_state(strange)}
+    for name, state in homes.items():
         make_home(Path(name))
         public = raw_public(create_key(Path(name) / "node.key").public_key())
         text = authority.invite(public, session.digest, timedelta(days=1))
         (Path(name) / "node.crt").write_text(text)
         (Path(name) / "state.bin").write_bytes(state)
+    Path("spoilt", "model-best.safetensors").write_bytes(b"rubbish")
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
         main(words)

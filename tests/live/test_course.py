@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from safetensors import safe_open
 
 from plexus.live.fleet.fleet import free_ports
+from plexus.live.identity.session_file import SESSION_FILE
 from plexus.live.state import STATE_FILE, read_state
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, metadata_of
 
@@ -103,13 +105,21 @@ def course(tmp_path: Path) -> Iterator[Course]:
 @pytest.mark.slow
 def test_a_session_begins_when_enough_are_there_and_ends_with_its_last_round(course: Course) -> None:
     course.found("rounds = 12", "start_with = 3")
+    aim = "it begins when 3 nodes are there; it ends with round 12\n"
+    said = course.plexus("session", "status", "n0", status=1).stdout
+    assert said == "no session was started here yet\n"
+    shutil.copy(course.place / "authority" / SESSION_FILE, course.place / "n0")
+    said = course.plexus("session", "status", "n0", status=1).stdout
+    assert said == f"session course: round 0; {aim}"
     for number in (0, 1):
         course.start(number)
     course.until(lambda: course.log(0, "online") and course.log(1, "online"))
     time.sleep(3.0)  # several times what they wait for others before the first round
     assert not course.log(0, "TrainingStarted")
     said = course.plexus("session", "status", "n0", status=1).stdout
-    assert said == "session course: round 0; it ends with round 12\n"
+    waits = "waits for 3 nodes before the first round; 2 are there\n"
+    assert said == f"session course: round 0; {aim}{waits}"
+    assert waits in course.plexus("node", "status", "--home", "n0").stdout
     course.start(2)
     assert [course.processes[number].wait(timeout=90) for number in range(NODES)] == [0, 0, 0]
     assert course.weights(0) == course.weights(1) == course.weights(2)

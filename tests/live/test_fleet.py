@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from plexus.cli.fleet import fleet_table, share_of_data
 from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
 from plexus.live.fleet.members import NodeResult
+from plexus.live.identity.admission import CERTIFICATE_FILE, WARNED_OF_EXPIRY_S
+from plexus.live.identity.authority import load_certificates
 from plexus.live.identity.session_file import found_session
 from plexus.live.worker.client import Ready
 from plexus.spec.experiment import load_spec, parse_spec
@@ -67,6 +70,9 @@ def test_a_fleet_too_short_for_an_evaluation_has_a_metric(
     assert 0 < result.metric <= 1
     assert result.best_metric == result.metric
     assert (tmp_path / "fleet" / "node-01").stat().st_mode & 0o777 == 0o700
+    certificate = load_certificates(tmp_path / "fleet" / "node-01" / CERTIFICATE_FILE)[0]
+    left = certificate.not_valid_after_utc - datetime.now(UTC)
+    assert left.total_seconds() > max(WARNED_OF_EXPIRY_S), "nobody warns of its end"
 
 
 @pytest.mark.slow

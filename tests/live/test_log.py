@@ -85,6 +85,17 @@ def test_whatever_a_member_says_its_lines_are_few_and_those_about_others_are_wri
     assert Refusals(clumsy.hex()[:12], "it is no message", ALIKE + 1, [str(tmp_path)]) in suspects([tmp_path])
 
 
+def test_whom_the_peer_cannot_reach_does_not_fill_the_log_nor_take_the_place_of_warnings() -> None:
+    log = Log(stream := StringIO())
+    for number in range(MAX_KINDS + 20):
+        for _ in range(ALIKE + 1):
+            log.info("no_link", dialled=True, reason=f"peer {number} cannot be reached")
+    log.warning("no_link", dialled=False, reason="it presented no certificate")
+    said = lines(stream)
+    assert len(said) == MAX_KINDS * ALIKE + ALIKE + 1
+    assert said[-1]["reason"] == "it presented no certificate"
+
+
 def test_what_the_peer_itself_does_is_all_written_and_errors_are_all_counted() -> None:
     log = Log(stream := StringIO())
     for number in range(100):

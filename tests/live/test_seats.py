@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import shutil
 import signal
 from collections.abc import Callable
@@ -16,7 +17,10 @@ import pytest
 import plexus
 from plexus.errors import PlexusError
 from plexus.live.fleet.fleet import Fleet, FleetConfig, run_fleet
+from plexus.live.fleet.members import Member
 from plexus.live.identity.session_file import found_session
+from plexus.live.operator.control import ask
+from plexus.live.operator.status import Status
 from plexus.live.seats import LiveProtocol, Seated, other
 from plexus.protocol import wire
 from plexus.protocol.api import (
@@ -35,13 +39,16 @@ from plexus.protocol.api import (
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
 from plexus.protocol.baselines.fedavg import FedavgParameters
 from plexus.protocol.baselines.fedbuff import FedbuffParameters
+from plexus.protocol.baselines.gossip import GossipParameters
 from plexus.protocol.baselines.teleportation import TeleportationParameters
 from plexus.protocol.facts import ModelUpdated, ServerLost
 from plexus.protocol.messages import GlobalModel, Joined, Left, NeighbourModel, Ping, Pong
+from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.registry import SERVERS
 from plexus.protocol.roster import Roster, key_of
 from plexus.protocol.view import View
 from plexus.spec.experiment import ExperimentSpec, parse_spec
+from tests.live.party import Party
 from tests.live.test_failures import status_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -234,6 +241,26 @@ def test_teleportation_finds_the_active_nodes_by_its_own_view() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "parameters", "patience_s"),
+    [
+        ("plexus", PlexusParameters(watchdog_s=1000.0), 2000.0),
+        ("gossip", GossipParameters(period_s=60.0), 1800.0),
+        ("gossip", GossipParameters(period_s=600.0), 6000.0),
+        ("teleportation", TeleportationParameters(round_duration_s=300.0), 3000.0),
+        ("fedavg", FedavgParameters(), math.inf),
+        ("echo:echo", None, 1800.0),
+    ],
+)
+def test_no_progress_is_a_problem_of_every_protocol_in_which_each_node_has_its_turn(
+    name: str, parameters: Any, patience_s: float, tmp_path: Path
+) -> None:
+    protocol = LiveProtocol(name=name, parameters=parameters, nodes=4)
+    assert protocol.patience_s == patience_s
+    status = Status("s", Party(tmp_path).admission("a"), protocol.patience_s)
+    assert (status._problems(7000.0)[:1] == ["no progress for 7000 s"]) == (patience_s < 7000.0)
+
+
+@pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (["--protocol", "dpsgd"], "protocol.round_duration_s is not set: live, a round of this protocol"),
@@ -318,6 +345,10 @@ def test_a_killed_peer_does_not_stop_gossip_and_goes_on_where_it_was(tmp_path: P
     asyncio.run(story())
 
 
+def idle_s(member: Member) -> float:
+    return float(ask(member.home, "status")["since_progress_s"])
+
+
 @pytest.mark.slow
 def test_without_its_server_nobody_trains_which_is_said_and_with_it_they_go_on(tmp_path: Path) -> None:
     async def story() -> None:
@@ -330,8 +361,10 @@ def test_without_its_server_nobody_trains_which_is_said_and_with_it_they_go_on(t
             await server.end(signal.SIGKILL)
             await until(fleet, lambda: all(each.log.counts["ServerLost"] for each in clients))
             before = server.log.round
+            await until(fleet, lambda: idle_s(clients[0]) > 3.0)
             await server.start()
             await until(fleet, lambda: server.log.round > before + 2)
+            await until(fleet, lambda: idle_s(clients[0]) < 3.0 and idle_s(server) < 3.0)
         finally:
             await fleet.close()
         lines = [json.loads(line) for line in (clients[0].home / "log.jsonl").read_text().splitlines()]

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from plexus.errors import PlexusError
 from plexus.live.models import LiveModel, seal
@@ -15,6 +17,7 @@ from plexus.live.state import STATE_FILE, Store, newest_model
 from plexus.protocol.api import Durable
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot, View
+from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
 from tests.live.disks import damaged
 
 MODEL_FILE = "model-9.safetensors"
@@ -53,6 +56,17 @@ def test_state_survives(tmp_path: Path) -> None:
     assert (bytes(held.data), state.round, state.ordinal, state.counter) == (b"nine", 9, 3, 3)
     assert (again.view(), state.bandwidth_bytes_per_s) == (SOMEBODY, 1000)
     assert newest_model(tmp_path) == (9, 3, b"nine", tmp_path)
+
+
+@pytest.mark.parametrize("name", [BEST_MODEL, FINAL_MODEL])
+def test_a_model_to_take_home_that_is_damaged_is_refused(tmp_path: Path, name: str) -> None:
+    path, whole = tmp_path / name, save({"weights": np.arange(9.0)})
+    path.write_bytes(whole)
+    Store(tmp_path, ROSTER, fail).close()
+    for content in (b"", b"rubbish", whole[:20], whole[:-1]):
+        path.write_bytes(content)
+        with pytest.raises(PlexusError, match=f"{path}: damaged, or not a safetensors file: "):
+            Store(tmp_path, ROSTER, fail)
 
 
 def test_only_the_newest_model_is_kept(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def peer_config(
     join: tuple[str, ...],
     bandwidth: int | None,
     metrics: str | None,
+    source: str | None,
     memory: int | None,
     relay: int | None = None,
     data: str,
@@ -134,17 +135,26 @@ def peer_config(
         spec=spec.to_toml(),
         data=data,
         folder=folder,
-        listen=addresses.resolve(listen),
-        advertise=None if advertise is None or dial_only else addresses.resolve(advertise),
+        listen=said("--listen", listen, addresses.resolve),
+        advertise=None if dial_only else said("--advertise", advertise, addresses.resolve),
         dial_only=dial_only,
-        join=[address for each in join for address in addresses.resolve_all(each)],
+        join=[said("--join", each, addresses.parse) for each in join],
         bandwidth_bytes_per_s=bandwidth,
         lie=liars(spec.attackers, spec.nodes, spec.seed).get(int(data)) if data.isdigit() else None,
         evaluate_every=spec.evaluation.every_rounds,
-        metrics=None if metrics is None else addresses.resolve(metrics),
+        metrics=said("--metrics", metrics, addresses.resolve),
+        source=said("--source", source, lambda host: addresses.resolve(f"[{host}]:0")[0]),
         limits=limits if memory is None else replace(limits, memory_bytes=memory * 2**20),
         **as_they_are,
     )
+
+
+def said(option: str, text: str | None, read: Callable[[str], Any]) -> Any:
+    """What an option says, if it is given; a complaint about it names the option."""
+    try:
+        return None if text is None else read(text)
+    except PlexusError as error:
+        raise PlexusError(f"{option} {text}: {error}") from None
 
 
 def live_protocol(spec: ExperimentSpec, folder: Path, is_server: bool) -> LiveProtocol:
@@ -234,7 +244,7 @@ def _fresh(picture: dict[str, Any], what: str) -> dict[str, Any] | None:
 
 
 def _wait(wait: dict[str, Any]) -> str:
-    line = f"waits for {wait['what']} since {wait['since_s']} s"
+    line = f"waits for {wait['what']}" + (f" since {wait['since_s']} s" if "since_s" in wait else "")
     if "at_most_s" in wait:
         line += f", at most {wait['at_most_s']} s more"
     return f"{line}: {wait['reason']}" if wait.get("reason") else line

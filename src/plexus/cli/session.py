@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from plexus.files import write_text
 from plexus.live.identity.authority import REVOKED_FILE, Authority
 from plexus.live.identity.keys import parse_public
 from plexus.live.identity.session_file import MODEL_FILE, SESSION_FILE, Session, found_session, read_session
+from plexus.live.operator.control import ask
 from plexus.live.seats import complaint
 from plexus.live.state import standing
 from plexus.spec.experiment import ExperimentSpec, load_spec
@@ -156,7 +158,11 @@ def status(home: Path, as_json: bool) -> None:
     Ends with 0 if the session has come to its end and the final model is here, else with 1.
     """
     found = standing(home)
-    answer(found, as_json, found.sentence)
+    lines = [found.sentence]
+    if not found.round:
+        with suppress(PlexusError):  # no peer is running here
+            lines += [f"waits for {each['what']}" for each in ask(home, "status")["waiting_for"]]
+    answer(found, as_json, *lines)
     sys.exit(0 if found.ended and found.final_model else 1)
 
 

@@ -7,6 +7,7 @@ train rounds by itself, and their numbers would outrun those of the session it l
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
@@ -21,8 +22,8 @@ from plexus.protocol.view import View
 
 Result = TypeVar("Result")
 RETRY_S, MAX_RETRY_S, LONGEST_PAUSE_S = 0.25, 5.0, 60.0
-REPLY_S = 2.0
-"""How long to wait for views and for the measurement of bandwidth."""
+LOOKUP_S, REPLY_S = 3.0, 2.0
+"""How long to wait for the address of a name, and for views and the measurement of bandwidth."""
 ALONE_AFTER_S = 10.0
 """A node without addresses to join looks for those it knew for this long, then goes online alone."""
 KNOWN_TRIED = 16
@@ -43,6 +44,8 @@ class Joining:
         self._since_s = 0.0
         self._reason = ""
         """Why those who are missing have not been reached."""
+        self._places: dict[Address, list[Address]] = {}
+        """By what is to be joined, whose host may be a name, where that was last."""
         self._met: set[Address] = set()
         """Where somebody of the session was."""
         self._looking: asyncio.Task[None] | None = None
@@ -60,19 +63,16 @@ class Joining:
     async def reach(self, at_least: int) -> None:
         """Return when links to `at_least` others are up, or when there is nobody to wait for."""
         loop = asyncio.get_running_loop()
-        known = self._known()
         needed = max(at_least, 1 if self._join else 0)
-        give_up = None if needed else loop.time() + ALONE_AFTER_S
+        give_up = math.inf if needed else loop.time() + ALONE_AFTER_S
         pause_s = RETRY_S
-        targets = [*self._join, *(address for address in known if address not in self._join)]
+        targets = list(dict.fromkeys([*self._join, *self._known()]))
         self._wait_for("a member of the session" if needed < 2 else f"links to {needed} members")
-        while targets and len(self._hub.links) < max(needed, 1):
-            await self._try(targets)
-            if give_up is not None and loop.time() > give_up:
-                break
-            if len(self._hub.links) < needed:
+        while targets and len(self._hub.links) < max(needed, 1) and loop.time() < give_up:
+            await self._try(targets, self._linked())
+            if len(self._hub.links) < max(needed, 1):
                 self._runtime.log.debug("joining", linked=len(self._hub.links), reason=self._reason)
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(min(pause_s, give_up - loop.time()))
                 pause_s = min(2 * pause_s, MAX_RETRY_S)
 
     async def ask_for_views(self) -> None:
@@ -104,20 +104,30 @@ class Joining:
             self._replies += 1
             self._view.merge(body.view)
 
-    async def _try(self, targets: list[Address]) -> None:
-        linked = {addresses.unpack(link.hello.address) for link in self._hub.links.values()}
-        fresh = [address for address in targets if address not in linked]
+    async def _try(self, targets: list[Address], but: set[Address]) -> None:
+        self._met |= self._linked()
+        found = await asyncio.gather(*(self._meet(target, but) for target in targets))
+        self._reason = next((reason for reasons in found for reason in reasons if reason), "")
+
+    async def _meet(self, target: Address, but: set[Address]) -> list[str | None]:
+        """Reach all at `target` but some; names are looked up each time, as they may be known only later."""
+        try:
+            async with asyncio.timeout(LOOKUP_S):
+                self._places[target] = await addresses.look_up(target)
+        except (OSError, UnicodeError) as error:
+            why = f"host {target[0]} cannot be found: {getattr(error, 'strerror', '') or 'no answer'}"
+            self._runtime.log.info("no_link", remote=addresses.show(target), dialled=True, reason=why)
+            return [f"{addresses.show(target)}: {why}"]
+        fresh = [place for place in self._places[target] if place not in but]
         found = await asyncio.gather(*map(self._hub.dialler.introduce, fresh))
         tried = zip(fresh, found, strict=True)
-        self._met |= {address for address, reason in tried if not reason or reason.endswith(ITSELF)}
-        self._met |= {address for address in linked if address is not None}
-        reasons = [reason for reason in found if reason]
-        self._reason = reasons[0] if reasons else ""
+        self._met |= {place for place, reason in tried if not reason or reason.endswith(ITSELF)}
+        return found
 
     def look_for_the_rest(self) -> None:
         """Members that were to be joined and not there yet may know nobody else: they are tried again."""
         now = asyncio.get_running_loop().time()
-        missing = [address for address in self._join if address not in self._met]
+        missing = [each for each in self._join if not self._met.issuperset(self._places.get(each, [each]))]
         if missing and now >= self._look_at_s and (self._looking is None or self._looking.done()):
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             self._look_at_s = now + self._pause_s
@@ -125,14 +135,18 @@ class Joining:
 
     async def _look_for(self, missing: list[Address]) -> None:
         before = len(self._met)
-        await self._try(missing)
+        await self._try(missing, self._met)
         if len(self._met) > before:
             self.ask()
 
+    def _linked(self) -> set[Address]:
+        packed = (link.hello.address for link in self._hub.links.values())
+        return {address for each in packed if (address := addresses.unpack(each)) is not None}
+
     def _known(self) -> list[Address]:
         roster = self._runtime.roster
-        found = [addresses.unpack(roster.address_of(n)) for n in range(1, len(roster))]
-        known = [address for address in found if address is not None]
+        packed = (roster.address_of(n) for n in range(1, len(roster)))
+        known = [address for each in packed if (address := addresses.unpack(each)) is not None]
         return self._rng.sample(known, min(len(known), KNOWN_TRIED))
 
     async def _until(self, is_done: Callable[[], bool]) -> None:

@@ -119,7 +119,7 @@ class Peer:
         """Why the peer ends, if nobody told it to."""
         self._certificate = CertificateWatch(self._admission, log)
         self._node: PlexusNode | PeerNode | None = None
-        self._status = Status(config.session.name, self._admission)
+        self._status = Status(config.session.name, self._admission, config.protocol.patience_s)
         self._announced_at = 0.0
 
     async def run(self) -> None:

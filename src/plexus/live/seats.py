@@ -7,6 +7,7 @@ authority has admitted. `Seated` has what it takes to reach them on a network, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import Any
@@ -36,6 +37,8 @@ ON_A_CLOCK = ("dpsgd", "epidemic", "teleportation")
 """Their rounds begin by a clock that all peers share: it counts from the founding of the session."""
 TOLD = (api.WentOnline, api.WentOffline, api.Received, api.TimerFired, api.Trained, api.Aggregated)
 """What a node that is no `Machine` is told: docs/write-a-protocol.md has no more."""
+STILL_S, MISSED = 1800.0, 10
+"""Without a watchdog, so many seconds, and so many periods or rounds, without progress are a problem."""
 INNER = "its own "
 """Before the names of timers that are not those of membership."""
 
@@ -51,6 +54,16 @@ class LiveProtocol(Struct, frozen=True, kw_only=True):
     """(me, nodes, parameters, initial_model, rng, view, bandwidth_bytes_per_s) -> a node that knows seats; a
     subclass of `PlexusNode` is a variation of Plexus."""
     is_server: bool = False
+
+    @property
+    def patience_s(self) -> float:
+        """For how long a peer that is well may see no progress; a client of many is asked seldom."""
+        if self.variation is not None:
+            return float(2 * self.parameters.watchdog_s)
+        if self.name in SERVERS and not self.is_server:
+            return math.inf
+        periods = (getattr(self.parameters, name, None) or 0.0 for name in ("period_s", "round_duration_s"))
+        return max(STILL_S, MISSED * max(periods))
 
     @property
     def variation(self) -> type[PlexusNode] | None:

@@ -26,6 +26,7 @@ from safetensors.numpy import save
 from plexus.errors import PlexusError
 from plexus.files import named, read_bytes, write_bytes
 from plexus.live.identity.admission import KEY_FILE
+from plexus.live.identity.session_file import SESSION_FILE
 from plexus.live.models import LiveModel, ModelLayout, fits
 from plexus.live.room import BOUNDLESS, Room, keep
 from plexus.protocol import wire
@@ -77,6 +78,8 @@ class Store:
         self.home = home
         self._roster = roster
         self._on_error = on_error
+        for path in filter(Path.exists, (home / BEST_MODEL, home / FINAL_MODEL)):
+            metadata_of(path)  # a damaged one is refused now, not when a better one is to take its place
         self.state = self._read(roster.session)
         """What is on the disk."""
         self.failed = 0
@@ -248,7 +251,8 @@ def with_names(model: memoryview, names: str) -> bytes:
 class SessionStanding(Struct, frozen=True, kw_only=True):
     """Of a session, as a peer knows it."""
 
-    session: str
+    session: str | None
+    """None if no peer was started here and the session's file is elsewhere."""
     round: int
     """Of the newest model that the peer holds."""
     course: Course
@@ -260,6 +264,8 @@ class SessionStanding(Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
+        if self.session is None:
+            return "no session was started here yet"
         lines = [f"session {self.session}: round {self.round}" + self._aim]
         if self.ended:
             model = self.final_model or "not here yet: start the peer, and it gets it from the others"
@@ -275,7 +281,9 @@ class SessionStanding(Struct, frozen=True, kw_only=True):
         ends = [f"round {course.rounds}"] if course.rounds else []
         ends += [course.until] if course.until else []
         ends += [f"{course.patience} rounds without a better model"] if course.patience else []
-        return f"; it ends with {' or '.join(ends)}" if ends else "; it has no end"
+        waits = not self.round and (course.start_with or 1) > 1
+        begins = f"; it begins when {course.start_with} nodes are there" if waits else ""
+        return begins + (f"; it ends with {' or '.join(ends)}" if ends else "; it has no end")
 
 
 def standing(home: Path) -> SessionStanding:
@@ -283,7 +291,8 @@ def standing(home: Path) -> SessionStanding:
     if not (home / KEY_FILE).exists():
         raise PlexusError(f"{home}: not a peer's home")
     state = read_state(home / STATE_FILE) if (home / STATE_FILE).exists() else State(session=b"")
-    name, course = _agreed(home / RUN_FOLDER / SPEC)
+    begun = home / RUN_FOLDER / SPEC
+    name, course = _agreed(begun if begun.exists() else home / SESSION_FILE)
     best, final = home / BEST_MODEL, home / FINAL_MODEL
     about = metadata_of(best) if best.exists() else {}
     return SessionStanding(
@@ -298,13 +307,14 @@ def standing(home: Path) -> SessionStanding:
     )
 
 
-def _agreed(path: Path) -> tuple[str, Course]:
+def _agreed(path: Path) -> tuple[str | None, Course]:
     from plexus.spec.experiment import load_spec
 
     if not path.exists():
-        return "not begun", ENDLESS
+        return None, ENDLESS
     spec = load_spec(path)
-    return spec.name, spec.session
+    name, parameters = spec.protocol.name, spec.protocol.parameters
+    return spec.name, spec.session.live(spec.nodes, parameters.sample_size) if name == "plexus" else ENDLESS
 
 
 def encode_state(state: State) -> bytes:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from plexus.errors import PlexusError
 from plexus.files import named
 
@@ -49,14 +51,11 @@ def parts_of(metadata: Mapping[str, str], *files: Data) -> list[Data]:
 
 def metadata_of(path: Path) -> dict[str, str]:
     """What the file of a model says about itself."""
-    with named(path), path.open("rb") as file:
-        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-        text = file.read(min(length, path.stat().st_size))
     try:
-        found: dict[str, str] = json.loads(text).get(_METADATA, {})
-    except (ValueError, AttributeError):
-        raise PlexusError(f"{path}: not a safetensors file") from None
-    return found
+        with named(path), path.open("rb"), safe_open(path, framework="np") as file:
+            return file.metadata() or {}
+    except SafetensorError as error:
+        raise PlexusError(f"{path}: damaged, or not a safetensors file: {error}") from None
 
 
 def is_better(value: float, path: Path) -> bool:

@@ -114,7 +114,7 @@ class Fleet:
         for home in homes:
             make_home(home)
         publics = [raw_public(create_key(home / KEY_FILE).public_key()) for home in homes]
-        certificates = authority.invite_all(publics, session.digest, timedelta(days=7))
+        certificates = authority.invite_all(publics, session.digest, timedelta(days=8))
         for number, (home, public) in enumerate(zip(homes, publics, strict=True)):
             (home / CERTIFICATE_FILE).write_text(certificates[number])
             command = self._command(number, home, ports[number], fronts)

@@ -1,7 +1,7 @@
 """Structured logs: one JSON object a line, with a time, a level, an event and its fields.
 
-Warnings and errors can be caused by others, who must not be able to fill the disk: of those alike in event,
-reason and peer, some are written each minute and the rest are counted.
+Warnings, errors and whatever has a reason can be caused by others, who must not be able to fill the disk: of
+those alike in event, reason and peer, some are written each minute and the rest are counted.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ LOG_FILE = "log.jsonl"
 """A peer's log in its home, where a fleet keeps it."""
 REFUSED = "Refused"
 MAX_KINDS, MAX_KINDS_OF_PEER = 100, 10
-"""Kinds of warnings told apart, of all and of one peer, as others may think up new reasons."""
+"""Kinds of lines of a level told apart, of all and of one peer, as others may think up new reasons."""
 OTHERS = "other reasons"
 
 
 class Tally(Struct):
-    level: str
     since_s: float
     count: int = 0
 
@@ -104,7 +103,7 @@ class Log:
     def __init__(self, stream: IO[str] | None = None, level: str = "info") -> None:
         self._stream = sys.stderr if stream is None else stream
         self._threshold = LEVELS[level]
-        self._tallies: dict[tuple[str, str, bytes | None], Tally] = {}
+        self._tallies: dict[tuple[str, str, str, bytes | None], Tally] = {}
         self.errors = 0
         self.lost = 0
         """Lines that could not be written: the disk is full, or who read them is gone or does not read."""
@@ -125,18 +124,20 @@ class Log:
     def settle(self, at_end: bool = False) -> None:
         """Say how many were not written; to be called now and then, and at the end."""
         now = time.monotonic()
-        for (event, about, peer), tally in list(self._tallies.items()):
+        for kind, tally in list(self._tallies.items()):
             took_s = now - tally.since_s
             if took_s < PERIOD_S and not at_end:
                 continue
-            self._tallies.pop((event, about, peer), None)
+            self._tallies.pop(kind, None)
+            level, event, about, peer = kind
             if tally.count > ALIKE:
                 more = f"{tally.count - ALIKE} more like this in {took_s:.0f} s"
                 whose = {} if peer is None else {"peer": peer}
-                self._put(tally.level, event, {**whose, "reason": about, "more": more})
+                self._put(level, event, {**whose, "reason": about, "more": more})
 
     def _write(self, level: str, event: str, /, **fields: Any) -> None:
-        if LEVELS[level] < LEVELS["warning"] or self._count(level, event, fields) <= ALIKE:
+        is_own = LEVELS[level] < LEVELS["info" if "reason" in fields else "warning"]
+        if is_own or self._count(level, event, fields) <= ALIKE:
             self._put(level, event, fields)
 
     debug = partialmethod(_write, "debug")
@@ -146,13 +147,14 @@ class Log:
     def _count(self, level: str, event: str, fields: dict[str, Any]) -> int:
         """How many of this kind there were lately, with this one."""
         self.settle()
-        kind = event, str(fields.get("reason", fields.get("where", ""))), fields.get("peer")
-        if kind not in self._tallies:
-            if len(self._tallies) >= MAX_KINDS:
-                kind = event, OTHERS, None
-            elif kind[2] and [each[2] for each in self._tallies].count(kind[2]) >= MAX_KINDS_OF_PEER:
-                kind = event, OTHERS, kind[2]
-        tally = self._tallies.setdefault(kind, Tally(level, time.monotonic()))
+        peer, why = fields.get("peer"), str(fields.get("reason", fields.get("where", "")))
+        if (level, event, why, peer) not in self._tallies:
+            peers = [each[3] for each in self._tallies if each[0] == level]
+            if len(peers) >= MAX_KINDS:
+                why, peer = OTHERS, None
+            elif peer and peers.count(peer) >= MAX_KINDS_OF_PEER:
+                why = OTHERS
+        tally = self._tallies.setdefault((level, event, why, peer), Tally(time.monotonic()))
         tally.count += 1
         return tally.count
 

@@ -30,7 +30,7 @@ from plexus.protocol.facts import (
     Suspected,
 )
 from plexus.protocol.messages import NodeId, ordinal_of
-from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.plexus import START, PlexusNode
 
 AWAITED = {
     "ping": "answers to pings",
@@ -43,8 +43,6 @@ AWAITED = {
 """What a node cannot go on without, by the timer that ends the wait."""
 ALARMS = {"readvertise": "a sign that somebody knows this node", "watchdog": "progress of the session"}
 """What the other timers watch over while the node goes on; they always run."""
-
-
 TOLD_REASONS = 20
 PRESSING_S = 86400.0
 """A certificate that runs out sooner is a problem."""
@@ -59,6 +57,8 @@ class FactObserver:
         self._roster = roster
         self._log = log
         self.round = round
+        self.progress_at = 0.0
+        """When something was last done for a round, by the clock of the loop; Plexus knows it better."""
         self.aggregated = 0
         self.answered_late = 0
         self.refused: Counter[tuple[bytes, str]] = Counter()
@@ -95,7 +95,8 @@ class FactObserver:
             self.answered_late += 1
             self._log.warning("answered_late", peer=self._roster.keys[fact.node], after_s=fact.after_s)
             return
-        self.round = max(self.round, fields.get("round", 0))
+        if "round" in fields:
+            self.progress_at, self.round = time.monotonic(), max(self.round, fields["round"])
         self._log.info(type(fact).__name__, **fields)
 
     def by_reason(self) -> dict[str, int]:
@@ -148,7 +149,7 @@ class PeerStatus(Struct, frozen=True, kw_only=True):
     online_view: int = 0
     """How many nodes, itself among them, the peer believes online."""
     since_progress_s: float = 0.0
-    """Since it last heard of a newer round, or came online."""
+    """Since it last heard of a newer round, had another model, or came online."""
     problems: list[str] = []
     """What an operator should look into."""
     counts: dict[str, int] = {}
@@ -165,9 +166,9 @@ class PeerStatus(Struct, frozen=True, kw_only=True):
 class Status:
     """Looks at the parts of a peer, and says how it is."""
 
-    def __init__(self, session: str, admission: Admission) -> None:
-        self._session = session
-        self._admission = admission
+    def __init__(self, session: str, admission: Admission, patience_s: float) -> None:
+        self._session, self._admission = session, admission
+        self._patience_s = patience_s
         self._parts: tuple[LiveRuntime, TrainingWorker, FactObserver] | None = None
         self.enter("starting")
 
@@ -197,7 +198,8 @@ class Status:
         now = asyncio.get_running_loop().time()
         links = [link.connection for link in runtime.hub.links.values()]
         relayed = sum(each.relay is not None for each in links)
-        idle_s = round(now - node.watchdog.progress_at, 1) if node else 0.0
+        progress_at = node.watchdog.progress_at if node else max(facts.progress_at, now - since_s)
+        idle_s = round(now - progress_at, 1) if node or self.phase == "online" else 0.0
         training = None
         if trainer.since_s is not None:
             training = {"round": trainer.round, "since_s": round(now - trainer.since_s, 2)}
@@ -216,15 +218,15 @@ class Status:
             metric=facts.metric,
             online_view=member.membership.view.online_count() if member else 0,
             since_progress_s=idle_s,
-            problems=self._problems(node, idle_s),
+            problems=self._problems(0.0 if node and node.ending.is_over else idle_s),
             counts={**counts(runtime, facts), "trainings_failed": trainer.failed},
             sent_bytes={name: size for name, (_, size) in runtime.hub.traffic.sent.items()},
             refused=facts.by_reason(),
         )
 
-    def _problems(self, node: PlexusNode | None, idle_s: float) -> list[str]:
+    def _problems(self, idle_s: float) -> list[str]:
         found = []
-        if node is not None and not node.ending.is_over and idle_s > 2 * node.parameters.watchdog_s:
+        if idle_s > self._patience_s:
             found.append(f"no progress for {idle_s:.0f} s")
         left_s = self._admission.expires_s - time.time()
         if left_s < PRESSING_S:
@@ -255,8 +257,13 @@ def counts(runtime: LiveRuntime, facts: FactObserver) -> dict[str, int]:
 
 
 def _waits(runtime: LiveRuntime) -> list[dict[str, Any]]:
-    now = asyncio.get_running_loop().time()
+    now, node = asyncio.get_running_loop().time(), runtime.node
     waits = _timers(runtime, AWAITED)
+    if START in runtime.timers and isinstance(node, PlexusNode):
+        there, needed = node.view.online_count(), node.course.start_with or 1
+        if there < needed:  # the timer only says when to count again
+            are = "is" if there == 1 else "are"
+            waits = [{"what": f"{needed} nodes before the first round; {there} {are} there"}]
     if runtime.writing is not None:
         since_s = round(now - runtime.writing_since, 2)
         waits.append({"what": "its state to be on the disk", "since_s": since_s})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 
@@ -10,7 +12,7 @@ from plexus.errors import PlexusError
 from plexus.protocol.messages import ADDRESS_BYTES
 
 Address: TypeAlias = tuple[str, int]
-"""An IP address in text and a port."""
+"""An IP address in text and a port; where it was given by people, the host may be a name."""
 
 OWN_EVENT = 2**62
 """Of this node's own address: it knows better than any view where it is."""
@@ -23,25 +25,27 @@ def parse(text: str) -> Address:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise PlexusError(f"{text!r}: write an IPv6 address in brackets, as in [::1]:7000")
+        raise PlexusError("write an IPv6 address in brackets, as in [::1]:7000")
     if not colon or not host or not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise PlexusError(f"{text!r} is not an address: expected host:port, as in 192.0.2.7:7000")
+        raise PlexusError("not an address: expected host:port, as in 192.0.2.7:7000")
     return host, int(port)
 
 
 def resolve(text: str) -> Address:
     """`host:port` with the host as an IP address, the preferred one if it is a name with several."""
-    return resolve_all(text)[0]
-
-
-def resolve_all(text: str) -> list[Address]:
-    """`host:port` with every IP address of the host: it may listen at only one of them."""
     host, port = parse(text)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]), port
     except (OSError, UnicodeError) as error:
-        raise PlexusError(f"{text!r}: host {host} cannot be found: {error}") from None
-    return list(dict.fromkeys((str(entry[4][0]), port) for entry in found))
+        raise PlexusError(f"host {host} cannot be found: {getattr(error, 'strerror', error)}") from None
+
+
+async def look_up(address: Address) -> list[Address]:
+    """With every IP address of the host: it may listen at only one of them, or each be another member's."""
+    with suppress(ValueError):
+        return [(str(ip_address(address[0])), address[1])]
+    found = await asyncio.get_running_loop().getaddrinfo(*address, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys((str(entry[4][0]), address[1]) for entry in found))
 
 
 def pack(address: Address) -> bytes:
