@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from plexus.cli.groups import JSON, PATH, POSITIVE, Group, answer, option, set_option
+from plexus.cli.groups import JSON, PATH, Group, answer, option, set_option
 from plexus.errors import PlexusError
 from plexus.files import write_text
-from plexus.live.identity.authority import REVOKED_FILE, Authority
+from plexus.live.identity.authority import FAR_FUTURE, REVOKED_FILE, Authority
 from plexus.live.identity.keys import parse_public
 from plexus.live.identity.session_file import MODEL_FILE, SESSION_FILE, Session, found_session, read_session
 from plexus.live.seats import complaint
@@ -22,7 +22,13 @@ from plexus.spec.experiment import ExperimentSpec, load_spec
 from plexus.spec.toml import located
 
 session = Group("session")
-DAYS = option("--days", "N", type=POSITIVE, default=30.0, show_default=True)
+
+
+def _bounded(_: click.Context, __: click.Parameter, days: float) -> float:
+    """No certificate outlives the authority's; and `nan` is no number of days."""
+    if not 0 < days <= FAR_FUTURE.days:
+        raise PlexusError(f"--days {days:g}: must be above 0 and at most {FAR_FUTURE.days}")
+    return days
 
 
 def _in_a_folder(_: click.Context, __: click.Parameter, out: Path | None) -> Path | None:
@@ -32,6 +38,7 @@ def _in_a_folder(_: click.Context, __: click.Parameter, out: Path | None) -> Pat
     return out
 
 
+DAYS = option("--days", "N", type=float, default=30.0, show_default=True, callback=_bounded)
 OUT = option("--out", "FILE", "[default: standard output]", type=PATH, callback=_in_a_folder)
 
 
