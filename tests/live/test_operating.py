@@ -106,6 +106,14 @@ def test_what_is_wrong_with_a_command_is_said_in_one_line(
     assert said.splitlines()[-1].count(complaint) == 1
 
 
+def test_an_invitation_that_is_refused_names_nobody(authority: Path, tmp_path: Path) -> None:
+    key = new_key(tmp_path, "berlin")
+    assert plexus("session", "invite", authority, key, "--name", "berlin") == 0
+    assert plexus("session", "revoke", authority, "berlin") == 0
+    assert plexus("session", "invite", authority, key, "--name", "new") == 2
+    assert listed(authority) == {"berlin": "revoked"}
+
+
 @pytest.mark.slow
 def test_a_renewed_certificate_is_taken_over_by_a_running_peer(course: Course) -> None:  # noqa: F811
     course.found("rounds = 100000", "start_with = 2")

@@ -81,10 +81,8 @@ def invite(directory: Path, public_key: str, name: str | None, days: float, out:
     """
     agreed, _ = read_session_file(directory / SESSION_FILE)
     public = parse_public(public_key)
-    authority = Authority.load(directory)
-    if name is not None:
-        authority.call(public, name)
-    _hand_out(authority.invite(public, agreed.digest, timedelta(days=days)), days, out)
+    certificate = Authority.load(directory).invite(public, agreed.digest, timedelta(days=days), name)
+    _hand_out(certificate, days, out)
 
 
 @session.command()

@@ -127,12 +127,17 @@ class Authority:
             raise PlexusError(f"{directory}: {CERTIFICATE_FILE} does not belong to {KEY_FILE}")
         return cls(directory, key, certificate)
 
-    def invite(self, public: bytes, digest: bytes, valid: timedelta) -> str:
-        """A certificate for the node with this public key, with all else that the node needs to join."""
-        return self.invite_all([public], digest, valid)[0]
+    def invite(self, public: bytes, digest: bytes, valid: timedelta, name: str | None = None) -> str:
+        """A certificate for the node with this public key, with all else that the node needs to join.
 
-    def invite_all(self, publics: Sequence[bytes], digest: bytes, valid: timedelta) -> list[str]:
-        """The same for several nodes, which know of each other from the beginning."""
+        Its operators know it by the name.
+        """
+        return self.invite_all([public], digest, valid, name)[0]
+
+    def invite_all(
+        self, publics: Sequence[bytes], digest: bytes, valid: timedelta, name: str | None = None
+    ) -> list[str]:
+        """The same for several nodes, which know of each other from the beginning; it is the first's name."""
         with self._changing() as now:
             for public in publics:
                 if key_of(public) in now.revoked_nodes:
@@ -140,6 +145,8 @@ class Authority:
                         f"node {key_of(public).hex()} has been revoked: its owner has to delete its"
                         " node.key and make a new one with `plexus node key`"
                     )
+            if name is not None:
+                self._call(publics[0], name)
             certificates = [self._node_certificate(public, digest, valid) for public in publics]
             for each in certificates:
                 write_text(self.directory / ISSUED / f"{each.serial_number:x}.crt", pem(each))
@@ -150,8 +157,7 @@ class Authority:
             rest = pem(self._certificate) + pem(self._list().signed)
         return [pem(each) + rest for each in certificates]
 
-    def call(self, public: bytes, name: str) -> None:
-        """Give the node with this public key a name, by which its operators know it."""
+    def _call(self, public: bytes, name: str) -> None:
         if not _NODE_NAME.fullmatch(name):
             raise PlexusError(
                 f"--name {name}: must consist of letters, digits, '.', '_' and '-', and begin with a letter"
