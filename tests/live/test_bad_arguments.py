@@ -55,6 +55,10 @@ WRONG: list[tuple[list[str], str]] = [
     (["session", "status", "nowhere"], "nowhere: not a peer's home"),
     (["session", "suspects", "home"], "start it with 2>> home/log.jsonl, or give the file"),
     (["fleet", "run", "spec.toml", "--nodes", "0"], "0 is not in the range x>=1"),
+    (
+        ["fleet", "run", "spec.toml", "--nodes", "2", "--set", "session.start_with=3"],
+        "spec.toml: session.start_with is 3, but must be at most nodes (2)",
+    ),
     (["fleet", "run", "spec.toml", "--seconds", "soon"], "'soon' is not a valid float"),
     (["fleet", "run", "spec.toml", "--churn", "0"], "0.0 is not in the range x>0"),
     (["fleet", "run", "spec.toml", "--attackers", "2:smile"], "smile"),

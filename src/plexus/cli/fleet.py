@@ -41,6 +41,7 @@ fleet = Group("fleet")
 @JSON
 def run(
     spec_file: Path,
+    nodes: int | None,
     protocol: str | None,
     overrides: tuple[str, ...],
     attackers: tuple[str, ...],
@@ -54,17 +55,19 @@ def run(
 
     def tell(ready: Ready) -> None:
         if ready.shared_out < ready.examples:
-            click.echo(share_of_data(config.nodes or spec.nodes, ready), err=True)
+            click.echo(share_of_data(spec.nodes, ready), err=True)
 
     if protocol is not None:
         overrides = (f'protocol={{name="{protocol}"}}', *overrides)
+    if nodes is not None:
+        overrides += (f"nodes={nodes}",)
     spec = load_spec(spec_file, overrides)
     check_deployable(spec_file, replace(spec, attackers=()))
     config = FleetConfig(**options)
     if spec.protocol.name in SERVERS and (config.shape or config.churn):
         neither = f"the server of {spec.protocol.name} is in no trace, so a fleet of it has neither"
         raise PlexusError(f"--shape and --churn: {neither}")
-    drawn = parsed(attackers, config.nodes or spec.nodes, spec.seed)
+    drawn = parsed(attackers, spec.nodes, spec.seed)
     spec = replace(spec, attackers=drawn + spec.attackers)
     result = asyncio.run(run_fleet(spec, spec_file.parent, config, tell))
     print_json(result) if as_json else fleet_table(result)
