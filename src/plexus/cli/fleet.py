@@ -22,6 +22,7 @@ from plexus.live.worker.client import Ready
 from plexus.protocol.registry import SERVERS
 from plexus.spec.attackers import parsed
 from plexus.spec.experiment import load_spec
+from plexus.spec.toml import located, read_text, read_toml
 
 fleet = Group("fleet")
 
@@ -59,10 +60,17 @@ def run(
 
     if protocol is not None:
         overrides = (f'protocol={{name="{protocol}"}}', *overrides)
+    is_left_out = protocol not in (None, "plexus") and "session" in read_toml(
+        read_text(located(spec_file)), str(spec_file)
+    )
+    if is_left_out:
+        overrides = ("session={}", *overrides)
     if nodes is not None:
         overrides += (f"nodes={nodes}",)
     spec = load_spec(spec_file, overrides)
     check_deployable(spec_file, replace(spec, attackers=()))
+    if is_left_out:
+        click.echo(f"{spec_file}: [session] is left out: {protocol} runs until it is stopped", err=True)
     config = FleetConfig(**options)
     if spec.protocol.name in SERVERS and (config.shape or config.churn):
         neither = f"the server of {spec.protocol.name} is in no trace, so a fleet of it has neither"
