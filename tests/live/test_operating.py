@@ -106,6 +106,28 @@ def test_what_is_wrong_with_a_command_is_said_in_one_line(
     assert said.splitlines()[-1].count(complaint) == 1
 
 
+def test_a_shorter_certificate_does_not_replace_a_longer_one_and_that_is_said(
+    authority: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, out = new_key(tmp_path, "berlin"), tmp_path / "berlin.crt"
+    renew = ["session", "renew", authority, "berlin", "--out", out, "--days"]
+
+    def days_left() -> float:
+        return Authority.load(authority).nodes()[0].days_left
+
+    assert plexus("session", "invite", authority, key, "--name", "berlin", "--out", out) == 0
+    assert plexus(*renew, 30) == 0
+    assert capsys.readouterr().err == ""
+    assert plexus(*renew, 5) == 0
+    assert "good for 30.0 days, and a running peer keeps that one" in capsys.readouterr().err
+    assert days_left() == 30.0
+    assert plexus("session", "remove", authority, "berlin") == 0
+    assert days_left() == 0.0
+    assert plexus(*renew, 5) == 0
+    assert capsys.readouterr().err == ""
+    assert days_left() == 5.0, "what was taken back counts no more"
+
+
 def test_an_invitation_that_is_refused_names_nobody(authority: Path, tmp_path: Path) -> None:
     key = new_key(tmp_path, "berlin")
     assert plexus("session", "invite", authority, key, "--name", "berlin") == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,6 +19,7 @@ from plexus.live.identity.keys import parse_public
 from plexus.live.identity.session_file import MODEL_FILE, SESSION_FILE, Session, found_session, read_session
 from plexus.live.seats import complaint
 from plexus.live.state import standing
+from plexus.protocol.roster import key_of
 from plexus.spec.experiment import ExperimentSpec, load_spec
 from plexus.spec.toml import located
 
@@ -81,8 +83,9 @@ def invite(directory: Path, public_key: str, name: str | None, days: float, out:
     """
     agreed, _ = read_session_file(directory / SESSION_FILE)
     public = parse_public(public_key)
-    certificate = Authority.load(directory).invite(public, agreed.digest, timedelta(days=days), name)
-    _hand_out(certificate, days, out)
+    authority = Authority.load(directory)
+    certificate = authority.invite(public, agreed.digest, timedelta(days=days), name)
+    _hand_out(certificate, days, out, authority.until_s(key_of(public)))
 
 
 @session.command()
@@ -98,10 +101,18 @@ def renew(directory: Path, node_name: str, days: float, out: Path | None) -> Non
     agreed, _ = read_session_file(directory / SESSION_FILE)
     authority = Authority.load(directory)
     key = authority.resolve(node_name)
-    _hand_out(authority.renew(key, agreed.digest, timedelta(days=days)), days, out)
+    certificate = authority.renew(key, agreed.digest, timedelta(days=days))
+    _hand_out(certificate, days, out, authority.until_s(key))
 
 
-def _hand_out(certificate: str, days: float, out: Path | None) -> None:
+def _hand_out(certificate: str, days: float, out: Path | None, until_s: float) -> None:
+    """`until_s` is when the last of the node's certificates runs out."""
+    left = (until_s - time.time()) / 86400
+    if left > days:
+        kept = (
+            f"the node has a certificate that is good for {left:.1f} days, and a running peer keeps that one"
+        )
+        click.echo(f"{kept}; `plexus session remove` takes it back", err=True)
     if out is None:
         click.echo(certificate, nl=False)
     else:

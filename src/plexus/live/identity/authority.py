@@ -68,7 +68,7 @@ class KnownNode(Struct, frozen=True):
     state: str
     """admitted, expired, removed or revoked."""
     days_left: float
-    """Of its newest certificate; below 0 since it has run out."""
+    """Of the certificate that is good for longest; below 0 since it has run out, 0 of a removed node."""
     public_key: str
 
 
@@ -171,21 +171,22 @@ class Authority:
     def nodes(self) -> list[KnownNode]:
         """All that were ever invited, by name."""
         now_s, names, newest = time.time(), self._names(), self._list()
-        until_s: dict[bytes, float] = {}
-        for certificate in self._issued():
-            key, ends_s = certificate_node(certificate), certificate.not_valid_after_utc.timestamp()
-            until_s[key] = max(until_s.get(key, 0.0), ends_s)
         found = []
-        for key, ends_s in until_s.items():
-            public, admitted_s = newest.nodes[key]
-            state = "admitted" if admitted_s > now_s else "expired"
+        for key, (public, until_s) in newest.nodes.items():
+            state = "admitted" if until_s > now_s else "expired"
             if key in newest.revoked_nodes:
                 state = "revoked"
-            elif not admitted_s:
+            elif not until_s:
                 state = "removed"
-            name, left = names.get(key.hex(), ""), round((ends_s - now_s) / 86400, 1)
-            found.append(KnownNode(name, key.hex()[:12], state, left, public_text(public)))
+            left = round((until_s - now_s) / 86400, 1) if until_s else 0.0
+            found.append(
+                KnownNode(names.get(key.hex(), ""), key.hex()[:12], state, left, public_text(public))
+            )
         return sorted(found, key=lambda node: (node.name == "", node.name, node.node))
+
+    def until_s(self, node: bytes) -> float:
+        """When the last certificate of a node runs out, in seconds since 1970."""
+        return self._list().nodes[node].until_s
 
     def resolve(self, node: str) -> bytes:
         """The key of the node with this name or public key, or whose id begins so."""
