@@ -149,6 +149,19 @@ def test_revocations_survive_a_restart_and_can_be_put_beside_the_certificate(par
     assert Admission(home, party.session).list.number == running.list.number
 
 
+def test_who_was_removed_is_told_that_it_may_be_invited_again(party: Party) -> None:
+    a, b = party.admission("a"), party.admission("b")
+    party.authority.remove(a.key)
+    party.authority.revoke(b.key)
+    for each in (a, b):
+        each.adopt(each.read(party.revocations()))
+        assert each.is_revoked
+    assert str(a.revoked()).endswith(
+        "a/node.crt: the authority has removed this node, and may invite it again with the same key"
+    )
+    assert str(b.revoked()).endswith("b/node.crt: this certificate has been revoked")
+
+
 def test_a_revoked_key_is_out_for_good_whatever_other_certificate_it_has(party: Party) -> None:
     """One that the authority issued elsewhere, or before it kept a record."""
     a = party.admission("a")

@@ -89,7 +89,9 @@ class Admission:
 
     def revoked(self) -> RevokedError:
         """To be raised if it is."""
-        return RevokedError(f"{self._home / CERTIFICATE_FILE}: this certificate has been revoked")
+        removed = "the authority has removed this node, and may invite it again with the same key"
+        why = "this certificate has been revoked" if self.key in self.list.revoked_nodes else removed
+        return RevokedError(f"{self._home / CERTIFICATE_FILE}: {why}")
 
     def admitted(self, key: bytes) -> Admitted | None:
         """The node with this key, if the authority has ever admitted it."""
