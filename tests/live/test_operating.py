@@ -128,6 +128,48 @@ def test_a_shorter_certificate_does_not_replace_a_longer_one_and_that_is_said(
     assert days_left() == 5.0, "what was taken back counts no more"
 
 
+@pytest.mark.parametrize(
+    ("file", "words", "complaint"),
+    [
+        ("names.toml", ["list", "AUTHORITY"], "names.toml: damaged: "),
+        ("revoked.crl", ["list", "AUTHORITY"], "revoked.crl: holds no list in PEM, or a damaged one"),
+        (
+            "authority.crt",
+            ["list", "AUTHORITY"],
+            "authority.crt: holds no certificate in PEM, or a damaged one",
+        ),
+        ("issued", ["list", "AUTHORITY"], "issued: no such folder"),
+        ("issued", ["invite", "AUTHORITY", "KEY", "--name", "new"], "issued: no such folder"),
+        ("issued/", ["revoke", "AUTHORITY", "berlin"], "issued: has no certificate of node "),
+        ("issued/", ["renew", "AUTHORITY", "berlin"], "issued: has no certificate of node "),
+    ],
+)
+def test_what_is_damaged_or_gone_in_the_authoritys_folder_is_to_be_restored(
+    authority: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    words: list[str],
+    complaint: str,
+) -> None:
+    real = {"AUTHORITY": str(authority), "KEY": new_key(tmp_path, "berlin")}
+    assert plexus("session", "invite", authority, real["KEY"], "--name", "berlin") == 0
+    if (authority / file).is_dir():
+        shutil.rmtree(authority / file)
+        if file.endswith("/"):  # what it held, alone
+            (authority / file).mkdir()
+            assert listed(authority) == {"berlin": "admitted"}, "the list says so"
+    else:
+        (authority / file).write_bytes((authority / file).read_bytes()[:-30])
+    capsys.readouterr()
+    assert plexus("session", *(real.get(word, word) for word in words)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"plexus: {authority}/{complaint}")
+    assert said.err.endswith("; restore it from the backup of this directory\n")
+    assert said.err.count("\n") == 1
+
+
 def test_an_invitation_that_is_refused_names_nobody(authority: Path, tmp_path: Path) -> None:
     key = new_key(tmp_path, "berlin")
     assert plexus("session", "invite", authority, key, "--name", "berlin") == 0

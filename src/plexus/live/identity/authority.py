@@ -48,6 +48,7 @@ seconds since 1970."""
 _ADMITTED = struct.Struct(">32sI")
 
 ANEW = "get the file anew from the authority"
+RESTORE = "restore it from the backup of this directory"
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = ("authority.key", "authority.crt", "revoked.crl", "issued")
 NAMES_FILE = "names.toml"
@@ -121,7 +122,9 @@ class Authority:
     @classmethod
     def load(cls, directory: Path) -> Authority:
         key = load_key(directory / KEY_FILE)
-        certificate = load_certificates(directory / CERTIFICATE_FILE)[0]
+        if not (directory / ISSUED).is_dir():
+            raise PlexusError(f"{directory / ISSUED}: no such folder; {RESTORE}")
+        certificate = load_certificates(directory / CERTIFICATE_FILE, RESTORE)[0]
         check_signature(certificate, certificate, directory / CERTIFICATE_FILE)
         if raw_public(key.public_key()) != certificate_public(certificate):
             raise PlexusError(f"{directory}: {CERTIFICATE_FILE} does not belong to {KEY_FILE}")
@@ -173,11 +176,8 @@ class Authority:
         now_s, names, newest = time.time(), self._names(), self._list()
         found = []
         for key, (public, until_s) in newest.nodes.items():
-            state = "admitted" if until_s > now_s else "expired"
-            if key in newest.revoked_nodes:
-                state = "revoked"
-            elif not until_s:
-                state = "removed"
+            state = "admitted" if until_s > now_s else "expired" if until_s else "removed"
+            state = "revoked" if key in newest.revoked_nodes else state
             left = round((until_s - now_s) / 86400, 1) if until_s else 0.0
             found.append(
                 KnownNode(names.get(key.hex(), ""), key.hex()[:12], state, left, public_text(public))
@@ -214,13 +214,15 @@ class Authority:
         path = self.directory / NAMES_FILE
         if not path.exists():
             return {}
-        names = tomllib.loads(read_bytes(path).decode())
+        try:
+            names = tomllib.loads(read_bytes(path).decode())
+        except ValueError as error:
+            raise PlexusError(f"{path}: damaged: {error}; {RESTORE}") from None
         return {str(key): str(name) for key, name in names.items()}
 
     def find(self, digits: str) -> bytes:
         """The key of the invited node whose id begins with these hex digits."""
-        keys = sorted(set(map(certificate_node, self._issued())))
-        found = [key.hex() for key in keys if key.hex().startswith(digits)]
+        found = sorted(key.hex() for key in self._list().nodes if key.hex().startswith(digits))
         if not found:
             raise PlexusError(f"{self.directory}: no certificate was issued to a node {digits}")
         if len(found) > 1:
@@ -244,21 +246,25 @@ class Authority:
         return len(serials)
 
     def _of(self, node: bytes) -> list[x509.Certificate]:
+        if node not in self._list().nodes:
+            raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
         issued = [certificate for certificate in self._issued() if certificate_node(certificate) == node]
         if not issued:
-            raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
+            raise PlexusError(
+                f"{self.directory / ISSUED}: has no certificate of node {node.hex()}; {RESTORE}"
+            )
         return issued
 
     def _issued(self) -> list[x509.Certificate]:
         issued = []
         for file in sorted((self.directory / ISSUED).glob("*.crt")):
-            [certificate] = load_certificates(file)
+            [certificate] = load_certificates(file, RESTORE)
             check_signature(certificate, self._certificate, file)
             issued.append(certificate)
         return issued
 
     def _list(self) -> AuthorityList:
-        return load_list(self.directory / REVOKED_FILE, self._key.public_key())
+        return load_list(self.directory / REVOKED_FILE, self._key.public_key(), RESTORE)
 
     @contextmanager
     def _changing(self) -> Iterator[AuthorityList]:
@@ -303,13 +309,13 @@ class Authority:
         write_text(self.directory / REVOKED_FILE, pem(builder.sign(self._key, None)))
 
 
-def load_certificates(path: Path) -> list[x509.Certificate]:
+def load_certificates(path: Path, remedy: str = ANEW) -> list[x509.Certificate]:
     """The certificates in the PEM file at `path`, at least one."""
     text = read_bytes(path)
     try:
         return x509.load_pem_x509_certificates(text)
     except (ValueError, x509.InvalidVersion):
-        raise PlexusError(f"{path}: holds no certificate in PEM, or a damaged one; {ANEW}") from None
+        raise PlexusError(f"{path}: holds no certificate in PEM, or a damaged one; {remedy}") from None
 
 
 def check_signature(certificate: x509.Certificate, signer: x509.Certificate, path: Path) -> None:
@@ -322,13 +328,17 @@ def check_signature(certificate: x509.Certificate, signer: x509.Certificate, pat
         ) from None
 
 
-def load_list(path: Path, signer: Ed25519PublicKey) -> AuthorityList:
+def load_list(path: Path, signer: Ed25519PublicKey, remedy: str = ANEW) -> AuthorityList:
     text = read_bytes(path)
     try:
-        return AuthorityList(x509.load_pem_x509_crl(text), signer)
-    except (ValueError, x509.InvalidVersion) as error:
+        signed = x509.load_pem_x509_crl(text)
+    except (ValueError, x509.InvalidVersion):  # whose text is for programmers
+        raise PlexusError(f"{path}: holds no list in PEM, or a damaged one; {remedy}") from None
+    try:
+        return AuthorityList(signed, signer)
+    except ValueError as error:
         raise PlexusError(
-            f"{path}: no list by the authority of who belongs to the session: {error}; {ANEW}"
+            f"{path}: no list by the authority of who belongs to the session: {error}; {remedy}"
         ) from None
 
 
