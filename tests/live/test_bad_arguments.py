@@ -39,6 +39,10 @@ WRONG: list[tuple[list[str], str]] = [
     ),
     (["session", "init", "new", "--from", "nowhere.toml"], "nowhere.toml: no such file"),
     (["session", "init", "new", "--from", "spec.toml", "--set", "nodes=none"], "--set nodes=none: "),
+    (
+        ["session", "init", "new", "--from", "spec.toml", "--set", 'session.until="mse <= 0.1"'],
+        "spec.toml: session.until is 'mse <= 0.1', but models are measured by accuracy and loss",
+    ),
     (["session", "init", "new", "--from", "spec.toml", "--model", "nothing"], "nothing: No such file"),
     (["session", "invite", "authority", "nonsense"], "is not a public key"),
     (["session", "invite", "nowhere", "KEY"], "nowhere/"),

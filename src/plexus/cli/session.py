@@ -19,6 +19,7 @@ from plexus.live.identity.keys import parse_public
 from plexus.live.identity.session_file import MODEL_FILE, SESSION_FILE, Session, found_session, read_session
 from plexus.live.seats import complaint
 from plexus.live.state import standing
+from plexus.protocol.parameters import unknown_metric
 from plexus.protocol.roster import key_of
 from plexus.spec.experiment import ExperimentSpec, load_spec
 from plexus.spec.toml import located
@@ -219,6 +220,9 @@ def frozen_weights(spec: ExperimentSpec, folder: Path) -> str:
 def check_deployable(path: Path, spec: ExperimentSpec, is_server: bool = False) -> None:
     """Complain of a session that asks for what live peers cannot do."""
     if wrong := complaint(spec.protocol.name, spec.protocol.parameters, is_server):
+        raise PlexusError(f"{path}: {wrong}")
+    measured = getattr(spec.task.parameters, "metric", None)  # of a task of one's own its peers know it
+    if measured and (wrong := unknown_metric(spec.session, measured)):
         raise PlexusError(f"{path}: {wrong}")
     if spec.faults:
         raise PlexusError(f"{path}: faults are simulated; live peers cannot run a spec that has some")
