@@ -60,9 +60,8 @@ def run(
 
     if protocol is not None:
         overrides = (f'protocol={{name="{protocol}"}}', *overrides)
-    is_left_out = protocol not in (None, "plexus") and "session" in read_toml(
-        read_text(located(spec_file)), str(spec_file)
-    )
+    has_session = "session" in read_toml(read_text(located(spec_file)), str(spec_file))
+    is_left_out = has_session and protocol not in (None, "plexus")
     if is_left_out:
         overrides = ("session={}", *overrides)
     if nodes is not None:

@@ -14,7 +14,7 @@ import click
 from plexus.cli.groups import JSON, PATH, Group, answer, option, set_option
 from plexus.errors import PlexusError
 from plexus.files import write_text
-from plexus.live.identity.authority import FAR_FUTURE, REVOKED_FILE, Authority
+from plexus.live.identity.authority import FAR_FUTURE, REVOKED_FILE, Admitted, Authority
 from plexus.live.identity.keys import parse_public
 from plexus.live.identity.session_file import MODEL_FILE, SESSION_FILE, Session, found_session, read_session
 from plexus.live.seats import complaint
@@ -86,7 +86,7 @@ def invite(directory: Path, public_key: str, name: str | None, days: float, out:
     public = parse_public(public_key)
     authority = Authority.load(directory)
     certificate = authority.invite(public, agreed.digest, timedelta(days=days), name)
-    _hand_out(certificate, days, out, authority.until_s(key_of(public)))
+    _hand_out(certificate, days, out, authority.newest_list().nodes[key_of(public)])
 
 
 @session.command()
@@ -103,12 +103,11 @@ def renew(directory: Path, node_name: str, days: float, out: Path | None) -> Non
     authority = Authority.load(directory)
     key = authority.resolve(node_name)
     certificate = authority.renew(key, agreed.digest, timedelta(days=days))
-    _hand_out(certificate, days, out, authority.until_s(key))
+    _hand_out(certificate, days, out, authority.newest_list().nodes[key])
 
 
-def _hand_out(certificate: str, days: float, out: Path | None, until_s: float) -> None:
-    """`until_s` is when the last of the node's certificates runs out."""
-    left = (until_s - time.time()) / 86400
+def _hand_out(certificate: str, days: float, out: Path | None, node: Admitted) -> None:
+    left = (node.until_s - time.time()) / 86400
     if left > days:
         kept = (
             f"the node has a certificate that is good for {left:.1f} days, and a running peer keeps that one"

@@ -143,8 +143,8 @@ class Admission:
         self._seen = stamps
         own, _ = self._read_own()
         newest = self._newest_on_disk()
-        is_longer = own.not_valid_after_utc > self._own.not_valid_after_utc
-        if is_longer or self._own.serial_number in newest.revoked:
+        before = self._own
+        if own.not_valid_after_utc > before.not_valid_after_utc or before.serial_number in newest.revoked:
             self._own = own
             self._renew_contexts()
             self.expires_s = own.not_valid_after_utc.timestamp()

@@ -131,10 +131,7 @@ class Authority:
         return cls(directory, key, certificate)
 
     def invite(self, public: bytes, digest: bytes, valid: timedelta, name: str | None = None) -> str:
-        """A certificate for the node with this public key, with all else that the node needs to join.
-
-        Its operators know it by the name.
-        """
+        """A certificate for a node, with all else that it needs to join; its operators know it by `name`."""
         return self.invite_all([public], digest, valid, name)[0]
 
     def invite_all(
@@ -157,7 +154,7 @@ class Authority:
                 before = now.nodes.get(key_of(public), Admitted(public, 0))
                 now.nodes[key_of(public)] = Admitted(public, max(before.until_s, until_s))
             self._sign_list(now.revoked, list(now.nodes.values()), now.number + 1)
-            rest = pem(self._certificate) + pem(self._list().signed)
+            rest = pem(self._certificate) + pem(self.newest_list().signed)
         return [pem(each) + rest for each in certificates]
 
     def _call(self, public: bytes, name: str) -> None:
@@ -173,7 +170,7 @@ class Authority:
 
     def nodes(self) -> list[KnownNode]:
         """All that were ever invited, by name."""
-        now_s, names, newest = time.time(), self._names(), self._list()
+        now_s, names, newest = time.time(), self._names(), self.newest_list()
         found = []
         for key, (public, until_s) in newest.nodes.items():
             state = "admitted" if until_s > now_s else "expired" if until_s else "removed"
@@ -183,10 +180,6 @@ class Authority:
                 KnownNode(names.get(key.hex(), ""), key.hex()[:12], state, left, public_text(public))
             )
         return sorted(found, key=lambda node: (node.name == "", node.name, node.node))
-
-    def until_s(self, node: bytes) -> float:
-        """When the last certificate of a node runs out, in seconds since 1970."""
-        return self._list().nodes[node].until_s
 
     def resolve(self, node: str) -> bytes:
         """The key of the node with this name or public key, or whose id begins so."""
@@ -222,7 +215,7 @@ class Authority:
 
     def find(self, digits: str) -> bytes:
         """The key of the invited node whose id begins with these hex digits."""
-        found = sorted(key.hex() for key in self._list().nodes if key.hex().startswith(digits))
+        found = sorted(key.hex() for key in self.newest_list().nodes if key.hex().startswith(digits))
         if not found:
             raise PlexusError(f"{self.directory}: no certificate was issued to a node {digits}")
         if len(found) > 1:
@@ -246,7 +239,7 @@ class Authority:
         return len(serials)
 
     def _of(self, node: bytes) -> list[x509.Certificate]:
-        if node not in self._list().nodes:
+        if node not in self.newest_list().nodes:
             raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
         issued = [certificate for certificate in self._issued() if certificate_node(certificate) == node]
         if not issued:
@@ -255,15 +248,13 @@ class Authority:
             )
         return issued
 
-    def _issued(self) -> list[x509.Certificate]:
-        issued = []
+    def _issued(self) -> Iterator[x509.Certificate]:
         for file in sorted((self.directory / ISSUED).glob("*.crt")):
             [certificate] = load_certificates(file, RESTORE)
             check_signature(certificate, self._certificate, file)
-            issued.append(certificate)
-        return issued
+            yield certificate
 
-    def _list(self) -> AuthorityList:
+    def newest_list(self) -> AuthorityList:
         return load_list(self.directory / REVOKED_FILE, self._key.public_key(), RESTORE)
 
     @contextmanager
@@ -271,7 +262,7 @@ class Authority:
         """The newest list, while nobody else makes one: two of the same number would be at odds."""
         lock = lock_directory(self.directory, "another command is using this session's authority")
         try:
-            yield self._list()
+            yield self.newest_list()
         finally:
             os.close(lock)
 
@@ -337,9 +328,7 @@ def load_list(path: Path, signer: Ed25519PublicKey, remedy: str = ANEW) -> Autho
     try:
         return AuthorityList(signed, signer)
     except ValueError as error:
-        raise PlexusError(
-            f"{path}: no list by the authority of who belongs to the session: {error}; {remedy}"
-        ) from None
+        raise PlexusError(f"{path}: no list of this session's authority: {error}; {remedy}") from None
 
 
 def _revoked_node(entry: x509.RevokedCertificate) -> bytes | None:
