@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import ssl
 import time
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,16 @@ from cryptography import x509
 
 from plexus.errors import PlexusError
 from plexus.files import lock_directory
-from plexus.live.identity.admission import CERTIFICATE_FILE, REVOKED_FILE, Admission, RefusedError
+from plexus.live.identity.admission import (
+    CERTIFICATE_FILE,
+    REVOKED_FILE,
+    Admission,
+    CertificateWatch,
+    RefusedError,
+)
 from plexus.live.identity.authority import pem
 from plexus.live.identity.keys import create_key, load_key, raw_public
+from plexus.live.operator.log import Log
 from plexus.live.transport.tls import Tls
 from tests.live.disks import damaged
 from tests.live.party import Party, lax_context, self_signed
@@ -140,6 +149,19 @@ def test_revocations_survive_a_restart_and_can_be_put_beside_the_certificate(par
     assert Admission(home, party.session).list.number == running.list.number
 
 
+def test_who_was_removed_is_told_that_it_may_be_invited_again(party: Party) -> None:
+    a, b = party.admission("a"), party.admission("b")
+    party.authority.remove(a.key)
+    party.authority.revoke(b.key)
+    for each in (a, b):
+        each.adopt(each.read(party.revocations()))
+        assert each.is_revoked
+    assert str(a.revoked()).endswith(
+        "a/node.crt: the authority has removed this node, and may invite it again with the same key"
+    )
+    assert str(b.revoked()).endswith("b/node.crt: this certificate has been revoked")
+
+
 def test_a_revoked_key_is_out_for_good_whatever_other_certificate_it_has(party: Party) -> None:
     """One that the authority issued elsewhere, or before it kept a record."""
     a = party.admission("a")
@@ -155,6 +177,30 @@ def test_a_revoked_key_is_out_for_good_whatever_other_certificate_it_has(party: 
         b.admit(server.peer_certificate())
     with pytest.raises(PlexusError, match="has been revoked: its owner has to"):
         party.authority.invite(public, party.session.digest, timedelta(days=1))
+
+
+def test_a_shorter_certificate_is_taken_over_only_if_the_longer_one_was_taken_back(party: Party) -> None:
+    home = party.home("a", timedelta(days=30))
+    admission = Admission(home, party.session)
+    watch = CertificateWatch(admission, Log(said := StringIO()))
+
+    def renewed(days: int) -> float:
+        text = party.authority.renew(admission.key, party.session.digest, timedelta(days=days))
+        (home / CERTIFICATE_FILE).write_text(text)
+        admission.adopt(admission.read_from_disk())
+        assert not watch.has_run_out()
+        return round((admission.expires_s - time.time()) / 86400, 1)
+
+    assert renewed(8) == 30
+    assert renewed(9) == 30
+    assert [json.loads(line)["event"] for line in said.getvalue().splitlines()] == [
+        "shorter_certificate_ignored"
+    ]
+    party.authority.remove(admission.key)
+    assert renewed(10) == 10
+    assert not admission.is_revoked
+    assert renewed(40) == 40
+    assert said.getvalue().count("certificate_renewed") == 2
 
 
 def test_a_list_names_all_who_were_ever_admitted_and_until_when(party: Party) -> None:

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from plexus.cli import main
 from plexus.cli.fleet import fleet_table, share_of_data
+from plexus.errors import PlexusError
 from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
 from plexus.live.fleet.members import NodeResult
 from plexus.live.identity.admission import CERTIFICATE_FILE, WARNED_OF_EXPIRY_S
 from plexus.live.identity.authority import load_certificates
 from plexus.live.identity.session_file import found_session
 from plexus.live.worker.client import Ready
-from plexus.spec.experiment import load_spec, parse_spec
+from plexus.spec.experiment import ExperimentSpec, load_spec, parse_spec
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-session.toml"
 
@@ -180,3 +182,25 @@ def test_a_fleet_with_churn_from_traces(tmp_path: Path) -> None:
     assert sum(starts) > 3, "some devices came"
     assert any(node.starts == 0 for node in result.nodes), "most devices never did"
     assert all(node.errors == 0 for node in result.nodes)
+
+
+def test_another_protocol_runs_a_file_with_a_session_without_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[ExperimentSpec] = []
+
+    async def note(spec: ExperimentSpec, *_: object) -> None:
+        ran.append(spec)
+        raise PlexusError("that will do")
+
+    monkeypatch.setattr("plexus.cli.fleet.run_fleet", note)
+    hospital = str(EXAMPLE.parent / "hospital" / "session.toml")
+    for words in (["--protocol", "gossip", "--nodes", "3"], ["--protocol", "plexus"]):
+        with pytest.raises(SystemExit):
+            main(["fleet", "run", hospital, *words])
+    assert [(spec.protocol.name, spec.nodes, spec.session.rounds) for spec in ran] == [
+        ("gossip", 3, None),
+        ("plexus", 8, 20),
+    ]
+    left_out = f"{hospital}: [session] is left out: gossip runs until it is stopped"
+    assert capsys.readouterr().err.splitlines() == [left_out, *["plexus: that will do"] * 2]

@@ -79,7 +79,7 @@ def test_machines_have_names_and_the_list_says_what_became_of_them(
     [
         (["list", "nowhere"], "nowhere/authority.key: No such file or directory"),
         (["renew", "AUTHORITY", "berln"], "'berln' is neither a node's name (did you mean 'berlin'?), nor a"),
-        (["renew", "AUTHORITY", "berlin", "--days", "0"], "0.0 is not in the range x>0"),
+        (["renew", "AUTHORITY", "berlin", "--days", "0"], "--days 0: must be above 0 and at most 18250"),
         (["renew", "AUTHORITY", "0123456789abcdef"], "no certificate was issued to a node 0123456789abcdef"),
         (
             ["remove", "AUTHORITY", "rome"],
@@ -104,6 +104,78 @@ def test_what_is_wrong_with_a_command_is_said_in_one_line(
     said = capsys.readouterr().err
     assert complaint in said
     assert said.splitlines()[-1].count(complaint) == 1
+
+
+def test_a_shorter_certificate_does_not_replace_a_longer_one_and_that_is_said(
+    authority: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, out = new_key(tmp_path, "berlin"), tmp_path / "berlin.crt"
+    renew = ["session", "renew", authority, "berlin", "--out", out, "--days"]
+
+    def days_left() -> float:
+        return Authority.load(authority).nodes()[0].days_left
+
+    assert plexus("session", "invite", authority, key, "--name", "berlin", "--out", out) == 0
+    assert plexus(*renew, 30) == 0
+    assert capsys.readouterr().err == ""
+    assert plexus(*renew, 5) == 0
+    assert "good for 30.0 days, and a running peer keeps that one" in capsys.readouterr().err
+    assert days_left() == 30.0
+    assert plexus("session", "remove", authority, "berlin") == 0
+    assert days_left() == 0.0
+    assert plexus(*renew, 5) == 0
+    assert capsys.readouterr().err == ""
+    assert days_left() == 5.0, "what was taken back counts no more"
+
+
+@pytest.mark.parametrize(
+    ("file", "words", "complaint"),
+    [
+        ("names.toml", ["list", "AUTHORITY"], "names.toml: damaged: "),
+        ("revoked.crl", ["list", "AUTHORITY"], "revoked.crl: holds no list in PEM, or a damaged one"),
+        (
+            "authority.crt",
+            ["list", "AUTHORITY"],
+            "authority.crt: holds no certificate in PEM, or a damaged one",
+        ),
+        ("issued", ["list", "AUTHORITY"], "issued: no such folder"),
+        ("issued", ["invite", "AUTHORITY", "KEY", "--name", "new"], "issued: no such folder"),
+        ("issued/", ["revoke", "AUTHORITY", "berlin"], "issued: has no certificate of node "),
+        ("issued/", ["renew", "AUTHORITY", "berlin"], "issued: has no certificate of node "),
+    ],
+)
+def test_what_is_damaged_or_gone_in_the_authoritys_folder_is_to_be_restored(
+    authority: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    words: list[str],
+    complaint: str,
+) -> None:
+    real = {"AUTHORITY": str(authority), "KEY": new_key(tmp_path, "berlin")}
+    assert plexus("session", "invite", authority, real["KEY"], "--name", "berlin") == 0
+    if (authority / file).is_dir():
+        shutil.rmtree(authority / file)
+        if file.endswith("/"):  # what it held, alone
+            (authority / file).mkdir()
+            assert listed(authority) == {"berlin": "admitted"}, "the list says so"
+    else:
+        (authority / file).write_bytes((authority / file).read_bytes()[:-30])
+    capsys.readouterr()
+    assert plexus("session", *(real.get(word, word) for word in words)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"plexus: {authority}/{complaint}")
+    assert said.err.endswith("; restore it from the backup of this directory\n")
+    assert said.err.count("\n") == 1
+
+
+def test_an_invitation_that_is_refused_names_nobody(authority: Path, tmp_path: Path) -> None:
+    key = new_key(tmp_path, "berlin")
+    assert plexus("session", "invite", authority, key, "--name", "berlin") == 0
+    assert plexus("session", "revoke", authority, "berlin") == 0
+    assert plexus("session", "invite", authority, key, "--name", "new") == 2
+    assert listed(authority) == {"berlin": "revoked"}
 
 
 @pytest.mark.slow

@@ -179,6 +179,14 @@ def test_a_session_that_ends_by_what_is_found_is_evaluated_by_rounds() -> None:
     )
 
 
+def test_a_session_cannot_wait_for_more_nodes_than_it_has() -> None:
+    text = f"{TEXT}[session]\nstart_with = 10\n"
+    assert parse_spec(text, "small.toml").session.start_with == 10
+    assert complaint("nodes=9", text=text) == (
+        "small.toml: session.start_with is 10, but must be at most nodes (9): otherwise nobody ever trains"
+    )
+
+
 def test_a_missing_key_is_named() -> None:
     assert complaint(text="nodes = 3") == "small.toml: name: missing; this key has no default"
     without_task = TEXT.replace('[task]\nname = "parity"\n', "")

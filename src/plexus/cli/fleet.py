@@ -22,6 +22,7 @@ from plexus.live.worker.client import Ready
 from plexus.protocol.registry import SERVERS
 from plexus.spec.attackers import parsed
 from plexus.spec.experiment import load_spec
+from plexus.spec.toml import located, read_text, read_toml
 
 fleet = Group("fleet")
 
@@ -41,6 +42,7 @@ fleet = Group("fleet")
 @JSON
 def run(
     spec_file: Path,
+    nodes: int | None,
     protocol: str | None,
     overrides: tuple[str, ...],
     attackers: tuple[str, ...],
@@ -54,17 +56,25 @@ def run(
 
     def tell(ready: Ready) -> None:
         if ready.shared_out < ready.examples:
-            click.echo(share_of_data(config.nodes or spec.nodes, ready), err=True)
+            click.echo(share_of_data(spec.nodes, ready), err=True)
 
     if protocol is not None:
         overrides = (f'protocol={{name="{protocol}"}}', *overrides)
+    has_session = "session" in read_toml(read_text(located(spec_file)), str(spec_file))
+    is_left_out = has_session and protocol not in (None, "plexus")
+    if is_left_out:
+        overrides = ("session={}", *overrides)
+    if nodes is not None:
+        overrides += (f"nodes={nodes}",)
     spec = load_spec(spec_file, overrides)
     check_deployable(spec_file, replace(spec, attackers=()))
+    if is_left_out:
+        click.echo(f"{spec_file}: [session] is left out: {protocol} runs until it is stopped", err=True)
     config = FleetConfig(**options)
     if spec.protocol.name in SERVERS and (config.shape or config.churn):
         neither = f"the server of {spec.protocol.name} is in no trace, so a fleet of it has neither"
         raise PlexusError(f"--shape and --churn: {neither}")
-    drawn = parsed(attackers, config.nodes or spec.nodes, spec.seed)
+    drawn = parsed(attackers, spec.nodes, spec.seed)
     spec = replace(spec, attackers=drawn + spec.attackers)
     result = asyncio.run(run_fleet(spec, spec_file.parent, config, tell))
     print_json(result) if as_json else fleet_table(result)

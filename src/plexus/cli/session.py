@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,20 +12,28 @@ from pathlib import Path
 
 import click
 
-from plexus.cli.groups import JSON, PATH, POSITIVE, Group, answer, option, set_option
+from plexus.cli.groups import JSON, PATH, Group, answer, option, set_option
 from plexus.errors import PlexusError
 from plexus.files import write_text
-from plexus.live.identity.authority import REVOKED_FILE, Authority
+from plexus.live.identity.authority import FAR_FUTURE, REVOKED_FILE, Admitted, Authority
 from plexus.live.identity.keys import parse_public
 from plexus.live.identity.session_file import MODEL_FILE, SESSION_FILE, Session, found_session, read_session
 from plexus.live.operator.control import ask
 from plexus.live.seats import complaint
 from plexus.live.state import standing
+from plexus.protocol.parameters import unknown_metric
+from plexus.protocol.roster import key_of
 from plexus.spec.experiment import ExperimentSpec, load_spec
 from plexus.spec.toml import located
 
 session = Group("session")
-DAYS = option("--days", "N", type=POSITIVE, default=30.0, show_default=True)
+
+
+def _bounded(_: click.Context, __: click.Parameter, days: float) -> float:
+    """No certificate outlives the authority's; and `nan` is no number of days."""
+    if not 0 < days <= FAR_FUTURE.days:
+        raise PlexusError(f"--days {days:g}: must be above 0 and at most {FAR_FUTURE.days}")
+    return days
 
 
 def _in_a_folder(_: click.Context, __: click.Parameter, out: Path | None) -> Path | None:
@@ -34,6 +43,7 @@ def _in_a_folder(_: click.Context, __: click.Parameter, out: Path | None) -> Pat
     return out
 
 
+DAYS = option("--days", "N", type=float, default=30.0, show_default=True, callback=_bounded)
 OUT = option("--out", "FILE", "[default: standard output]", type=PATH, callback=_in_a_folder)
 
 
@@ -77,9 +87,8 @@ def invite(directory: Path, public_key: str, name: str | None, days: float, out:
     agreed, _ = read_session_file(directory / SESSION_FILE)
     public = parse_public(public_key)
     authority = Authority.load(directory)
-    if name is not None:
-        authority.call(public, name)
-    _hand_out(authority.invite(public, agreed.digest, timedelta(days=days)), days, out)
+    certificate = authority.invite(public, agreed.digest, timedelta(days=days), name)
+    _hand_out(certificate, days, out, authority.newest_list().nodes[key_of(public)])
 
 
 @session.command()
@@ -95,10 +104,17 @@ def renew(directory: Path, node_name: str, days: float, out: Path | None) -> Non
     agreed, _ = read_session_file(directory / SESSION_FILE)
     authority = Authority.load(directory)
     key = authority.resolve(node_name)
-    _hand_out(authority.renew(key, agreed.digest, timedelta(days=days)), days, out)
+    certificate = authority.renew(key, agreed.digest, timedelta(days=days))
+    _hand_out(certificate, days, out, authority.newest_list().nodes[key])
 
 
-def _hand_out(certificate: str, days: float, out: Path | None) -> None:
+def _hand_out(certificate: str, days: float, out: Path | None, node: Admitted) -> None:
+    left = (node.until_s - time.time()) / 86400
+    if left > days:
+        kept = (
+            f"the node has a certificate that is good for {left:.1f} days, and a running peer keeps that one"
+        )
+        click.echo(f"{kept}; `plexus session remove` takes it back", err=True)
     if out is None:
         click.echo(certificate, nl=False)
     else:
@@ -209,6 +225,9 @@ def frozen_weights(spec: ExperimentSpec, folder: Path) -> str:
 def check_deployable(path: Path, spec: ExperimentSpec, is_server: bool = False) -> None:
     """Complain of a session that asks for what live peers cannot do."""
     if wrong := complaint(spec.protocol.name, spec.protocol.parameters, is_server):
+        raise PlexusError(f"{path}: {wrong}")
+    measured = getattr(spec.task.parameters, "metric", None)  # of a task of one's own its peers know it
+    if measured and (wrong := unknown_metric(spec.session, measured)):
         raise PlexusError(f"{path}: {wrong}")
     if spec.faults:
         raise PlexusError(f"{path}: faults are simulated; live peers cannot run a spec that has some")

@@ -142,8 +142,8 @@ class Course(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """When a session of Plexus begins, and when it has come to its end: at the first of what is said here."""
 
     start_with: Annotated[int, Meta(ge=1)] | None = None
-    """How many nodes must be there before anybody trains. If it is not given: live, half of the `nodes`, but
-    at least two and at most `sample_size`; simulated, one."""
+    """How many of the `nodes` must be there before anybody trains. If it is not given: live, half of them,
+    but at least two and at most `sample_size`; simulated, one."""
 
     rounds: Annotated[int, Meta(ge=1)] | None = None
     """The session ends with the model of this round."""

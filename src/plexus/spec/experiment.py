@@ -146,6 +146,9 @@ class ExperimentSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError(f"name is {self.name!r}, but must consist of {wanted}")
         if not math.isfinite(self.hours):
             raise ValueError(f"hours is {self.hours!r}, but must be finite")
+        if (self.session.start_with or 0) > self.nodes:
+            allowed = f"at most nodes ({self.nodes}): otherwise nobody ever trains"
+            raise ValueError(f"session.start_with is {self.session.start_with}, but must be {allowed}")
         if self.session.is_measured and not self.evaluation.every_rounds:
             needed = "the end of the session depends on what it finds"
             raise ValueError(f"evaluation.every_rounds is 0, but {needed}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
@@ -57,6 +57,8 @@ class TrainingSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 class TaskSpec(TrainingSpec, frozen=True, kw_only=True):
     """What every task has in which something is learned."""
 
+    metric: ClassVar[str] = "accuracy"
+    """What models are measured by, for whoever has no torch at hand."""
     learning_rate: Positive
     """Step size of SGD."""
     momentum: Momentum = 0.0
@@ -149,6 +151,7 @@ class FemnistSpec(TaskSpec, frozen=True, tag="femnist"):
 class MovielensSpec(TaskSpec, frozen=True, tag="movielens"):
     """MovieLens' ratings, one user a node, by the paper's matrix factorisation: no biases."""
 
+    metric: ClassVar[str] = "mse"
     learning_rate: Positive = 0.2
     dimension: Count = 20
     """Factors per user and per movie."""

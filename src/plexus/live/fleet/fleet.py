@@ -55,7 +55,6 @@ FULL_MESH = 16
 
 
 class FleetConfig(Struct, frozen=True, kw_only=True):
-    nodes: int | None = None
     seconds: float = 60.0
     rounds: int | None = None
     out: Path | None = None
@@ -191,13 +190,11 @@ async def run_fleet(
     """Run a fleet from start to stop; `tell` hears of the task before the first peer starts."""
     from plexus.traces.build import build_world
 
-    nodes = config.nodes or spec.nodes
-    spec = msgspec.structs.replace(spec, nodes=nodes)
     out = (config.out or Path("runs") / f"fleet-{spec.name}").resolve()
     _refuse_taken(out, config.force)
     world = None
     if config.shape or config.churn:
-        world = build_world(spec.traces, nodes, spec.seed, base_dir)
+        world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
     if config.churn and world is not None:  # half of those who are there at first, not of all
         there = max(1, int(world.availability.online_at(0.0).sum()))
         course = spec.session.live(there, getattr(spec.protocol.parameters, "sample_size", there))

@@ -69,6 +69,8 @@ class Admission:
         self._own, self._anchor = self._read_own()
         self.key = key_of(self._public)
         self.expires_s = self._own.not_valid_after_utc.timestamp()
+        self.is_shorter_on_disk = False
+        """Whether the home has another certificate than the one in force, which is good for longer."""
         self._certified: dict[bytes, Admitted] = {}
         """Nodes that have shown their certificates: a list may be older."""
         self._lock = threading.Lock()
@@ -87,7 +89,9 @@ class Admission:
 
     def revoked(self) -> RevokedError:
         """To be raised if it is."""
-        return RevokedError(f"{self._home / CERTIFICATE_FILE}: this certificate has been revoked")
+        removed = "the authority has removed this node, and may invite it again with the same key"
+        why = "this certificate has been revoked" if self.key in self.list.revoked_nodes else removed
+        return RevokedError(f"{self._home / CERTIFICATE_FILE}: {why}")
 
     def admitted(self, key: bytes) -> Admitted | None:
         """The node with this key, if the authority has ever admitted it."""
@@ -138,11 +142,14 @@ class Admission:
             return self.list
         self._seen = stamps
         own, _ = self._read_own()
-        if own.not_valid_after_utc > self._own.not_valid_after_utc:
+        newest = self._newest_on_disk()
+        before = self._own
+        if own.not_valid_after_utc > before.not_valid_after_utc or before.serial_number in newest.revoked:
             self._own = own
             self._renew_contexts()
             self.expires_s = own.not_valid_after_utc.timestamp()
-        return self._newest_on_disk()
+        self.is_shorter_on_disk = own.serial_number != self._own.serial_number
+        return newest
 
     def adopt(self, offered: AuthorityList) -> bool:
         """Put a list in force if it is newer; say whether it was."""
@@ -289,6 +296,7 @@ class CertificateWatch:
         self._expires_s = admission.expires_s
         self._warned_s = float("inf")
         """How long it was still good when the log said so last."""
+        self._was_shorter = False
 
     def has_run_out(self) -> bool:
         """To be asked now and then."""
@@ -296,6 +304,9 @@ class CertificateWatch:
         if self._admission.expires_s != self._expires_s:
             self._expires_s, self._warned_s = self._admission.expires_s, float("inf")
             self._log.info("certificate_renewed", days_left=round(left_s / 86400, 2))
+        if self._admission.is_shorter_on_disk and not self._was_shorter:
+            self._log.warning("shorter_certificate_ignored", days_left=round(left_s / 86400, 2))
+        self._was_shorter = self._admission.is_shorter_on_disk
         due = [limit_s for limit_s in WARNED_OF_EXPIRY_S if left_s <= limit_s < self._warned_s]
         if due:
             self._warned_s = due[-1]

@@ -48,6 +48,7 @@ seconds since 1970."""
 _ADMITTED = struct.Struct(">32sI")
 
 ANEW = "get the file anew from the authority"
+RESTORE = "restore it from the backup of this directory"
 
 KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = ("authority.key", "authority.crt", "revoked.crl", "issued")
 NAMES_FILE = "names.toml"
@@ -68,7 +69,7 @@ class KnownNode(Struct, frozen=True):
     state: str
     """admitted, expired, removed or revoked."""
     days_left: float
-    """Of its newest certificate; below 0 since it has run out."""
+    """Of the certificate that is good for longest; below 0 since it has run out, 0 of a removed node."""
     public_key: str
 
 
@@ -121,18 +122,22 @@ class Authority:
     @classmethod
     def load(cls, directory: Path) -> Authority:
         key = load_key(directory / KEY_FILE)
-        certificate = load_certificates(directory / CERTIFICATE_FILE)[0]
+        if not (directory / ISSUED).is_dir():
+            raise PlexusError(f"{directory / ISSUED}: no such folder; {RESTORE}")
+        certificate = load_certificates(directory / CERTIFICATE_FILE, RESTORE)[0]
         check_signature(certificate, certificate, directory / CERTIFICATE_FILE)
         if raw_public(key.public_key()) != certificate_public(certificate):
             raise PlexusError(f"{directory}: {CERTIFICATE_FILE} does not belong to {KEY_FILE}")
         return cls(directory, key, certificate)
 
-    def invite(self, public: bytes, digest: bytes, valid: timedelta) -> str:
-        """A certificate for the node with this public key, with all else that the node needs to join."""
-        return self.invite_all([public], digest, valid)[0]
+    def invite(self, public: bytes, digest: bytes, valid: timedelta, name: str | None = None) -> str:
+        """A certificate for a node, with all else that it needs to join; its operators know it by `name`."""
+        return self.invite_all([public], digest, valid, name)[0]
 
-    def invite_all(self, publics: Sequence[bytes], digest: bytes, valid: timedelta) -> list[str]:
-        """The same for several nodes, which know of each other from the beginning."""
+    def invite_all(
+        self, publics: Sequence[bytes], digest: bytes, valid: timedelta, name: str | None = None
+    ) -> list[str]:
+        """The same for several nodes, which know of each other from the beginning; it is the first's name."""
         with self._changing() as now:
             for public in publics:
                 if key_of(public) in now.revoked_nodes:
@@ -140,6 +145,8 @@ class Authority:
                         f"node {key_of(public).hex()} has been revoked: its owner has to delete its"
                         " node.key and make a new one with `plexus node key`"
                     )
+            if name is not None:
+                self._call(publics[0], name)
             certificates = [self._node_certificate(public, digest, valid) for public in publics]
             for each in certificates:
                 write_text(self.directory / ISSUED / f"{each.serial_number:x}.crt", pem(each))
@@ -147,11 +154,10 @@ class Authority:
                 before = now.nodes.get(key_of(public), Admitted(public, 0))
                 now.nodes[key_of(public)] = Admitted(public, max(before.until_s, until_s))
             self._sign_list(now.revoked, list(now.nodes.values()), now.number + 1)
-            rest = pem(self._certificate) + pem(self._list().signed)
+            rest = pem(self._certificate) + pem(self.newest_list().signed)
         return [pem(each) + rest for each in certificates]
 
-    def call(self, public: bytes, name: str) -> None:
-        """Give the node with this public key a name, by which its operators know it."""
+    def _call(self, public: bytes, name: str) -> None:
         if not _NODE_NAME.fullmatch(name):
             raise PlexusError(
                 f"--name {name}: must consist of letters, digits, '.', '_' and '-', and begin with a letter"
@@ -164,21 +170,15 @@ class Authority:
 
     def nodes(self) -> list[KnownNode]:
         """All that were ever invited, by name."""
-        now_s, names, newest = time.time(), self._names(), self._list()
-        until_s: dict[bytes, float] = {}
-        for certificate in self._issued():
-            key, ends_s = certificate_node(certificate), certificate.not_valid_after_utc.timestamp()
-            until_s[key] = max(until_s.get(key, 0.0), ends_s)
+        now_s, names, newest = time.time(), self._names(), self.newest_list()
         found = []
-        for key, ends_s in until_s.items():
-            public, admitted_s = newest.nodes[key]
-            state = "admitted" if admitted_s > now_s else "expired"
-            if key in newest.revoked_nodes:
-                state = "revoked"
-            elif not admitted_s:
-                state = "removed"
-            name, left = names.get(key.hex(), ""), round((ends_s - now_s) / 86400, 1)
-            found.append(KnownNode(name, key.hex()[:12], state, left, public_text(public)))
+        for key, (public, until_s) in newest.nodes.items():
+            state = "admitted" if until_s > now_s else "expired" if until_s else "removed"
+            state = "revoked" if key in newest.revoked_nodes else state
+            left = round((until_s - now_s) / 86400, 1) if until_s else 0.0
+            found.append(
+                KnownNode(names.get(key.hex(), ""), key.hex()[:12], state, left, public_text(public))
+            )
         return sorted(found, key=lambda node: (node.name == "", node.name, node.node))
 
     def resolve(self, node: str) -> bytes:
@@ -207,13 +207,15 @@ class Authority:
         path = self.directory / NAMES_FILE
         if not path.exists():
             return {}
-        names = tomllib.loads(read_bytes(path).decode())
+        try:
+            names = tomllib.loads(read_bytes(path).decode())
+        except ValueError as error:
+            raise PlexusError(f"{path}: damaged: {error}; {RESTORE}") from None
         return {str(key): str(name) for key, name in names.items()}
 
     def find(self, digits: str) -> bytes:
         """The key of the invited node whose id begins with these hex digits."""
-        keys = sorted(set(map(certificate_node, self._issued())))
-        found = [key.hex() for key in keys if key.hex().startswith(digits)]
+        found = sorted(key.hex() for key in self.newest_list().nodes if key.hex().startswith(digits))
         if not found:
             raise PlexusError(f"{self.directory}: no certificate was issued to a node {digits}")
         if len(found) > 1:
@@ -237,28 +239,30 @@ class Authority:
         return len(serials)
 
     def _of(self, node: bytes) -> list[x509.Certificate]:
+        if node not in self.newest_list().nodes:
+            raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
         issued = [certificate for certificate in self._issued() if certificate_node(certificate) == node]
         if not issued:
-            raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
+            raise PlexusError(
+                f"{self.directory / ISSUED}: has no certificate of node {node.hex()}; {RESTORE}"
+            )
         return issued
 
-    def _issued(self) -> list[x509.Certificate]:
-        issued = []
+    def _issued(self) -> Iterator[x509.Certificate]:
         for file in sorted((self.directory / ISSUED).glob("*.crt")):
-            [certificate] = load_certificates(file)
+            [certificate] = load_certificates(file, RESTORE)
             check_signature(certificate, self._certificate, file)
-            issued.append(certificate)
-        return issued
+            yield certificate
 
-    def _list(self) -> AuthorityList:
-        return load_list(self.directory / REVOKED_FILE, self._key.public_key())
+    def newest_list(self) -> AuthorityList:
+        return load_list(self.directory / REVOKED_FILE, self._key.public_key(), RESTORE)
 
     @contextmanager
     def _changing(self) -> Iterator[AuthorityList]:
         """The newest list, while nobody else makes one: two of the same number would be at odds."""
         lock = lock_directory(self.directory, "another command is using this session's authority")
         try:
-            yield self._list()
+            yield self.newest_list()
         finally:
             os.close(lock)
 
@@ -296,13 +300,13 @@ class Authority:
         write_text(self.directory / REVOKED_FILE, pem(builder.sign(self._key, None)))
 
 
-def load_certificates(path: Path) -> list[x509.Certificate]:
+def load_certificates(path: Path, remedy: str = ANEW) -> list[x509.Certificate]:
     """The certificates in the PEM file at `path`, at least one."""
     text = read_bytes(path)
     try:
         return x509.load_pem_x509_certificates(text)
     except (ValueError, x509.InvalidVersion):
-        raise PlexusError(f"{path}: holds no certificate in PEM, or a damaged one; {ANEW}") from None
+        raise PlexusError(f"{path}: holds no certificate in PEM, or a damaged one; {remedy}") from None
 
 
 def check_signature(certificate: x509.Certificate, signer: x509.Certificate, path: Path) -> None:
@@ -315,14 +319,16 @@ def check_signature(certificate: x509.Certificate, signer: x509.Certificate, pat
         ) from None
 
 
-def load_list(path: Path, signer: Ed25519PublicKey) -> AuthorityList:
+def load_list(path: Path, signer: Ed25519PublicKey, remedy: str = ANEW) -> AuthorityList:
     text = read_bytes(path)
     try:
-        return AuthorityList(x509.load_pem_x509_crl(text), signer)
-    except (ValueError, x509.InvalidVersion) as error:
-        raise PlexusError(
-            f"{path}: no list by the authority of who belongs to the session: {error}; {ANEW}"
-        ) from None
+        signed = x509.load_pem_x509_crl(text)
+    except (ValueError, x509.InvalidVersion):  # whose text is for programmers
+        raise PlexusError(f"{path}: holds no list in PEM, or a damaged one; {remedy}") from None
+    try:
+        return AuthorityList(signed, signer)
+    except ValueError as error:
+        raise PlexusError(f"{path}: no list of this session's authority: {error}; {remedy}") from None
 
 
 def _revoked_node(entry: x509.RevokedCertificate) -> bytes | None:
