@@ -111,6 +111,8 @@ class Member:
         self.log = LogReader(home / LOG_FILE)
         self.starts = 0
         self.unexpected: list[int] = []
+        self._is_told = False
+        """To end: then it does not do so by itself."""
 
     @property
     def is_running(self) -> bool:
@@ -135,6 +137,7 @@ class Member:
         """Send a signal and wait for the end; a process that ends otherwise is noted."""
         if self.process is None or not self.is_running:
             return
+        self._is_told = True
         self.process.send_signal(number)
         try:
             async with asyncio.timeout(STOP_S):
@@ -146,11 +149,11 @@ class Member:
         is_polite = number is signal.SIGTERM and self.log.counts["listening"] == self.starts
         if status != 0 if is_polite else status not in (0, -number):
             self.unexpected.append(status)
-        self.process = None
+        self.process, self._is_told = None, False
 
     def notice_death(self) -> bool:
         """Whether the process ended by itself since last asked."""
-        if self.process is None or self.process.returncode is None:
+        if self.process is None or self.process.returncode is None or self._is_told:
             return False
         self.log.read()
         status, self.process = self.process.returncode, None
