@@ -165,6 +165,9 @@ def _rehearse(reader: Reader) -> None:
             reader.run(shrunk(command, {}))
     assert (reader.place / "runs" / "fleet-digits-session" / "result.json").exists()
     assert "--shape" in reader.next_block().text  # fleets with shaping and churn are tested by themselves
+    compared = reader.run(reader.next_block().text)
+    [(same, measured)] = re.findall(r"in (\d+) of (\d+) it is the same", " ".join(compared.split()))
+    assert same == measured and int(measured) > 10
 
 
 def _found_and_invite(reader: Reader) -> None:
