@@ -209,7 +209,9 @@ class Ending:
     def _judge(self, src: NodeId, measured: Measured, is_end: bool) -> None:
         self._checked[src] = 0, self._node.now
         if not is_end:
-            self._node.trust.refuse(src, "the end of the session", "its model is not good enough")
+            self._node.trust.refuse(
+                src, "the end of the session", "measured here, its model is not good enough"
+            )
         elif measured.round > self.round:
             self._adopt(measured.round, measured.ordinal, src, measured.model)
 
