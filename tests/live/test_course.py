@@ -149,6 +149,8 @@ def test_what_one_measures_all_end_with(course: Course, end: str) -> None:
     for number in range(NODES):
         assert not course.log(number, "Refused") and not course.log(number, "EndRevoked")
         assert not [line for line in course.log(number, "failure") if line["level"] == "error"]
+    course.start(0)
+    assert course.processes[0].wait(timeout=60) == 0, "it is over, and remains so"
 
 
 @pytest.mark.slow

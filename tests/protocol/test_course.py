@@ -493,6 +493,16 @@ def test_an_end_that_nobody_else_finds_is_taken_back_and_the_session_goes_on() -
     assert liar in trained, "it works with the others again"
 
 
+def test_who_comes_back_after_the_end_does_not_doubt_it() -> None:
+    """Nobody else may be there any more, whatever it believes, and it has nothing to prove."""
+    held = Durable(3, 10, "final", None, 10, 10)
+    course = Course(until="accuracy >= 0.9")
+    node = make_node(0, 4, durable=held, course=course, signed_views=True, **SHORT)
+    come_online(node)
+    assert node.ending.has_model and node.view.online_count() == 4
+    assert not node.ending.is_doubtful
+
+
 def test_who_says_again_and_again_that_it_is_the_end_is_seldom_asked_for_its_model() -> None:
     """Whatever rounds it speaks of: the others have better things to do than to measure its models."""
     node = online_node(0, 4, course=Course(until="accuracy >= 0.9"), signed_views=True, **SHORT)

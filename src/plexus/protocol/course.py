@@ -48,8 +48,9 @@ class Ending:
     """What a node knows of the end, and does about it."""
 
     __slots__ = (
-        "_answered", "_asked", "_askers", "_best", "_checked", "_claims", "_condition", "_course", "_having",
-        "_heard_at", "_missed", "_node", "_rng", "_root", "_tries", "asks", "ordinal", "round",
+        "_answered", "_asked", "_askers", "_best", "_checked", "_claims", "_condition", "_course",
+        "_has_declared", "_having", "_heard_at", "_missed", "_node", "_rng", "_root", "_tries", "asks",
+        "ordinal", "round",
     )  # fmt: skip
 
     def __init__(self, node: PlexusNode, course: Course, ended: int, rng: Random) -> None:
@@ -64,6 +65,8 @@ class Ending:
         """The best score known, and the ordinal of its round."""
         self._root: NodeId = node.me
         """Who told of the end."""
+        self._has_declared = False
+        """Since it came: what it knew before is beyond doubt."""
         self._tries = 0
         self._heard_at = 0.0
         self._missed = 0
@@ -167,7 +170,7 @@ class Ending:
         """The node is online again, and knew of the end."""
         self._node.lay_down()
         self._forget()
-        self._askers = NONE
+        self._askers, self._has_declared = NONE, False
         if not self.has_model:
             self._root, self._tries, self._heard_at = self._node.me, 0, self._node.now
             self._node.set_timer(FINAL, self._node.parameters.ping_timeout_s)
@@ -218,11 +221,12 @@ class Ending:
     @property
     def is_doubtful(self) -> bool:
         """It is this node that ended the session, by what it measured, and nobody has agreed so far."""
-        is_own = self.is_over and self._root == self._node.me and not self.is_last(self.ordinal)
+        is_own = self.is_over and self._has_declared and not self.is_last(self.ordinal)
         return is_own and self._node.trust.is_wary and not self._having and len(self._others) > 0
 
     def _adopt(self, k: int, ordinal: int, root: NodeId, model: Model = None) -> None:
         self.round, self.ordinal, self._root, self._tries = k, ordinal, root, 0
+        self._has_declared = root == self._node.me
         self._heard_at = self._node.now
         self._forget()
         if root != self._node.me and self.has_model:
