@@ -493,6 +493,15 @@ def test_an_end_that_nobody_else_finds_is_taken_back_and_the_session_goes_on() -
     assert liar in trained, "it works with the others again"
 
 
+def test_who_does_not_know_the_best_that_was_measured_suspects_nobody() -> None:
+    node = online_node(0, 4, course=Course(patience=5), signed_views=True, **SHORT)
+    told = [node.handle(at, Received(1, Ended(3, 100, 1))) for at in (9.0, 10.0)]
+    [(_, request)] = [asked for effects in told for asked in sent(effects, FinalRequest)]
+    assert reported(node.handle(11.0, Received(1, FinalModel(request.round, 100, "m"))), EndClaimed)
+    effects = node.handle(12.0, Measured(request.round, 100, "m", 0.5, {}))
+    assert not reported(effects, Refused) and not node.ending.is_over
+
+
 def test_who_comes_back_after_the_end_does_not_doubt_it() -> None:
     """Nobody else may be there any more, whatever it believes, and it has nothing to prove."""
     held = Durable(3, 10, "final", None, 10, 10)

@@ -211,12 +211,12 @@ class Ending:
 
     def _judge(self, src: NodeId, measured: Measured, is_end: bool) -> None:
         self._checked[src] = 0, self._node.now
-        if not is_end:
-            self._node.trust.refuse(
-                src, "the end of the session", "measured here, its model is not good enough"
-            )
-        elif measured.round > self.round:
+        knows_best = self._course.patience is None or self._best[1] > 0  # who just came does not
+        if is_end and measured.round > self.round:
             self._adopt(measured.round, measured.ordinal, src, measured.model)
+        elif not is_end and knows_best:
+            why = "measured here, its model is not good enough"
+            self._node.trust.refuse(src, "the end of the session", why)
 
     @property
     def is_doubtful(self) -> bool:
