@@ -78,7 +78,8 @@ def _in_turn(task: Task, engine: Engine, clients: int, repeats: int) -> tuple[li
         for times, train in zip(taken_s, (loop, engine.train), strict=True):
             _synchronise(engine.device)
             began_s = time.perf_counter()
-            train(jobs)
+            with one_thread():  # as in a session
+                train(jobs)
             _synchronise(engine.device)
             if round > 0:  # the first is to warm up
                 times.append(time.perf_counter() - began_s)
@@ -96,7 +97,6 @@ def bare_loop(task: Task, device: torch.device) -> Callable[[list[LocalTraining]
     initial = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     train_one = bare_training(task, module, device)
 
-    @one_thread()
     def train(jobs: list[LocalTraining]) -> None:
         for job in jobs:
             train_one(initial, job.node, job.round)
