@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from plexus.protocol.api import Aggregated, Durable, Measured, PeerLost, Received, SetTimer, TimerFired, Train
+from plexus.protocol.api import (
+    Aggregated,
+    Durable,
+    Measured,
+    PeerLost,
+    Received,
+    SetTimer,
+    TimerFired,
+    Train,
+    Trained,
+)
 from plexus.protocol.facts import (
     AggregationCompleted,
     EndClaimed,
@@ -483,14 +493,164 @@ def test_an_end_that_nobody_else_finds_is_taken_back_and_the_session_goes_on() -
     exchange.run_until(lambda: bool(exchange.of(EndRevoked)))
     assert {node for _, node, _ in exchange.of(SessionEnded)} == {liar}
     refused = exchange.of(Refused)
-    assert refused and all(
-        (fact.src, fact.what) == (liar, "the end of the session") for _, _, fact in refused
-    )
+    assert {(fact.src, fact.what) for _, _, fact in refused} == {
+        (liar, "the end of the session"),
+        (liar, "to aggregate"),
+    }
     assert not any(node.ending.is_over for node in exchange.nodes)
     done = max(exchange.rounds)
-    exchange.run_until(exchange.has_aggregated(done + 3))
+    exchange.run_until(exchange.has_aggregated(done + 6))
     trained = {node for at, node, _ in exchange.of(TrainingStarted) if at > exchange.of(EndRevoked)[0][0]}
     assert liar in trained, "it works with the others again"
+
+
+def mistaken(
+    n: int, size: int, moment: str, training_s: float = 10.0, **course: Any
+) -> tuple[Measuring, int]:
+    """Who aggregates ends the session by what it alone measures; `moment` is what it is at then."""
+    wrong = -1
+    course = course or {"until": "accuracy >= 0.9"}
+    exchange = Measuring(
+        n,
+        lambda node, model: 0.95 if node == wrong else 0.5,
+        course=Course(**course),
+        training_s=lambda node: training_s,
+        sample_size=size,
+    )
+    exchange.go_online(*range(n))
+    wrong, found = exchange.aggregated(3)
+    if moment == "the models have come":
+        exchange.run_until(lambda: any(node.aggregation.collecting for node in exchange.nodes))
+        [(wrong, node)] = [each for each in enumerate(exchange.nodes) if each[1].aggregation.collecting]
+        found = AggregationCompleted(node.held_round, node.held_ordinal, node.held_model, 1, 1, False, 0.0)
+    exchange.run(exchange.now + {"it is under way": 0.5, "the others train": 5.0}.get(moment, 0.0))
+    exchange.measure(wrong, found)
+    return exchange.run_until(lambda: bool(exchange.of(SessionEnded))), wrong  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("n", "size"), [(4, 4), (6, 3), (10, 5), (20, 5)])
+@pytest.mark.parametrize(
+    ("moment", "limit_s"),
+    [
+        ("it has made a model", SHORT["ack_timeout_s"] * 0.7),
+        ("it is under way", SHORT["ack_timeout_s"] * 0.7),
+        ("the others train", 15.0),
+        ("the models have come", 6.0),
+    ],
+)
+def test_whose_work_is_with_who_ends_the_session_by_mistake_does_not_wait_for_long(
+    n: int, size: int, moment: str, limit_s: float
+) -> None:
+    """Neither for `watchdog_s` nor for `ack_timeout_s`: what it is sent then comes to nothing."""
+    exchange, wrong = mistaken(n, size, moment)
+    began, done = exchange.now, len(exchange.rounds)
+    exchange.run_until(lambda: len(exchange.rounds) > done)
+    assert exchange.now - began < limit_s
+    exchange.run(began + 10 * SHORT["ack_timeout_s"])
+    assert not any(node.ending.is_over for node in exchange.nodes)
+    assert {node for _, node, _ in exchange.of(SessionEnded)} == {wrong}
+
+
+@pytest.mark.parametrize(("n", "size"), [(6, 3), (10, 5), (20, 5), (40, 5)])
+def test_a_round_that_others_have_the_model_of_is_not_started_again(n: int, size: int) -> None:
+    """However long they train: that who made it ends the session by mistake is not their business."""
+    exchange, _ = mistaken(n, size, "the others train", training_s=200.0)
+    done = len(exchange.rounds)
+    exchange.run_until(lambda: len(exchange.rounds) > done)
+    assert exchange.of(RoundRestarted) == []
+    assert max(exchange.rounds) == 4
+
+
+def test_who_ends_the_session_in_every_round_it_aggregates_costs_little() -> None:
+    """And those who find out that it is wrong choose it last from then on."""
+
+    class Lying(Measuring):
+        def on_event(self, node: int, event: Any, effects: list[Any]) -> None:
+            super().on_event(node, event, effects)
+            for fact in reported(effects, AggregationCompleted):
+                if node == N - 1:
+                    self.measure(node, fact)
+
+    def accuracy(node: int, model: str) -> float:
+        return 0.95 if node == N - 1 else 0.5
+
+    exchange = Lying(N, accuracy, course=Course(until="accuracy >= 0.9"), sample_size=N, checked=False)
+    exchange.go_online(*range(N))
+    exchange.run(3600.0)
+    assert max(exchange.rounds) > 200, "of 300 that there would be"
+    assert {fact.src for _, _, fact in exchange.of(Refused)} == {N - 1}
+
+
+HERS = Ended(3, 100, 1)
+
+
+def settled_node(**more: Any) -> Any:
+    """Its model is with node 3, which says that it has made round 10 of it."""
+    node = online_node(0, 4, course=Course(until="accuracy >= 0.9"), signed_views=True, **{**SHORT, **more})
+    node.handle(1.0, Received(1, train_request(9)))
+    node.settled = 3, 10
+    node.training.finish()
+    node.watchdog.notice(10)
+    return node
+
+
+def test_who_has_everybodys_models_and_ends_the_session_is_like_one_that_is_gone() -> None:
+    node = settled_node()
+    effects = node.handle(9.0, Received(3, HERS))
+    assert node.watchdog.is_orphaned
+    [wait] = [effect for effect in effects if isinstance(effect, SetTimer) and effect.key[0] == "watchdog"]
+    assert wait.delay_s < SHORT["ack_timeout_s"] / 2
+    assert {to for to, _ in sent(effects, Ping)} == {2}, (
+        "is there one of its making? 1 is being asked already"
+    )
+    again = node.handle(10.0, Received(3, HERS))
+    assert not any(isinstance(effect, SetTimer) and effect.key[0] == "watchdog" for effect in again)
+    node.handle(11.0, Received(3, Ping(7, HERS.round)))
+    node.handle(11.0, Received(3, Ping(7, 12)))
+    assert node.settled == (3, 10), "that somebody goes on is not for itself to say"
+
+
+@pytest.mark.parametrize("other", [1, 2])
+def test_what_others_say_of_the_end_is_nothing_to_who_waits_for_somebody_else(other: int) -> None:
+    node = settled_node()
+    for at in (9.0, 10.0):
+        effects = node.handle(at, Received(other, HERS))
+        assert not any(isinstance(effect, SetTimer) and effect.key[0] == "watchdog" for effect in effects)
+    assert not node.watchdog.is_orphaned and node.settled == (3, 10)
+
+
+@pytest.mark.parametrize(("src", "held", "is_lost"), [(1, 10, False), (1, 9, True), (3, HERS.round, True)])
+def test_if_another_has_what_came_of_the_models_nothing_is_lost(src: int, held: int, is_lost: bool) -> None:
+    node = settled_node()
+    node.handle(9.0, Received(3, HERS))
+    pong(node, src, 1, 9.5, k=10, held=held)
+    assert node.watchdog.is_orphaned == is_lost
+    assert (node.settled is not None) == is_lost
+
+
+def test_an_end_is_no_progress_before_it_is_believed() -> None:
+    node = settled_node()
+    node.handle(9.0, Received(3, Ended(12, 100, 1)))
+    node.handle(9.1, Received(3, Ping(7, 12)))
+    assert node.watchdog.is_orphaned and node.watchdog.k_seen == 10
+    node.handle(9.2, Received(2, Ping(8, 12)))
+    assert not node.watchdog.is_orphaned, "another works on a round of that number"
+
+
+@pytest.mark.parametrize("src", [1, 3])
+def test_another_than_who_ends_the_session_is_sent_the_model_if_it_is_that_one(src: int) -> None:
+    """When it says so again: said once, it may be what others find, too."""
+    node = online_node(0, 4, course=Course(until="accuracy >= 0.9"), signed_views=True, **SHORT)
+    node.handle(1.0, Received(1, train_request(9)))
+    effects = node.handle(2.0, Trained(9, "t", samples=1))
+    for other, ping in sent(effects, Ping):
+        effects += pong(node, other, ping.exchange, 2.1)
+    awaited = node.training.awaited
+    assert awaited == 3
+    node.handle(3.0, Received(src, HERS))
+    assert node.training.awaited == 3
+    node.handle(4.0, Received(src, HERS))
+    assert (node.training.awaited is None) == (src == 3)
 
 
 def test_who_does_not_know_the_best_that_was_measured_suspects_nobody() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from plexus.protocol.facts import AggregationCompleted, Fact
+from plexus.protocol.parameters import ENDLESS, Course
 from plexus.sim.faults import PlannedFault
 from plexus.sim.protocols import PROTOCOLS
 from plexus.sim.runtime import Runtime
@@ -57,6 +58,7 @@ class Session:
         protocol: str = "plexus",
         training_s: Callable[[int], float] = lambda _: TRAINING_S,
         faults: Sequence[PlannedFault] = (),
+        course: Course = ENDLESS,
         **parameters: Any,
     ) -> None:
         rng = np.random.default_rng(seed)
@@ -64,7 +66,9 @@ class Session:
         latency = Latency(np.full((1, 1), LATENCY_S), np.zeros(nodes, np.intp))
         world = World(devices, availability or always_online(nodes), latency)
         self.facts: list[tuple[float, int, Fact]] = []
-        setting = Setting(world, Labels(), "initial", training_s, seed, sharing, graceful_share)
+        setting = Setting(
+            world, Labels(), "initial", training_s, seed, sharing, graceful_share, course=course
+        )
         entry = PROTOCOLS[protocol]
         self.cast = entry.build(setting, entry.parameters(**parameters))
         self.runtime: Runtime = assemble(

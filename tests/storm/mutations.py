@@ -238,7 +238,7 @@ MUTATIONS = [
     Mutation(
         "aggregators keep one model a sender (planted bug)", AggregationTask, "_collect", counts_duplicates
     ),
-    Mutation("ack timeout", PlexusNode, "_on_ack_timeout", nothing),
+    Mutation("ack timeout", PlexusNode, "look_elsewhere", nothing),
     Mutation("aggregation timeout", AggregationTask, "on_timeout", nothing),
     Mutation("ping timeout", Sampler, "on_timeout", nothing),
     Mutation("watchdog", Watchdog, "is_due", never_due),

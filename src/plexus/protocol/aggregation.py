@@ -124,8 +124,11 @@ class AggregationTask:
         self._models.clear()
         return True
 
-    def skip_to(self, k: int) -> None:
-        """The node starts round k by itself (watchdog): messages up to it are stale from now on."""
+    def skip_to(self, k: int, is_said: bool = True) -> None:
+        """The node starts round k by itself (watchdog): messages up to it are stale from now on. Unless that
+        `is_said` to those who sent models, they look for another aggregator."""
+        if not is_said:
+            self._models.clear()
         self._abandon()
         self.k_agg = max(self.k_agg, k)
 

@@ -117,9 +117,8 @@ class Ending:
         score = _rounded(measured.score)
         is_good = self._condition is not None and self._condition.holds(measured.metrics)
         best, since = self._best
-        is_end = is_good or (
-            score <= best and measured.ordinal - since >= (self._course.patience or math.inf)
-        )
+        patience = self._course.patience or math.inf
+        is_end = is_good or (score <= best and measured.ordinal - since >= patience)
         claimed_by = [src for src, (k, _) in self._checked.items() if k == measured.round]
         if claimed_by:
             self._judge(claimed_by[0], measured, is_end)
@@ -154,7 +153,9 @@ class Ending:
         before = self._claims.get(src, (0, -math.inf))
         if not self._is_believable(src, ended):
             if self._course.is_measured and self._claims.get(src, before) != before and ended.held:
-                self._look_into(src, ended, is_known=before[0] == ended.round)
+                is_known = before[0] == ended.round
+                self._look_into(src, ended, is_known)
+                self._go_on_without(src, is_known)
             return
         if ended.round > self.round:
             self._adopt(ended.round, ended.ordinal, src)
@@ -193,6 +194,8 @@ class Ending:
         if not trust.believes(src, ended.round):
             return False
         self._claims[src] = ended.round, self._node.now
+        if course.is_measured:
+            trust.ends[src] = ended.round
         since = self._node.now - self._node.parameters.ack_timeout_s
         recent = sum(at > since for _, at in self._claims.values())
         # That rounds come to an end everybody sees; of what was measured, or is far ahead, one is not enough.
@@ -217,6 +220,29 @@ class Ending:
         elif not is_end and knows_best:
             why = "measured here, its model is not good enough"
             self._node.trust.refuse(src, "the end of the session", why)
+            self._go_on_without(src, is_known=True, is_refuted=True)
+
+    def _go_on_without(self, src: NodeId, is_known: bool, is_refuted: bool = False) -> None:
+        """`src` has laid down its work for an end that this node does not believe: what it was sent is lost
+        unless others have what it made of that. What it said but once may yet turn out to be true."""
+        node = self._node
+        by, k = node.settled or (node.me, 0)
+        is_left = by == src and not node.training.busy
+        if is_known and node.training.awaited == src:
+            node.look_elsewhere()
+        elif is_left and not node.watchdog.is_orphaned:
+            node.watchdog.orphan(node.held_round)
+            node.ask_about(k, src)  # not itself: it would say again that this is the end
+        if is_refuted and (is_left or src in node.training.tried):
+            node.trust.failed(src)
+            node.settled = None
+
+    def on_held(self, src: NodeId, held: int) -> None:
+        """If `src` goes on with something newer, that was not lost with who made it."""
+        node = self._node
+        is_newer = held > node.held_round and node.trust.ends.get(src) != held
+        if is_newer and node.watchdog.is_orphaned and self._course.is_measured:
+            node.watchdog.is_orphaned, node.settled = False, None
 
     @property
     def is_doubtful(self) -> bool:

@@ -87,7 +87,7 @@ class Participant(Member):
         self.came_at = 0.0
         self.watchdog = Watchdog(self, parameters, rng, durable.round, self._usual_step)
         self.trust = Trust(
-            self, parameters, roster, view, self.watchdog, self._ask_about, self.aggregator_rank
+            self, parameters, roster, view, self.watchdog, self.ask_about, self.aggregator_rank
         )
         self._unbelieved: tuple[NodeId, TrainRequest] | None = None
         """A request to train for a round far ahead, until others have been asked about it."""
@@ -168,9 +168,9 @@ class Participant(Member):
             self.train(request)
         self.on_news()
 
-    def _ask_about(self, k: int) -> None:
-        """Is there a round k? Those who would be in its sample should know."""
-        some = [node for node in self.roster.candidates(self.view, k) if node != self.me]
+    def ask_about(self, k: int, besides: NodeId | None = None) -> None:
+        """Is there a round k? Those who would be in its sample should know, `besides` who spoke of it."""
+        some = [node for node in self.roster.candidates(self.view, k) if node not in (self.me, besides)]
         most = max(self.parameters.sample_size, 2 * self.trust.witnesses)
         self.sampler.probe(some[:most], self.newest_round)
 
@@ -240,9 +240,9 @@ class Participant(Member):
         if self.training.awaited is not None:
             self.trust.failed(self.training.awaited)
             self.settled = None
-        self._on_ack_timeout(0)
+        self.look_elsewhere()
 
-    def _on_ack_timeout(self, _: int) -> None:
+    def look_elsewhere(self) -> None:
         if self.training.awaited is not None:
             self.training.stop_waiting()
             self._find_aggregator()
@@ -259,7 +259,7 @@ class Participant(Member):
         """The awaited aggregator is known to have left: no need to wait for the timeout."""
         awaited = self.training.awaited
         if awaited is not None and not self.view.is_online(awaited):
-            self._on_ack_timeout(0)
+            self.look_elsewhere()
 
     def _on_undelivered(self, lost: Undelivered) -> None:
         body = lost.body
@@ -277,7 +277,7 @@ class Participant(Member):
         # To its search a ping is silence, and takes as long: a node that reaches nobody must not race on.
         elif lost.to == self.training.awaited != self.me:
             # It has not got the model, or cannot be reached any more: no need to wait for the timeout.
-            self._on_ack_timeout(0)
+            self.look_elsewhere()
 
     def _on_peer_lost(self, lost: PeerLost) -> None:
         if lost.node == self.training.awaited:
@@ -306,7 +306,7 @@ class Participant(Member):
 
     def notice(self, k: int, src: NodeId) -> None:
         """`src` says that somebody works on round k."""
-        if self.trust.believes(src, k):
+        if self.trust.believes(src, k) and self.trust.ends.get(src) != k:
             # That somebody goes on with what it made is not for the aggregator itself to say.
             if self.settled is not None and k > self.settled[1] and src != self.settled[0]:
                 self.trust.succeeded(self.settled[0])

@@ -196,6 +196,7 @@ class PlexusNode(Participant):
             self.notice(pong.round, src)
         if self.trust.is_wary:
             self._find_way_back(src, pong.round)
+            self.ending.on_held(src, pong.held)
         if pong.busy & YOURS and self.is_fresh and not self.watchdog.is_hurried:
             self.watchdog.hurry(self.held_round)
             self._ask_for_restart()
@@ -388,7 +389,7 @@ class PlexusNode(Participant):
         """There are no more rounds: nothing is trained, aggregated or begun."""
         self.training.finish()
         self.settled = None
-        self.aggregation.skip_to(self.ending.round)
+        self.aggregation.skip_to(self.ending.round, is_said=not self.ending.is_doubtful)
         self.late.reset()
         for purpose in (*PURPOSES, AGGREGATOR, LATE):
             self.give_up(purpose)

@@ -57,7 +57,7 @@ class Trust:
 
     __slots__ = (
         "_ask_about", "_behind", "_claims", "_failed", "_misbehaved", "_node", "_overtaken",
-        "_parameters", "_rank", "_roster", "_view", "_watchdog", "is_wary",
+        "_parameters", "_rank", "_roster", "_view", "_watchdog", "ends", "is_wary",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +81,8 @@ class Trust:
         self.is_wary = parameters.signed_views
         self._claims: dict[NodeId, tuple[int, float]] = {}
         """By member: the far round it spoke of, and when it did so first."""
+        self.ends: dict[NodeId, int] = {}
+        """By member that has measured the end, as it says: its number. On that round nobody works."""
         self._behind: dict[NodeId, int] = {}
         """By member that speaks of rounds long past, as it seems: which."""
         self._failed: dict[NodeId, tuple[float, int]] = {}
