@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from plexus.cli import main
+from plexus.cli.export import model_of
 from plexus.cli.fleet import fleet_table, share_of_data
 from plexus.errors import PlexusError
 from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
@@ -20,6 +25,7 @@ from plexus.live.identity.admission import CERTIFICATE_FILE, WARNED_OF_EXPIRY_S
 from plexus.live.identity.authority import load_certificates
 from plexus.live.identity.session_file import found_session
 from plexus.live.worker.client import Ready
+from plexus.runs.model_files import FINAL_MODEL, metadata_of
 from plexus.spec.experiment import ExperimentSpec, load_spec, parse_spec
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-session.toml"
@@ -115,7 +121,9 @@ def test_a_reason_that_many_nodes_share_is_said_once(capsys: pytest.CaptureFixtu
 
     nodes = [node(0, 0, ""), node(1, 2, "no [data]"), node(2, 2, "no [data]"), node(3, -9, "")]
     values = {"metric_name": "accuracy", "metric": 0.5, "best_metric": 0.6}
-    fleet_table(FleetResult(name="x", seconds=1, rounds=1, nodes=nodes, failed=True, out="f", **values))
+    fleet_table(
+        FleetResult(name="x", seconds=1, rounds=1, nodes=nodes, failed=True, stopped="", out="f", **values)
+    )
     assert capsys.readouterr().out.splitlines()[-3:] == [
         "node 0 could not train or evaluate: no memory",
         "node 1 and 1 more ended with 2: no [data]",
@@ -204,3 +212,58 @@ def test_another_protocol_runs_a_file_with_a_session_without_it(
     ]
     left_out = f"{hospital}: [session] is left out: gossip runs until it is stopped"
     assert capsys.readouterr().err.splitlines() == [left_out, *["plexus: that will do"] * 2]
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Those that were started with something in this folder."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if os.fsencode(folder) in each.read_bytes():
+                found.append(int(each.parent.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "is_for_all"), [(signal.SIGTERM, False), (signal.SIGINT, True), (signal.SIGKILL, False)]
+)
+def test_a_fleet_that_is_stopped_leaves_its_models_and_no_process(
+    tmp_path: Path, number: signal.Signals, is_for_all: bool
+) -> None:
+    """As by a supervisor, by Ctrl-C, and by force: then nothing is measured, but no peer goes on alone."""
+    out = tmp_path / "fleet"
+    command = [sys.executable, "-m", "plexus", "fleet", "run", str(EXAMPLE), "--nodes", "3"]
+    command += ["--rounds", "5000", "--set", "protocol.start_delay_s=0", "--out", str(out)]
+    fleet = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        until = time.monotonic() + 60
+        while b"AggregationCompleted" not in b"".join(
+            log.read_bytes() for log in out.glob("node-*/log.jsonl")
+        ):
+            assert time.monotonic() < until and fleet.poll() is None
+            time.sleep(0.1)
+        time.sleep(1.0)
+        (os.killpg if is_for_all else os.kill)(fleet.pid, number)
+        _, said = fleet.communicate(timeout=40)
+        until = time.monotonic() + 20
+        while processes_of(tmp_path) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert processes_of(tmp_path) == []
+    finally:
+        for left in processes_of(tmp_path):
+            os.kill(left, signal.SIGKILL)
+    if number != signal.SIGKILL:
+        assert fleet.returncode == 130
+        assert said.startswith(b"plexus: stopped in round") and b"Traceback" not in said
+        assert json.loads((out / "result.json").read_bytes())["interrupted"]
+        assert metadata_of(out / FINAL_MODEL)["round"]
+    assert model_of(out, best=False)
+
+
+@pytest.mark.slow
+def test_a_fleet_whose_time_is_over_before_its_rounds_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "plexus", "fleet", "run", str(EXAMPLE), "--nodes", "2", "--seconds", "4"]
+    command += ["--rounds", "100000", "--out", str(tmp_path / "fleet")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert "after 4 s (--seconds)" in done.stderr

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from plexus import quantities
 from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, Group, flag, option, print_json, set_option
 from plexus.cli.session import check_deployable
-from plexus.errors import PlexusError
-from plexus.live.fleet.fleet import FleetConfig, FleetResult, run_fleet
+from plexus.errors import Interrupted, PlexusError
+from plexus.experiment.progress import Tick, stoppable
+from plexus.live.fleet.fleet import INTERRUPTED, FleetConfig, FleetResult, run_fleet
 from plexus.live.fleet.members import NodeResult
 from plexus.live.operator.log import LOG_FILE
 from plexus.live.worker.client import Ready
@@ -30,7 +31,9 @@ fleet = Group("fleet")
 @fleet.command()
 @click.argument("spec_file", metavar="SESSION.toml", type=PATH)
 @option("--nodes", "N", "[default: the file's]", type=COUNT)
-@option("--seconds", type=click.FloatRange(min=1), default=60.0)
+@option(
+    "--seconds", "S", "[default: 60, or until --rounds or [session] ends it]", type=click.FloatRange(min=1)
+)
 @option("--rounds", "N", "Stop after this round.", type=COUNT)
 @option("--protocol", "NAME", "Run another protocol than the file's, with its defaults.")
 @set_option("a key of the file, e.g. protocol.sample_size=5")
@@ -76,13 +79,23 @@ def run(
         raise PlexusError(f"--shape and --churn: {neither}")
     drawn = parsed(attackers, spec.nodes, spec.seed)
     spec = replace(spec, attackers=drawn + spec.attackers)
-    result = asyncio.run(run_fleet(spec, spec_file.parent, config, tell))
+    with stoppable(lambda _: None) as go_on:
+
+        def look() -> None:
+            go_on(Tick(0.0, 0, 0))
+
+        result = asyncio.run(run_fleet(spec, spec_file.parent, config, tell, look))
     print_json(result) if as_json else fleet_table(result)
     if result.failed:
         sys.exit(1)
     out = Path(result.out)
     if out.is_relative_to(Path.cwd()):
         out = out.relative_to(Path.cwd())
+    if result.stopped:
+        stopped = f"stopped in round {result.rounds}, {result.stopped}; what there is, is in {out}"
+        if result.stopped == INTERRUPTED:
+            raise Interrupted(stopped)
+        click.echo(f"plexus: {stopped}", err=True)
     click.echo(f"Next:\n  plexus export {out} -o model.safetensors\n  plexus dashboard {out}", err=True)
 
 

@@ -25,6 +25,7 @@ from plexus.live.peer import Peer, PeerConfig
 from plexus.live.seats import LiveProtocol
 from plexus.live.transport import addresses
 from plexus.live.transport.limits import Limits
+from plexus.machine import end_with_input
 from plexus.protocol.api import Node
 from plexus.protocol.parameters import ENDLESS
 from plexus.protocol.view import MAX_BANDWIDTH_BYTES_PER_S
@@ -86,6 +87,8 @@ def start(session_file: Path, home: Path, log_level: str, **options: Any) -> Non
     Logs to standard error, one JSON object a line.
     """
     config = peer_config(session_file, home=home, **options)
+    if config.fork_server is not None:
+        end_with_input()  # whoever runs the fleet is gone
 
     async def main() -> None:
         await Peer(config, Log(level=log_level)).run()

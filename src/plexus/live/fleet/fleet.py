@@ -50,12 +50,15 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 TICK_S = 0.25
+USUAL_S = 60.0
+"""How long a fleet runs if nothing says when it ends."""
+INTERRUPTED = "interrupted"
 FULL_MESH = 16
 """Up to this many nodes wait for all others before the first round."""
 
 
 class FleetConfig(Struct, frozen=True, kw_only=True):
-    seconds: float = 60.0
+    seconds: float | None = None
     rounds: int | None = None
     out: Path | None = None
     force: bool = False
@@ -74,6 +77,8 @@ class FleetResult(Struct, frozen=True, kw_only=True):
     nodes: list[NodeResult]
     failed: bool
     """A process ended otherwise than by leaving the session when told to, or could not train or evaluate."""
+    stopped: str
+    """By what, if not by its end."""
     out: str
 
 
@@ -185,9 +190,14 @@ class Fleet:
 
 
 async def run_fleet(
-    spec: ExperimentSpec, base_dir: Path, config: FleetConfig, tell: Callable[[Ready], None] = lambda _: None
+    spec: ExperimentSpec,
+    base_dir: Path,
+    config: FleetConfig,
+    tell: Callable[[Ready], None] = lambda _: None,
+    look: Callable[[], None] = lambda: None,
 ) -> FleetResult:
-    """Run a fleet from start to stop; `tell` hears of the task before the first peer starts."""
+    """Run a fleet from start to stop; `tell` hears of the task before the first peer starts, and `look` is
+    called again and again: its `KeyboardInterrupt` stops the fleet."""
     from plexus.traces.build import build_world
 
     out = (config.out or Path("runs") / f"fleet-{spec.name}").resolve()
@@ -211,52 +221,63 @@ async def run_fleet(
             churn = None
             if config.churn and world is not None:
                 churn = TraceChurn(fleet.members, world, spec.traces, spec.seed, config.churn)
-            await _go_on(fleet, config, churn, tables)
+            stopped = await _go_on(fleet, config, churn, tables, look)
             number, found = await fleet.evaluate()
             tables.evaluated(
                 tables.now_s, number, {told.metric: found.value, "loss": found.loss, **found.others}
             )
-            result = _result(fleet, tables, told, found.value)
+            result = _result(fleet, tables, told, found.value, stopped)
             directory.finish(_outcome(result, session, tables, told))
             return result
     finally:
         await fleet.close()
 
 
-async def _go_on(fleet: Fleet, config: FleetConfig, churn: TraceChurn | None, tables: FleetTables) -> None:
-    """From the first process to the last; what they recorded is kept, however this ends."""
+async def _go_on(
+    fleet: Fleet, config: FleetConfig, churn: TraceChurn | None, tables: FleetTables, look: Callable[[], None]
+) -> str:
+    """From the first process to the last; what they recorded is kept, however this ends. By what it was
+    stopped."""
     try:
         if churn is not None:
             await churn.go_on(0.0)
         else:
             fleet.wait_for_all()
             await asyncio.gather(*(member.start() for member in fleet.members))
-        await _watch(fleet, config, churn, tables)
+        return await _watch(fleet, config, churn, tables, look)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     finally:
         await fleet.end_members()
         tables.look([False] * fleet.nodes, is_last=True)
         tables.put_in_order(fleet.out)
 
 
-async def _watch(fleet: Fleet, config: FleetConfig, churn: TraceChurn | None, tables: FleetTables) -> None:
+async def _watch(
+    fleet: Fleet, config: FleetConfig, churn: TraceChurn | None, tables: FleetTables, look: Callable[[], None]
+) -> str:
     began = time.monotonic()
-    while time.monotonic() - began < config.seconds:
+    has_end = config.rounds is not None or fleet.spec.session.has_end
+    seconds = config.seconds or (math.inf if has_end else USUAL_S)
+    while time.monotonic() - began < seconds:
         await asyncio.sleep(TICK_S)
+        look()
         tables.look([member.is_running for member in fleet.members])
         for member in fleet.members:
             member.log.read()
             if member.notice_death():
-                return
+                return ""
         if config.rounds is not None and fleet.round >= config.rounds:
-            return
+            return ""
         running = any(member.is_running for member in fleet.members)
         if not running and any(member.has_finished for member in fleet.members):
-            return
+            return ""
         if churn is not None:
             await churn.go_on(time.monotonic() - began)
+    return f"after {seconds:g} s (--seconds)" if has_end or not fleet.round else ""
 
 
-def _result(fleet: Fleet, tables: FleetTables, measure: Ready, metric: float) -> FleetResult:
+def _result(fleet: Fleet, tables: FleetTables, measure: Ready, metric: float, stopped: str) -> FleetResult:
     best = max if measure.higher_is_better else min
     return FleetResult(
         name=fleet.spec.name,
@@ -267,6 +288,7 @@ def _result(fleet: Fleet, tables: FleetTables, measure: Ready, metric: float) ->
         best_metric=best([*(value for _, value in tables.metrics), metric]),
         nodes=[member.result(tables.state_of(member.number)) for member in fleet.members],
         failed=any(member.unexpected or member.log.failure for member in fleet.members),
+        stopped=stopped,
         out=str(fleet.out),
     )
 
@@ -292,7 +314,7 @@ def _outcome(result: FleetResult, session: Session, tables: FleetTables, measure
             Suspect(each.node, each.reason, each.times, len(each.homes))
             for each in suspects([Path(result.out)])[:MOST_SUSPECTS]
         ),
-        interrupted=result.failed,
+        interrupted=result.failed or result.stopped == INTERRUPTED,
         out=result.out,
     )
 

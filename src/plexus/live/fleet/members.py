@@ -127,10 +127,11 @@ class Member:
         if self.is_running or self.has_finished:
             return
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        pipe = asyncio.subprocess.PIPE  # by whose end it knows that the fleet is gone
         with (self.home / LOG_FILE).open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *self.command, stdin=asyncio.subprocess.DEVNULL, stderr=log, env=environment
-            )
+                *self.command, stdin=pipe, stderr=log, env=environment, process_group=0
+            )  # Ctrl-C is for the fleet alone
         self.starts += 1
 
     async def end(self, number: signal.Signals) -> None:

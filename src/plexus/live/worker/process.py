@@ -221,7 +221,6 @@ def _like(values: np.ndarray, example: Tensor, name: str) -> Tensor:
 
 def serve(sock: socket.socket) -> None:
     """Be the worker of the peer at the other end of `sock`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the peer decides when to end
     torch.set_num_threads(1)
     setup, _ = channel.receive(sock)
     if not isinstance(setup, channel.SetUp):
@@ -254,6 +253,7 @@ def fork_server(path: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the peer decides when to end, or the fleet
     match arguments:
         case ["--fd", number]:
             serve(socket.socket(fileno=int(number)))
