@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
 
+from plexus.errors import PlexusError
 from plexus.live.operator import control
-from plexus.live.operator.control import ask, serve_control, serve_metrics
+from plexus.live.operator.control import ask, serve_control, serve_metrics, socket_path
 
 
 def large() -> dict[str, object]:
@@ -48,3 +50,17 @@ def test_an_answer_arrives_whole(tmp_path: Path) -> None:
         server.close()
 
     asyncio.run(story())
+
+
+def test_a_peer_that_does_not_answer_is_not_called_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is stopped, or its machine is swapping: the connection stands, and nothing comes."""
+    monkeypatch.setattr(control, "REQUEST_TIMEOUT_S", 0.3)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(socket_path(tmp_path)))
+        silent.listen()
+        with pytest.raises(PlexusError, match="a peer is running here, but has not answered for"):
+            ask(tmp_path, "status")
+    with pytest.raises(PlexusError, match="no peer is running here"):
+        ask(tmp_path, "status")

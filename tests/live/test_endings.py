@@ -180,6 +180,25 @@ def test_a_peer_whose_disk_is_full_goes_offline_unheard_and_ends_with_2(tmp_path
 
 
 @pytest.mark.slow
+def test_a_peer_whose_disk_fills_up_says_so_until_there_is_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "n1", kilobytes=512) as disk, session(tmp_path) as peers:
+        for number in (0, 1):
+            peers.admit(number)
+            peers.start(number)
+        peers.until(lambda: len(peers.events(0, "SampleDerived")) > 3)
+
+        def unwritten() -> list[str]:
+            return [each for each in peers.status(1)["problems"] if each.startswith("not on the disk: ")]
+
+        assert unwritten() == []
+        fill(disk)
+        peers.until(lambda: bool(unwritten()))
+        assert all(each.endswith("No space left on device") for each in unwritten())
+        (disk / "filler").unlink()
+        peers.until(lambda: unwritten() == [])
+
+
+@pytest.mark.slow
 def test_a_slow_disk_costs_no_link_and_nobody_hears_what_is_not_on_it(tmp_path: Path) -> None:
     with session(tmp_path) as peers:
         peers.admit(0)

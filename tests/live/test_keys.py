@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from plexus.errors import PlexusError
+from plexus.live.identity.authority import Authority
 from plexus.live.identity.keys import create_key, load_key, parse_public, public_text, raw_public
+from plexus.live.identity.session_file import SESSION_FILE, found_session
+from tests.live.disks import fill, small_disk
 
 
 def test_a_key_is_readable_by_its_owner_alone_and_never_overwritten(tmp_path: Path) -> None:
@@ -32,3 +38,26 @@ def test_public_keys_are_read_as_they_are_written() -> None:
     for wrong in ("", "ed25519:", "ed25519:" + "zz" * 32, raw.hex()):
         with pytest.raises(PlexusError, match="not a public key"):
             parse_public(wrong)
+
+
+def test_a_full_disk_leaves_no_key_and_no_session_that_is_in_the_way_later(tmp_path: Path) -> None:
+    spec = {"name": "x", "nodes": 2, "protocol": {}, "task": {"name": "digits"}}
+    with small_disk(tmp_path / "disk", 64) as disk:
+        fill(disk)
+        with pytest.raises(PlexusError, match=r"node\.key: No space left"):
+            create_key(disk / "node.key")
+        assert not (disk / "node.key").exists()
+        failures, left = 0, (disk / "filler").stat().st_size
+        while left > 0:
+            with suppress(PlexusError):
+                found_session(disk / "session", spec)
+                break
+            failures, left = failures + 1, left - 4096
+            os.truncate(disk / "filler", left)
+        assert failures > 2
+        authority = Authority.load(disk / "session")
+        (disk / "filler").unlink()
+        authority.invite_all([bytes(31) + b"1"], bytes(16), timedelta(days=1))
+        (disk / "session" / SESSION_FILE).unlink()
+        with pytest.raises(PlexusError, match="issued: File exists"):
+            found_session(disk / "session", spec)

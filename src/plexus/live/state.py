@@ -84,6 +84,8 @@ class Store:
         """What is on the disk."""
         self.failed = 0
         """Writes that failed."""
+        self.unwritten: dict[str, str] = {}
+        """Of which kinds of file the newest is not on the disk, and why."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._lock = threading.Lock()
         self._pending: tuple[Durable, bytes] | None = None
@@ -174,11 +176,14 @@ class Store:
         self.state = changed
 
     def _write(self, name: str, *data: bytes | memoryview, by: Callable[..., None] = write_bytes) -> None:
+        kind = "model" if by is keep else name
         try:
             by(self.home / name, *data)
-        except PlexusError:
+        except PlexusError as error:
             self.failed += 1
+            self.unwritten[kind] = str(error)
             raise
+        self.unwritten.pop(kind, None)
 
     def _read(self, session: bytes) -> State:
         path = self.home / STATE_FILE

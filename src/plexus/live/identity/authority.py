@@ -116,7 +116,7 @@ class Authority:
         certificate = _unsigned(subject, subject, key.public_key(), FAR_FUTURE, signs=True).sign(key, None)
         write_text(directory / CERTIFICATE_FILE, pem(certificate))
         with named(directory / ISSUED):
-            (directory / ISSUED).mkdir()
+            (directory / ISSUED).mkdir(exist_ok=not any((directory / ISSUED).glob("*")))
         cls(directory, key, certificate)._sign_list({}, [], number=1)
 
     @classmethod

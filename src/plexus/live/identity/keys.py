@@ -44,10 +44,14 @@ def create_key(path: Path) -> Ed25519PrivateKey:
     with named(path):
         # Created with its final mode: at no moment can another user open it.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            path.unlink()  # half a key is none
+            raise
     return key
 
 

@@ -23,7 +23,7 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.files import read_bytes, write_bytes, write_text
 from plexus.live.identity.authority import ANEW, KEY_FILE, Authority
-from plexus.live.identity.keys import create_key, make_home, parse_public, public_text, raw_public
+from plexus.live.identity.keys import create_key, load_key, make_home, parse_public, public_text, raw_public
 from plexus.protocol.registry import SERVERS
 from plexus.spec import toml
 
@@ -77,7 +77,8 @@ def found_session(
     make_home(directory)
     if (directory / SESSION_FILE).exists():
         raise PlexusError(f"{directory / SESSION_FILE}: there is a session in this directory already")
-    key = create_key(directory / KEY_FILE)
+    key_file = directory / KEY_FILE
+    key = load_key(key_file) if key_file.exists() else create_key(key_file)  # if the disk was full last time
     public = raw_public(key.public_key())
     if initial is not None:
         write_bytes(directory / MODEL_FILE, initial.read_bytes())

@@ -57,6 +57,10 @@ def ask(home: Path, command: str) -> dict[str, Any]:
             sock.sendall(command.encode() + b"\n")
             with sock.makefile("rb") as file:
                 answer = file.readline()
+        except TimeoutError:
+            raise PlexusError(
+                f"{home}: a peer is running here, but has not answered for {REQUEST_TIMEOUT_S:g} s"
+            ) from None
         except OSError:
             raise PlexusError(f"{home}: no peer is running here") from None
     return msgspec.json.decode(answer, type=dict[str, Any])

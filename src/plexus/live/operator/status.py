@@ -218,7 +218,10 @@ class Status:
             metric=facts.metric,
             online_view=member.membership.view.online_count() if member else 0,
             since_progress_s=idle_s,
-            problems=self._problems(0.0 if node and node.ending.is_over else idle_s),
+            problems=[
+                *self._problems(0.0 if node and node.ending.is_over else idle_s),
+                *(f"not on the disk: {why}" for why in runtime.store.unwritten.values()),
+            ],
             counts={**counts(runtime, facts), "trainings_failed": trainer.failed},
             sent_bytes={name: size for name, (_, size) in runtime.hub.traffic.sent.items()},
             refused=facts.by_reason(),
