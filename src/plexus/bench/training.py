@@ -6,6 +6,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -51,10 +52,8 @@ def bench_training(
     """Let `clients` clients train once, `repeats` times, by the loop and by the engine in turn."""
     task = bench_task(task_name, clients, seed, random_data)
     engine, chosen = create_engine(engine_name, task, workers=workers, device=device, precision=precision)
-    try:
+    with closing(engine):
         loop_s, engine_s = _in_turn(task, engine, clients, repeats)
-    finally:
-        engine.close()
     ratios = [ours / bare for bare, ours in zip(loop_s, engine_s, strict=True)]
     return TrainingBench(
         task=task_name,

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -46,12 +47,9 @@ def at_address(address: str) -> Callable[[], bytes]:
         raise PlexusError(f"{address!r} is not an address: give a host and a port, as 192.0.2.7:9100")
 
     def ask() -> bytes:
-        connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
-        try:
+        with closing(http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)) as connection:
             connection.request("GET", STATUS_PATH)
             return connection.getresponse().read(MAX_ANSWER_BYTES)
-        finally:
-            connection.close()
 
     return ask
 

@@ -133,9 +133,8 @@ class LiveRuntime:
         self.node = None
         self._stops += 1
         self._queue.clear()
-        for handle, _ in self.timers.values():
-            handle.cancel()
-        self.timers.clear()
+        for key in list(self.timers):
+            self._disarm(key)
         if self._trainer is not None:
             self._trainer.interrupt()
 

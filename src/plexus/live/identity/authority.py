@@ -201,7 +201,7 @@ class Authority:
 
     def remove(self, node: bytes) -> int:
         """The node leaves in peace: its certificates count no more, and it may be invited again."""
-        return self._take_back(node, None)
+        return self.revoke(node, for_good=False)
 
     def _names(self) -> dict[str, str]:
         path = self.directory / NAMES_FILE
@@ -223,18 +223,15 @@ class Authority:
             raise PlexusError(f"{digits} is how {len(found)} ids begin ({shown}): give more digits")
         return bytes.fromhex(found[0])
 
-    def revoke(self, node: bytes) -> int:
+    def revoke(self, node: bytes, for_good: bool = True) -> int:
         """Take back all certificates of the node with this key, which is out for good; the number of them."""
-        return self._take_back(node, node)
-
-    def _take_back(self, node: bytes, whose: bytes | None) -> int:
         serials = {certificate.serial_number for certificate in self._of(node)}
         with self._changing() as now:
             if node in now.revoked_nodes:
                 raise PlexusError(f"node {node.hex()} has been revoked already: it is out for good")
-            if whose is None:  # others may still speak of it, and are no liars
+            if not for_good:  # others may still speak of it, and are no liars
                 now.nodes[node] = Admitted(now.nodes[node].public, 0)
-            revoked = now.revoked | dict.fromkeys(serials, whose)
+            revoked = now.revoked | dict.fromkeys(serials, node if for_good else None)
             self._sign_list(revoked, list(now.nodes.values()), now.number + 1)
         return len(serials)
 
