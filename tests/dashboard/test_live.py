@@ -117,7 +117,7 @@ def test_a_fleet_is_a_run_whose_peers_can_be_asked(tmp_path: Path) -> None:
 
 def test_a_peers_home_is_shown_by_its_own_tables(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
-    tables = PeerTables(tmp_path / "home", SPEC.to_toml(), bytes(16), Log(io.StringIO()))
+    tables = PeerTables(tmp_path / "home", bytes(16), SPEC.to_toml(), bytes(16), Log(io.StringIO()))
     tables.online(True)
     tables.fact(AggregationCompleted(41, 7, None, models=2, participants=2, timed_out=False, waited_s=0.1))
     tables.look(ByteCounts()).result()

@@ -62,7 +62,7 @@ def completed(number: int) -> AggregationCompleted:
 
 
 def opened(home: Path, log: Log | None = None) -> PeerTables:
-    return PeerTables(home, SPEC, ME, log or Log(StringIO()))
+    return PeerTables(home, bytes(16), SPEC, ME, log or Log(StringIO()))
 
 
 def live_a_little(tables: PeerTables, clock: Clock, traffic: ByteCounts) -> None:

@@ -13,10 +13,11 @@ from safetensors.numpy import save
 
 from plexus.errors import PlexusError
 from plexus.live.models import LiveModel, seal
-from plexus.live.state import STATE_FILE, Store, newest_model
+from plexus.live.state import STATE_FILE, Store, check_home, newest_model
 from plexus.protocol.api import Durable
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot, View
+from plexus.runs.directory import go_on, live
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
 from tests.live.disks import damaged
 
@@ -62,11 +63,11 @@ def test_state_survives(tmp_path: Path) -> None:
 def test_a_model_to_take_home_that_is_damaged_is_refused(tmp_path: Path, name: str) -> None:
     path, whole = tmp_path / name, save({"weights": np.arange(9.0)})
     path.write_bytes(whole)
-    Store(tmp_path, ROSTER, fail).close()
+    check_home(tmp_path, ROSTER.session)
     for content in (b"", b"rubbish", whole[:20], whole[:-1]):
         path.write_bytes(content)
         with pytest.raises(PlexusError, match=f"{path}: damaged, or not a safetensors file: "):
-            Store(tmp_path, ROSTER, fail)
+            check_home(tmp_path, ROSTER.session)
 
 
 def test_only_the_newest_model_is_kept(tmp_path: Path) -> None:
@@ -126,8 +127,27 @@ def test_models_that_keep_coming_do_not_hold_up_a_counter(
 
 def test_another_sessions_state_is_not_taken(tmp_path: Path) -> None:
     written(tmp_path)
-    with pytest.raises(PlexusError, match="of another session"):
-        Store(tmp_path, Roster(b"another"), fail)
+    check_home(tmp_path, ROSTER.session)
+    with pytest.raises(PlexusError, match=f"{STATE_FILE}: of another session; use another --home"):
+        check_home(tmp_path, b"another")
+
+
+def test_nor_are_another_sessions_tables_or_models_once_the_state_is_gone(tmp_path: Path) -> None:
+    """They would grow together with this one's, and its best model be taken home as this one's."""
+    store = Store(tmp_path, ROSTER, fail)
+    whole = save({"weights": np.arange(9.0)})
+    (tmp_path / "task.safetensors").write_bytes(save({}, {"task": "t"}))
+    store.offer_best(1, model(whole), 0.5)
+    store.close()
+    assert not (tmp_path / STATE_FILE).exists()
+    check_home(tmp_path, ROSTER.session)
+    with pytest.raises(PlexusError, match=f"{BEST_MODEL}: of another session; use another --home"):
+        check_home(tmp_path, b"another")
+    (tmp_path / BEST_MODEL).unlink()
+    go_on(tmp_path / "run", "", "0" * 16, 2**20, live([".."], session=ROSTER.session.hex()))
+    check_home(tmp_path, ROSTER.session)
+    with pytest.raises(PlexusError, match="run: of another session; use another --home"):
+        check_home(tmp_path, b"another")
 
 
 @pytest.mark.parametrize("name", [STATE_FILE, MODEL_FILE])

@@ -30,7 +30,7 @@ from plexus.live.operator.status import FactObserver, PeerStatus, Status, counts
 from plexus.live.room import Room
 from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.seats import LiveProtocol, other, plexus
-from plexus.live.state import Store
+from plexus.live.state import Store, check_home
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.transport.hub import Hub
@@ -105,10 +105,12 @@ class Peer:
         self._lock = lock_home(config.home)
         if exposed := exposure(config.home):
             log.warning("home_exposed", reason=exposed)
-        socket_path(config.home)  # too long a path is better found out now
+        check_home(config.home, config.session.digest)
         self._admission = Admission(config.home, config.session)
         self._roster = SignedRoster(self._admission, config.limits.max_nodes)
-        self._store = Store(config.home, self._roster, self._on_unwritten)
+        self._store = Store(
+            config.home, self._roster, lambda error: log.warning("state_not_written", reason=str(error))
+        )
         self._rng = Random(int.from_bytes(os.urandom(8), "big"))
         self._view = self._saved_view()
         self._room = Room(config.home, config.limits.memory_bytes)
@@ -206,7 +208,8 @@ class Peer:
             tell,
         )
         self._hub = self._runtime.hub
-        self._tables = PeerTables(config.home, config.spec, self._admission.key, self._log)
+        session, spec = config.session.digest, config.spec
+        self._tables = PeerTables(config.home, session, spec, self._admission.key, self._log)
         self._lists = NewerLists(self._hub, self._expel)
         listening = await self._hub.listen(config.listen)
         self._hub.advertise(config.advertise or listening)
@@ -390,9 +393,6 @@ class Peer:
 
     def _now(self) -> PeerStatus:
         return self._status.now(self._joining.waits() if self._status.phase == "joining" else None)
-
-    def _on_unwritten(self, error: BaseException) -> None:
-        self._log.warning("state_not_written", reason=str(error))
 
     def _on_loop_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         reason = repr(context.get("exception"))

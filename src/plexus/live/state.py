@@ -38,7 +38,7 @@ from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import WireError
 from plexus.runs.encoding import NAMES, WHOLE, unpacked
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, MODEL_SUFFIX, is_better, metadata_of, parts_of
-from plexus.runs.run import SPEC
+from plexus.runs.run import SPEC, VERSIONS, versions_of
 
 STATE_FILE = "state.bin"
 REST_FILE = "task.safetensors"
@@ -78,9 +78,8 @@ class Store:
         self.home = home
         self._roster = roster
         self._on_error = on_error
-        for path in filter(Path.exists, (home / BEST_MODEL, home / FINAL_MODEL)):
-            metadata_of(path)  # a damaged one is refused now, not when a better one is to take its place
-        self.state = self._read(roster.session)
+        path = home / STATE_FILE
+        self.state = read_state(path) if path.exists() else State(session=roster.session)
         """What is on the disk."""
         self.failed = 0
         """Writes that failed."""
@@ -185,14 +184,19 @@ class Store:
             raise
         self.unwritten.pop(kind, None)
 
-    def _read(self, session: bytes) -> State:
-        path = self.home / STATE_FILE
-        if not path.exists():
-            return State(session=session)
-        state = read_state(path)
-        if state.session != session:
+
+def check_home(home: Path, session: bytes) -> None:
+    """Refuse what is damaged now, not when something better is to take its place; and a home of another
+    session, whose models and tables would be mixed with those of this one."""
+    state, run = home / STATE_FILE, home / RUN_FOLDER
+    found = {state: read_state(state).session.hex()} if state.exists() else {}
+    for path in filter(Path.exists, (home / BEST_MODEL, home / FINAL_MODEL)):
+        found[path] = metadata_of(path).get("session", "")
+    if (run / VERSIONS).exists():
+        found[run] = str(versions_of(run).get("session", ""))
+    for path, of in found.items():
+        if of not in ("", session.hex()):  # nothing was said of it by earlier versions
             raise PlexusError(f"{path}: of another session; use another --home for this one")
-        return state
 
 
 def is_newer(state: Durable, on_disk: State) -> bool:

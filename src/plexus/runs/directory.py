@@ -132,9 +132,9 @@ def go_on(
     return Recorder(path, go_on=True, most_bytes=most_bytes)
 
 
-def live(homes: Sequence[str]) -> dict[str, Any]:
+def live(homes: Sequence[str], **more: str) -> dict[str, Any]:
     """What the versions of a run of live peers add: their homes, as seen from it, and when it was started."""
-    return {"kind": LIVE, "homes": list(homes), "started_s": round(time.time(), 3)}
+    return {"kind": LIVE, "homes": list(homes), "started_s": round(time.time(), 3), **more}
 
 
 def _mark(path: Path, spec_toml: str, spec_digest: str, about: Mapping[str, Any]) -> None:

@@ -82,6 +82,7 @@ def lock_home(home: Path) -> int:
     """A descriptor that keeps other peers out of this home until it is closed or the process ends."""
     if not home.exists():
         raise PlexusError(f"{home}: no such folder; make one with: plexus node key --home {home}")
+    socket_path(home)  # too long a path is better found out now
     return lock_directory(home, "another peer is running here")
 
 

@@ -48,13 +48,13 @@ KINDS: dict[type, str] = {TrainRequest: "train", AggregateRequest: "aggregate", 
 class PeerTables:
     """Is told what the peer does, and appends to its tables. A disk that is full costs rows, not the peer."""
 
-    def __init__(self, home: Path, spec: str, key: bytes, log: Log) -> None:
+    def __init__(self, home: Path, session: bytes, spec: str, key: bytes, log: Log) -> None:
         from plexus.spec.experiment import parse_spec
 
         self._path = home / RUN_FOLDER
         self._log = log
         digest = parse_spec(spec, "session").digest()
-        self._recorder = go_on(self._path, spec, digest, MOST_BYTES, live([".."]))
+        self._recorder = go_on(self._path, spec, digest, MOST_BYTES, live([".."], session=session.hex()))
         self._offset_s = max(0.0, time.time() - started_s(self._path)) - time.monotonic()
         self._rows: list[tuple[str, dict[str, Any]]] = []
         self._thread = ThreadPoolExecutor(1)
