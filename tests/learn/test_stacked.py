@@ -12,8 +12,7 @@ from torch.nn import functional
 
 from plexus.errors import PlexusError
 from plexus.learn.engines import LocalTraining, choose, create_engine
-from plexus.learn.engines.stacked import Stack, StackedEngine, cannot_stack, stack_size
-from plexus.learn.engines.stacked_layers import forward_of, is_known
+from plexus.learn.engines.stacked import Stack, StackedEngine, cannot_stack, forward_of, is_known, stack_size
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation, celeba_cnn, femnist_cnn, gn_lenet
 from plexus.learn.optimiser import Adam, Sgd
 from plexus.learn.task import Task

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -70,7 +69,14 @@ def bench_training(
 
 def _in_turn(task: Task, engine: Engine, clients: int, repeats: int) -> tuple[list[float], list[float]]:
     """How long the loop and the engine took each time, in seconds."""
-    loop = bare_loop(task, engine.device)
+    module = task.initial_model().to(engine.device)
+    initial = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    train_one = bare_training(task, module, engine.device)
+
+    def loop(jobs: list[LocalTraining]) -> None:
+        for job in jobs:
+            train_one(initial, job.node, job.round)
+
     taken_s: tuple[list[float], list[float]] = ([], [])
     for round in range(repeats + 1):
         jobs = [LocalTraining(engine.initial, node, round) for node in range(clients)]
@@ -88,19 +94,6 @@ def _in_turn(task: Task, engine: Engine, clients: int, repeats: int) -> tuple[li
 def _synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def bare_loop(task: Task, device: torch.device) -> Callable[[list[LocalTraining]], None]:
-    """All of them from the initial model."""
-    module = task.initial_model().to(device)
-    initial = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    train_one = bare_training(task, module, device)
-
-    def train(jobs: list[LocalTraining]) -> None:
-        for job in jobs:
-            train_one(initial, job.node, job.round)
-
-    return train
 
 
 def bench_task(name: str, clients: int, seed: int, random_data: bool) -> Task:

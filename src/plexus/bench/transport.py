@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -99,18 +100,15 @@ async def _bench(directory: Path, size: int) -> TransportBench:
 
 
 class Homes:
-    """A session and a home for every node of the benchmark."""
-
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         spec = {"name": "bench", "seed": 1, "nodes": 20, "aggregation": "mean", "protocol": {}, "task": {}}
         self.session: Session = found_session(directory / "session", spec)
         self.authority = Authority.load(directory / "session")
-        self._count = 0
+        self._numbers = count(1)
 
     def new(self) -> Path:
-        self._count += 1
-        home = self._directory / str(self._count)
+        home = self._directory / str(next(self._numbers))
         home.mkdir()
         public = raw_public(create_key(home / KEY_FILE).public_key())
         text = self.authority.invite(public, self.session.digest, timedelta(days=1))
@@ -122,8 +120,7 @@ class Homes:
         """The port of a process that is this, and how it says more."""
         context = get_context("spawn")
         here, there = context.Pipe()
-        arguments = (side, self.new(), self.session, size, there)
-        process = context.Process(target=run, args=arguments, daemon=True)
+        process = context.Process(target=run, args=(side, self.new(), self.session, size, there), daemon=True)
         process.start()
         there.close()
         try:
@@ -193,8 +190,6 @@ def made_up_model(size_bytes: int) -> LiveModel:
 
 
 class Near(Echo):
-    """A node in this process with one link to the other."""
-
     def __init__(self, admission: Admission) -> None:
         super().__init__(model_bytes=1)
         self.hub: Hub = connect(admission, self)
@@ -359,6 +354,5 @@ def run(side: FarSide, *arguments: Any) -> None:
 
 
 async def gone(near: Connection) -> None:
-    """Nobody needs this process any more."""
     with suppress(EOFError):
         await asyncio.to_thread(near.recv)

@@ -68,8 +68,6 @@ class ModelAhead:
 
 
 class ModelsAhead:
-    """The models of a run, which another process computes."""
-
     def __init__(
         self, spec: ExperimentSpec, base_dir: Path, machinery: Machinery, devices: Sequence[Device]
     ) -> None:

@@ -48,8 +48,6 @@ REST = 9
 
 
 class Checkpoints:
-    """Writes a checkpoint into a run directory every so often."""
-
     def __init__(self, directory: Path, every_s: float) -> None:
         self._directory = directory
         self._every_s = every_s
@@ -130,7 +128,6 @@ def _near(path: Path) -> str:
     """A run directory beside it, or where runs usually are, that is called nearly so."""
     for folder in dict.fromkeys((path.parent, Path("runs"))):
         names = [each.parent.name for each in folder.glob(f"*/{VERSIONS}")]
-        hint = suggest(path.name, names, "" if folder == Path() else f"{folder}/", likeness=0.8)
-        if hint:
+        if hint := suggest(path.name, names, "" if folder == Path() else f"{folder}/", likeness=0.8):
             return hint
     return ""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 
 class Taken(NamedTuple):
-    """A model that was measured."""
-
     model: Any
     round: int
     value: float
@@ -81,7 +79,6 @@ class Evaluation:
         return math.inf
 
     def on_fact(self, node: int, fact: Fact) -> None:
-        """A node reported something."""
         if isinstance(fact, AggregationCompleted):
             self.round = max(self.round, fact.ordinal)
         elif isinstance(fact, ModelUpdated):
@@ -99,34 +96,25 @@ class Evaluation:
         return {}
 
     def metric(self) -> Metric:
-        """How good models became."""
         return Metric("none", None, None, higher_is_better=True)
 
 
+@dataclass(eq=False)
 class ModelEvaluation(Evaluation):
-    """Measures models and keeps the outcome."""
+    _spec: EvaluationSpec
+    _task: Outline
+    _models: LazyModels | ModelsAhead
+    _runtime: Runtime
+    _recorder: Recorder
 
-    def __init__(
-        self,
-        spec: EvaluationSpec,
-        task: Outline,
-        models: LazyModels | ModelsAhead,
-        runtime: Runtime,
-        recorder: Recorder,
-    ) -> None:
+    def __post_init__(self) -> None:
         super().__init__()
-        self._spec = spec
-        self._task = task
-        self._models = models
-        self._runtime = runtime
-        self._recorder = recorder
         self._of_nodes = False
         """Whether it measures models of nodes, each for itself."""
         self._newest: float | None = None
         """The metric when it was last measured."""
-        self._best: Metrics | None = None
-        self._best_model: tuple[Any, int] | None = None
-        """That model, and its round."""
+        self._best: tuple[Metrics, Any, int] | None = None
+        """With the model, and its round."""
         self._own_columns: dict[str, float] = {}
         """What nodes found on their own data just now, if they measure."""
         self._looks = 0
@@ -144,15 +132,16 @@ class ModelEvaluation(Evaluation):
         return is_seen
 
     def metric(self) -> Metric:
-        best = self._best.value if self._best else None
+        best = self._best[0].value if self._best else None
         name = f"own_{self._task.metric}" if self._spec.on == "own" else self._task.metric
         return Metric(name, best, self._newest, self._task.higher_is_better, self._of_nodes)
 
     def take_home(self) -> dict[str, Taken]:
-        if self._best is None or self._best_model is None or self._newest is None:
+        if self._best is None or self._newest is None:
             return {}
+        best, model, number = self._best
         final = Taken(*self._final(), self._newest)
-        return {FINAL_MODEL: final, BEST_MODEL: Taken(*self._best_model, self._best.value)}
+        return {FINAL_MODEL: final, BEST_MODEL: Taken(model, number, best.value)}
 
     def weights_hash(self) -> str:
         return self._models.weights_hash(self._final()[0])
@@ -185,8 +174,8 @@ class ModelEvaluation(Evaluation):
         """Keep the mean of what was found, and the best."""
         self._newest = fmean(metrics.value for metrics in found)
         for model, metrics in zip(models, found, strict=True):
-            if self._best is None or metrics.score > self._best.score:
-                self._best, self._best_model = metrics, (model, at.round)
+            if self._best is None or metrics.score > self._best[0].score:
+                self._best = metrics, model, at.round
         columns |= self._own_columns
         self._recorder.record(
             "evaluations",
@@ -203,8 +192,8 @@ class GlobalModelEvaluation(ModelEvaluation):
     """Measures the model that a round ends with, every so many rounds; or what there is, every so many
     hours."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._model = self._measured = self._models.initial()
         self._asked: Any = None
         self._number = self._asked_round = self._measured_round = 0
@@ -224,10 +213,7 @@ class GlobalModelEvaluation(ModelEvaluation):
                 if self.tell is not None:
                     self._tell(node, fact, self._found)
         elif isinstance(fact, EndClaimed) and self.tell is not None:
-            everybody = dict.fromkeys(range(len(self._task.samples)), fact.model)
-            self._measure(
-                everybody, [fact.model], lambda tested, own: self._tell(node, fact, *(tested or (own,)))
-            )
+            self._of_everybody(fact.model, lambda tested, own: self._tell(node, fact, *(tested or (own,))))
 
     def _tell(self, node: int, of: AggregationCompleted | EndClaimed, found: Any) -> None:
         assert self.tell is not None
@@ -239,10 +225,12 @@ class GlobalModelEvaluation(ModelEvaluation):
         model, at = self._model, self._now()
         if self._asked is not model:
             self._asked, self._asked_round = model, at.round
-            everybody = dict.fromkeys(range(len(self._task.samples)), model)
-            self._measure(everybody, [model], partial(self._on_found, at, model))
+            self._of_everybody(model, partial(self._on_found, at, model))
         elif not self._spec.every_rounds:  # on a grid every moment counts, though nothing changed
             self._models.measure([], None, (), lambda *_: self._record(at, [self._measured], [self._found]))
+
+    def _of_everybody(self, model: Any, then: Then) -> None:
+        self._measure(dict.fromkeys(range(len(self._task.samples)), model), [model], then)
 
     def _on_found(self, at: Moment, model: Any, tested: list[Metrics], own: Metrics | None) -> None:
         [self._found] = self._keep_own(tested, own)
@@ -256,8 +244,8 @@ class GlobalModelEvaluation(ModelEvaluation):
 class NodeModelsEvaluation(ModelEvaluation):
     """Measures the models of nodes, every so many hours."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._of_nodes = not self._task.average_only
         self._current: dict[int, tuple[int, Any]] = {}
         """By node, its own model and the round that it is of, the newest last; not the initial one."""
@@ -272,41 +260,31 @@ class NodeModelsEvaluation(ModelEvaluation):
             self.round = max(self.round, fact.round)
 
     def look(self) -> None:
-        if self._is_seen():
-            return
-        nodes = self._chosen()
-        if not nodes:
+        if self._is_seen() or not (nodes := self._chosen()):
             return
         current = {node: self._current.get(node, (0, self._models.initial())) for node in nodes}
         rounds = {node: number for node, (number, _) in current.items()}
         models = [model for _, model in current.values()]
         is_each = self._of_nodes and self._spec.on != "own"
         judged = models if is_each else [self._average(models)]
-        then = partial(self._on_found, self._now(), rounds, models, judged)
-        self._measure(dict(zip(nodes, models, strict=True)), judged, then)
+        at = self._now()
 
-    def _on_found(
-        self,
-        at: Moment,
-        rounds: Mapping[int, int],
-        models: list[Any],
-        judged: list[Any],
-        tested: list[Metrics],
-        own: Metrics | None,
-    ) -> None:
-        self._measured = models
-        found = self._keep_own(tested, own)
-        if self._spec.on == "own":
-            self._record(at, judged, found, nodes=len(rounds))
-            return
-        if self._of_nodes:
-            for (node, number), metrics in zip(rounds.items(), found, strict=True):
-                columns = {"simulated_s": at.simulated_s, "node": node, "round": number}
-                self._recorder.record("node_evaluations", **columns, **_columns([metrics]))
-        values = [metrics.value for metrics in found]
-        name, best = found[0].name, max if found[0].higher_is_better else min
-        spread = {f"{name}_std": pstdev(values), f"{name}_best": best(values)}
-        self._record(at, judged, found, **spread, nodes=len(rounds))
+        def then(tested: list[Metrics], own: Metrics | None) -> None:
+            self._measured = models
+            found = self._keep_own(tested, own)
+            if self._spec.on == "own":
+                self._record(at, judged, found, nodes=len(rounds))
+                return
+            if self._of_nodes:
+                for (node, number), metrics in zip(rounds.items(), found, strict=True):
+                    columns = {"simulated_s": at.simulated_s, "node": node, "round": number}
+                    self._recorder.record("node_evaluations", **columns, **_columns([metrics]))
+            values = [metrics.value for metrics in found]
+            name, best = found[0].name, max if found[0].higher_is_better else min
+            spread = {f"{name}_std": pstdev(values), f"{name}_best": best(values)}
+            self._record(at, judged, found, **spread, nodes=len(rounds))
+
+        self._measure(dict(zip(nodes, models, strict=True)), judged, then)
 
     def _final(self) -> tuple[Any, int]:
         return self._average(self._measured), self.round

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 from plexus.errors import PlexusError
-from plexus.experiment.evaluation import (
-    Evaluation,
-    GlobalModelEvaluation,
-    NodeModelsEvaluation,
-    Outline,
-    Taken,
-)
+from plexus.experiment.evaluation import Evaluation, GlobalModelEvaluation, NodeModelsEvaluation, Outline
 from plexus.learn.engines import Precision, create_engine
 from plexus.learn.rules import built
 from plexus.learn.tasks import build_task
@@ -107,12 +101,6 @@ class Learning:
     sets: int | None = None
     """How many different sets of examples there are, where several nodes have the same one."""
 
-    def keep(self, taken: Mapping[str, Taken], out: Path, metadata: Mapping[str, str]) -> None:
-        """Write the models that a run leaves."""
-        for name, (model, number, value) in taken.items():
-            measured = {"round": str(number), "value": repr(value)}
-            self.models.leave(model, out / name, {**metadata, **measured})
-
 
 def require_data(spec: ExperimentSpec, base_dir: Path) -> None:
     """Raise `MissingDataError` unless the data of the spec's task is on this machine."""
@@ -151,12 +139,10 @@ def goes_ahead(spec: ExperimentSpec, machinery: Machinery, devices: Sequence[Dev
 
 
 def set_up(spec: ExperimentSpec, base_dir: Path, machinery: Machinery, world: World) -> Learning:
-    """Everything that learning needs, ready to compute."""
     parameters = spec.task.parameters
     if isinstance(parameters, UntrainedSpec):
         nothing = ChosenEngine("none", "cpu", "nothing is learned")
-        untrained = UntrainedModels(parameters.model_bytes)
-        return Learning(untrained, nothing, parameters, lambda *_: Evaluation())
+        return Learning(UntrainedModels(parameters.model_bytes), nothing, parameters, lambda *_: Evaluation())
     models: LazyModels | ModelsAhead
     if goes_ahead(spec, machinery, world.devices):
         from plexus.experiment.ahead import ModelsAhead
@@ -202,8 +188,7 @@ def lazy_models(
     budget_bytes = round(machinery.model_memory_gb * 1e9)
     wire: Wire = getattr(spec.protocol.parameters, "wire", "float32")
     poisoned = PoisonedEngine(engine, attackers, task) if attackers else engine
-    rule = built(spec.aggregation.parameters, base_dir)
-    models = LazyModels(task, poisoned, rule, budget_bytes, wire=wire)
+    models = LazyModels(task, poisoned, built(spec.aggregation.parameters, base_dir), budget_bytes, wire=wire)
     measure = (task.measure.name, task.measure.higher_is_better, task.average_only)
     of_nodes = [(len(part), task.steps(node)) for node, part in enumerate(task.parts)]
     samples, steps = map(list, zip(*of_nodes, strict=True))

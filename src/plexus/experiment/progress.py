@@ -15,8 +15,6 @@ PATIENCE = "plexus: stopping after this simulated minute; once more stops at onc
 
 
 class Tick(NamedTuple):
-    """The state of a run at one moment."""
-
     simulated_s: float
     round: int
     online: int

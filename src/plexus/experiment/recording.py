@@ -72,7 +72,6 @@ class Recording:
         """(node, reason) → who refused what it said, how often."""
 
     def begin(self, nodes: Nodes, training_s: Any) -> None:
-        """Say who takes part."""
         self._servers = nodes.servers
         latency = nodes.world.latency
         for node, device in enumerate(nodes.world.devices):
@@ -148,7 +147,6 @@ class Recording:
         return tuple(sorted(found, key=lambda each: -each.times)[:MOST_SUSPECTS])
 
     def on_fact(self, now_s: float, node: int, fact: Fact, runtime: Runtime) -> None:
-        """A node reported something."""
         if isinstance(fact, AggregatorChosen) and fact.aggregator == node:
             # A node sends nothing to itself: its own model is there at once.
             self._paths.arrived("aggregate", fact.ordinal, node, node, now_s, now_s)
@@ -166,8 +164,7 @@ class Recording:
             self._worked_on[node] = max(fact.ordinal, self._worked_on.get(node, 0))
             if (view := _held_online(runtime.nodes[node])) is not None:
                 self._aggregators.append((now_s, runtime.online_count - self._servers, view))
-            phases = self._paths.phases(now_s, node, fact.ordinal)
-            if phases is not None:
+            if (phases := self._paths.phases(now_s, node, fact.ordinal)) is not None:
                 self._keep("phases", now_s, **phases)
         elif isinstance(fact, Refused):
             self._refused.setdefault((fact.src, fact.why), Counter())[node] += 1

@@ -62,8 +62,6 @@ def simulate(
 
 
 class Simulation:
-    """One simulated session and what is known of it so far."""
-
     def __init__(
         self,
         spec: ExperimentSpec,
@@ -79,15 +77,14 @@ class Simulation:
         entry, parameters = find(spec.protocol.name, spec.protocol.parameters, base_dir)
         world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
         learning = set_up(spec, base_dir, machinery, world)
-        self.engine, self._models, self._keep_models = learning.engine, learning.models, learning.keep
+        self.engine, self._models = learning.engine, learning.models
         self._spec_digest, self._sets = spec.digest(), learning.sets
         with ExitStack() as failing:
             failing.callback(self._models.close)
             if checkpoint is not None:
                 self._models.replay(checkpoint.evaluated)
             self._durations_s = durations_s(learning.task, world.devices)
-            has_global_model = entry.judged_by == "global model"
-            self._traced = TracedModels(self._models) if has_global_model else None
+            self._traced = TracedModels(self._models) if entry.judged_by == "global model" else None
             setting = Setting(
                 world=world,
                 models=self._traced or self._models,
@@ -118,7 +115,6 @@ class Simulation:
             failing.pop_all()
 
     def run(self, progress: Progress | None = None) -> Result:
-        """Let virtual time pass until the end of the session."""
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         interrupted = False
         with closing(self._models):
@@ -133,7 +129,9 @@ class Simulation:
                 interrupted = True
             result = self._result(interrupted, time.perf_counter() - wall_s, time.process_time() - cpu_s)
             digests = {"digest": result.digest, "spec_digest": self._spec_digest}
-            self._keep_models(self._evaluation.take_home(), self._out, digests)
+            for name, (model, number, value) in self._evaluation.take_home().items():
+                facts = {**digests, "round": str(number), "value": repr(value)}
+                self._models.leave(model, self._out / name, facts)
             return result
 
     def _pass_time(self, progress: Progress | None) -> None:

@@ -99,8 +99,7 @@ class PoisonedEngine:
 
     def __init__(self, engine: Engine, attackers: Mapping[int, Attack], task: Task) -> None:
         self._engine = engine
-        shared = engine.layout.shared_size
-        self.train = Poison(attackers, task.nodes, task.seed, engine.train, shared).train
+        self.train = Poison(attackers, task.nodes, task.seed, engine.train, engine.layout.shared_size).train
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)

@@ -32,7 +32,6 @@ class Expression:
         self.parents = ()
 
     def vector(self) -> Tensor:
-        """The weights, which must have been computed."""
         assert self.value is not None, "forced before it is read"
         return self.value.get()
 
@@ -101,8 +100,7 @@ def in_order(wanted: Sequence[Expression]) -> list[Expression]:
         if expression.value is not None or expression in done:
             stack.pop()
             continue
-        missing = [p for p in expression.parents if p.value is None and p not in done]
-        if missing:
+        if missing := [p for p in expression.parents if p.value is None and p not in done]:
             stack.extend(reversed(missing))
         else:
             done[stack.pop()] = None

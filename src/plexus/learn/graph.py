@@ -65,7 +65,6 @@ class LazyModels:
         self.alive: weakref.WeakValueDictionary[int, Expression] = weakref.WeakValueDictionary()
         """All models that somebody holds, by number."""
         self.evaluated: list[Metrics] = []
-        """Every evaluation made, in order."""
         self._known: deque[Metrics] = deque()
         self._merged: tuple[Any, Expression] | None = None
         """The newest merge, and of what: where everybody hears from everybody, all ask for the same."""
@@ -81,15 +80,13 @@ class LazyModels:
         frozen = layout.weights_hash(engine.frozen) if engine.frozen else ""
         self.wire = wire
         self._packing = layout.Packing(engine.layout, wire, frozen)
-        start = self._rounded(self._shared, self._initial.number)
-        self._initial.settle(self.store.keep(start))
+        self._initial.settle(self.store.keep(self._rounded(self._shared, self._initial.number)))
         rng = array_stream(task.seed, "wire", self._initial.number)
         self.model_bytes = len(self._packing.encode(self._shared, rng))
         self.initial_hash = layout.weights_hash({**engine.layout.tensors(engine.initial), **engine.frozen})
         """Names task, seed and model."""
 
     def initial(self) -> Expression:
-        """The model everybody starts from."""
         return self._initial
 
     def train(self, model: Expression, node: int, round: int) -> Expression:
@@ -136,7 +133,6 @@ class LazyModels:
         return self._merged[1]
 
     def samples(self, node: int) -> int:
-        """How many examples are behind a local training of `node`."""
         return self.task.samples(node)
 
     def evaluate(self, model: Expression) -> Metrics:
@@ -239,7 +235,6 @@ class LazyModels:
         self.costs.computed = computed
 
     def close(self) -> None:
-        """Give back workers and files."""
         self.engine.close()
         self.store.close()
 

@@ -79,8 +79,7 @@ class Layout:
             tensor, start = tensors[name], entries[-1].stop if entries else 0
             place = tuple(tensor.shape), tensor.dtype, start, start + tensor.numel()
             entries.append(TensorSlice(name, *place, tensor.requires_grad))
-        double = any(entry.dtype == torch.float64 for entry in entries)
-        dtype = torch.float64 if double else torch.float32
+        dtype = torch.float64 if any(entry.dtype == torch.float64 for entry in entries) else torch.float32
         shared_size = entries[len(kinds["shared"]) - 1].stop
         return Layout(tuple(entries), entries[-1].stop, dtype, shared_size, tuple(kinds["frozen"]))
 
@@ -90,12 +89,9 @@ class Layout:
         return tuple(entry.name for entry in self.entries if entry.stop <= self.shared_size)
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """The vector of these named tensors."""
-        parts = [tensors[entry.name].detach().reshape(-1).to(self.dtype) for entry in self.entries]
-        return torch.cat(parts)
+        return torch.cat([tensors[entry.name].detach().reshape(-1).to(self.dtype) for entry in self.entries])
 
     def vector_of(self, module: nn.Module) -> Tensor:
-        """The vector of the weights `module` holds now."""
         return self.flatten(named_tensors(module))
 
     def tensors(self, vector: Tensor) -> dict[str, Tensor]:
@@ -206,7 +202,6 @@ class Packing:
         return values, whole
 
     def decode(self, data: bytes) -> Tensor:
-        """The vector of what arrived."""
         tensors = load(data)
         if self._wire == "float32":
             shared = [tensors[name] for name in self._layout.shared]

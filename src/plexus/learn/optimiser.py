@@ -59,7 +59,6 @@ class Optimiser:
             raise PlexusError(f"clip_norm is {self.clip_norm}: it must be above 0")
 
     def scale(self, round: int) -> float:
-        """The factor on the learning rate in this round."""
         return 1.0 if self.schedule is None else float(self.schedule(round))
 
     def begin(self, parameters: Sequence[Tensor]) -> Tensors:
@@ -76,8 +75,6 @@ class Optimiser:
 
 @dataclass(frozen=True)
 class Sgd(Optimiser):
-    """Stochastic gradient descent."""
-
     nesterov: bool = False
 
     def __post_init__(self) -> None:
@@ -136,8 +133,6 @@ class Adam(Optimiser):
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with decoupled weight decay."""
-
     weight_decay: float = 0.01
     decoupled = True
 

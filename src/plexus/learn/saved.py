@@ -48,7 +48,6 @@ def save_model(path: Path, tensors: Mapping[str, Tensor], metadata: Metadata) ->
 
 
 def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the metadata of a file."""
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no dictionary)

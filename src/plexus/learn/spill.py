@@ -19,14 +19,11 @@ DEFAULT_BUDGET_BYTES = 2 << 30
 
 
 class VectorStore:
-    """The vectors of one run."""
-
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES, spill_to: Path | None = None) -> None:
         self.budget_bytes = budget_bytes
         self.held_bytes = 0
         """In memory now. Above the budget only while a single vector is."""
         self.spilled = 0
-        """How often a vector was moved to disk."""
         self._parent = spill_to
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._held: OrderedDict[int, weakref.ref[Kept]] = OrderedDict()
@@ -57,7 +54,6 @@ class VectorStore:
             self.held_bytes -= kept.bytes
 
     def write(self, vector: Tensor) -> Path:
-        """A new file with this content."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="plexus-models-", dir=self._parent)
         path = Path(self._folder.name) / f"{self.spilled}.npy"
@@ -67,8 +63,6 @@ class VectorStore:
 
 
 class Kept:
-    """A vector in the store, in memory or on disk."""
-
     __slots__ = ("__weakref__", "bytes", "device", "path", "store", "tensor")
 
     def __init__(self, store: VectorStore, vector: Tensor) -> None:

@@ -167,8 +167,7 @@ class Schema(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         cells, targets = self._targets(path, cells, notes)
         # One's own table need not say whose it is.
         owners = np.array(cells[self.owner]) if self.owner in cells else None
-        inputs = self.inputs(path, cells, notes)
-        return CsvTable(inputs, targets, self, owners, tuple(notes))
+        return CsvTable(self.inputs(path, cells, notes), targets, self, owners, tuple(notes))
 
     def inputs(self, path: Path, cells: Cells, notes: list[str]) -> NDArray[np.float32]:
         """What a model takes for these rows."""
@@ -287,8 +286,7 @@ def read_columns(path: Path, least: int = 2) -> Cells:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise PlexusError(f"{path}: {reason}") from None
-    first = text.split("\n", 1)[0]
-    delimiter = max(",;\t|", key=first.count)
+    delimiter = max(",;\t|", key=text.split("\n", 1)[0].count)
     header, *rows = [row for row in csv.reader(text.splitlines(), delimiter=delimiter) if row] or [[]]
     header = [name.strip() for name in header]
     if len(rows) < least or len(set(header)) != len(header) or "" in header:
@@ -334,16 +332,14 @@ def has_many_words(cells: Sequence[str]) -> bool:
 
 def is_class(cells: Sequence[str]) -> bool:
     """Whether a target is one of a few kinds."""
-    found = numbers(cells)
-    if found is None:
+    if (found := numbers(cells)) is None:
         return True
     whole = bool(np.all(found == np.round(found)))
     return whole and len(np.unique(found)) <= min(MANY_CLASSES, len(cells) // 2)
 
 
 def _column(path: Path, name: str, cells: list[str], rows: Sequence[int]) -> Column:
-    found = numbers(cells)
-    if found is not None:
+    if (found := numbers(cells)) is not None:
         chosen = found[rows]
         return Column(name, Scale.of(found if np.isnan(chosen).all() else chosen))
     words = sorted({cell for cell in cells if cell.lower() not in NO_WORD})
@@ -363,7 +359,6 @@ def _goal(
         if len(classes) < 2:
             raise PlexusError(f"{path}: {name!r} is {classes[0]!r} in every row")
         return tuple(classes), None
-    found = numbers(cells)
-    if found is None:
+    if (found := numbers(cells)) is None:
         raise PlexusError(f"{path}: {name!r} has words in it, so it cannot be a number")
     return (), Scale.of(found[rows])

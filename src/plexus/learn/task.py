@@ -64,7 +64,6 @@ class Examples:
         return Examples(each_leaf(lambda t: t.to(device), self.inputs), self.targets.to(device), self.ids)
 
     def rows(self, rows: NDArray[np.int64]) -> Examples:
-        """Some of them."""
         if isinstance(self.inputs, list):
             inputs, targets = ([own[row] for row in rows] for own in (self.inputs, self.targets))
             return Examples(inputs, targets, self.ids[rows])
@@ -89,8 +88,8 @@ def each_leaf(change: Callable[[Any], Any], inputs: Inputs) -> Inputs:
 
 
 def taken(inputs: Inputs, at: Any) -> Inputs:
-    """The part of every tensor of inputs at an index or a slice."""
-    return each_leaf(lambda tensor: tensor[at], inputs)
+    """The part of every tensor of inputs, or of a list to be collated, at an index or a slice."""
+    return inputs[at] if isinstance(inputs, list) else tree_map(lambda tensor: tensor[at], inputs)
 
 
 def leaves(inputs: Inputs) -> list[Any]:
@@ -245,11 +244,9 @@ class Task:
         return len(self.parts)
 
     def samples(self, node: int) -> int:
-        """How many examples `node` has."""
         return len(self.parts[node])
 
     def steps(self, node: int) -> int:
-        """How many steps a local training of `node` has."""
         if self.local_epochs is None:
             return self.local_steps
         return -(-self.local_epochs * len(self.parts[node]) // self.batch)
@@ -274,7 +271,6 @@ class Task:
         return Context(node, round, self.loss, self.batch, generator, rng, self.prepare, self.collate)
 
     def initial_model(self) -> nn.Module:
-        """The model everybody starts from."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(stream_seed(self.seed, "learn", "initial"))
             with blaming(f"task {self.name}: building the model"):

@@ -77,13 +77,10 @@ class DeviceData:
     def test_batch(self, number: int) -> Batch:
         """One of the batches of the test set, ready for the model."""
         rows = slice(number * EVALUATION_BATCH, (number + 1) * EVALUATION_BATCH)
-        inputs = taken(self._test.inputs, rows)
-        if isinstance(inputs, list):
-            inputs = inputs[rows]
-        return self._batch(Examples(inputs, self._test.targets[rows], self._test.ids[rows]))
+        test = self._test
+        return self._batch(Examples(taken(test.inputs, rows), test.targets[rows], test.ids[rows]))
 
     def held_batch(self, node: int) -> Batch:
-        """What a node holds back of its own examples, ready for the model."""
         return self._batch(self._train.rows(self._task.held[node]))
 
     def _batch(self, examples: Examples) -> Batch:
@@ -168,11 +165,9 @@ class Trainer:
 
     @torch.no_grad()
     def _load(self, vector: Tensor) -> None:
-        """Give the module these weights."""
         torch._foreach_copy_(list(self._tensors.values()), list(self.layout.tensors(vector).values()))
 
     def evaluate(self, vector: Tensor) -> Metrics:
-        """How good these weights are on the test set."""
         batches = range(evaluation_batches(self._task))
         sums = torch.stack([self.evaluate_batch(vector, number) for number in batches])
         # Read from the device once, at the end.
@@ -244,7 +239,6 @@ def frozen_hash(task: Task) -> str:
 
 
 def evaluation_batches(task: Task) -> int:
-    """How many batches the test set has."""
     return -(-len(task.test) // EVALUATION_BATCH)
 
 
@@ -267,5 +261,4 @@ def spread_over_nodes(found: Sequence[Metrics]) -> Metrics:
     name = f"own_{first.name}"
     spread = {f"{name}_p{share}": float(np.percentile(values, share)) for share in (10, 90)}
     loss = float(np.mean([metrics.loss for metrics in found]))
-    others = {**spread, "own_loss": loss}
-    return Metrics(name, float(np.mean(values)), first.higher_is_better, loss, others)
+    return Metrics(name, float(np.mean(values)), first.higher_is_better, loss, {**spread, "own_loss": loss})

@@ -51,7 +51,6 @@ class Arm:
 
     @property
     def has_churn(self) -> bool:
-        """Whether nodes come and go."""
         return bool(self.runs[0].spec.get("traces", {}).get("availability") != "none")
 
     @property
@@ -153,8 +152,7 @@ def work_of(run: Run) -> Columns:
     """By device how long a training takes, how many it finished, and how many of them are used; nothing where
     that is not known."""
     path = run.path / "used.csv"
-    used = checked(read(path), path)
-    if not used:
+    if not (used := checked(read(path), path)):
         return {}
     try:
         training_s = run.detail("nodes")["training_s"][used["node"]]
@@ -165,8 +163,6 @@ def work_of(run: Run) -> Columns:
 
 
 class FoundRuns(NamedTuple):
-    """Where runs are."""
-
     runs: list[Path]
     earlier: list[Path]
     """Runs that were done again since: in a folder only the newest counts."""

@@ -63,7 +63,6 @@ class ArmOutcome:
     evaluations: int = 0
     """How often it was evaluated; of several seeds, the least."""
     has_own_models: bool = False
-    """Whether every node has a model of its own."""
     used: tuple[float, ...] = ()
     """The share of trainings that are behind the final model, where it is known."""
 
@@ -159,7 +158,6 @@ def summary_table(
 
 
 def table_of(comparison: Comparison, id: str = "summary", title: str = "Summary") -> Table:
-    """A comparison as a table."""
     name = quantities.metric_name(comparison.metric)
     unit, _, per_gb = _unit(comparison)
     columns = ["Method", f"End {name}", f"Best {name}", "TTA [h]", f"CTA [{unit}]", "RTA [h]"]
@@ -217,7 +215,6 @@ def saved(outcome: ArmOutcome) -> list[Quantity]:
 
 
 def findings(comparison: Comparison) -> str:
-    """The answer in a few sentences."""
     name = quantities.metric_name(comparison.metric)
     goal = quantities.metric(comparison.metric, comparison.target)
     found, against = [_best_of(comparison, name)], comparison.best_baseline

@@ -88,8 +88,6 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with what is said below it."""
-
     id: str
     title: str
     caption: str

@@ -64,8 +64,7 @@ def as_latex(table: Table) -> str:
 
 def is_numeric(table: Table, column: int) -> bool:
     """Whether a column holds quantities, which stand to the right."""
-    cells = [row[column] for row in table.rows]
-    return any(isinstance(cell, Quantity | int | float) for cell in cells)
+    return any(isinstance(row[column], Quantity | int | float) for row in table.rows)
 
 
 def _latex(text: str) -> str:

@@ -26,8 +26,7 @@ def accuracy_over_time(run: Run, path_png: Path) -> None:
 
 def learning_curve(run: Run) -> Figure:
     """As `accuracy_over_time`, not yet written."""
-    evaluations = run.tables["evaluations"]
-    if not evaluations:
+    if not (evaluations := run.tables["evaluations"]):
         raise PlexusError("nothing was evaluated")
     with styled():
         drawn = figure(8, 5, pad=0.14)
@@ -46,7 +45,6 @@ def learning_curve(run: Run) -> Figure:
 
 
 def _facts(run: Run) -> list[str]:
-    """What was run."""
     spec = run.spec
     facts = [
         f"{spec['protocol']['name']} on {spec['task']['name']}",

@@ -42,8 +42,7 @@ class Cost:
 
 def values_of(run: Run, metric: str, judge: Judge) -> np.ndarray:
     """The metric at each evaluation, as it is judged."""
-    evaluations = run.tables["evaluations"]
-    if not evaluations:
+    if not (evaluations := run.tables["evaluations"]):
         return np.array([])
     best = f"{metric}_best"
     return np.asarray(evaluations[best if judge == "best" and best in evaluations else metric], float)

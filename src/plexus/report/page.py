@@ -58,18 +58,21 @@ def write_report(
         picture.figure.set_layout_engine("none")
     files = {table.id: write_table(folder, table) for table in tables}
     files |= {picture.id: write_picture(folder, picture) for picture in pictures}
-    page = _environment().get_template("page.html")
-    text = page.render(
-        title=title,
-        subtitle=provenance.subtitle(runs),
-        sections=everything,
-        folder=folder.name,
-        files=files,
-        drawings={picture.id: Markup(inline(picture)) for picture in pictures},
-        command=command,
-        repeats=provenance.repeats(arms, folder),
-        needed=provenance.needed_files(arms),
-        versions=provenance.versions(arms),
+    text = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            subtitle=provenance.subtitle(runs),
+            sections=everything,
+            folder=folder.name,
+            files=files,
+            drawings={picture.id: Markup(inline(picture)) for picture in pictures},
+            command=command,
+            repeats=provenance.repeats(arms, folder),
+            needed=provenance.needed_files(arms),
+            versions=provenance.versions(arms),
+        )
     )
     write_text(out, text)
 

@@ -50,8 +50,7 @@ def curves(
     metric = metric or judged_by
     with styled():
         figure, axes = panel()
-        drawn = [arm for arm in arms if _draw_curve(axes, arm, arms, x, metric, judge)]
-        if not drawn:
+        if not (drawn := [arm for arm in arms if _draw_curve(axes, arm, arms, x, metric, judge)]):
             raise PlexusError("nothing was evaluated")
         axes.set_xlabel(AXES[x][2])
         axes.set_ylabel(f"test {quantities.metric_name(metric)}")
@@ -73,8 +72,7 @@ def curves(
 
 def _draw_curve(axes: Any, arm: Arm, arms: Sequence[Arm], x: Axis, metric: str, judge: Judge) -> bool:
     """Whether there was anything to draw. A point that stands alone must be seen above the lines."""
-    found = curve(arm, x, metric, judge)
-    if found is None:
+    if (found := curve(arm, x, metric, judge)) is None:
         return False
     look: dict[str, Any] = {"zorder": 4 if arm.is_ours else 3}
     if len(found.x) >= 12:
@@ -98,8 +96,6 @@ def _plot(
 
 
 class Curve(NamedTuple):
-    """The mean over seeds, and the lowest and highest of them."""
-
     x: Values
     mean: Values
     low: Values
@@ -204,8 +200,7 @@ def durations_s(arm: Arm) -> np.ndarray:
 
 def completions_s(run: Run) -> Values:
     """When each round was completed, in seconds and sorted."""
-    rounds = run.tables["rounds"]
-    if not rounds:
+    if not (rounds := run.tables["rounds"]):
         return np.array([])
     # Where two nodes aggregated one round, the first to finish completed it.
     _, first = np.unique(rounds["round"], return_index=True)
@@ -244,8 +239,7 @@ def used_by_speed(arms: Sequence[Arm]) -> Figure:
 def used_shares(arm: Arm) -> tuple[Values, Values]:
     """For each tenth of the devices of all seeds, the fastest first: the mean time of a training, and the
     share of those finished that are used. A tenth that finished none is left out."""
-    works = [work for work in map(work_of, arm.runs) if work]
-    if not works:
+    if not (works := [work for work in map(work_of, arm.runs) if work]):
         return np.array([]), np.array([])
     training_s, finished, used = (np.concatenate([work[name] for work in works]) for name in works[0])
     tenths = np.array_split(np.argsort(training_s, kind="stable"), 10)
@@ -262,13 +256,11 @@ def online_and_views(arms: Sequence[Arm]) -> Figure:
     with styled():
         figure, axes = panel()
         for arm in arms:
-            views = arm.runs[0].tables.get("views")
-            if views:
+            if views := arm.runs[0].tables.get("views"):
                 name, colour = f"{arm.label}: " if len(arms) > 1 else "", strokes(arms)[arm.label].colour
                 hours, label = views["simulated_s"] / 3600, f"{name}in the mean of their views"
                 marker = "o" if len(hours) == 1 else None  # a line of one point is not seen
-                mean = views["mean_view"]
-                axes.plot(hours, mean, color=colour, linewidth=1.4, marker=marker, label=label)
+                axes.plot(hours, views["mean_view"], color=colour, linewidth=1.4, marker=marker, label=label)
                 low, high = views["min_view"], views["max_view"]
                 axes.fill_between(hours, low, high, color=colour, alpha=0.18, linewidth=0)
         _draw_online(axes, arms)
@@ -302,8 +294,7 @@ def _draw_online(axes: Any, arms: Sequence[Arm]) -> None:
     """A grey mountain for each that differs from the others."""
     found: dict[tuple[int, bool, bool], tuple[Arm, Columns]] = {}
     for arm in arms:
-        online = arm.runs[0].tables.get("online") or arm.runs[0].tables.get("views")
-        if online:
+        if online := arm.runs[0].tables.get("online") or arm.runs[0].tables.get("views"):
             found.setdefault((arm.seeds[0], arm.has_churn, arm.runs[0].is_live), (arm, online))
     for arm, online in found.values():
         label = "online" if len(found) == 1 else f"online ({arm.label})"

@@ -24,7 +24,6 @@ LONGEST_NAME = 80
 
 
 def subtitle(runs: Sequence[Run]) -> str:
-    """What is compared here, in one line."""
     tasks = dict.fromkeys(naming.task(run.spec["task"]["name"]) for run in runs)
     names = sorted({run.spec["protocol"]["name"] for run in runs}, key=naming.rank)
     nodes = sorted({int(run.spec["nodes"]) for run in runs})

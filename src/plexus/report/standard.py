@@ -96,8 +96,7 @@ def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str)
     tables = [table_of(mean, f"summary{suffix}", "Cost of reaching the target")]
     if any(arm.has_own_models for arm in arms):
         best = compare(arms, target, judge="best")
-        again = "The same, judged by the best node"
-        tables.append(table_of(best, f"summary-best-node{suffix}", again))
+        tables.append(table_of(best, f"summary-best-node{suffix}", "The same, judged by the best node"))
     if cut := [arm for arm in arms if any(run.result and run.result.cuts for run in arm.runs)]:
         tables.append(_cuts_table(cut, f"cuts{suffix}"))
     if wary := [arm for arm in arms if any(run.result and run.result.suspects for run in arm.runs)]:
@@ -148,22 +147,18 @@ def _suspects_table(arms: Sequence[Arm], id: str) -> Table:
 
 def _pictures(arms: Sequence[Arm], comparison: Comparison) -> Iterator[Picture]:
     """Of all there are, those for which something was recorded."""
-    evaluated = [arm for arm in arms if any(run.tables["evaluations"] for run in arm.runs)]
-    if evaluated:
+    if evaluated := [arm for arm in arms if any(run.tables["evaluations"] for run in arm.runs)]:
         yield from _curves(evaluated, comparison)
-    with_rounds = [arm for arm in arms if len(plots.durations_s(arm))]
-    if with_rounds:
+    if with_rounds := [arm for arm in arms if len(plots.durations_s(arm))]:
         caption = "Time between the completions of two rounds, of all seeds: the share that is shorter."
         yield Picture("round-durations", "Duration of rounds", caption, plots.round_durations(with_rounds))
-    with_used = [arm for arm in arms if len(plots.used_shares(arm)[1])]
-    if with_used:
+    if with_used := [arm for arm in arms if len(plots.used_shares(arm)[1])]:
         caption = (
             "Of the trainings that devices finished, the share behind the final model: a point for each tenth"
             " of the devices of all seeds, by how long a training takes on them."
         )
         yield Picture("used", "Whose work is used", caption, plots.used_by_speed(with_used))
-    sending = [arm for arm in arms if any(run.result and run.result.sent_bytes for run in arm.runs)]
-    if sending:
+    if sending := [arm for arm in arms if any(run.result and run.result.sent_bytes for run in arm.runs)]:
         caption = "What nodes send, by type of message; at the right all of it, as the mean over seeds."
         by_bytes, by_count = plots.bars_of_messages(sending), plots.bars_of_messages(sending, "count")
         yield Picture("messages-bytes", "Bytes by type of message", caption, by_bytes)

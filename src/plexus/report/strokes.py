@@ -26,8 +26,6 @@ _CHURN = re.compile(r"(, |^)(no churn|churn( \([^)]*\))?)(?=,|$)")
 
 
 class Stroke(NamedTuple):
-    """How an arm is drawn."""
-
     colour: str
     line: Any
     """Solid; dashed without churn where both are there; dotted if the run did not end."""
@@ -40,16 +38,14 @@ def strokes(arms: Sequence[Arm]) -> dict[str, Stroke]:
     usual = {_colour(arm) for arm in arms}
     spare = iter(name for name in _SECOND_COLOURS if name not in usual)
     colours: dict[str, str] = {}
-    for arm in arms:
-        if _kind(arm) not in colours:
-            wanted = _colour(arm)
-            colours[_kind(arm)] = next(spare, "grey") if wanted in colours.values() else wanted
-    kinds = list(colours)
     found = {}
     for arm in arms:
+        if (kind := _kind(arm)) not in colours:
+            wanted = _colour(arm)
+            colours[kind] = next(spare, "grey") if wanted in colours.values() else wanted
         line: Any = _DOTS if not arm.is_complete else _DASHES if both and not arm.has_churn else "-"
-        marker = _MARKERS[kinds.index(_kind(arm)) % len(_MARKERS)]
-        found[arm.label] = Stroke(PALETTE[colours[_kind(arm)]], line, marker)
+        marker = _MARKERS[list(colours).index(kind) % len(_MARKERS)]
+        found[arm.label] = Stroke(PALETTE[colours[kind]], line, marker)
     return found
 
 
@@ -67,11 +63,9 @@ def _kind(arm: Arm) -> str:
 
 
 def message_colours(names: Sequence[str]) -> dict[str, str]:
-    """By type of message."""
     known = {name: PALETTE[colour] for name, colour in NAMES["message_colours"].items()}
     spare = [PALETTE[name] for name in ("yellow", "grey", "sky")]
-    others = sorted(set(names) - set(known))
-    return known | {name: spare[at % len(spare)] for at, name in enumerate(others)}
+    return known | {name: spare[at % len(spare)] for at, name in enumerate(sorted(set(names) - set(known)))}
 
 
 def panel(width: float = 5.0, height: float = 3.2) -> tuple[Figure, Any]:

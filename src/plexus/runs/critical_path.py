@@ -54,12 +54,10 @@ class CriticalPaths:
 
     def phases(self, now_s: float, aggregator: int, round: int) -> dict[str, float] | None:
         """The row of `phases.csv` for a round that is completed, if all of its way is known."""
-        last = self._last_model(now_s, aggregator, round)
-        if last is None:
+        if (last := self._last_model(now_s, aggregator, round)) is None:
             return None
         trainings = [step for number, step in self._trained[last.source] if number == round - 1]
-        training = self._newest(trainings, last.began_s)
-        if training is None:
+        if (training := self._newest(trainings, last.began_s)) is None:
             return None
         fetched = self._newest(self._steps.get(("train", last.source, round - 1), []), training.began_s)
         fetched = fetched or Step(last.source, training.began_s, training.began_s)
@@ -81,13 +79,11 @@ class CriticalPaths:
         # A participant of Plexus names the round that its model makes, a client of a server its own.
         for number in (round, round - 1):
             steps = self._steps.get(("aggregate", aggregator, number), [])
-            came = [step for step in steps if step.ended_s <= now_s + self._same_s]
-            if came:
+            if came := [step for step in steps if step.ended_s <= now_s + self._same_s]:
                 return max(came, key=lambda step: step.ended_s)
         return None
 
     def _newest(self, steps: list[Step], by_s: float) -> Step | None:
-        """The newest that had ended by then."""
         return next((step for step in reversed(steps) if step.ended_s <= by_s + self._same_s), None)
 
 

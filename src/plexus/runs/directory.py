@@ -235,7 +235,6 @@ def remove_checkpoints(path: Path, keep: str | None = None) -> None:
 
 
 def versions() -> dict[str, Any]:
-    """What made the results, besides the spec."""
     packages = {}
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):

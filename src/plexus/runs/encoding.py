@@ -117,9 +117,7 @@ class Restored:
 
 def unpacked(parts: Mapping[str, NDArray[Any]]) -> Floats:
     """The numbers of a model that travelled as these tensors; what is not rounded is zero in it."""
-    if HALVES in parts:
-        return parts[HALVES].astype(np.float32)
-    return restored(parts[QUANTISED], parts[SCALES])
+    return parts[HALVES].astype(np.float32) if HALVES in parts else restored(parts[QUANTISED], parts[SCALES])
 
 
 def rounded(values: Floats, wire: Wire, rng: np.random.Generator) -> Floats:

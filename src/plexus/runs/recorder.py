@@ -43,8 +43,7 @@ class Recorder:
 
     def record(self, table: str, **columns: Any) -> None:
         """Append one row. The first row of a table decides its columns."""
-        known = self._columns.get(table)
-        if known is None:
+        if (known := self._columns.get(table)) is None:
             known = self._begin(table, tuple(columns))
         if known != tuple(columns):
             if set(known) != set(columns):
@@ -88,8 +87,7 @@ class Recorder:
     def _begin(self, table: str, columns: tuple[str, ...]) -> tuple[str, ...]:
         if table not in TABLES:
             raise ValueError(f"no table {table!r}: declare it in plexus.runs.tables")
-        missing = TABLES[table].columns.keys() - set(columns)
-        if missing:
+        if missing := TABLES[table].columns.keys() - set(columns):
             raise ValueError(f"a row of {table} lacks {', '.join(sorted(missing))}")
         self._files[table] = (0, [line(columns)])
         if self._goes_on:

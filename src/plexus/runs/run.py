@@ -114,7 +114,6 @@ def load_run(path: Path | str) -> Run:
 
 
 def spec_of(path: Path) -> dict[str, Any]:
-    """The spec that the run in this directory has."""
     path = path / SPEC
     data = read_bytes(path)
     try:
@@ -137,7 +136,6 @@ def result_of(path: Path) -> Result | None:
 
 
 def spec_digest_of(path: Path) -> str:
-    """The digest of the spec that the run in this directory has."""
     return str(versions_of(path)["spec_digest"])
 
 

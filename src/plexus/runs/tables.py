@@ -41,7 +41,6 @@ class Schema(Struct, frozen=True):
     columns: dict[str, str]
     """What every row has, with its meaning."""
     further: str = ""
-    """What may follow."""
     detail: bool = False
     """For looking closely: `load_run` does not read it, `Run.detail` does when asked."""
 
@@ -61,8 +60,7 @@ def line(values: tuple[Any, ...]) -> str:
 
 
 def _cell(value: Any) -> str:
-    write = _WRITE.get(type(value))
-    if write is not None:
+    if (write := _WRITE.get(type(value))) is not None:
         return write(value)
     if isinstance(value, np.generic):
         return _cell(value.item())
@@ -97,7 +95,6 @@ def sort(path: Path) -> None:
 
 
 def rows(table: Columns) -> int:
-    """How many rows these columns have."""
     return len(next(iter(table.values()), ()))
 
 

@@ -7,7 +7,7 @@ simulated time, so that TensorBoard's "relative" axis shows simulated hours; its
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -30,17 +30,16 @@ class EventFile:
 
     def row(self, table: str, row: Mapping[str, Any]) -> None:
         """One event with every number in a row of a table."""
-        group = STEPS.get(table)
-        if group is None:
+        if (group := STEPS.get(table)) is None:
             return
         simulated_s = float(row["simulated_s"])
         step = int(row.get("round", simulated_s // 60))
-        numbers = (
-            (f"{group}/{name}", float(value))
+        summary = b"".join(
+            _bytes(1, _scalar(f"{group}/{name}", value))
             for name, value in row.items()
             if name not in _NOT_SCALARS and isinstance(value, int | float)
         )
-        self._write(_double(1, simulated_s) + bytes([2 << 3]) + _number(step) + _bytes(5, _summary(numbers)))
+        self._write(_double(1, simulated_s) + bytes([2 << 3]) + _number(step) + _bytes(5, summary))
 
     def close(self) -> None:
         if self._file is not None:
@@ -57,7 +56,6 @@ class EventFile:
 
 
 def delete_events(directory: Path) -> None:
-    """Delete what an `EventFile` wrote there."""
     (directory / FOLDER / FILE).unlink(missing_ok=True)
     with suppress(OSError):  # not there, or somebody else's file is in it
         (directory / FOLDER).rmdir()
@@ -68,11 +66,8 @@ def _record(event: bytes) -> bytes:
     return length + _checksum(length) + event + _checksum(event)
 
 
-def _summary(scalars: Iterable[tuple[str, float]]) -> bytes:
-    values = (
-        _bytes(1, name.encode()) + bytes([2 << 3 | 5]) + struct.pack("<f", value) for name, value in scalars
-    )
-    return b"".join(_bytes(1, value) for value in values)
+def _scalar(name: str, value: float) -> bytes:
+    return _bytes(1, name.encode()) + bytes([2 << 3 | 5]) + struct.pack("<f", value)
 
 
 # The wire format of protocol buffers: a field's number and kind, then its value.

@@ -70,7 +70,6 @@ def located(path: Path) -> Path:
 
 
 def read_text(path: Path) -> str:
-    """The text of a spec file."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -87,8 +86,7 @@ def _near(path: Path) -> str:
         return suggest(path.name, (each.stem for each in EXPERIMENTS.glob("*.toml")), likeness=0.8)
     beside = (each.name for each in path.parent.glob("*.toml"))
     folder = "" if path.parent == Path() else f"{path.parent}/"
-    hint = suggest(path.name, beside, folder, likeness=0.8)
-    if hint:
+    if hint := suggest(path.name, beside, folder, likeness=0.8):
         return hint
     around = path.parent if path.parent == Path() else path.parent.parent
     found = sorted(f"{each}/{path.name}" for each in around.glob("*/") if isfile(each / path.name))
@@ -96,7 +94,6 @@ def _near(path: Path) -> str:
 
 
 def read_toml(text: str, file: str) -> dict[str, Any]:
-    """The tables of a TOML file."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

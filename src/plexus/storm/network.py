@@ -88,7 +88,6 @@ class Codec:
         self._rng = rng
 
     def carry(self, body: Message) -> Message:
-        """The message as its receiver decodes it."""
         frame = encode(body, self._roster, self._model_bytes)
         arrived, model_bytes = decode(frame[LENGTH_BYTES:], self._roster)
         if hasattr(body, "model"):
@@ -104,8 +103,7 @@ class Codec:
         delivered. But should damage ever get through, the codec must name it or read another message:
         it must not fail in any other way, nor accept a message that lacks its end.
         """
-        payload = encode(body, self._roster, self._model_bytes)[LENGTH_BYTES:]
-        damaged, is_short = self._damaged(payload)
+        damaged, is_short = self._damaged(encode(body, self._roster, self._model_bytes)[LENGTH_BYTES:])
         known = len(self._roster)
         try:
             decode(damaged, Roster(self._roster.session, list(self._roster.keys)))
@@ -175,8 +173,7 @@ class FaultyNetwork(PartedNetwork):
 
     def withdraw(self, node: NodeId, is_obsolete: Callable[[Message], bool]) -> None:
         """End the transfers of `node` that it holds obsolete."""
-        flows = [flow for flow in self.sharing.flows_of(node) if is_obsolete(flow.tag.body)]
-        if flows:
+        if flows := [flow for flow in self.sharing.flows_of(node) if is_obsolete(flow.tag.body)]:
             self._account_cut(self._transfers.cut_flows(flows, self._kernel.now), declined_by=node)
             for flow in flows:
                 self.on_undelivered(flow.dst, Undelivered(flow.dst, flow.tag.body))
@@ -205,8 +202,7 @@ class FaultyNetwork(PartedNetwork):
             self.codec.damage(body)
             self._lose(src, dst, body, size_bytes, "damaged")
             return
-        copies_s = self.weather.copies_s(src, dst)
-        if not copies_s:
+        if not (copies_s := self.weather.copies_s(src, dst)):
             self._lose(src, dst, body, size_bytes, "lost")
             return
         self.duplicated_bytes += (len(copies_s) - 1) * size_bytes

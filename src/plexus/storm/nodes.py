@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,23 +47,19 @@ class Labels:
 
     def __init__(self, model_bytes: int) -> None:
         self.model_bytes = model_bytes
-        self._made = 0
+        self._numbers = count(1)
 
     def train(self, model: Any, node: int, round: int) -> Label:
-        return self._new("trained", node, round)
+        return Label("trained", node, round, next(self._numbers))
 
     def mean(self, models: Sequence[Label], *_: Any, **__: Any) -> Label:
-        return self._new("mean", -1, max(model.round for model in models) + 1)
+        return Label("mean", -1, max(model.round for model in models) + 1, next(self._numbers))
 
     def merge(self, models: Sequence[Label], weights: Sequence[float]) -> Label:
-        return self._new("merged", -1, max(model.round for model in models))
+        return Label("merged", -1, max(model.round for model in models), next(self._numbers))
 
     def samples(self, node: int) -> int:
         return 10 + node
-
-    def _new(self, kind: str, node: int, round: int) -> Label:
-        self._made += 1
-        return Label(kind, node, round, self._made)
 
 
 AnyNode = PlexusNode | GossipNode | DpsgdNode

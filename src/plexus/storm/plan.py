@@ -20,8 +20,6 @@ from plexus.rng import stream
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """Something that goes wrong from `from_s` until `until_s`."""
-
     from_s: float = 0.0
     until_s: float
 
@@ -159,8 +157,6 @@ SIGNED_SHARE = 0.2
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """One storm."""
-
     seed: int
     protocol: str
     parameters: Parameters
@@ -196,7 +192,6 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def draw(seed: int) -> Plan:
-    """The storm of this seed."""
     cut = stream(seed, "storm", "cut")
     plan = _cut(seed, cut) if cut.random() < CUT_SHARE else _any(seed)
     late = stream(seed, "storm", "late")

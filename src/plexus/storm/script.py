@@ -18,8 +18,6 @@ F = TypeVar("F", bound=Fault)
 
 
 class Script:
-    """Everything that happens to nodes and network in one storm."""
-
     def __init__(self, plan: Plan, runtime: StormRuntime, make: Make, weather: Weather, rng: Random) -> None:
         self._plan = plan
         self._runtime = runtime
@@ -30,7 +28,6 @@ class Script:
         self._lives = [0] * plan.nodes
 
     def begin(self) -> None:
-        """Put every fault of the plan on the schedule."""
         for node in range(self._plan.at_start, self._plan.nodes):
             if self._rng.random() < 0.7:
                 self._at(self._rng.random() * self._plan.storm_s, partial(self._come, node))
@@ -106,8 +103,7 @@ class Script:
         else:
             self._come(node)
             wait_s = fault.up_s
-        next_s = runtime.kernel.now + wait_s * self._rng.uniform(0.5, 1.5)
-        self._at(next_s, partial(self._flap, fault, node))
+        self._at(runtime.kernel.now + wait_s * self._rng.uniform(0.5, 1.5), partial(self._flap, fault, node))
 
     def _doom(self, _: PowerCut) -> None:
         """The power fails while the node carries out what it next decides."""

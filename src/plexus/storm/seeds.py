@@ -16,7 +16,6 @@ from plexus.storm.plan import Plan, draw
 from plexus.storm.storm import Finding, Outcome, run_storm
 
 CHUNK = 5
-"""Seeds that a process is given at a time."""
 MOST_TRIES = 40
 SHORTEST_S = 20.0
 
@@ -29,8 +28,6 @@ class BrokenSeed(Struct, frozen=True):
 
 
 class SeedsReport(Struct):
-    """What came of many storms."""
-
     first: int
     last: int
     """The greatest seed that was run; all from `first` on were."""
@@ -64,8 +61,7 @@ def run_chunk(seeds: range, say: Say) -> tuple[float, list[BrokenSeed]]:
     began_s = time.process_time()
     found = []
     for seed in seeds:
-        finding = run_storm(draw(seed)).finding
-        if finding is not None:
+        if (finding := run_storm(draw(seed)).finding) is not None:
             found.append(BrokenSeed(seed, finding))
         say(seed)
     return time.process_time() - began_s, found

@@ -105,14 +105,10 @@ def in_words(thing: Message | Fact) -> str:
 def _value(value: object) -> str:
     if isinstance(value, Snapshot):
         return f"of {value.known}"
-    if isinstance(value, float):
-        return f"{value:.1f}"
-    return " ".join(str(value).split())
+    return f"{value:.1f}" if isinstance(value, float) else " ".join(str(value).split())
 
 
 class Finding(Struct, frozen=True):
-    """An invariant that did not hold."""
-
     invariant: str
     node: NodeId | None
     text: str
@@ -121,8 +117,6 @@ class Finding(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What came of a storm."""
-
     plan: Plan
     finding: Finding | None
     digest: str
@@ -131,13 +125,10 @@ class Outcome(Struct, frozen=True):
 
 
 def run_storm(plan: Plan) -> Outcome:
-    """Play the storm."""
     return Storm(plan, KEPT_LINES).run()
 
 
 class Storm(NodeObserver):
-    """A session in a storm."""
-
     def __init__(self, plan: Plan, kept_lines: int | None = None, learning: Learning = None) -> None:
         self.plan = plan
         self.weather = Weather(stream(plan.seed, "storm", "weather"))
@@ -169,8 +160,7 @@ class Storm(NodeObserver):
         network.weather = self.weather
         network.codec = Codec(roster, models.model_bytes, stream(plan.seed, "storm", "codec"))
         network.through_codec = plan.through_codec
-        script_rng = stream(plan.seed, "storm", "script")
-        self.script = Script(plan, self.runtime, make, self.weather, script_rng)
+        self.script = Script(plan, self.runtime, make, self.weather, stream(plan.seed, "storm", "script"))
         self._handling: NodeId | None = None
         self._completed: set[int] = set()
 
@@ -184,8 +174,7 @@ class Storm(NodeObserver):
             where = traceback.extract_tb(error.__traceback__)[-1]
             text = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
             finding = self._finding(HANDLERS_ARE_TOTAL, self._handling, text)
-        kernel = self.runtime.kernel
-        return Outcome(self.plan, finding, kernel.digest(), len(self._completed))
+        return Outcome(self.plan, finding, self.runtime.kernel.digest(), len(self._completed))
 
     def play(self) -> None:
         """Let the storm pass, and then time until all is well again. Raises what is found."""

@@ -17,6 +17,7 @@ from plexus.runs.run import result_of
 from plexus.spec import toml
 from plexus.spec.toml import FULL_SIZE, located, read_text, read_toml, sized
 from plexus.studies.plan import Planned, RunPlan
+from plexus.studies.pool import Order, simulated
 
 TRIED_S = 1.5
 """A run of each kind goes on for so long to see how fast it is."""
@@ -83,8 +84,7 @@ def _kind(run: Planned) -> tuple[str, str]:
 def _pace(runs: Sequence[Planned], device: str | None) -> float:
     """Seconds for each unit of cost."""
     results = [(run, result_of(run.out)) for run in runs if run.is_done]
-    done = [(run.cost, result.wall_s) for run, result in results if result is not None]
-    if done:
+    if done := [(run.cost, result.wall_s) for run, result in results if result is not None]:
         return sum(wall_s for _, wall_s in done) / sum(cost for cost, _ in done)
     run = min(runs, key=lambda run: run.cost)
     return tried_s(run, device) / run.cost
@@ -92,8 +92,6 @@ def _pace(runs: Sequence[Planned], device: str | None) -> float:
 
 def tried_s(run: Planned, device: str | None) -> float:
     """How long a run takes in all, seen from its first moments; they are not kept."""
-    from plexus.experiment.simulation import Machinery, simulate
-
     ticks: list[tuple[float, float]] = []
     """When it was how far, first and last: what comes before the first is set-up."""
 
@@ -103,7 +101,6 @@ def tried_s(run: Planned, device: str | None) -> float:
             raise StopRun
 
     with TemporaryDirectory() as folder:
-        machinery = Machinery(workers=1, device=device, ahead=False)
-        simulate(run.spec, run.base_dir, Path(folder) / "run", look, machinery)
+        simulated(Order(run, resume=False, device=device), look, Path(folder) / "run")
     (began_s, first_s), (now_s, last_s) = ticks[0], ticks[-1]
     return (now_s - began_s) * 3600 * run.spec.hours / max(last_s - first_s, 1.0)

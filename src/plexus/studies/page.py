@@ -41,8 +41,7 @@ class Album:
         listed: set[Path] = set()
         studies = {study.name: study.study for study in self.plan.studies}
         for (study, task, name), runs in self.plan.runs.items():
-            new = [run for run in runs if run.out not in listed]
-            if new:
+            if new := [run for run in runs if run.out not in listed]:
                 listed |= {run.out for run in new}
                 arms.append(self._arm(f"{naming.task(task)}: {studies[study].label(name)}", new))
         return arms
@@ -69,8 +68,7 @@ class Album:
         of_paper = f" ({study.study.paper} of the paper)" if study.study.paper else ""
         skipped = [(task, why) for task, why in self.plan.skipped.items() if task in study.tasks]
         notes = [f"Not shown here: {naming.task(task)}. {why}." for task, why in skipped]
-        seen = (text for _, text in self.seen[told:])
-        text = "\n\n".join([study.study.about.strip(), *seen, *notes])
+        text = "\n\n".join([study.study.about.strip(), *(seen for _, seen in self.seen[told:]), *notes])
         return Section(study.name, study.study.title + of_paper, text, pictures, tables)
 
     def _draw(self, study: Sized, task: str, drawing: Drawing, number: int, several: bool) -> Picture | Table:
@@ -87,23 +85,19 @@ class Album:
             if told.seen:
                 self.seen.append((study.study.title, f"{heading(title)}. {told.seen}"))
             return Table(id, title, told.columns, tuple(told.rows), drawing.caption)
-        if drawing.kind == "curves":
-            figure = plots.curves(arms, drawing.x, log=drawing.x != "simulated_h")
-        elif drawing.kind == "messages":
-            figure = plots.bars_of_messages(arms, drawing.of)
-        else:
-            figure = FIGURES[drawing.kind](arms)
-        return Picture(id, title, drawing.caption, figure, drawing.paper)
+        return Picture(id, title, drawing.caption, FIGURES[drawing.kind](arms, drawing), drawing.paper)
 
     def _arm(self, label: str, runs: Iterable[Planned]) -> Arm:
         return Arm(label, tuple(self.runs[run.out] for run in runs))
 
 
-FIGURES: dict[str, Callable[[Sequence[Arm]], Figure]] = {
-    "round-durations": plots.round_durations,
-    "views": plots.online_and_views,
-    "hourly-rounds": plots.hourly_rounds,
-    "used": plots.used_by_speed,
+FIGURES: dict[str, Callable[[Sequence[Arm], Drawing], Figure]] = {
+    "curves": lambda arms, drawing: plots.curves(arms, drawing.x, log=drawing.x != "simulated_h"),
+    "messages": lambda arms, drawing: plots.bars_of_messages(arms, drawing.of),
+    "round-durations": lambda arms, _: plots.round_durations(arms),
+    "views": lambda arms, _: plots.online_and_views(arms),
+    "hourly-rounds": lambda arms, _: plots.hourly_rounds(arms),
+    "used": lambda arms, _: plots.used_by_speed(arms),
 }
 
 

@@ -61,8 +61,6 @@ class Planned:
 
 @dataclass
 class RunPlan:
-    """All runs of some studies."""
-
     studies: list[Sized]
     runs: dict[tuple[str, str, str], list[Planned]] = field(default_factory=dict)
     """By study, task and arm: a run for each seed."""

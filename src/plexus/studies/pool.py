@@ -26,8 +26,6 @@ from plexus.studies.plan import Planned
 
 
 class Order(Struct, frozen=True):
-    """What a worker is asked to do."""
-
     run: Planned
     resume: bool
     device: str | None
@@ -39,8 +37,6 @@ class Order(Struct, frozen=True):
 
 @dataclass
 class Standing:
-    """How far a set of runs has come."""
-
     runs: Sequence[Planned]
     done_before: int = 0
     """Of other runs, which need not be done again."""
@@ -92,8 +88,7 @@ def finish(
     `progress` is told several times a second how far all are. Ctrl-C stops those under way, keeps what they
     have, and is raised again.
     """
-    todo = [run for run in runs if not run.is_done]
-    if not todo:
+    if not (todo := [run for run in runs if not run.is_done]):
         return
     standing = Standing(todo, done_before=len(runs) - len(todo))
     if address:
@@ -127,7 +122,7 @@ def _orders(standing: Standing, device: str | None, about: dict[str, Any], is_af
 
 def _work(order: Order, say: Say) -> tuple[bool, None]:
     """In a worker: one run. Whether it was stopped before its end; all that it left is where it should be."""
-    return _simulated(order, say, order.run.out).interrupted, None
+    return simulated(order, say, order.run.out).interrupted, None
 
 
 def _work_afar(order: Order, say: Say) -> tuple[bool, bytes]:
@@ -136,12 +131,12 @@ def _work_afar(order: Order, say: Say) -> tuple[bool, bytes]:
         out = Path(folder) / "run"
         if order.begun:
             unpack(order.begun, out)
-        result = _simulated(order, say, out)
+        result = simulated(order, say, out)
         write_json(out / RESULT, structs.replace(result, out=str(order.run.out)))
         return result.interrupted, packed(out)
 
 
-def _simulated(order: Order, say: Say, out: Path) -> Result:
+def simulated(order: Order, say: Say, out: Path) -> Result:
     from plexus.experiment.simulation import Machinery, simulate
 
     machinery = Machinery(workers=1, device=order.device, ahead=False)

@@ -29,8 +29,6 @@ WHOLE, ONE, TWO = "{:,.0f}".format, "{:.1f}".format, "{:.2f}".format
 
 
 class Told(NamedTuple):
-    """A table, and what is seen in it."""
-
     columns: tuple[str, ...]
     rows: Iterable[tuple[Cell, ...]]
     seen: str = ""
@@ -64,13 +62,11 @@ class Column(NamedTuple):
 
 
 def tabulated(arms: Sequence[Arm], columns: Sequence[Column]) -> Told:
-    """A row for each arm."""
     rows = [(arm.label, *(column.cell(arm) for column in columns)) for arm in arms]
     return Told(("Setting", *(column.name for column in columns)), rows)
 
 
 def tell(arms: Sequence[Arm], columns: Sequence[Column], say: Callable[[Arm], str]) -> Told:
-    """A row and a sentence for each arm."""
     seen = " ".join(f"{heading(arm.label)}: {say(arm)}." for arm in arms)
     return tabulated(arms, columns)._replace(seen=seen)
 
@@ -136,7 +132,6 @@ def crashes(arms: Sequence[Arm]) -> Told:
 
 
 def hours(arms: Sequence[Arm]) -> Told:
-    """Rounds completed in each hour."""
 
     def in_hour(at: int) -> Column:
         return Column(f"Hour {at + 1}", lambda run: float(plots.rounds_by_hour(run)[at]))
@@ -268,7 +263,6 @@ def losses(arms: Sequence[Arm]) -> Told:
 
 
 def fairness(arms: Sequence[Arm]) -> Told:
-    """Whose trainings are used."""
     share = Column("Used", part_of("used", "share"), quantities.share)
     slowest = Column("Slowest tenth", part_of("used", "slowest_tenth_share"), quantities.share)
     fastest = Column("Fastest half", part_of("used", "fastest_half_share"), quantities.share)
@@ -284,7 +278,4 @@ def fairness(arms: Sequence[Arm]) -> Told:
     return tell(arms, (ROUNDS, share, slowest, fastest, never, without, LATE), say)
 
 
-_MADE: tuple[Callable[[Sequence[Arm]], Told], ...] = (
-    crashes, hours, recovery, survival, late, losses, fairness,
-)  # fmt: skip
-TABLES = {each.__name__: each for each in _MADE}
+TABLES = {each.__name__: each for each in (crashes, hours, recovery, survival, late, losses, fairness)}

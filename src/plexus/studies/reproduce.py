@@ -36,8 +36,7 @@ def reproduce(
     title = "The paper's results"
     if not {"all", *STUDIES}.issuperset(studies):
         title = "; ".join(dict.fromkeys(study.title for study in plan.studies))
-    album = carried_out(plan, say, **pool)
-    return write_page(album, out, f"{title}, size {size}", command, say)
+    return write_page(carried_out(plan, say, **pool), out, f"{title}, size {size}", command, say)
 
 
 def carried_out(plan: RunPlan, say: Callable[[str], None], **pool: Any) -> Album:
@@ -69,10 +68,8 @@ def load_studies(names: Sequence[str], size: str, experiments: Path | str | None
     named = (*STUDIES, *REALITY)
     for name in wanted:
         if name not in named and not name.endswith(".toml"):
-            known = ", ".join((*STUDIES, "all", *REALITY))
-            raise PlexusError(
-                f"{name}: is not one of {known}, nor a file that ends in .toml{suggest(name, named)}"
-            )
+            known = f"{', '.join((*STUDIES, 'all', *REALITY))}, nor a file that ends in .toml"
+            raise PlexusError(f"{name}: is not one of {known}{suggest(name, named)}")
     folder = here if is_there else EXPERIMENTS
     return [part for name in dict.fromkeys(wanted) for part in load_study(name, size, folder)]
 

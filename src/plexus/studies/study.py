@@ -169,8 +169,7 @@ def parse_study(text: str, file: str) -> tuple[str, dict[str, Study]]:
     What a part does not say it has from the keys above all parts. Errors name `file` and the key at fault.
     """
     tables = read_toml(text, file)
-    parts = tables.pop("parts", None)
-    if parts is None:
+    if (parts := tables.pop("parts", None)) is None:
         study = _checked(tables, file)
         return study.title, {"": study}
     title = tables.pop("title", None)

@@ -208,8 +208,7 @@ class Conversation:
             self.session.run(self.session.now + float(words[0]))
             return
         self.session.awaited = " ".join(words[1:])
-        limit_s = self.session.now + PATIENCE_S
-        self.session.run_until(lambda: self.session.awaited is None, limit_s)
+        self.session.run_until(lambda: self.session.awaited is None, self.session.now + PATIENCE_S)
 
     def do_skip(self, *words: str) -> None:
         kept = len(self.session.lines)

@@ -114,7 +114,6 @@ class Exchange:
         return self
 
     def step(self) -> None:
-        """The next thing that happens."""
         time_s, token, target, event, life = heappop(self._queue)
         self.now = max(self.now, time_s)
         if isinstance(event, Received):

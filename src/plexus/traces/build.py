@@ -116,8 +116,7 @@ def _availability(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Av
         generated = synthetic.generate_availability(nodes, calibration, seed)
         sessions, periods_s = generated.sessions, generated.periods_s
     else:
-        path = find(spec.availability, base_dir, "traces.availability")
-        trace = read_availability(path, spec.period_s)
+        trace = read_availability(find(spec.availability, base_dir, "traces.availability"), spec.period_s)
         chosen = choose_devices(len(trace.sessions), nodes, seed, "availability")
         kept = drop_before(trace.sessions, spec.drop_before_s)
         sessions, periods_s = choose(kept, chosen), trace.periods_s[chosen]
@@ -140,8 +139,7 @@ def _latency(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Latency
         matrix_s = synthetic.generate_latency(cities, seed)
         named = cities
     else:
-        path = find(spec.latency, base_dir, "traces.latency")
-        trace = read_latency(path, spec.latency_kind)
+        trace = read_latency(find(spec.latency, base_dir, "traces.latency"), spec.latency_kind)
         matrix_s = trace.matrix_s
         named = [City(name, "", math.nan, math.nan) for name in trace.cities]
         if spec.cities is not None:
@@ -157,8 +155,6 @@ def _latency(spec: TracesSpec, nodes: int, seed: int, base_dir: Path) -> Latency
 def _cities_of(path: Path, ids: tuple[str, ...]) -> list[City]:
     """The coordinates of the matrix's rows; a row without any is nowhere near anything."""
     known = dict(read_places(path))
-    missing = [name for name in ids if name not in known]
-    if len(missing) == len(ids):
+    if known.keys().isdisjoint(ids):
         raise PlexusError(f"{path}: knows none of the cities of traces.latency, e.g. {ids[0]}")
-    nowhere = City("", "", math.nan, math.nan)
-    return [known.get(name, nowhere) for name in ids]
+    return [known.get(name, City("", "", math.nan, math.nan)) for name in ids]

@@ -44,7 +44,6 @@ class Sessions(Sequence[Rows]):
         return self.rows[self.bounds[device] : self.bounds[device + 1]]
 
     def owners(self) -> NDArray[np.int64]:
-        """The device of each row."""
         return np.repeat(np.arange(len(self)), np.diff(self.bounds))
 
 
@@ -52,8 +51,7 @@ def pack(sessions: Sequence[Rows]) -> Sessions:
     """The compact form of a list of per-device rows."""
     if isinstance(sessions, Sessions):
         return sessions
-    rows = np.concatenate([np.empty((0, 2)), *sessions])
-    return Sessions(rows, bounds_of([len(s) for s in sessions]))
+    return Sessions(np.concatenate([np.empty((0, 2)), *sessions]), bounds_of([len(s) for s in sessions]))
 
 
 def concatenate(parts: Sequence[Sessions]) -> Sessions:
@@ -79,8 +77,7 @@ def join(owners: NDArray[np.int64], rows: Rows, devices: int) -> Sessions:
     if first.all():
         return Sessions(rows, bounds_of(np.bincount(owners, minlength=devices)))
     firsts = np.flatnonzero(first)
-    ends_s = np.maximum.reduceat(rows[:, 1], firsts)
-    united = np.column_stack((rows[firsts, 0], ends_s))
+    united = np.column_stack((rows[firsts, 0], np.maximum.reduceat(rows[:, 1], firsts)))
     return Sessions(united, bounds_of(np.bincount(owners[firsts], minlength=devices)))
 
 

@@ -83,7 +83,6 @@ class Availability:
 
     @cached_property
     def has_churn(self) -> bool:
-        """Whether any device is ever offline."""
         if (np.diff(self.sessions.bounds) != 1).any():
             return True
         rows = self.sessions.rows

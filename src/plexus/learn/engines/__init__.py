@@ -37,8 +37,6 @@ trainings it is not worth it."""
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """`base` trained by `node` in `round`."""
-
     base: Tensor
     node: int
     round: int
@@ -125,8 +123,7 @@ def choose(
     from plexus.learn.engines.stacked import cannot_stack
 
     if device != "cpu" and (device is not None or torch.cuda.is_available()):
-        unfit = cannot_stack(task)
-        if unfit is None:
+        if (unfit := cannot_stack(task)) is None:
             return ChosenEngine("stacked", device or "cuda", "a GPU trains all clients of a wave at once")
         return ChosenEngine("inline", device or "cuda", f"a GPU, but the model cannot be stacked: {unfit}")
     module = task.initial_model()
@@ -137,8 +134,7 @@ def choose(
         if expected is not None and expected < EARNED_BACK:
             reason = f"no GPU; some {expected:,} trainings of a small model are over before a stack is set up"
             return ChosenEngine("inline", "cpu", reason)
-        unfit = cannot_stack(task)
-        if unfit is None:
+        if (unfit := cannot_stack(task)) is None:
             reason = f"no GPU; a small model ({parameters:,} parameters) is fastest stacked"
             return ChosenEngine("stacked", "cpu", reason)
         kind = f"a model that cannot be stacked ({unfit})"

@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from plexus.learn.engines import Precision
-from plexus.learn.engines.stacked_layers import Forward, is_known
+from plexus.learn.engines.stacked import Forward, is_known
 
 PIXELS, BY_WEIGHT_PIXELS, BY_WEIGHT_ROWS = 128, 64, 64
 """What one program of a convolution computes, or adds up at a time."""

@@ -77,8 +77,6 @@ W = TypeVar("W", bound=WorkerHandle)
 
 
 class PoolEngine(ABC, Generic[W]):
-    """Hands requests to workers and collects their answers."""
-
     def __init__(self, task: Task, count: int) -> None:
         self.device = CPU
         self._task = task
@@ -157,7 +155,6 @@ class PoolEngine(ABC, Generic[W]):
                 running[worker.give(share)] = worker, share
 
     def _replace(self, lost: W, share: Sequence[Request], loss: WorkerLostError) -> None:
-        """Have a new worker in the place of one that died."""
         for request in share:
             request.losses += 1
         if share[0].losses >= MOST_LOSSES:
@@ -170,8 +167,6 @@ class PoolEngine(ABC, Generic[W]):
 
 
 class WorkerProcess:
-    """A process, and which weights it was sent last."""
-
     def __init__(self, task: Path) -> None:
         context = _context()
         self.connection, far_end = context.Pipe()
@@ -207,8 +202,6 @@ class WorkerProcess:
 
 
 class ProcessesEngine(PoolEngine[WorkerProcess]):
-    """Trains on several cores of this machine."""
-
     def __init__(self, task: Task, workers: int | None = None) -> None:
         count = workers or usable_cores()
         if count < 1:
@@ -276,6 +269,5 @@ def _pack(task: Task, path: Path) -> None:
         torch.save(task, path, pickle_protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         remedy = "use the engine inline, or define its functions at the top of a module"
-        raise PlexusError(
-            f"task {task.name} cannot be sent to worker processes, {remedy}: {error}"
-        ) from error
+        cannot = f"task {task.name} cannot be sent to worker processes"
+        raise PlexusError(f"{cannot}, {remedy}: {error}") from error

@@ -36,8 +36,6 @@ is the number of its vector and arguments, of which the first is a node if it is
 
 
 class RayWorker:
-    """An actor of the cluster, and its answers to come."""
-
     def __init__(self, ray: Any, actor: Any, stored: Mapping[int, Any]) -> None:
         self._ray, self.actor, self._stored = ray, actor, stored
         self.arrival = actor.arrived.remote()
@@ -92,7 +90,6 @@ class RayEngine(PoolEngine[RayWorker]):
         bare = replace(task, train=task.train.rows(task.parts[0][:1]))
         self._shipped = ray.put((bare, len(task.train), stacked, self.trains_on))
         self._holders: dict[int | None, RayWorker] = {}
-        """By node: who has its examples."""
         self._stored: dict[int, Any] = {}
         """By identity, the vectors of the requests under way, as they travel."""
         self._stillborn = 0

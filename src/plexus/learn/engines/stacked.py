@@ -3,11 +3,11 @@
 Within rounding the weights are those of `inline`: the same examples and steps, with sums in another
 order. The tests hold one local training to a difference of 1e-4 of the largest weight.
 
-The forward pass of a perceptron comes from `stacked_layers`, on a GPU that of a network that `kernels` knows
-from there; else it is `torch.func.vmap` of the task's own module. A small step is recorded as a plain list of
-operations (`tape`) and replayed: going through autograd and vmap anew for every step would take longer than a
-small model's arithmetic. On a GPU the whole training is recorded, as a CUDA graph: a local training of all
-clients is then a single launch.
+Perceptrons are gone through by hand, on a GPU networks whose layers `kernels` knows; else it is done by
+`torch.func.vmap` of the task's own module. Convolutions on a CPU are faster so than any of ours were. A small
+step is recorded as a plain list of operations (`tape`) and replayed: going through autograd and vmap anew for
+every step would take longer than a small model's arithmetic. On a GPU the whole training is recorded, as a
+CUDA graph: a local training of all clients is then a single launch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from plexus.errors import PlexusError, blaming, described
 from plexus.learn.engines import LocalTraining, Precision
-from plexus.learn.engines.stacked_layers import Forward, forward_of
 from plexus.learn.engines.tape import Tape
 from plexus.learn.layout import Layout, TensorSlice, cast
 from plexus.learn.optimiser import Descent
@@ -41,6 +40,8 @@ Tensors = dict[str, Tensor]
 State = tuple[Tensors, list[Tensor], Tensors, list[Tensor], list[Tensor]]
 """Trainable tensors, what the optimiser remembers, the tensors that it leaves alone; where they matter,
 anchors of FedProx and the scale of the learning rate."""
+Forward = Callable[[Mapping[str, Tensor], Tensor], Tensor]
+"""(stacked tensors by name, inputs: clients x batch x …) -> outputs: clients x batch x …"""
 LARGEST_TAPE = 64 << 20
 """Bytes of results that a recorded step may keep in memory. What has more spends its time in arithmetic."""
 
@@ -125,10 +126,8 @@ class StackedEngine(InlineEngine):
 
 def stack_size(jobs: int) -> int:
     """The size of the stack for so many jobs: few sizes, as each is compiled, and few idle places."""
-    for upto, multiple in ((1, 1), (16, 2), (64, 4), (128, 8)):
-        if jobs <= upto:
-            return -(-jobs // multiple) * multiple
-    return -(-jobs // 16) * 16
+    multiple = next((each for upto, each in ((1, 1), (16, 2), (64, 4), (128, 8)) if jobs <= upto), 16)
+    return -(-jobs // multiple) * multiple
 
 
 def cannot_stack(task: Task) -> str | None:
@@ -176,8 +175,6 @@ class CannotStackError(PlexusError):
 
 
 class Stack:
-    """The local training of so many clients of one task."""
-
     def __init__(self, task: Task, layout: Layout, passes: Passes, clients: int) -> None:
         self._task = task
         self._layout = layout
@@ -299,11 +296,9 @@ def passes_of(
     if device.type == "cuda" and find_spec("triton"):
         from plexus.learn.engines import kernels
 
-        layers = kernels.layers_of(module, tuple(inputs.shape[1:]))
-        if layers:
+        if layers := kernels.layers_of(module, tuple(inputs.shape[1:])):
             arrange = partial(kernels.arranged, layers)
-            forward = kernels.forward_of(layers, precision)
-            return Passes(forward, frozen, arrange, partial(arrange, back=True))
+            return Passes(kernels.forward_of(layers, precision), frozen, arrange, partial(arrange, back=True))
     by_hand = forward_of(module) if device.type != "cuda" else None
     return Passes(by_hand, frozen) if by_hand else Passes(_vmapped(module), {})
 
@@ -313,3 +308,40 @@ def _vmapped(module: nn.Module) -> Forward:
         return called(lambda *given, **names: functional_call(module, dict(tensors), given, names), inputs)
 
     return vmap(one)
+
+
+def forward_of(module: nn.Module) -> Forward | None:
+    """The stacked forward pass of a perceptron, or None if `module` is anything else."""
+    dense = (nn.Linear, nn.ReLU, nn.Flatten)
+    layers = list(module.named_children())
+    in_sequence = type(module).forward is nn.Sequential.forward
+    if not in_sequence or not all(type(each) in dense and is_known(each) for _, each in layers):
+        return None
+
+    def forward(tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        x = inputs
+        for name, layer in layers:
+            if isinstance(layer, nn.Linear):
+                weight, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+                x = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
+            else:
+                x = torch.relu(x) if isinstance(layer, nn.ReLU) else x.flatten(2)
+        return x
+
+    return forward
+
+
+def is_known(layer: nn.Module) -> bool:
+    """Whether it can be done by hand, here or in `kernels`."""
+    if type(layer) is nn.Conv2d:
+        side, padding = layer.kernel_size[0], layer.padding
+        plain = (layer.stride, layer.dilation, layer.groups) == ((1, 1), (1, 1), 1)
+        keeps_size = layer.kernel_size == (side, side) and padding == (side // 2,) * 2 and side % 2
+        return bool(plain and keeps_size and layer.padding_mode == "zeros" and layer.bias is not None)
+    if type(layer) is nn.GroupNorm:
+        return layer.affine
+    if type(layer) is nn.Flatten:
+        return (layer.start_dim, layer.end_dim) == (1, -1)
+    if type(layer) is nn.MaxPool2d:
+        return not layer.return_indices
+    return layer.bias is not None if type(layer) is nn.Linear else type(layer) is nn.ReLU

@@ -79,9 +79,8 @@ def _packaged(spec: TaskSpec, nodes: int, seed: int, ms_per_sample: Sequence[flo
         specs.MovielensSpec: movielens.build,
         specs.BiasedMovielensSpec: movielens.build,
     }
-    if isinstance(spec, PartitionedSpec):
-        return builders[type(spec)](spec, nodes, seed, ms_per_sample)
-    return builders[type(spec)](spec, nodes, seed)
+    speeds = (ms_per_sample,) if isinstance(spec, PartitionedSpec) else ()
+    return builders[type(spec)](spec, nodes, seed, *speeds)
 
 
 def data_folder(given: str | None, *usual: str, what: str) -> Path:
@@ -92,16 +91,14 @@ def data_folder(given: str | None, *usual: str, what: str) -> Path:
             raise MissingDataError(f"task.data: there is no folder {folder} with {what}")
         return folder
     root = data_directory()
-    for name in usual:
-        if (root / name).is_dir():
-            return root / name
+    if found := next((root / name for name in usual if (root / name).is_dir()), None):
+        return found
     where = f"task.data is not set, and {root} has no folder {usual[0]} with {what}"
     raise MissingDataError(f"{where}: name the folder, or see `plexus data list`")
 
 
 def needed_file(folder: Path, *names: str, what: str) -> Path:
     """The first of these files that is in `folder`."""
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
+    if found := next((folder / name for name in names if (folder / name).is_file()), None):
+        return found
     raise MissingDataError(f"{folder / names[0]} is missing: {what}")

@@ -47,8 +47,6 @@ def build(spec: CelebaSpec | FemnistSpec, nodes: int, seed: int) -> Task:
 
 
 class UserData(Struct):
-    """One user's examples."""
-
     x: list[Any]
     y: list[int]
 
@@ -71,8 +69,7 @@ class LeafExamples:
 
 def read_leaf(folder: Path) -> LeafExamples:
     """All JSON files of `folder` (LEAF's data/train or data/test)."""
-    paths = sorted(folder.glob("*.json"))
-    if not paths:
+    if not (paths := sorted(folder.glob("*.json"))):
         raise PlexusError(f"{folder} has no JSON file: LEAF's preprocessing writes train/ and test/")
     people: dict[str, UserData] = {}
     for path in paths:
@@ -80,13 +77,11 @@ def read_leaf(folder: Path) -> LeafExamples:
             if name in people:
                 raise PlexusError(f"{path}: user {name} is also in another file of the folder")
             people[name] = data
-    names = sorted(name for name, data in people.items() if data.y)
-    if not names:
+    if not (names := sorted(name for name, data in people.items() if data.y)):
         raise PlexusError(f"{folder}: no user has any example")
     x = [example for name in names for example in people[name].x]
     labels = np.concatenate([np.array(people[name].y, np.int64) for name in names])
-    users = np.repeat(np.array(names), [len(people[name].y) for name in names])
-    return LeafExamples(x, labels, users)
+    return LeafExamples(x, labels, np.repeat(np.array(names), [len(people[name].y) for name in names]))
 
 
 def _read_file(path: Path) -> dict[str, UserData]:
@@ -95,8 +90,7 @@ def _read_file(path: Path) -> dict[str, UserData]:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlexusError(f"{path} is not a LEAF file: {error}") from None
     for name in content.users:
-        data = content.user_data.get(name)
-        if data is None:
+        if (data := content.user_data.get(name)) is None:
             raise PlexusError(f"{path}: user {name} has no data")
         if len(data.x) != len(data.y):
             raise PlexusError(f"{path}: user {name} has {len(data.x)} x but {len(data.y)} y")

@@ -31,9 +31,8 @@ COLUMNS = ["userId", "movieId", "rating", "timestamp"]
 
 def build(spec: MovielensSpec, nodes: int, seed: int) -> Task:
     """The task for `nodes` users, drawn by seed where the data has more; tested on these users."""
-    folder = data_folder(
-        spec.data, "movielens/ml-latest-small", "ml-latest-small", what="MovieLens' ratings.csv"
-    )
+    usual = ("movielens/ml-latest-small", "ml-latest-small")
+    folder = data_folder(spec.data, *usual, what="MovieLens' ratings.csv")
     ratings = read_ratings(folder)
     train_rows, test_rows = [], []
     own = partition.by_user(ratings.users, nodes, array_stream(seed, "learn", "partition"), spec.reuse)

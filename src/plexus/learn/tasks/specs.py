@@ -173,7 +173,6 @@ class UntrainedSpec(TrainingSpec, frozen=True, tag="untrained"):
     """Models of a given size that nobody computes: only time and traffic are simulated."""
 
     def steps(self, node: int) -> int:
-        """How many a local training of `node` has."""
         return self.local_steps
 
     model_bytes: Count = 346_000

@@ -12,7 +12,6 @@ from plexus.storm.checkers import (
     rounds,
     suspicion,
     traffic,
-    views,
 )
 from plexus.storm.checkers.api import Checker
 
@@ -20,7 +19,7 @@ SAFETY: tuple[type[Checker], ...] = (
     membership.OfflineIsSilent, membership.GoneIsGone, rounds.RoundsNeverGoBack, rounds.NewestRoundWins,
     rounds.OneTrainingAtATime, rounds.ModelsEnterOnce, rounds.AggregatesHoldTheirRound,
     rounds.AcknowledgedIsAggregated, rounds.NoModelIsIgnored, membership.CountersBelongToTheirOwner,
-    membership.ViewsMoveForward, views.NothingIsLeftOut, membership.BandwidthsAgree,
+    membership.ViewsMoveForward, membership.NothingIsLeftOut, membership.BandwidthsAgree,
     membership.ComingAndGoingIsTold,
     aggregations.EnoughModels, aggregations.AllCollectedCounts, aggregations.AggregationsEndInTime,
     participants.AllOfTheSampleAreAsked, participants.ModelsKeepTheirLineage,

@@ -84,10 +84,9 @@ class AggregationChecker(PlexusChecker):
     def _collect(self, node: NodeId, src: NodeId, request: AggregateRequest) -> None:
         collected = self._collected.get(node)
         if collected is None or collected.round < request.round:
-            late = self.scene.parameters.late_rounds > 0
-            is_small = late and self._sample_size(node) <= SMALL
             collected = self._collected[node] = Collected(request.round, self.scene.clock_s(node))
-            collected.is_small, collected.ordinal = is_small, request.ordinal
+            collected.is_small = self.scene.parameters.late_rounds > 0 and self._sample_size(node) <= SMALL
+            collected.ordinal = request.ordinal
         if collected.round == request.round:
             collected.models.setdefault(src, (request.model, request.samples))
             collected.claims[src] = request.participants
@@ -104,8 +103,7 @@ class AggregationChecker(PlexusChecker):
             collected.least = LEAST
 
     def _sample_size(self, node: NodeId) -> int:
-        online = len(self.scene.plexus(node).membership.view.actives())
-        return min(self.scene.parameters.sample_size, online)
+        return min(self.scene.parameters.sample_size, len(self.scene.plexus(node).membership.view.actives()))
 
 
 class EnoughModels(AggregationChecker):
@@ -166,8 +164,7 @@ class AllCollectedCounts(AggregationChecker):
             self._settle(late, to, ack)
 
     def aggregated(self, node: NodeId, collected: Collected, aggregate: Aggregate, timed_out: bool) -> None:
-        there = Counter(aggregate.models)
-        if there != Counter(model for model, _ in collected.models.values()):
+        if Counter(aggregate.models) != Counter(model for model, _ in collected.models.values()):
             self.fail(node, f"{len(collected.models)} models came for round {aggregate.round}, not these")
         late = self._late[node].values()
         if Counter(aggregate.changes) != Counter(each.model for each in late):

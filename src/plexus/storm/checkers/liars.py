@@ -143,8 +143,7 @@ class OneWordIsNotEnough(PlexusChecker):
         view = self._last[node] = machine.view.snapshot()
         told = getattr(event.body, "view", None) if isinstance(event, Received | Offered) else None
         told = told and machine.membership.lacking.whole(told)
-        is_refused = "view" in [what for _, what in refusals(effects)]
-        if told is not None and not is_refused:
+        if told is not None and "view" not in [what for _, what in refusals(effects)]:
             self._listen(machine, event.src, told, last)  # type: ignore[attr-defined]
         if view is last:
             return

@@ -1,4 +1,5 @@
-"""Membership: views only move forward, a counter belongs to its owner, and who is not there does nothing."""
+"""Membership: views only move forward, and say as much where only what others lack is told; a counter belongs
+to its owner; who is not there does nothing."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from plexus.protocol import api
-from plexus.protocol.api import BandwidthMeasured, Effect, Event, WentOffline, WentOnline
+from plexus.protocol import api, messages
+from plexus.protocol.api import BandwidthMeasured, Effect, Event, Received, WentOffline, WentOnline
 from plexus.protocol.baselines.dpsgd import DpsgdNode, DpsgdParameters
-from plexus.protocol.messages import Joined, Left, Message, NodeId, Ping, Pong
+from plexus.protocol.facts import Refused
+from plexus.protocol.messages import AggregateRequest, Joined, Left, Message, NodeId, Ping, Pong
 from plexus.protocol.plexus import PlexusNode
-from plexus.protocol.view import JOINED, LEFT, SUSPECTED, Snapshot, event_number
-from plexus.storm.checkers.api import Checker, sends_in
+from plexus.protocol.view import JOINED, LEFT, SUSPECTED, Excerpt, Snapshot, event_number
+from plexus.storm.checkers.api import Checker, PlexusChecker, facts_in, sends_in
 
 RAISES = (WentOnline, WentOffline, BandwidthMeasured)
 """By these a node raises its counter."""
@@ -56,10 +58,69 @@ class ViewsMoveForward(ViewChecker):
         if older.any():
             other = int(older.argmax())
             self.fail(node, f"knew event {last.events[other]} of node {other}, now {view.events[other]}")
-        other_bandwidth = view.bandwidths[:size] != last.bandwidths
-        changed = other_bandwidth & (view.events[:size] == last.events)
+        changed = (view.bandwidths[:size] != last.bandwidths) & (view.events[:size] == last.events)
         if changed.any():
             self.fail(node, f"another bandwidth of node {int(changed.argmax())} by the same event")
+
+
+class NothingIsLeftOut(PlexusChecker):
+    """Who is told what differs from a view that it has knows all that its teller knew. Who lacks that view
+    asks for it; who asked, and was told in such a way, names the teller and waits for another."""
+
+    _known: dict[tuple[NodeId, NodeId, int], list[Snapshot]] = {}
+    """(who, whom, round) → what who knew when it sent a model."""
+    _lacked: bool = False
+    _was_joining: bool = False
+    _restarted: set[NodeId] = set()
+    _said: dict[NodeId, set[bytes]] = {}
+    """The names in the questions of each node."""
+
+    def before(self, node: NodeId, event: Event) -> None:
+        machine = self.scene.plexus(node)
+        told = getattr(event.body, "view", None) if isinstance(event, Received) else None
+        self._lacked = told is not None and machine.membership.lacking.lacks(told)
+        self._was_joining = machine.joining.is_under_way
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        if not isinstance(event, Received) or not isinstance(
+            event.body, AggregateRequest | messages.ViewReply
+        ):
+            return
+        if not isinstance(event.body.view, Excerpt):
+            return
+        machine, src = self.scene.plexus(node), event.src
+        if isinstance(event.body, messages.ViewReply):
+            if self._lacked:
+                self._is_named(machine, src, event.body.view.base, effects)
+        elif self._lacked:
+            if (src,) not in [to for to, _ in sends_in(effects, messages.ViewRequest)]:
+                self.fail(node, f"lacks a view that node {src} refers to, and does not ask for it")
+        elif not self.scene.plan.is_wary:
+            mine = machine.view.snapshot().events
+            if all((known.events > mine).any() for known in self._known[src, node, event.body.round]):
+                self.fail(node, f"does not know what node {src} did")
+
+    def _is_named(self, machine: PlexusNode, src: NodeId, base: bytes, effects: list[Effect]) -> None:
+        if self._was_joining and not machine.joining.is_under_way:
+            self.fail(machine.me, f"is content with the answer of node {src}")
+        if base in self._said.get(machine.me, ()):  # and given up before the answer came
+            return
+        if src not in [fact.src for fact in facts_in(effects, Refused)]:
+            self.fail(machine.me, f"was told nothing by node {src}, and does not say so")
+        if src not in self.scene.plan.liars and machine.me not in self._restarted:
+            self.fail(machine.me, f"is referred by node {src} to a view that it never had")
+
+    def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
+        if isinstance(body, AggregateRequest):
+            for node in to:
+                self._known.setdefault((src, node, body.round), []).append(body.view.whole)
+        elif isinstance(body, messages.ViewRequest):
+            size = messages.NAME_BYTES
+            names = [body.asks[at : at + size] for at in range(0, len(body.asks), size)]
+            self._said.setdefault(src, set()).update(names[2:])
+
+    def restarted(self, node: NodeId, disk_is_lost: bool) -> None:
+        self._restarted.add(node)
 
 
 class BandwidthsAgree(ViewChecker):
@@ -70,8 +131,7 @@ class BandwidthsAgree(ViewChecker):
     """(node, its event) → bytes per second."""
 
     def changed(self, node: NodeId, view: Snapshot, last: Snapshot | None) -> None:
-        before = (last or self.scene.initial_view).events
-        for of in np.flatnonzero(view.events != before).tolist():
+        for of in np.flatnonzero(view.events != (last or self.scene.initial_view).events).tolist():
             self._compare(node, of, int(view.events[of]), int(view.bandwidths[of]))
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
@@ -230,8 +290,7 @@ class GoneIsGone(Checker):
             self.fail(node, f"its timers {list(runtime.timers_of(node))} are still set")
         if runtime.is_training(node):
             self.fail(node, "still trains")
-        flows = runtime.network.sharing.flows_of(node)
-        if flows:
+        if flows := runtime.network.sharing.flows_of(node):
             self.fail(node, f"its transfer {flows[0]} goes on")
         for target, event in runtime.kernel.pending():
             if target == node and isinstance(event, api.TimerFired | api.Trained):

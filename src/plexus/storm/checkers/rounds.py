@@ -25,9 +25,7 @@ def rounds_of(node: AnyNode) -> dict[str, int]:
             AGGREGATING: node.aggregation.k_agg,
             "holds": node.held_round,
         }
-    if isinstance(node, GossipNode):
-        return {"is of age": node.age}
-    return {"is in": node.rounds.k}
+    return {"is of age": node.age} if isinstance(node, GossipNode) else {"is in": node.rounds.k}
 
 
 class RoundsNeverGoBack(Checker):

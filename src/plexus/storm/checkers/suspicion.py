@@ -14,10 +14,10 @@ from plexus.protocol.plexus import FIRST_ROUND, FIRST_STEP, PlexusNode
 from plexus.protocol.quorum import PURPOSES
 from plexus.protocol.sampling import PROBE
 from plexus.protocol.view import EXPELLED, JOINED, SUSPECTED, Snapshot, event_number
+from plexus.storm.checkers.aggregations import CLOCK_S
 from plexus.storm.checkers.api import PlexusChecker, facts_in, sends_in
 from plexus.storm.checkers.participants import SampleChecker
 
-CLOCK_S = 1e-6
 PINGS, TIMEOUTS = 4, 2
 """How often a node is pinged before it is taken as gone, and how many ping timeouts that takes."""
 
@@ -131,8 +131,7 @@ class QuorumIsKept(SampleChecker):
 
     def _check(self, node: NodeId, found: SampleDerived, now: float) -> None:
         parameters, view = self.scene.parameters, self._last[node]
-        waited_s = now - self._since.get((node, found.purpose), now)
-        if waited_s >= parameters.watchdog_s - CLOCK_S:
+        if now - self._since.get((node, found.purpose), now) >= parameters.watchdog_s - CLOCK_S:
             return
         missed = [
             other

@@ -27,9 +27,8 @@ class AccountsBalance(Checker):
         by_kind = sum(entry["bytes"] for entry in accounts.table().values())
         if sent != by_kind:
             self.fail(None, f"nodes sent {sent} B, of all kinds {by_kind} B were sent")
-        in_flight = sum(
-            event.size_bytes for _, event in runtime.kernel.pending() if isinstance(event, Received)
-        )
+        pending = (event for _, event in runtime.kernel.pending())
+        in_flight = sum(event.size_bytes for event in pending if isinstance(event, Received))
         there = sent + runtime.network.duplicated_bytes
         found = sum(accounts.received_bytes) + accounts.lost_bytes + accounts.cut_bytes + in_flight
         if there != found:

@@ -116,8 +116,7 @@ def first_week(availability: Availability) -> tuple[Sessions, Floats]:
     """Sessions and periods, with a week in place of one that never ends, so that it can be measured."""
     sessions, periods_s = availability.sessions, availability.periods_s
     week_s = np.where(np.isinf(periods_s), 7 * DAY_S, periods_s)
-    until_s = week_s[sessions.owners()][:, None]
-    return Sessions(np.minimum(sessions.rows, until_s), sessions.bounds), week_s
+    return Sessions(np.minimum(sessions.rows, week_s[sessions.owners()][:, None]), sessions.bounds), week_s
 
 
 def device_shares(sessions: Sessions, periods_s: Floats) -> Floats:

@@ -104,7 +104,6 @@ def _online_over_time(availability: Availability, facts: AvailabilityFacts, axes
 
 
 def _timelines(availability: Availability, facts: AvailabilityFacts, axes: Any) -> None:
-    """Some devices, one per line."""
     shown = np.linspace(0, facts.devices - 1, min(DEVICES_SHOWN, facts.devices)).astype(int)
     until_s = DAYS_SHOWN * DAY_S
     for line, device in enumerate(shown.tolist()):
@@ -176,8 +175,7 @@ def _latency_map(matrix_s: Floats, facts: LatencyFacts, axes: Any) -> None:
     axes.set(xlabel="city", ylabel="city")
     for axis in (axes.xaxis, axes.yaxis):
         axis.get_major_locator().set_params(integer=True)
-    bar = axes.inset_axes((1.02, 0, 0.03, 1))
-    axes.figure.colorbar(image, cax=bar, label="milliseconds one way")
+    axes.figure.colorbar(image, cax=axes.inset_axes((1.02, 0, 0.03, 1)), label="milliseconds one way")
     _head(axes, "Every pair of cities", "near ones side by side: the squares are continents")
 
 

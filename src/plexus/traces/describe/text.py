@@ -134,8 +134,7 @@ def _latency_lines(facts: LatencyFacts) -> Iterator[str]:
 
 
 def _quantiles(spread: Spread, word: Callable[[float], str]) -> str:
-    points = asdict(spread)
-    return ", ".join(f"{name} {word(value)}" for name, value in points.items() if name != "min")
+    return ", ".join(f"{name} {word(value)}" for name, value in asdict(spread).items() if name != "min")
 
 
 def _plain(value: float) -> str:

@@ -76,11 +76,9 @@ def _as_recorded(lengths_s: NDArray[np.float64], after: int) -> list[str]:
     median, mean = np.median(lengths_s) / 60, lengths_s.mean() / 60
     count = counted(len(lengths_s), "session")
     notes = [f"{count} recorded, median {median:.1f} min, mean {mean:.0f} min"]
-    empty = int((lengths_s == 0).sum())
-    if empty:
+    if empty := int((lengths_s == 0).sum()):
         notes.append(f"{counted(empty, 'session')} of 0 s dropped")
-    joined = len(lengths_s) - empty - after
-    if joined:
+    if joined := len(lengths_s) - empty - after:
         notes.append(f"{counted(joined, 'session')} joined with one they touch")
     return notes
 

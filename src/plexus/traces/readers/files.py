@@ -37,7 +37,6 @@ class CsvFile(Struct, frozen=True):
 
     @property
     def first_line(self) -> int:
-        """The line number of rows[0]."""
         return 1 if self.header is None else 2
 
 
@@ -157,8 +156,7 @@ def _rows(path: Path, table: CsvFile, header: Sequence[str]) -> list[Record]:
     result: list[Record] = []
     for line, row in enumerate(table.rows, table.first_line):
         if len(row) != len(header):
-            problem = f"has {len(row)} values, the header names {len(header)}"
-            raise fault(path, f"line {line}", "", problem)
+            raise fault(path, f"line {line}", "", f"has {len(row)} values, the header names {len(header)}")
         result.append((f"line {line}", dict(zip(header, row, strict=True))))
     return result
 
