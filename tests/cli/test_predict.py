@@ -46,4 +46,4 @@ def test_a_word_among_numbers_is_named_with_its_row(table: Path) -> None:
     rows = table.with_name("new.csv")
     rows.write_text("size\n3\nlarge\n")
     said = said_of(table, rows, schema=schema, model=PLAN)
-    assert said == f"{rows}: column 'size' is one of numbers, but row 3 has 'large'"
+    assert said == f"{rows}: column 'size' is one of numbers, but line 3 has 'large'"

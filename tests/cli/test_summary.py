@@ -62,6 +62,12 @@ def test_how_much_of_what_was_trained_is_used_is_one_line() -> None:
     assert printed(result(used=Used(None, 0, None, None))) == printed(result()), "nothing was trained"
 
 
+def test_what_to_know_before_believing_a_run_stands_on_top() -> None:
+    lines = printed(result(notes=("nobody was online",)))
+    assert lines[4] == "  note         nobody was online"
+    assert lines[:4] + lines[5:] == printed(result())
+
+
 def test_an_interrupted_run_without_evaluations_or_messages() -> None:
     never = Metric("mse", best=None, final=None, higher_is_better=False)
     silent = result(metric=never, interrupted=True, messages={"ping": Traffic(0, 0)})

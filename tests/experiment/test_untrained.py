@@ -67,3 +67,28 @@ def test_a_run_that_was_cut_goes_on_though_it_learns_nothing(tmp_path: Path) -> 
         whole.rounds,
         whole.trainings.asked,
     )
+
+
+NOBODY = ("nobody was online: take more nodes, more hours or another traces.availability",)
+ONE = ("at most one node at a time was online: take more nodes, more hours or another traces.availability",)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "protocol", "sessions", "notes"),
+    [
+        (2, "plexus", [(0, 5000, 6000), (1, 5000, 6000)], NOBODY),
+        (2, "fedavg", [(0, 5000, 6000), (1, 5000, 6000)], NOBODY),
+        (2, "plexus", [(0, 0, 100), (0, 200, 300), (1, 101, 199)], ONE),
+        (2, "plexus", [(0, 0, 100), (1, 99, 200)], ()),
+        (2, "fedavg", [(0, 0, 100), (1, 101, 199)], ()),
+        (1, "plexus", [(0, 0, 100)], ()),
+    ],
+)
+def test_a_run_in_which_nobody_met_anybody_says_so(
+    nodes: int, protocol: str, sessions: list[tuple[int, int, int]], notes: tuple[str, ...], tmp_path: Path
+) -> None:
+    rows = [",".join(map(str, row)) for row in sessions]
+    (tmp_path / "who.csv").write_text("\n".join(["device,start_s,end_s", *rows, ""]))
+    changes = f"nodes={nodes}", "hours=1", f"protocol.name={protocol}", "traces.offsets=none"
+    spec = parse_spec(SPEC, "untrained.toml", (*changes, f'traces.availability="{tmp_path}/who.csv"'))
+    assert simulate(spec, tmp_path, tmp_path / "run").notes == notes

@@ -91,10 +91,10 @@ def test_gaps_among_words_are_told_and_no_words(nothing: str, tmp_path: Path) ->
     assert table.schema.read(path).notes == table.notes
 
 
-def test_a_word_among_numbers_is_named_with_its_row(tmp_path: Path) -> None:
+def test_a_word_among_numbers_is_named_with_its_line(tmp_path: Path) -> None:
     schema = read_csv(written(tmp_path, "a,y\n1,u\n2,v\n"), "y").schema
-    path = written(tmp_path, "a,y\n1,u\ninf,w\n,v\nabc,v\n", "more.csv")
-    with pytest.raises(PlexusError, match=r"more\.csv: column 'a' is one of numbers, but row 5 has 'abc'"):
+    path = written(tmp_path, 'a,y\n1,u\n\ninf,"w\nx"\n,v\nabc,v\n', "more.csv")
+    with pytest.raises(PlexusError, match=r"more\.csv: column 'a' is one of numbers, but line 7 has 'abc'"):
         schema.read(path)
 
 
@@ -121,7 +121,7 @@ def test_a_column_that_never_changes_is_zero(tmp_path: Path) -> None:
         (TABLE, {"target": "kind", "owner": "who"}, "has no column 'who'"),
         ("a,b\n1,\n2,x\n3,NaN\n", {"target": "b"}, "1 rows have something in 'b', the column to"),
         (TABLE, {"target": "kind", "kind": "number"}, "'kind' has words in it"),
-        ("a,b\n1,2\n3\n", {"target": "b"}, "row 3 has 1 cells, the header 2"),
+        ("a,b\n\n1,2\n3\n", {"target": "b"}, "line 4 has 1 cells, the header 2"),
         ("", {"target": "b"}, "expected a header of different names and at least two rows"),
         ("a,a\n1,2\n3,4\n", {"target": "a"}, "expected a header of different names"),
         ("a,b\n1,x\n2,x\n", {"target": "b"}, "'b' is 'x' in every row"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import ssl
 import time
@@ -16,6 +17,7 @@ from cryptography import x509
 
 from plexus.errors import PlexusError
 from plexus.files import lock_directory
+from plexus.live.identity import authority
 from plexus.live.identity.admission import (
     CERTIFICATE_FILE,
     REVOKED_FILE,
@@ -86,10 +88,20 @@ def test_a_foreign_session_is_refused(party: Party, tmp_path: Path) -> None:
             "its certificate was not accepted: certificate has expired",
             "it says our certificate has expired",
         ),
+        (
+            "early",
+            "its certificate was not accepted: it is not valid yet, or one of our clocks is wrong",
+            "it says our certificate is malformed, or one of our clocks is wrong",
+        ),
     ],
 )
 def test_an_intruder_is_refused_and_both_sides_say_why(
-    party: Party, tmp_path: Path, credentials: str, server_says: str, client_hears: str
+    party: Party,
+    tmp_path: Path,
+    credentials: str,
+    server_says: str,
+    client_hears: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = party.admission("server")
     home: Path | None = None
@@ -97,6 +109,9 @@ def test_an_intruder_is_refused_and_both_sides_say_why(
         home = self_signed(tmp_path / "self-signed")
     elif credentials == "expired":
         home = party.home("expired", valid=timedelta(seconds=-1))
+    elif credentials == "early":
+        monkeypatch.setattr(authority, "CLOCK_SKEW", timedelta(minutes=-10))
+        home = party.home("early")
     _, side, reasons = meet(lax_context(home), server)
     assert not side.ready
     assert reasons == {"server": server_says, "client": client_hears}
@@ -259,7 +274,9 @@ def test_tls_sessions_are_not_resumed(party: Party) -> None:
     assert server.server_context.minimum_version == ssl.TLSVersion.TLSv1_3
 
 
-def test_a_nodes_own_credentials_are_checked_when_it_starts(party: Party, tmp_path: Path) -> None:
+def test_a_nodes_own_credentials_are_checked_when_it_starts(
+    party: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def complaint(home: Path) -> str:
         with pytest.raises(PlexusError) as caught:
             Admission(home, party.session)
@@ -279,6 +296,9 @@ def test_a_nodes_own_credentials_are_checked_when_it_starts(party: Party, tmp_pa
     (lost / "node.key").unlink()
     create_key(lost / "node.key")
     assert "not for the key" in complaint(lost)
+    monkeypatch.setattr(authority, "CLOCK_SKEW", timedelta(minutes=-10))
+    early = complaint(party.home("early"))
+    assert re.search(r"early/node.crt: begins on .* UTC, still to come: .* clock wrong\?$", early)
 
 
 @pytest.mark.parametrize(

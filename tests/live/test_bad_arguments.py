@@ -26,6 +26,12 @@ WRONG: list[tuple[list[str], str]] = [
     ([*START, "--listen", "127.0.0.1:99999"], "--listen 127.0.0.1:99999: not an address"),
     ([*START, "--listen", "::1:7000"], "--listen ::1:7000: write an IPv6 address in brackets"),
     ([*START, "--advertise", "nobody"], "--advertise nobody: not an address: expected host:port"),
+    (
+        [*START, "--advertise", "0.0.0.0:1"],
+        "--advertise 0.0.0.0:1: nobody can dial that; give the address that",
+    ),
+    ([*START, "--advertise", "[::]:1"], "--advertise [::]:1: nobody can dial that"),
+    ([*START, "--advertise", "127.0.0.1:0"], "--advertise 127.0.0.1:0: nobody can dial that"),
     ([*START, "--advertise", "no.invalid:1"], "--advertise no.invalid:1: host no.invalid cannot be found"),
     ([*START, "--join", "host:"], "--join host:: not an address: expected host:port"),
     ([*START, "--join", "no.invalid:7000"], "home/node.crt: no such file"),

@@ -68,10 +68,20 @@ def test_machines_have_names_and_the_list_says_what_became_of_them(
     assert [[line[0], line[2], line[3]] for line in lines[1:]] == [
         ["berlin", "admitted", "20.0"],
         ["dresden", "admitted", "30.0"],
-        ["essen", "revoked", "20.0"],
+        ["essen", "revoked", "0.0"],
     ]
     assert plexus("session", "list", authority, "--json") == 0
     assert {node["name"] for node in json.loads(capsys.readouterr().out)["nodes"]} == set(listed(authority))
+
+
+def test_another_name_for_a_machine_is_told(
+    authority: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, renamed = new_key(tmp_path, "machine"), "this node was berlin, and is bonn from now on\n"
+    for name, said in (("berlin", ""), ("berlin", ""), ("bonn", renamed)):
+        assert plexus("session", "invite", authority, key, "--name", name) == 0
+        assert capsys.readouterr().err == said
+    assert listed(authority) == {"bonn": "admitted"}
 
 
 @pytest.mark.parametrize(

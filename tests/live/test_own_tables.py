@@ -94,6 +94,12 @@ def test_a_table_of_ones_own_is_checked_against_the_schema(place: Path) -> None:
         assert str(path) in str(caught.value)
     with pytest.raises(PlexusError, match="no such file or folder"):
         task_of(spec, place / "wine", "nowhere.csv")
+    with pytest.raises(PlexusError, match=r"nowhere.npz: no such file or folder"):
+        task_of(spec, place / "wine", "nowhere.npz")
+    np.savez(place / "own.npz", inputs=np.zeros((9, 13)), targets=np.zeros(9))
+    wanted = r"own.npz needs the session's data here, too; .* for a table a .csv: .*/data/wine.csv: No such"
+    with pytest.raises(PlexusError, match=wanted):
+        task_of(spec, place / "wine", str(place / "own.npz"))
     (place / "wine" / "wine" / "schema.json").write_text(
         (place / "wine" / "wine" / "schema.json").read_text().replace("barbera", "dolcetto")
     )

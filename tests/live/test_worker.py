@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from plexus.learn.engines import LocalTraining
 from plexus.learn.tasks import create_task
 from plexus.learn.trainer import InlineEngine, Trainer
 from plexus.live.models import fits
+from plexus.live.operator.log import Log
 from plexus.live.worker import client as channel
 from plexus.live.worker.client import (
     Evaluated,
@@ -29,6 +32,7 @@ from plexus.live.worker.client import (
     Ready,
     SetUp,
     Stopped,
+    TrainingWorker,
     TrainJob,
 )
 from plexus.live.worker.process import with_data
@@ -180,3 +184,21 @@ def test_a_worker_that_does_not_find_the_task_says_so(tmp_path: Path) -> None:
         assert isinstance(answer, Stopped)
         assert isinstance(answer.error, MissingModuleError)
         assert "module 'nowhere.task' cannot be imported" in answer.reason
+
+
+def test_a_client_closes_while_it_is_hanging_up_on_a_worker_that_died() -> None:
+    """Its supervisor, who waits for the same connection to end, is cancelled; who closes is not."""
+
+    async def close() -> None:
+        client = TrainingWorker(SetUp("", "0"), Log(StringIO()), lambda *_: None, lambda *_: None)
+        mine, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_unix_connection(sock=mine)
+        client._writer = writer
+        client._tasks = [asyncio.create_task(client._supervise(reader))]
+        theirs.close()
+        while not writer.is_closing():
+            await asyncio.sleep(0)
+        await client.close()
+        assert client._tasks[0].cancelled()
+
+    asyncio.run(close())

@@ -290,6 +290,14 @@ def test_a_condition_that_says_nothing_is_refused(text: str) -> None:
         Course(until=text)
 
 
+@pytest.mark.parametrize("text", ["accuracy >= 95", "accuracy<=-0.1", "accuracy >= nan"])
+def test_a_condition_that_no_model_can_meet_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=f"until is '{text}', but accuracy is a share, from 0 to 1, as '"):
+        Course(until=text)
+    assert condition("mse <= 95").bound == 95
+    assert condition("accuracy >= 1").bound == 1
+
+
 def test_a_metric_that_nobody_measures_is_named() -> None:
     assert unknown_metric(Course(until="f1 >= 0.5"), "accuracy") == (
         "session.until is 'f1 >= 0.5', but models are measured by accuracy and loss"

@@ -139,7 +139,7 @@ def peer_config(
         data=data,
         folder=folder,
         listen=said("--listen", listen, addresses.resolve),
-        advertise=None if dial_only else said("--advertise", advertise, addresses.resolve),
+        advertise=None if dial_only else said("--advertise", advertise, addresses.dialled),
         dial_only=dial_only,
         join=[said("--join", each, addresses.parse) for each in join],
         bandwidth_bytes_per_s=bandwidth,

@@ -16,7 +16,7 @@ from plexus.cli.groups import JSON, PATH, Group, answer, option, set_option
 from plexus.errors import PlexusError
 from plexus.files import write_text
 from plexus.live.identity.authority import FAR_FUTURE, REVOKED_FILE, Admitted, Authority
-from plexus.live.identity.keys import parse_public
+from plexus.live.identity.keys import parse_public, public_text
 from plexus.live.identity.session_file import MODEL_FILE, SESSION_FILE, Session, found_session, read_session
 from plexus.live.operator.control import ask
 from plexus.live.seats import complaint
@@ -87,7 +87,10 @@ def invite(directory: Path, public_key: str, name: str | None, days: float, out:
     agreed, _ = read_session_file(directory / SESSION_FILE)
     public = parse_public(public_key)
     authority = Authority.load(directory)
+    was = next((each.name for each in authority.nodes() if each.public_key == public_text(public)), "")
     certificate = authority.invite(public, agreed.digest, timedelta(days=days), name)
+    if was and name not in (None, was):
+        click.echo(f"this node was {was}, and is {name} from now on", err=True)
     _hand_out(certificate, days, out, authority.newest_list().nodes[key_of(public)])
 
 

@@ -44,6 +44,7 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
     return [
         ("simulated", f"{quantities.hours(result.simulated_s)} hours{cut}"),
         ("rounds", f"{result.rounds:,}"),
+        *(("note", note) for note in result.notes),
         *_tuned(result.tuning),
         *([] if metric.name == "none" else [(quantities.metric_name(metric.name), _quality(metric))]),
         ("training", f"{trained} device hours; {trainings.asked:,} trainings, {spared:,} never needed"),

@@ -63,7 +63,9 @@ class Recording:
         self._trainings: dict[int, tuple[float, int]] = {}
         self._worked_on: dict[int, int] = {}
         self._next_states_s = 0.0
-        self._servers = 0
+        self._nodes = self._servers = 0
+        self._there = self._most_there = 0
+        """How many are online, servers among them, and how many were at a time at most."""
         self._looks: list[tuple[float, int, float]] = []
         """When it was looked at views, how many nodes were online, and how many in the mean of the views."""
         self._aggregators: list[tuple[float, int, float]] = []
@@ -72,7 +74,7 @@ class Recording:
         """(node, reason) → who refused what it said, how often."""
 
     def begin(self, nodes: Nodes, training_s: Any) -> None:
-        self._servers = nodes.servers
+        self._nodes, self._servers = len(nodes.world), nodes.servers
         latency = nodes.world.latency
         for node, device in enumerate(nodes.world.devices):
             row = int(latency.city_of[node])
@@ -140,6 +142,13 @@ class Recording:
         views, aggregators = _settled(self._looks), _settled(self._aggregators)
         return Believed(*views, aggregators[2] if aggregators else None) if views else None
 
+    def notes(self) -> tuple[str, ...]:
+        """What to know before believing the rest: whether there was anybody to talk to."""
+        if self._most_there >= min(2, self._nodes):
+            return ()
+        few = "at most one node at a time" if self._most_there > self._servers else "nobody"
+        return (f"{few} was online: take more nodes, more hours or another traces.availability",)
+
     def suspects(self) -> tuple[Suspect, ...]:
         """What was refused from whom, those first that were refused most often."""
         refused = self._refused.items()
@@ -172,6 +181,8 @@ class Recording:
             self._paths.completed(node, fact.ordinal, now_s)
 
     def presence(self, now: float, node: int, online: bool) -> None:
+        self._there += 1 if online else -1
+        self._most_there = max(self._most_there, self._there)
         self._keep("presence", now, node=node, online=online)
 
     def training_began(self, now: float, node: int, round: int) -> None:

@@ -219,6 +219,7 @@ class Simulation:
             cuts=self._cuts(),
             membership=self._recording.believed(),
             suspects=self._recording.suspects(),
+            notes=() if interrupted else self._recording.notes(),
             tuning=self._nodes.tuning,
             sets=self._sets,
             interrupted=interrupted,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
@@ -281,21 +281,27 @@ def _with_target(path: Path, columns: Cells, target: str) -> tuple[Cells, list[s
 
 def read_columns(path: Path, least: int = 2) -> Cells:
     """The cells of each column, as they stand in the file, which has at least so many rows."""
+    (_, header), *rows = list(_rows(path)) or [(0, [])]
+    header = [name.strip() for name in header]
+    if len(rows) < least or len(set(header)) != len(header) or "" in header:
+        count = "two rows" if least == 2 else "a row"
+        raise PlexusError(f"{path}: expected a header of different names and at least {count} below it")
+    for line, row in rows:
+        if len(row) != len(header):
+            raise PlexusError(f"{path}: line {line} has {len(row)} cells, the header {len(header)}")
+    return {name: [row[at].strip() for _, row in rows] for at, name in enumerate(header)}
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The header and all below it, without empty lines; and the line of the file that each ends with."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise PlexusError(f"{path}: {reason}") from None
     delimiter = max(",;\t|", key=text.split("\n", 1)[0].count)
-    header, *rows = [row for row in csv.reader(text.splitlines(), delimiter=delimiter) if row] or [[]]
-    header = [name.strip() for name in header]
-    if len(rows) < least or len(set(header)) != len(header) or "" in header:
-        count = "two rows" if least == 2 else "a row"
-        raise PlexusError(f"{path}: expected a header of different names and at least {count} below it")
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            raise PlexusError(f"{path}: row {number} has {len(row)} cells, the header {len(header)}")
-    return {name: [row[at].strip() for row in rows] for at, name in enumerate(header)}
+    reader = csv.reader(text.splitlines(), delimiter=delimiter)
+    return ((reader.line_num, row) for row in reader if row)
 
 
 def numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
@@ -315,12 +321,13 @@ def as_numbers(cells: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _no_number(path: Path, name: str) -> PlexusError:
-    """Names the first row of the file, its header being row 1, that has a word among numbers."""
-    for row, cell in enumerate(read_columns(path, least=1)[name], start=2):
+    """Names the first line of the file that has a word among numbers."""
+    lines = [line for line, _ in _rows(path)][1:]
+    for line, cell in zip(lines, read_columns(path, least=1)[name], strict=True):
         try:
             as_numbers([cell])
         except ValueError:
-            said = f"row {row} has {cell!r}"
+            said = f"line {line} has {cell!r}"
             break
     return PlexusError(f"{path}: column {name!r} is one of numbers, but {said}")
 

@@ -186,11 +186,14 @@ def condition(text: str) -> Condition:
     """Of the form `metric >= number`."""
     metric, sign, bound = text.partition(">=") if ">=" in text else text.partition("<=")
     try:
-        return Condition(metric.strip(), sign == ">=", float(bound))
+        found = Condition(metric.strip(), sign == ">=", float(bound))
     except ValueError:
         raise ValueError(
             f"until is {text!r}, but must be a metric, >= or <=, and a number, as 'accuracy >= 0.95'"
         ) from None
+    if found.metric == "accuracy" and not 0 <= found.bound <= 1:
+        raise ValueError(f"until is {text!r}, but accuracy is a share, from 0 to 1, as 'accuracy >= 0.95'")
+    return found
 
 
 def unknown_metric(course: Course, measured: str) -> str | None:

@@ -203,6 +203,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """How the duration of rounds was found, if the protocol needs one and the spec does not give it."""
     sets: int | None = None
     """Different sets of examples, where several nodes have the same one (`task.reuse`)."""
+    notes: tuple[str, ...] = ()
+    """What to know before believing the rest."""
     interrupted: bool
     """Whether the run was stopped before its last simulated hour."""
     engine: ChosenEngine | None = None

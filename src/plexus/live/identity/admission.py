@@ -67,6 +67,9 @@ class Admission:
         self.sign = private.sign
         self._public = raw_public(private.public_key())
         self._own, self._anchor = self._read_own()
+        if (begins := self._own.not_valid_before_utc) > datetime.now(UTC):
+            wrong = f"begins on {begins:%Y-%m-%d %H:%M} UTC, still to come: is this machine's clock wrong?"
+            raise PlexusError(f"{home / CERTIFICATE_FILE}: {wrong}")
         self.key = key_of(self._public)
         self.expires_s = self._own.not_valid_after_utc.timestamp()
         self.is_shorter_on_disk = False
@@ -315,6 +318,7 @@ class CertificateWatch:
 
 
 _VERIFICATION = {
+    9: "it is not valid yet, or one of our clocks is wrong",
     18: "it is self-signed",
     19: "it is signed by another authority than this session's",
     20: "it is signed by another authority than this session's",
@@ -324,7 +328,7 @@ _ALERTS = {
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says our certificate has expired",
     "SSLV3_ALERT_CERTIFICATE_REVOKED": "it says our certificate has been revoked",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires a certificate and we presented none",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "it says our certificate is malformed",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it says our certificate is malformed, or one of our clocks is wrong",
     "TLSV1_ALERT_DECRYPT_ERROR": "it says our signature does not fit our certificate",
 }
 

@@ -69,7 +69,7 @@ class KnownNode(Struct, frozen=True):
     state: str
     """admitted, expired, removed or revoked."""
     days_left: float
-    """Of the certificate that is good for longest; below 0 since it has run out, 0 of a removed node."""
+    """Of the certificate that is good for longest; below 0 since it has run out, 0 once taken back."""
     public_key: str
 
 
@@ -175,7 +175,7 @@ class Authority:
         for key, (public, until_s) in newest.nodes.items():
             state = "admitted" if until_s > now_s else "expired" if until_s else "removed"
             state = "revoked" if key in newest.revoked_nodes else state
-            left = round((until_s - now_s) / 86400, 1) if until_s else 0.0
+            left = round((until_s - now_s) / 86400, 1) if until_s and state != "revoked" else 0.0
             found.append(
                 KnownNode(names.get(key.hex(), ""), key.hex()[:12], state, left, public_text(public))
             )

@@ -40,6 +40,14 @@ def resolve(text: str) -> Address:
         raise PlexusError(f"host {host} cannot be found: {getattr(error, 'strerror', error)}") from None
 
 
+def dialled(text: str) -> Address:
+    """An address for others to dial."""
+    address = resolve(text)
+    if unpack(pack(address)) is None:
+        raise PlexusError("nobody can dial that; give the address that others see, or leave the option out")
+    return address
+
+
 async def look_up(address: Address) -> list[Address]:
     """With every IP address of the host: it may listen at only one of them, or each be another member's."""
     with suppress(ValueError):

@@ -388,7 +388,7 @@ class TrainingWorker:
         if self._writer is not None:
             self._writer.close()
             with contextlib.suppress(OSError):
-                await self._writer.wait_closed()
+                await asyncio.shield(self._writer.wait_closed())  # who closes waits, too
             self._writer = None
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):

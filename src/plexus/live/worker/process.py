@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plexus.errors import PlexusError, TaskError, blaming
+from plexus.errors import MissingModuleError, PlexusError, TaskError, blaming
 from plexus.files import write_bytes
 from plexus.learn import layout
 from plexus.learn.attacks import Poison, mislabelled
@@ -182,13 +182,21 @@ class Worker:
 def task_of(spec: ExperimentSpec, folder: Path, data: str) -> tuple[Task, int]:
     """The task with this node's data, and the node's number in it.
 
-    `data` is the number of a part of the session's data, an .npz file of `inputs` and `targets`, or what the
-    task itself takes: a table, a folder. With the last, nothing else of the data need be on this machine.
+    `data` is the number of a part of the session's data, an .npz file of `inputs` and `targets` as models
+    take them, or what the task itself takes: a table, a folder. With the last, nothing else of the data need
+    be on this machine.
     """
-    own = None if data.isdigit() or data.endswith(".npz") else Path(data)
-    if own is not None and not own.exists():
+    is_npz = data.endswith(".npz")
+    own = None if data.isdigit() or is_npz else Path(data)
+    if not (data.isdigit() or Path(data).exists()):
         raise PlexusError(f"--data {data}: no such file or folder")
-    task = build_task(spec.task.parameters, spec.nodes, spec.seed, folder, data=own)
+    try:
+        task = build_task(spec.task.parameters, spec.nodes, spec.seed, folder, data=own)
+    except PlexusError as error:
+        if not is_npz or isinstance(error, MissingModuleError):
+            raise
+        instead = "the session's data here, too; without that, bring what the task reads, for a table a .csv"
+        raise type(error)(f"--data {data} needs {instead}: {error}") from None
     return with_data(task, data) if own is None else (task, 0)
 
 
