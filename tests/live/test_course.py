@@ -46,8 +46,8 @@ class Course:
         self.ports = free_ports(NODES)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
-    def found(self, *session: str) -> None:
-        (self.place / "spec.toml").write_text(SPEC + "\n[session]\n" + "\n".join(session))
+    def found(self, *session: str, spec: str = SPEC) -> None:
+        (self.place / "spec.toml").write_text(spec + "\n[session]\n" + "\n".join(session))
         self.plexus("session", "init", "authority", "--from", "spec.toml")
         for number in range(NODES):
             key = self.plexus("node", "key", "--home", f"n{number}").stdout.strip()

@@ -237,7 +237,8 @@ def test_a_peer_is_restored_from_a_backup_and_uses_no_counter_twice(course: Cour
 def test_a_running_fleet_is_upgraded_node_by_node(course: Course) -> None:  # noqa: F811
     """Peers of the version before are stopped, and started as those of this one: rounds go on with every
     mixture of the two, and nobody refuses anybody anything."""
-    course.found()
+    # Those before do not wait for a second one: who has gone on alone for long is far from the others.
+    course.found(spec=SPEC.replace("start_delay_s = 0.5", "start_delay_s = 15.0"))
 
     def upgraded() -> int:
         return sum(len(course.log(number, "AggregationCompleted")) for number in range(3))
@@ -248,6 +249,7 @@ def test_a_running_fleet_is_upgraded_node_by_node(course: Course) -> None:  # no
 
     for number in range(3):
         course.start(number, program="tests.live.older")
+    course.until(lambda: any(len(line["sample"]) == 3 for line in course.log(0, "SampleDerived")))
     goes_on()
     for number in range(3):
         course.plexus("node", "stop", "--home", f"n{number}")
