@@ -23,6 +23,14 @@ def test_runs_that_differ_in_seed_and_name_are_one_arm() -> None:
     assert (arm.label, arm.seeds, arm.is_ours, arm.is_complete) == ("Plexus", (1, 2), True, True)
 
 
+def test_how_often_models_were_measured_makes_no_arm_unless_the_session_ends_by_that() -> None:
+    often, seldom = {"evaluation": {"every_rounds": 10}}, {"evaluation": {"every_rounds": 0}}
+    (arm,) = group([arm_run(seed=1, **often), arm_run(seed=2, **seldom)])
+    assert arm.seeds == (1, 2)
+    ends = {"session": {"until": "accuracy >= 0.9"}}
+    assert len(group([arm_run(seed=1, **often, **ends), arm_run(seed=2, **seldom, **ends)])) == 2
+
+
 def test_protocols_by_the_names_of_the_paper_ours_first() -> None:
     runs = [arm_run(ONE_PEER), arm_run(REGULAR), arm_run("gossip"), arm_run()]
     arms = group(runs)
