@@ -9,9 +9,11 @@ import mmap
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from safetensors.torch import save
 
 from plexus.errors import PlexusError
 from plexus.learn.rules import ClipRule, MeanRule, MedianRule, Rule
+from plexus.live import room as room_module
 from plexus.live.aggregator import Aggregator, Spool, sum_of
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.log import Log
@@ -200,6 +203,22 @@ def test_a_part_of_a_model_is_where_it_belongs_whatever_it_lies_in(tmp_path: Pat
         for at in (1, 2, 0):
             put(data, 5000 * at, memoryview(parts[at]))
         assert data == b"".join(parts)
+
+
+def test_a_file_that_comes_back_while_the_last_ones_are_closed_is_closed_too(tmp_path: Path) -> None:
+    """The thread that closes them may end at any moment, also just before one is added to them."""
+    room = Room(tmp_path, 0)
+
+    class Late(deque[IO[bytes]]):
+        def append(self, file: IO[bytes]) -> None:
+            room._is_trimming = False
+            super().append(file)
+
+    room._spare, data = Late(), room.space(5000)
+    [file] = [file for mapped, file in room_module._files.items() if mapped is data.obj]
+    assert room._is_trimming
+    del data
+    assert file.closed
 
 
 def test_a_sum_that_there_is_no_room_for_is_said_when_the_round_is_over(tmp_path: Path) -> None:

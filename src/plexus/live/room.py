@@ -22,6 +22,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -82,11 +83,12 @@ class Room:
         return sum(array.nbytes for each in self._held if (array := each()) is not None)
 
     def _ready(self, size_bytes: int) -> IO[bytes] | None:
-        while self._spare:
-            file = self._spare.popleft()
-            if os.fstat(file.fileno()).st_size == size_bytes:
-                return file
-            file.close()
+        with suppress(IndexError):  # there is none
+            while True:
+                file = self._spare.popleft()
+                if os.fstat(file.fileno()).st_size == size_bytes:
+                    return file
+                file.close()
         return None
 
     def _new(self, size_bytes: int) -> IO[bytes]:
@@ -106,11 +108,12 @@ class Room:
     def _take_back(self, file: IO[bytes]) -> None:
         if file.closed:  # it has a name
             return
-        # The thread that trims closes those that are left.
-        if self._is_trimming and len(self._spare) < SPARE and os.fstat(file.fileno()).st_size == self._size:
+        if len(self._spare) < SPARE and os.fstat(file.fileno()).st_size == self._size:
             self._spare.append(file)
         else:
             file.close()
+        if not self._is_trimming:  # looked at last: the thread may have closed what there was just before
+            self._close_spare()
 
     def map(self, file: IO[bytes], access: int = mmap.ACCESS_WRITE) -> memoryview:
         """What is in a file, without holding it in memory."""
@@ -125,8 +128,12 @@ class Room:
     def _keep_trimming(self) -> None:
         while self._trim():
             time.sleep(TRIM_S)
-        while self._spare:
-            self._spare.pop().close()
+        self._close_spare()
+
+    def _close_spare(self) -> None:
+        with suppress(IndexError):  # somebody else takes the last one
+            while True:
+                self._spare.pop().close()
 
     def _trim(self) -> bool:
         """Whether there is anything left in files."""
