@@ -94,7 +94,7 @@ class Runtime:
     def run(self, until_s: float) -> None:
         self.kernel.run(until_s)
         if self._mail is not None:  # whoever looks at nodes and accounts now finds nothing unread
-            for node in range(len(self.nodes)):
+            for node in [node for node, box in enumerate(self._mail.boxes) if box]:
                 self._received_bytes[node] += self._mail.read(node)
 
     def call_at(self, time_s: float, action: Callable[[], None]) -> None:
