@@ -627,13 +627,63 @@ def test_what_others_say_of_the_end_is_nothing_to_who_waits_for_somebody_else(ot
     assert not node.watchdog.is_orphaned and node.settled == (3, 10)
 
 
-@pytest.mark.parametrize(("src", "held", "is_lost"), [(1, 10, False), (1, 9, True), (3, HERS.round, True)])
+@pytest.mark.parametrize(
+    ("src", "held", "is_lost"),
+    [(1, 10, False), (1, 9, True), (1, 2**40, True), (3, HERS.round, True), (3, 10, True)],
+)
 def test_if_another_has_what_came_of_the_models_nothing_is_lost(src: int, held: int, is_lost: bool) -> None:
     node = settled_node()
     node.handle(9.0, Received(3, HERS))
     pong(node, src, 1, 9.5, k=10, held=held)
     assert node.watchdog.is_orphaned == is_lost
     assert (node.settled is not None) == is_lost
+
+
+@pytest.mark.parametrize("src", [1, 3])
+def test_who_comes_back_with_a_model_that_nobody_goes_on_with_does_not_make_the_others_wait(src: int) -> None:
+    """Neither itself, nor another that has the model from it: it was gone, and who makes progress says so."""
+    node = settled_node()
+    node.handle(9.0, PeerLost(3))
+    pong(node, src, 1, 9.5, k=10, held=10)
+    assert node.watchdog.is_orphaned and node.settled == (3, 10)
+
+
+def test_an_end_that_another_once_took_back_is_nothing_that_it_goes_on_with() -> None:
+    node = settled_node()
+    node.handle(9.0, Received(1, Ended(11, 100, 1)))
+    node.handle(9.0 + SHORT["ack_timeout_s"], Received(3, HERS))
+    pong(node, 1, 1, 70.0, k=10, held=11)
+    assert node.watchdog.is_orphaned and node.settled == (3, 10)
+
+
+def test_what_others_hold_says_nothing_of_a_newer_round_than_was_left() -> None:
+    node = settled_node()
+    node.handle(9.0, Received(3, HERS))
+    node.handle(9.5, Received(3, Ping(7, 12)))
+    node.handle(10.0, PeerLost(3))
+    pong(node, 1, 1, 10.5, k=10, held=10)
+    assert node.watchdog.is_orphaned and node.settled == (3, 10)
+
+
+@pytest.mark.parametrize(("n", "size"), [(4, 4), (6, 3), (6, 6), (10, 5)])
+@pytest.mark.parametrize("back_s", [2.0, 19.0])
+@pytest.mark.parametrize("course", [Course(until="accuracy >= 0.9"), Course(rounds=100)])
+def test_an_aggregator_that_is_killed_and_comes_back_holds_nobody_up(
+    n: int, size: int, back_s: float, course: Course
+) -> None:
+    """However the session is to end: it has the model, and nobody else had any of it."""
+    exchange = Measuring(n, lambda node, model: 0.5, course=course, sample_size=size, watchdog_s=900.0)
+    exchange.go_online(*range(n))
+    killed, _ = exchange.aggregated(4)
+    exchange.run(exchange.now + 0.3)  # acknowledged, and not sent on
+    began, done = exchange.now, max(exchange.rounds)
+    exchange.crash(killed)
+    for node in set(range(n)) - {killed}:
+        exchange.deliver(node, PeerLost(killed))
+    exchange.run(began + back_s)
+    exchange.restart(killed)
+    exchange.run_until(lambda: max(exchange.rounds) > done)
+    assert exchange.now - began < SHORT["ack_timeout_s"] * 0.7
 
 
 def test_an_end_is_no_progress_before_it_is_believed() -> None:

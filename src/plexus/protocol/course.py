@@ -49,8 +49,8 @@ class Ending:
 
     __slots__ = (
         "_answered", "_asked", "_askers", "_best", "_checked", "_claims", "_condition", "_course",
-        "_has_declared", "_having", "_heard_at", "_missed", "_node", "_rng", "_root", "_tries", "asks",
-        "ordinal", "round",
+        "_has_declared", "_having", "_heard_at", "_left", "_missed", "_node", "_rng", "_root", "_tries",
+        "asks", "ordinal", "round",
     )  # fmt: skip
 
     def __init__(self, node: PlexusNode, course: Course, ended: int, rng: Random) -> None:
@@ -85,6 +85,8 @@ class Ending:
         """Who says that the session has ended, with which round, and when it said so last."""
         self._checked: dict[NodeId, tuple[int, float]] = {}
         """Whose end this node looked into last: its round until that is judged, and since when."""
+        self._left: tuple[NodeId, int] = node.me, 0
+        """Who had this node's work and ended the session alone; the newest round known then."""
 
     @property
     def is_over(self) -> bool:
@@ -231,6 +233,7 @@ class Ending:
         if is_known and node.training.awaited == src:
             node.look_elsewhere()
         elif is_left and not node.watchdog.is_orphaned:
+            self._left = src, node.watchdog.k_seen
             node.watchdog.orphan(node.held_round)
             node.ask_about(k, src)  # not itself: it would say again that this is the end
         if is_refuted and (is_left or src in node.training.tried):
@@ -238,10 +241,13 @@ class Ending:
             node.settled = None
 
     def on_held(self, src: NodeId, held: int) -> None:
-        """If `src` goes on with something newer, that was not lost with who made it."""
+        """If another goes on with something newer, what was with who ended the session is not lost. Where an
+        aggregator vanished this says nothing: it comes back with what it made, and does not go on."""
         node = self._node
-        is_newer = held > node.held_round and node.trust.ends.get(src) != held
-        if is_newer and node.watchdog.is_orphaned and self._course.is_measured:
+        by, _ = node.settled or (node.me, 0)
+        is_left = node.watchdog.is_orphaned and self._left == (by, node.watchdog.k_seen)
+        is_newer = src != by and held > node.held_round and node.trust.ends.get(src) != held
+        if is_left and is_newer and node.trust.believes(src, held):
             node.watchdog.is_orphaned, node.settled = False, None
 
     @property
