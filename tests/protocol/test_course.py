@@ -47,6 +47,7 @@ from tests.protocol.kit import (
 
 N = 6
 SHORT: dict[str, Any] = {"sample_size": 3, "aggregation_timeout_s": 20.0, "ack_timeout_s": 60.0}
+THE_END, TO_AGGREGATE = "the end of the session", "to aggregate"
 
 
 def session(n: int = N, **course: Any) -> Exchange:
@@ -446,14 +447,16 @@ def test_who_comes_back_to_a_session_under_way_does_not_disturb_it() -> None:
 class Measuring(Exchange):
     """Where members may lie: who is told of an end measures its model, in a second."""
 
-    def __init__(self, n: int, accuracy: Callable[[int, str], float], **more: Any) -> None:
+    def __init__(
+        self, n: int, accuracy: Callable[[int, str], float], measuring_s: float = 1.0, **more: Any
+    ) -> None:
         super().__init__(n, signed_views=True, **{**SHORT, **more})
-        self.accuracy = accuracy
+        self.accuracy, self.measuring_s = accuracy, measuring_s
 
     def on_event(self, node: int, event: Any, effects: list[Any]) -> None:
         super().on_event(node, event, effects)
         for claim in reported(effects, EndClaimed):
-            self.measure(node, claim, 1.0)
+            self.measure(node, claim, self.measuring_s)
 
     def measure(self, node: int, of: Any, after_s: float = 0.0) -> None:
         found = self.accuracy(node, of.model)
@@ -465,6 +468,16 @@ class Measuring(Exchange):
         self.run_until(self.has_aggregated(ordinal))
         found = [(node, fact) for _, node, fact in self.of(AggregationCompleted) if fact.ordinal == ordinal]
         return found[0]
+
+
+class Lying(Measuring):
+    """The last node ends the session with every model it makes."""
+
+    def on_event(self, node: int, event: Any, effects: list[Any]) -> None:
+        super().on_event(node, event, effects)
+        for fact in reported(effects, AggregationCompleted):
+            if node == N - 1:
+                self.measure(node, fact)
 
 
 @pytest.mark.parametrize("n", [3, 5, N, 9])
@@ -501,10 +514,7 @@ def test_an_end_that_nobody_else_finds_is_taken_back_and_the_session_goes_on() -
     exchange.run_until(lambda: bool(exchange.of(EndRevoked)))
     assert {node for _, node, _ in exchange.of(SessionEnded)} == {liar}
     refused = exchange.of(Refused)
-    assert {(fact.src, fact.what) for _, _, fact in refused} == {
-        (liar, "the end of the session"),
-        (liar, "to aggregate"),
-    }
+    assert {(fact.src, fact.what) for _, _, fact in refused} == {(liar, THE_END), (liar, TO_AGGREGATE)}
     assert not any(node.ending.is_over for node in exchange.nodes)
     done = max(exchange.rounds)
     exchange.run_until(exchange.has_aggregated(done + 6))
@@ -569,24 +579,49 @@ def test_a_round_that_others_have_the_model_of_is_not_started_again(n: int, size
     assert max(exchange.rounds) == 4
 
 
-def test_who_ends_the_session_in_every_round_it_aggregates_costs_little() -> None:
-    """And those who find out that it is wrong choose it last from then on."""
-
-    class Lying(Measuring):
-        def on_event(self, node: int, event: Any, effects: list[Any]) -> None:
-            super().on_event(node, event, effects)
-            for fact in reported(effects, AggregationCompleted):
-                if node == N - 1:
-                    self.measure(node, fact)
+@pytest.mark.parametrize(
+    ("is_silent", "measuring_s", "least"), [(False, 1.0, 200), (False, 30.0, 160), (True, 1.0, 180)]
+)
+def test_who_ends_the_session_in_every_round_it_aggregates_costs_little(
+    is_silent: bool, measuring_s: float, least: int
+) -> None:
+    """And those who find out that it is wrong, or wait for its model in vain, choose it last from then on."""
 
     def accuracy(node: int, model: str) -> float:
         return 0.95 if node == N - 1 else 0.5
 
-    exchange = Lying(N, accuracy, course=Course(until="accuracy >= 0.9"), sample_size=N, checked=False)
+    def delays(src: int, dst: int, body: Message) -> tuple[float, ...]:
+        is_lost = is_silent and src == N - 1 and isinstance(body, FinalModel)
+        return () if is_lost else exchange.usual_delays(src, dst, body)
+
+    every: dict[str, Any] = {"sample_size": N, "measuring_s": measuring_s, "delays": delays, "checked": False}
+    exchange = Lying(N, accuracy, course=Course(until="accuracy >= 0.9"), **every)
     exchange.go_online(*range(N))
     exchange.run(3600.0)
-    assert max(exchange.rounds) > 200, "of 300 that there would be"
+    assert max(exchange.rounds) > least, "of 300 that there would be"
+    assert {fact.src for _, _, fact in exchange.of(Refused) if fact.what == TO_AGGREGATE} == {N - 1}
     assert {fact.src for _, _, fact in exchange.of(Refused)} == {N - 1}
+
+
+@pytest.mark.parametrize(("n", "size"), [(3, 3), (6, 3), (10, 5), (20, 5)])
+@pytest.mark.parametrize("measuring_s", [30.0, 55.0])
+@pytest.mark.parametrize("course", [Course(until="accuracy >= 0.9"), Course(patience=2, rounds=100)])
+def test_who_ends_the_session_rightly_is_not_suspected_while_that_is_measured(
+    n: int, size: int, measuring_s: float, course: Course
+) -> None:
+    """The others start its round again meanwhile, and have heard of nobody who made something of it."""
+    exchange = Measuring(
+        n, lambda node, model: 0.95, course=course, sample_size=size, measuring_s=measuring_s, checked=False
+    )
+    exchange.go_online(*range(n))
+    at, best = exchange.aggregated(3)
+    exchange.measure(at, best)
+    if course.patience:
+        at, last = exchange.aggregated(5)
+        exchange.measure(at, last)
+    exchange.run_until(lambda: all(node.ending.has_model for node in exchange.nodes))
+    assert exchange.of(RoundRestarted)
+    assert exchange.of(Refused) == exchange.of(EndRevoked) == []
 
 
 HERS = Ended(3, 100, 1)
@@ -616,6 +651,52 @@ def test_who_has_everybodys_models_and_ends_the_session_is_like_one_that_is_gone
     node.handle(11.0, Received(3, Ping(7, HERS.round)))
     node.handle(11.0, Received(3, Ping(7, 12)))
     assert node.settled == (3, 10), "that somebody goes on is not for itself to say"
+
+
+def looked_into(at: float) -> Any:
+    """It has got the model with which node 3 ended the session."""
+    node = settled_node()
+    look_into(node, at)
+    return node
+
+
+def look_into(node: Any, at: float) -> None:
+    told = [node.handle(at + again, Received(3, HERS)) for again in (0.0, 1.0)]
+    assert [each for effects in told for each in sent(effects, FinalRequest)] == [(3, FinalRequest(3))]
+    assert reported(node.handle(at + 2.0, Received(3, FinalModel(3, 100, "m"))), EndClaimed)
+
+
+def found_wrong(node: Any, at: float) -> list[str]:
+    """Of what node 3 is refused then."""
+    effects = node.handle(at, Measured(3, 100, "m", 0.5, {"accuracy": 0.5}))
+    return [fact.what for fact in reported(effects, Refused) if fact.src == 3]
+
+
+def start_again(node: Any, at: float) -> list[str]:
+    """The same, when nobody has heard of the round that was to be made."""
+    node.now = at
+    node._restart(node.watchdog.k_seen + 1, 101, ())
+    effects, node.outbox = node.outbox, []
+    assert reported(effects, RoundRestarted)
+    return [fact.what for fact in reported(effects, Refused)]
+
+
+def test_a_round_is_started_again_without_suspecting_whose_end_is_being_measured() -> None:
+    node = looked_into(9.0)
+    assert start_again(node, 30.0) == []
+    node.settled = 2, 12
+    assert found_wrong(node, 40.0) == [THE_END, TO_AGGREGATE]
+    assert node.settled == (2, 12), "which has nothing to do with it"
+    look_into(node, 100.0)
+    assert found_wrong(node, 103.0) == [THE_END], "this time it had no model of this node"
+
+
+def test_whose_end_cannot_be_measured_is_not_waited_for_again() -> None:
+    node = looked_into(9.0)
+    assert start_again(node, 30.0) == []
+    node.settled = 3, node.watchdog.k_seen
+    assert start_again(node, 60.0) == [TO_AGGREGATE]
+    assert start_again(looked_into(9.0), 10.0 + SHORT["ack_timeout_s"]) == [TO_AGGREGATE]
 
 
 @pytest.mark.parametrize("other", [1, 2])

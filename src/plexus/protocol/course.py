@@ -48,7 +48,7 @@ class Ending:
     """What a node knows of the end, and does about it."""
 
     __slots__ = (
-        "_answered", "_asked", "_askers", "_best", "_checked", "_claims", "_condition", "_course",
+        "_answered", "_asked", "_askers", "_best", "_checked", "_claims", "_condition", "_course", "_excused",
         "_has_declared", "_having", "_heard_at", "_left", "_missed", "_node", "_rng", "_root", "_tries",
         "asks", "ordinal", "round",
     )  # fmt: skip
@@ -87,6 +87,8 @@ class Ending:
         """Whose end this node looked into last: its round until that is judged, and since when."""
         self._left: tuple[NodeId, int] = node.me, 0
         """Who had this node's work and ended the session alone; the newest round known then."""
+        self._excused: set[NodeId] = set()
+        """Who may have made nothing of a model because it was the end."""
 
     @property
     def is_over(self) -> bool:
@@ -236,9 +238,20 @@ class Ending:
             self._left = src, node.watchdog.k_seen
             node.watchdog.orphan(node.held_round)
             node.ask_about(k, src)  # not itself: it would say again that this is the end
-        if is_refuted and (is_left or src in node.training.tried):
+        if is_refuted and (is_left or src in node.training.tried | self._excused):
             node.trust.failed(src)
-            node.settled = None
+            self._excused.discard(src)
+            node.settled = None if by == src else node.settled
+
+    def failed(self, src: NodeId) -> None:
+        """Nobody has heard of what `src` was to make. If it ended the session, that may be right: whether it
+        is, measuring its model will tell. But that is waited for only once."""
+        k, since = self._checked.get(src, (0, -math.inf))
+        is_open = k > 0 and self._node.now - since < self._node.parameters.ack_timeout_s
+        if is_open and src not in self._excused:
+            self._excused.add(src)
+        else:
+            self._node.trust.failed(src)
 
     def on_held(self, src: NodeId, held: int) -> None:
         """If another goes on with something newer, what was with who ended the session is not lost. Where an

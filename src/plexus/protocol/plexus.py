@@ -359,7 +359,7 @@ class PlexusNode(Participant):
             return
         self.report(RoundRestarted(k, ordinal, self.held_round))
         if self.settled is not None:  # it said that it aggregates, and nobody has heard of it
-            self.trust.failed(self.settled[0])
+            self.ending.failed(self.settled[0])
             self.settled = None
         self.aggregation.skip_to(k)
         self.give_up(PARTICIPANTS)
