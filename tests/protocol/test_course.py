@@ -681,6 +681,27 @@ def start_again(node: Any, at: float) -> list[str]:
     return [fact.what for fact in reported(effects, Refused)]
 
 
+def test_who_is_found_to_have_ended_the_session_by_mistake_aggregates_last_and_that_once() -> None:
+    node = looked_into(9.0)
+    assert found_wrong(node, 12.0) == [THE_END, TO_AGGREGATE]
+    assert node.settled is None and node.trust.best([3, 1]) == 1
+    assert start_again(node, 30.0) == []
+
+
+def test_who_has_the_models_and_ends_the_session_by_mistake_aggregates_last_too() -> None:
+    """Though it has acknowledged none of them."""
+    node = online_node(0, 4, course=Course(until="accuracy >= 0.9"), signed_views=True, **SHORT)
+    node.handle(1.0, Received(1, train_request(9)))
+    effects = node.handle(2.0, Trained(9, "t", samples=1))
+    for other, ping in sent(effects, Ping):
+        effects += pong(node, other, ping.exchange, 2.1)
+    assert node.training.awaited == 3
+    look_into(node, 3.0)
+    assert node.training.awaited is None
+    assert found_wrong(node, 6.0) == [THE_END, TO_AGGREGATE]
+    assert node.trust.best([3, 1]) == 1
+
+
 def test_a_round_is_started_again_without_suspecting_whose_end_is_being_measured() -> None:
     node = looked_into(9.0)
     assert start_again(node, 30.0) == []
