@@ -50,8 +50,8 @@ _ADMITTED = struct.Struct(">32sI")
 ANEW = "get the file anew from the authority"
 RESTORE = "restore it from the backup of this directory"
 
-KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE, ISSUED = ("authority.key", "authority.crt", "revoked.crl", "issued")
-NAMES_FILE = "names.toml"
+KEY_FILE, CERTIFICATE_FILE, REVOKED_FILE = FOUNDED = ("authority.key", "authority.crt", "revoked.crl")
+ISSUED, NAMES_FILE = "issued", "names.toml"
 _NODE_NAME = re.compile("[A-Za-z][A-Za-z0-9._-]*")
 
 
@@ -116,7 +116,7 @@ class Authority:
         certificate = _unsigned(subject, subject, key.public_key(), FAR_FUTURE, signs=True).sign(key, None)
         write_text(directory / CERTIFICATE_FILE, pem(certificate))
         with named(directory / ISSUED):
-            (directory / ISSUED).mkdir(exist_ok=not any((directory / ISSUED).glob("*")))
+            (directory / ISSUED).mkdir(exist_ok=True)
         cls(directory, key, certificate)._sign_list({}, [], number=1)
 
     @classmethod

@@ -22,8 +22,8 @@ from msgspec import Struct
 
 from plexus.errors import PlexusError
 from plexus.files import read_bytes, write_bytes, write_text
-from plexus.live.identity.authority import ANEW, KEY_FILE, Authority
-from plexus.live.identity.keys import create_key, load_key, make_home, parse_public, public_text, raw_public
+from plexus.live.identity.authority import ANEW, FOUNDED, ISSUED, KEY_FILE, RESTORE, Authority
+from plexus.live.identity.keys import create_key, make_home, parse_public, public_text, raw_public
 from plexus.protocol.registry import SERVERS
 from plexus.spec import toml
 
@@ -75,19 +75,27 @@ def found_session(
     if spec["protocol"].get("name", NO_CLOCK[0]) not in NO_CLOCK:
         weights["founded"] = str(int(time.time()))
     make_home(directory)
+    files = [directory / name for name in (*FOUNDED, SESSION_FILE)]
     if (directory / SESSION_FILE).exists():
         raise PlexusError(f"{directory / SESSION_FILE}: there is a session in this directory already")
-    key_file = directory / KEY_FILE
-    key = load_key(key_file) if key_file.exists() else create_key(key_file)  # if the disk was full last time
-    public = raw_public(key.public_key())
-    if initial is not None:
-        write_bytes(directory / MODEL_FILE, initial.read_bytes())
-        spec = {**spec, "task": {**spec["task"], "initial": MODEL_FILE}}
-    digest = session_digest(spec, public, weights)
-    Authority.create(directory, key, spec["name"], digest)
-    agreement = {"authority": public_text(public), "digest": digest.hex(), **weights}
-    table = {**spec.get("session", {}), **agreement}
-    write_text(directory / SESSION_FILE, toml.dumps({**spec, "session": table}))
+    if any(file.exists() for file in (*files, *(directory / ISSUED).glob("*"))):
+        gone = f"{directory / SESSION_FILE}: missing, but a session was founded in this directory"
+        raise PlexusError(f"{gone}; {RESTORE}, or found another one elsewhere")
+    key = create_key(directory / KEY_FILE)
+    try:
+        public = raw_public(key.public_key())
+        if initial is not None:
+            write_bytes(directory / MODEL_FILE, initial.read_bytes())
+            spec = {**spec, "task": {**spec["task"], "initial": MODEL_FILE}}
+        digest = session_digest(spec, public, weights)
+        Authority.create(directory, key, spec["name"], digest)
+        agreement = {"authority": public_text(public), "digest": digest.hex(), **weights}
+        table = {**spec.get("session", {}), **agreement}
+        write_text(directory / SESSION_FILE, toml.dumps({**spec, "session": table}))
+    except BaseException:  # half a session would be in the way of the next one
+        for file in files:
+            file.unlink(missing_ok=True)
+        raise
     return Session(spec["name"], spec["nodes"], public, digest, frozen, int(weights.get("founded", 0)))
 
 
