@@ -180,6 +180,7 @@ class Roster:
 
     def _in_order(self, round: int, mask: NDArray[np.bool_]) -> list[NodeId]:
         order = self.order(round)
+        order = order[order < len(mask)]  # of others the view has not heard
         chosen: list[NodeId] = order[mask[order]].tolist()
         return chosen
 
