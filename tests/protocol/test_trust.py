@@ -13,13 +13,26 @@ from plexus.protocol.api import (
     Effect,
     Received,
     Report,
+    Save,
+    Send,
     TimerFired,
     Train,
     Trained,
+    Undelivered,
     WentOnline,
 )
-from plexus.protocol.facts import Refused
-from plexus.protocol.messages import Ack, AggregateRequest, NodeId, Ping, Pong, ViewReply
+from plexus.protocol.facts import Refused, SessionEnded
+from plexus.protocol.messages import (
+    Ack,
+    AggregateRequest,
+    Joined,
+    NodeId,
+    Ping,
+    Pong,
+    TrainRequest,
+    ViewReply,
+)
+from plexus.protocol.parameters import Course
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.quorum import RESTART
 from plexus.protocol.trust import FORGIVEN, LOST, REACH, ROOM
@@ -27,6 +40,7 @@ from plexus.protocol.view import JOINED, SUSPECTED, Snapshot, View, event_number
 from plexus.testing.exchange import sent
 from tests.protocol.kit import (
     NOTHING,
+    Exchange,
     aggregate_request,
     answer,
     exchange_of,
@@ -358,3 +372,94 @@ def test_what_one_says_of_the_node_itself_it_refutes() -> None:
     node.handle(5.0, Received(1, ViewReply(suspecting(node, 0))))
     assert node.membership.counter == before + 1
     assert node.view.is_online(0)
+
+
+# One member against a session: what it does is tried, and what the session does with it and without
+
+
+N, HONEST_S, LATER_S = 10, 200.0, 3000.0
+LIAR = N - 1
+
+
+def session(n: int = N, size: int = 3, **options: Any) -> Exchange:
+    exchange = Exchange(n, signed_views=True, views="lacking", sample_size=size, **options)
+    exchange.go_online(*range(n))
+    return exchange.run(HONEST_S)
+
+
+def test_one_view_in_which_all_others_are_suspected_changes_nothing_for_long() -> None:
+    def rounds_after(lie: bool) -> int:
+        exchange = session(n=12)
+        before = len(exchange.rounds)
+        told = exchange.nodes[11].view.snapshot()
+        for node in range(11) if lie else ():
+            events = told.events.copy()
+            others = [other for other in range(11) if other != node]
+            events[others] += SUSPECTED - JOINED
+            exchange.deliver(node, Received(11, ViewReply(Snapshot(events, told.bandwidths, True))))
+            assert exchange.nodes[node].view.doubted
+        exchange.run(LATER_S)
+        assert not any(node.view.doubted for node in exchange.nodes)
+        return len(exchange.rounds) - before
+
+    assert rounds_after(lie=True) > 0.9 * rounds_after(lie=False)
+
+
+def test_who_says_again_and_again_that_this_node_is_suspected_does_not_keep_its_disk_busy() -> None:
+    node, saves = wary(n=30), 0
+    node.roster.is_own = lambda *_: False  # type: ignore[method-assign] # numbers alone prove nothing
+    event = node.membership.event
+    for times in range(1000):
+        said = Pong(
+            0, 0, 0, event + SUSPECTED - JOINED + times * (event_number(2, JOINED) - event_number(1, JOINED))
+        )
+        saves += sum(isinstance(effect, Save) for effect in node.handle(1 + times / 1000, Received(29, said)))
+    assert 1 <= saves <= 4
+    later = node.parameters.readvertise_s
+    said = Pong(0, 0, 0, node.membership.event + SUSPECTED - JOINED)
+    assert any(isinstance(effect, Save) for effect in node.handle(later, Received(29, said))), "but is heeded"
+
+
+def test_a_new_member_of_whom_the_view_does_not_know_breaks_nothing() -> None:
+    """Its link comes up, and it pings, before any view says that it is there."""
+    n = 20
+    node = wary(n=n, sample_size=3)
+    k = next(k for k in range(1, 500) if {0, 5} <= set(hash_order(n, k)[:6]))
+    asked = train_request(k, view=node.view.snapshot()), aggregate_request(k + 1, view=node.view.snapshot())
+    node.handle(1.0, Received(node.roster.number(b"a new member 123"), Ping(5, 0)))
+    for request in asked:
+        node.handle(2.0, Received(5, request))
+    assert node.training.k_train == k
+
+
+# Lies about how many rounds there were
+
+
+@pytest.mark.parametrize(
+    ("kind", "ordinal"), [(AggregateRequest, 1000), (AggregateRequest, 2**40 - 1), (TrainRequest, 2**40 - 1)]
+)
+def test_how_many_rounds_there_were_is_not_for_one_member_to_say(kind: type[Any], ordinal: int) -> None:
+    exchange, lies = session(n=12, course=Course(rounds=1000)), []
+    perform = exchange._perform
+
+    def lie(node: NodeId, effect: Effect) -> None:
+        if node == 10 and isinstance(effect, Send) and isinstance(effect.body, kind) and not lies:
+            lies.append(effect.body.ordinal)
+            said = ordinal if kind is AggregateRequest else ordinal - 1
+            effect = Send(effect.to, msgspec.structs.replace(effect.body, ordinal=said))
+        perform(node, effect)
+
+    exchange._perform = lie  # type: ignore[method-assign]
+    exchange.is_checked = False
+    exchange.run(LATER_S)
+    assert lies
+    assert exchange.of(SessionEnded) == []
+    assert lies[0] + 100 < exchange.rounds[-1] < 300
+
+
+def test_who_offers_models_that_do_not_come_makes_nobody_tell_of_itself_all_the_time() -> None:
+    node, told = wary(n=30), 0
+    lost = Undelivered(0, aggregate_request(9))
+    for times in range(1000):
+        told += len(sent(node.handle(100 + times / 500, lost), Joined))
+    assert 0 < told <= 3 * node.parameters.readvertise_to

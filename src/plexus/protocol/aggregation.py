@@ -33,6 +33,8 @@ class AggregationTask:
         self._participants = 0
         self._claims: dict[NodeId, int] = {}
         """By sender: of how many participants it knows."""
+        self._ordinals: dict[NodeId, int] = {}
+        """By sender: how many rounds led here."""
         self._added = 0
         """Changes in the aggregate that is being made."""
         self._first_at = 0.0
@@ -144,6 +146,7 @@ class AggregationTask:
             else:
                 self._node.outbox.append(Collect(k, late.model, late.samples, is_change=True))
         self._claims.clear()
+        self._ordinals.clear()
         self._timed_out = False
         self._first_at = self._node.now
         self._node.set_timer(AGGREGATION, self._parameters.aggregation_timeout_s)
@@ -153,8 +156,10 @@ class AggregationTask:
         if src not in self._models:
             self._models[src] = (request.model, request.samples)
             self._node.outbox.append(Collect(self.k_agg, request.model, request.samples))
-        # Two rounds may come to the same number by different ways.
-        self.ordinal = max(self.ordinal, request.ordinal)
+        # Two rounds may come to the same number by different ways. Where members may lie, most must say so.
+        self._ordinals[src] = request.ordinal
+        said = sorted(self._ordinals.values())
+        self.ordinal = said[-1] if most is None else said[(len(said) - 1) // 2]
         self._claims[src] = request.participants
         if most is not None and request.participants > self._parameters.sample_size:
             self._refuse(src, "more participants than a sample has")

@@ -171,6 +171,9 @@ class Member(Machine, ABC):
         if known and src != self.me:
             self.membership.on_event_known(src, known)
         self.membership.merge(src, view)
+        if self.view.doubted:
+            self.view.trust(src)
+            self.sampler.probe(self.membership.some_doubted(), self.newest_round)
         self.tell_if_suspected(src)
 
     def _on_bandwidth_measured(self, measured: BandwidthMeasured) -> None:

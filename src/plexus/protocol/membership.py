@@ -33,6 +33,10 @@ from plexus.protocol.view import (
 READVERTISE = ("readvertise", 0)
 CALM = 1 / 10
 """As a share of `readvertise_s`: a node that refutes again sooner than that tells a few others, not P."""
+MOST_DOUBTS = 4
+"""So often in that time one member is heeded that says that this node is suspected."""
+LEAST_S = 1.0
+"""Between two such tellings without a sign that nobody heard, where a member may want many."""
 HEARD_ME = 0
 """The exchange number of pings that belong to no search: was a re-advertisement heard?"""
 
@@ -75,8 +79,8 @@ class Membership:
     """The node's own counter and local view, and the advertisements that spread them."""
 
     __slots__ = (
-        "_advertise_to", "_advertised_at", "_attempts", "_doubts", "_node", "_proof", "_readvertise_s",
-        "_readvertise_to", "_roster", "_save", "_suspected", "_told", "address",
+        "_advertise_to", "_advertised_at", "_again_at", "_attempts", "_doubters", "_doubts", "_node",
+        "_proof", "_readvertise_s", "_readvertise_to", "_roster", "_save", "_suspected", "_told", "address",
         "bandwidth_bytes_per_s", "contacted", "counter", "event", "is_wary", "lacking", "rng", "suspicion_s",
         "view",
     )  # fmt: skip
@@ -116,13 +120,15 @@ class Membership:
         """For how long it matters since when somebody is suspected."""
         self.contacted = False
         """Somebody contacted this node since it joined, or said that it heard of that."""
-        self._advertised_at = -math.inf
+        self._advertised_at = self._again_at = -math.inf
         self._suspected: dict[NodeId, tuple[int, float]] = {}
         """Node → the event by which it is suspected, and when this node learnt of that."""
         self._told: list[tuple[float, Events, Events]] = []
         """The same of what others told: when, nodes, events. In a large session these are many."""
         self._doubts: dict[NodeId, tuple[int, NodeId]] = {}
         """Node → the event by which one other alone suspects it, and who."""
+        self._doubters: dict[NodeId, tuple[float, int]] = {}
+        """Who told this node that it is suspected: since when, and how often."""
 
     def come(self) -> None:
         """The node is online: from now on it says so to whoever does not know."""
@@ -142,6 +148,9 @@ class Membership:
 
     def advertise_again(self) -> None:
         """Tell a few that the node is online, without a sign that nobody heard."""
+        if self.is_wary and self._node.now < self._again_at + LEAST_S:
+            return
+        self._again_at = self._node.now
         self._node.send(self.random_set(self._readvertise_to), self._joined())
 
     def leave(self) -> None:
@@ -205,6 +214,10 @@ class Membership:
             self._suspected[node] = self.view.event_of(node), self._node.now
         return is_new
 
+    def some_doubted(self) -> list[NodeId]:
+        """A few of those whom one other alone suspects."""
+        return sorted(self.view.doubted)[: self._readvertise_to]
+
     def suspected_for_less_than(self, seconds: float) -> int:
         """How many nodes are suspected since so little time that they may just be cut off."""
         since = self._node.now - seconds
@@ -252,12 +265,22 @@ class Membership:
             self.contacted = True
         elif event < self.event:
             self._node.send((src,), self._joined())
+        elif self.is_wary and self._is_doubt(event) and not self._may_doubt(src):
+            return
         elif event <= LAST and (self._is_doubt(event) or self._roster.is_own(self._node.me, event)):
             self.view.learn(self._node.me, event, self.bandwidth_bytes_per_s)
             self.refute_if_misrepresented(src)
         elif event <= LAST:
             # A number alone proves nothing; what the node has forgotten comes with its proof.
             self._node.send((src,), self.lacking.ask())
+
+    def _may_doubt(self, src: NodeId) -> bool:
+        """To refute takes a write to the disk and some messages: one member must not ask for many."""
+        since, times = self._doubters.get(src, (self._node.now, 0))
+        if self._node.now - since > CALM * self._readvertise_s:
+            since, times = self._node.now, 0
+        self._doubters[src] = since, times + 1
+        return times < MOST_DOUBTS
 
     def _is_doubt(self, event: int) -> bool:
         """Whether this just says that the node is suspected to be gone."""

@@ -307,6 +307,7 @@ class PlexusNode(Participant):
 
     def notice(self, k: int, src: NodeId) -> None:
         if k > self.watchdog.k_seen or self.trust.is_wary or self.settled is not None:
+            self.view.trust(src)
             super().notice(k, src)
             self.aggregation.release(self.watchdog.k_seen)
 
@@ -388,7 +389,7 @@ class PlexusNode(Participant):
     def lay_down(self) -> None:
         """There are no more rounds: nothing is trained, aggregated or begun."""
         self.training.finish()
-        self.settled = None
+        self.settled = self._unbelieved = None
         self.aggregation.skip_to(self.ending.round, is_said=not self.ending.is_doubtful)
         self.late.reset()
         for purpose in (*PURPOSES, AGGREGATOR, LATE):

@@ -184,6 +184,10 @@ class Trust:
             self.refuse(src, TO_TRAIN, "the round after it is too far ahead")
             if request.step > LOST * step(self._view.online_count()):
                 self.misbehaved(src)  # no view that differs says that
+        elif (
+            self.is_wary and request.ordinal > request.round
+        ):  # each adds one, and at least one to the number
+            self.refuse(src, TO_TRAIN, "there were not so many rounds")
         else:
             return True
         return False
@@ -195,6 +199,10 @@ class Trust:
             self.refuse(src, A_MODEL, "it was not in the sample that trained")
         elif not self._may_be_in_sample(self._node.me, request.round):
             self.refuse(src, A_MODEL, "this node is not in the sample of the round")
+        elif (
+            self.is_wary and request.ordinal > request.round
+        ):  # each adds one, and at least one to the number
+            self.refuse(src, A_MODEL, "there were not so many rounds")
         else:
             return True
         return False

@@ -263,6 +263,11 @@ class View:
         if self.is_online(node):
             self.doubted |= {node}
 
+    def trust(self, node: int) -> None:
+        """`node` was heard: whoever doubts that it is there is wrong."""
+        if self.doubted:
+            self.doubted -= {node}
+
     def events_at(self, nodes: NDArray[Any]) -> Events:
         """The events of these, who are all heard of."""
         events: Events = self._events[nodes]
