@@ -14,6 +14,7 @@ from plexus.protocol.api import (
     Measured,
     PeerLost,
     Received,
+    Report,
     SetTimer,
     TimerFired,
     Train,
@@ -902,3 +903,91 @@ def test_whatever_goes_wrong_near_the_end_all_come_to_have_one_final_model(seed:
         ),
         exchange.now + 20_000,
     )
+
+
+# One member against the end
+
+
+def wary_session(n: int = 10, **course: Any) -> Exchange:
+    exchange = Exchange(n, course=Course(**course), signed_views=True, **SHORT)
+    exchange.is_checked = False  # one of them does as it likes
+    exchange.go_online(*range(n))
+    return exchange
+
+
+def test_a_final_model_of_no_round_ends_nothing() -> None:
+    exchange = wary_session(N)
+    exchange.run_until(exchange.has_aggregated(3))
+    for node in range(N - 1):
+        exchange.deliver(node, Received(N - 1, FinalModel(0, 0, "a lie")))
+    exchange.crash(N - 1)
+    exchange.run_until(exchange.has_aggregated(20), limit_s=3000)
+    assert exchange.of(SessionEnded) == []
+
+
+def test_what_was_asked_for_a_far_round_does_not_replace_the_final_model() -> None:
+    exchange = wary_session(5, rounds=20)
+    exchange.run_until(exchange.has_aggregated(19))
+    for victim in (node for node in exchange.nodes if node.me != 2):
+        k = victim.watchdog.k_seen + victim.trust.reach + 1
+        request = TrainRequest(k, 25, 25, 5, victim.view.snapshot(), "a lie")
+        exchange.deliver(victim.me, Received(2, request))
+    exchange.run_until(lambda: len(exchange.of(FinalHeld)) == 5)
+    exchange.deliver(0, Received(2, Ping(0, 1)))
+    exchange.run(exchange.now + 100)
+    assert len({state.model for state in exchange.saved.values()}) == 1
+    assert {state.model for state in exchange.saved.values()} != {"a lie"}
+
+
+def test_who_claims_an_end_again_and_again_and_has_no_model_keeps_nobody_from_the_end() -> None:
+    exchange = wary_session(10, rounds=30)
+    exchange.run_until(exchange.has_aggregated(26))
+    said = Ended(max(node.watchdog.k_seen for node in exchange.nodes) + 20, 30, 1)
+    exchange.on_lost = lambda *_: None  # type: ignore[method-assign]
+    deliver = exchange.deliver
+
+    def but_mute(target: int, event: Any) -> None:
+        if not (target == 9 and isinstance(event, Received) and isinstance(event.body, FinalRequest)):
+            deliver(target, event)
+
+    exchange.deliver = but_mute  # type: ignore[method-assign]
+    while exchange.now < 6000 and len({node for _, node, _ in exchange.of(FinalHeld)}) < 9:
+        for node in range(9):
+            exchange.deliver(node, Received(9, said))
+        exchange.run(exchange.now + 60)
+    assert {node for _, node, _ in exchange.of(FinalHeld)} >= set(range(9))
+
+
+class Scored(Exchange):
+    """Who aggregates measures at once; models become better up to a round."""
+
+    best_at = 1000
+
+    def on_event(self, node: int, event: Any, effects: list[Any]) -> None:
+        for fact in (effect.fact for effect in effects if isinstance(effect, Report)):
+            if isinstance(fact, AggregationCompleted | EndClaimed):
+                score = min(fact.ordinal, self.best_at) / 1000
+                measured = Measured(fact.round, fact.ordinal, fact.model, score, {"accuracy": 0.0})
+                self.deliver(node, measured)
+
+
+@pytest.mark.parametrize("best_at", [1000, 30])
+@pytest.mark.parametrize("told", [None, (0, 0x7F800000), (1, 0x3F7FBE77), (2**40 - 1, 0x3F7FBE77)])
+def test_one_member_decides_by_no_score_when_patience_is_over(
+    best_at: int, told: tuple[int, int] | None
+) -> None:
+    exchange = Scored(10, checked=False, course=Course(patience=10), signed_views=True, **SHORT)
+    exchange.best_at = best_at
+    exchange.go_online(*range(10))
+    exchange.run_until(exchange.has_aggregated(15))
+    for node in range(9) if told else ():
+        exchange.deliver(node, Received(9, Score(*told)))  # type: ignore[misc]
+    if best_at == 1000:
+        exchange.run_until(exchange.has_aggregated(60))
+        assert exchange.of(SessionEnded) == []
+    else:
+        exchange.run_until(lambda: len(exchange.of(FinalHeld)) == 10, limit_s=5000)
+        [ordinal] = {fact.ordinal for _, _, fact in exchange.of(FinalHeld)}
+        assert 10 <= ordinal - best_at < 15, (
+            "what the liar measures counts no more, or a second one must say it"
+        )

@@ -13,7 +13,6 @@ few measure the model themselves, and who convinces nobody takes the end back.
 from __future__ import annotations
 
 import math
-import struct
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from plexus.protocol.machine import Handler, to
 from plexus.protocol.messages import Ended, FinalModel, FinalRequest, Message, Model, NodeId, Score
 from plexus.protocol.parameters import Course, condition
 from plexus.protocol.quorum import step
+from plexus.protocol.scores import Scores, rounded
 from plexus.protocol.trust import REACH
 from plexus.protocol.view import NONE
 
@@ -35,7 +35,6 @@ FINAL = ("final", 0)
 AGAIN = 1 / 10
 """As a share of `ack_timeout_s`: how often those are told of the end who have not got the model, and how long
 one of them waits for somebody who has not got it either."""
-_SCORE, _LARGEST = struct.Struct(">f"), 3.4e38
 ABOUT_THE_END: dict[type[Message], Handler] = {
     Ended: to("ending.on_ended"),
     FinalRequest: to("ending.on_request"),
@@ -48,9 +47,9 @@ class Ending:
     """What a node knows of the end, and does about it."""
 
     __slots__ = (
-        "_answered", "_asked", "_askers", "_best", "_checked", "_claims", "_condition", "_course", "_excused",
-        "_has_declared", "_having", "_heard_at", "_left", "_missed", "_node", "_rng", "_root", "_tries",
-        "asks", "ordinal", "round",
+        "_answered", "_asked", "_askers", "_checked", "_claims", "_condition", "_course", "_excused",
+        "_has_declared", "_having", "_heard_at", "_left", "_missed", "_node", "_rng", "_root", "_scores",
+        "_tries", "asks", "ordinal", "round",
     )  # fmt: skip
 
     def __init__(self, node: PlexusNode, course: Course, ended: int, rng: Random) -> None:
@@ -61,8 +60,7 @@ class Ending:
         self._condition = condition(course.until) if course.until is not None else None
         self.round, self.ordinal = ended, node.held_ordinal
         """Of the final model; the round is 0 as long as there is none."""
-        self._best: tuple[float, int] = (-math.inf, 0)
-        """The best score known, and the ordinal of its round."""
+        self._scores = Scores(node.trust)
         self._root: NodeId = node.me
         """Who told of the end."""
         self._has_declared = False
@@ -118,9 +116,9 @@ class Ending:
         """Is that good enough, or has it been so for long?"""
         if not self._course.is_measured:
             return
-        score = _rounded(measured.score)
+        score = rounded(measured.score)
         is_good = self._condition is not None and self._condition.holds(measured.metrics)
-        best, since = self._best
+        best, since = self._scores.best
         patience = self._course.patience or math.inf
         is_end = is_good or (score <= best and measured.ordinal - since >= patience)
         claimed_by = [src for src, (k, _) in self._checked.items() if k == measured.round]
@@ -130,15 +128,12 @@ class Ending:
             return
         elif is_end:
             self.declare(measured.round, measured.ordinal, measured.model)
-        elif score > best:
-            self._best = score, measured.ordinal
-            self._node.send(self._others, Score(measured.ordinal, _bits(score)))
+        elif told := self._scores.measured(score, measured.ordinal):
+            self._node.send(self._others, told)
 
-    def on_score(self, _: NodeId, told: Score) -> None:
-        """Somebody else measured a model; the better one is remembered."""
-        [score] = _SCORE.unpack(told.score.to_bytes(_SCORE.size, "big"))
-        if score > self._best[0]:
-            self._best = score, told.ordinal
+    def on_score(self, src: NodeId, told: Score) -> None:
+        """Somebody else measured a model."""
+        self._scores.on_score(src, told, self._node.held_ordinal)
 
     def declare(self, k: int, ordinal: int, model: Model) -> None:
         """The session ends here, with this model. The end is numbered like a round after the last, a little
@@ -155,6 +150,11 @@ class Ending:
 
     def on_ended(self, src: NodeId, ended: Ended) -> None:
         before = self._claims.get(src, (0, -math.inf))
+        if not self.is_over and 0 < ended.round == self._missed and self._node.trust.is_wary:
+            # Its model was sought in vain once: work is not laid down for it again before the model is here.
+            if ended.held:
+                self._node.send((src,), FinalRequest(ended.round))
+            return
         if not self._is_believable(src, ended):
             if self._course.is_measured and self._claims.get(src, before) != before and ended.held:
                 is_known = before[0] == ended.round
@@ -218,7 +218,7 @@ class Ending:
 
     def _judge(self, src: NodeId, measured: Measured, is_end: bool) -> None:
         self._checked[src] = 0, self._node.now
-        knows_best = self._course.patience is None or self._best[1] > 0  # who just came does not
+        knows_best = self._course.patience is None or self._scores.best[1] > 0  # who just came does not
         if is_end and measured.round > self.round:
             self._adopt(measured.round, measured.ordinal, src, measured.model)
         elif not is_end and knows_best:
@@ -302,8 +302,9 @@ class Ending:
             self._node.send((src,), FinalModel(self.round, self.ordinal, self._node.held_model))
 
     def on_model(self, src: NodeId, final: FinalModel) -> None:
-        if not self.is_over and final.round == self._missed:
+        if not self.is_over and 0 < final.round == self._missed:
             self._adopt(final.round, final.ordinal, src)
+            self._asked[src] = self._node.now
         if final.round > self.round and self._checked.get(src, (0, 0.0))[0] == final.round:
             self._node.report(EndClaimed(final.round, final.ordinal, final.model))
         elif final.round == self.round and not self.has_model and src in self._asked:
@@ -382,13 +383,3 @@ class Ending:
     @property
     def _others(self) -> tuple[NodeId, ...]:
         return tuple(other for other in self._node.view.actives() if other != self._node.me)
-
-
-def _bits(score: float) -> int:
-    return int.from_bytes(_SCORE.pack(score), "big")
-
-
-def _rounded(score: float) -> float:
-    """As others know it: who compares must not differ in the last digits."""
-    [rounded] = _SCORE.unpack(_SCORE.pack(max(-_LARGEST, min(score, _LARGEST))))
-    return float(rounded)
