@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,30 @@ def test_how_often_models_were_measured_makes_no_arm_unless_the_session_ends_by_
     assert arm.seeds == (1, 2)
     ends = {"session": {"until": "accuracy >= 0.9"}}
     assert len(group([arm_run(seed=1, **often, **ends), arm_run(seed=2, **seldom, **ends)])) == 2
+
+
+def measured(*seed_and_rounds: tuple[int, int], live: bool = False) -> list[list[tuple[int, int]]]:
+    """The arms of runs that were measured every so many rounds."""
+    runs = [arm_run(seed=seed, evaluation={"every_rounds": every}) for seed, every in seed_and_rounds]
+    if live:
+        runs = [replace(run, versions={"kind": "live"}, path=Path(f"{at}")) for at, run in enumerate(runs)]
+    arms = group(runs)
+    return sorted(
+        [(run.spec["seed"], run.spec["evaluation"]["every_rounds"]) for run in arm.runs] for arm in arms
+    )
+
+
+@pytest.mark.parametrize("turned", range(4))
+def test_where_a_seed_was_measured_in_two_ways_no_arm_has_runs_of_both(turned: int) -> None:
+    """In whatever order they come."""
+    runs = [(1, 10), (2, 10), (1, 20), (2, 5)]
+    assert measured(*runs[turned:], *runs[:turned]) == [[(1, 10), (2, 10)], [(1, 20)], [(2, 5)]]
+
+
+def test_live_runs_that_were_measured_differently_are_different_arms() -> None:
+    """They are compared as they are, not at the same hours."""
+    assert measured((1, 10), (2, 1), live=True) == [[(1, 10)], [(2, 1)]]
+    assert measured((1, 10), (2, 10), live=True) == [[(1, 10), (2, 10)]]
 
 
 def test_protocols_by_the_names_of_the_paper_ours_first() -> None:

@@ -81,13 +81,16 @@ def group(runs: Iterable[Run], beside_live: bool = False) -> list[Arm]:
         if known.result is None or run.result is None or known.result.digest != run.result.digest:
             other = f"same spec and seed as {known.path}, but another result"
             raise PlexusError(f"{run.path}: {other}; leave one of them out")
-    merged: dict[str, dict[tuple[int, str], Run]] = {}
+    alike: dict[str, list[dict[tuple[int, str], Run]]] = {}
     for seeds in settings.values():
         key = json.dumps(_measured_anyhow(next(iter(seeds.values()))), sort_keys=True)
-        while merged.get(key, {}).keys() & seeds.keys():  # then that is what is compared
-            key += "'"
-        merged.setdefault(key, {}).update(seeds)
-    complete = [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in merged.values()]
+        alike.setdefault(key, []).append(seeds)
+    complete: list[tuple[Run, ...]] = []
+    for apart in alike.values():
+        united = {seed: run for seeds in apart for seed, run in seeds.items()}
+        if len(united) == sum(map(len, apart)):  # else how often is what is compared
+            apart = [united]
+        complete += [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in apart]
     groups = [*complete, *alone]
     beside_live = beside_live or any(runs[0].is_live for runs in groups)
     labels = naming.labels([setting(runs[0]) for runs in groups])
@@ -102,10 +105,10 @@ def group(runs: Iterable[Run], beside_live: bool = False) -> list[Arm]:
 
 
 def _measured_anyhow(run: Run) -> list[Any]:
-    """What seeds of one arm have in common. How often models were measured does not matter, for all are
-    compared at the same hours, unless the session ends by that."""
+    """What seeds of one arm have in common. How often models were measured does not matter, for all that are
+    simulated are compared at the same hours, unless the session ends by that."""
     spec = setting(run)
-    if not {"until", "patience"} & spec.get("session", {}).keys():
+    if not run.is_live and not {"until", "patience"} & spec.get("session", {}).keys():
         often = ("every_rounds", "every_hours")
         spec["evaluation"] = {k: v for k, v in spec.get("evaluation", {}).items() if k not in often}
     return [run.is_live, spec]
