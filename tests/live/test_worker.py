@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from plexus.errors import MissingModuleError, PlexusError
+from plexus.errors import MissingDataError, MissingModuleError, PlexusError, TaskError
 from plexus.learn.attacks import PoisonedEngine, mislabelled
 from plexus.learn.engines import LocalTraining
 from plexus.learn.tasks import create_task
@@ -35,7 +35,7 @@ from plexus.live.worker.client import (
     TrainingWorker,
     TrainJob,
 )
-from plexus.live.worker.process import with_data
+from plexus.live.worker.process import task_of, with_data
 from plexus.spec.attackers import attackers_of
 from plexus.spec.experiment import parse_spec
 
@@ -166,6 +166,34 @@ def test_data_that_does_not_fit_is_refused_in_words(tmp_path: Path, content: str
     data = str(path) if content in ("shape", "pickle") else content
     with pytest.raises(PlexusError, match=complaint):
         with_data(create_task("digits", nodes=10, seed=3), data)
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ("1 / 0", r"^task mine:build failed: ZeroDivisionError: .*mine.py:2"),
+        (
+            "open('nowhere.csv')",
+            r"own.npz needs the session's data here, too; .*mine:build failed: FileNotFound",
+        ),
+    ],
+)
+def test_own_examples_are_blamed_for_missing_data_alone(tmp_path: Path, body: str, wanted: str) -> None:
+    (tmp_path / "mine.py").write_text(f"def build(nodes, seed):\n    {body}\n")
+    np.savez(tmp_path / "own.npz", inputs=np.zeros((9, 3)), targets=np.zeros(9))
+    spec = parse_spec(SPEC.format(steps=FEW).replace('"digits", local_steps = 5', '"mine:build"'), "x.toml")
+    with pytest.raises(TaskError, match=wanted):
+        task_of(spec, tmp_path, str(tmp_path / "own.npz"))
+
+
+def test_own_examples_where_a_data_set_is_missing_are_not_enough(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", inputs=np.zeros((9, 3)), targets=np.zeros(9))
+    table = SPEC.format(steps=FEW).replace('"digits", local_steps = 5', '"cifar10", data = "nowhere"')
+    spec = parse_spec(table, "x.toml")
+    with pytest.raises(
+        MissingDataError, match=r"own.npz needs the session's data here, too; .*: task.data: "
+    ):
+        task_of(spec, tmp_path, str(tmp_path / "own.npz"))
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plexus.errors import MissingModuleError, PlexusError, TaskError, blaming
+from plexus.errors import MissingDataError, PlexusError, TaskError, blaming
 from plexus.files import write_bytes
 from plexus.learn import layout
 from plexus.learn.attacks import Poison, mislabelled
@@ -193,7 +193,8 @@ def task_of(spec: ExperimentSpec, folder: Path, data: str) -> tuple[Task, int]:
     try:
         task = build_task(spec.task.parameters, spec.nodes, spec.seed, folder, data=own)
     except PlexusError as error:
-        if not is_npz or isinstance(error, MissingModuleError):
+        is_missing = isinstance(error, MissingDataError) or isinstance(error.__context__, FileNotFoundError)
+        if not (is_npz and is_missing):
             raise
         instead = "the session's data here, too; without that, bring what the task reads, for a table a .csv"
         raise type(error)(f"--data {data} needs {instead}: {error}") from None
