@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from plexus.runs.directory import FIGURE
+from plexus.runs.directory import FIGURE, RunDirectory, go_on, live
 from plexus.runs.result import Result
 from plexus.runs.run import RESULT, SPEC, VERSIONS
 from plexus.runs.tables import TABLES
@@ -25,6 +26,15 @@ def test_every_table_and_column_is_described(name: str) -> None:
 def test_every_file_is_listed() -> None:
     files = (SPEC, VERSIONS, RESULT, FIGURE, *(f"{name}.csv" for name in TABLES))
     assert [name for name in files if f"`{name}`" not in PAGE] == []
+
+
+def test_every_key_of_the_versions_is_described(tmp_path: Path) -> None:
+    [row] = [line for line in PAGE.splitlines() if line.startswith(f"| `{VERSIONS}`")]
+    with RunDirectory(tmp_path / "run", "", "d1ge57", about={"tags": ["x"], "note": "y"}):
+        pass
+    go_on(tmp_path / "live", "", "d1ge57", 1000, live([".."], session="00"))
+    written = [json.loads((tmp_path / run / VERSIONS).read_text()) for run in ("run", "live")]
+    assert [key for keys in written for key in keys if f"`{key}`" not in row] == []
 
 
 def test_every_key_of_the_result_is_described() -> None:
