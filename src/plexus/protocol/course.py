@@ -124,11 +124,9 @@ class Ending:
         claimed_by = [src for src, (k, _) in self._checked.items() if k == measured.round]
         if claimed_by:
             self._judge(claimed_by[0], measured, is_end)
-        elif self.is_over:
-            return
-        elif is_end:
+        elif is_end and not self.is_over:
             self.declare(measured.round, measured.ordinal, measured.model)
-        elif told := self._scores.measured(score, measured.ordinal):
+        elif not self.is_over and (told := self._scores.measured(score, measured.ordinal)):
             self._node.send(self._others, told)
 
     def on_score(self, src: NodeId, told: Score) -> None:
@@ -141,8 +139,7 @@ class Ending:
         aggregated the same round one."""
         view = self._node.view
         order = [*self._node.roster.candidates(view, k), self._node.me]  # last, if it is doubted itself
-        place = order.index(self._node.me)
-        number = k + step(view.online_count()) - 1 - place
+        number = k + step(view.online_count()) - 1 - order.index(self._node.me)
         self._node.keep_final(number, ordinal, model)
         self._adopt(number, ordinal, self._node.me)
 
@@ -174,7 +171,7 @@ class Ending:
     def come_back(self) -> None:
         """The node is online again, and knew of the end."""
         self._node.lay_down()
-        self._forget()
+        self._having = self._answered = NONE  # who has the model turns out anew
         self._askers, self._has_declared = NONE, False
         if not self.has_model:
             self._root, self._tries, self._heard_at = self._node.me, 0, self._node.now
@@ -271,9 +268,8 @@ class Ending:
 
     def _adopt(self, k: int, ordinal: int, root: NodeId, model: Model = None) -> None:
         self.round, self.ordinal, self._root, self._tries = k, ordinal, root, 0
-        self._has_declared = root == self._node.me
-        self._heard_at = self._node.now
-        self._forget()
+        self._has_declared, self._heard_at = root == self._node.me, self._node.now
+        self._having = self._answered = NONE  # who has the model turns out anew
         if root != self._node.me and self.has_model:
             self._node.held_round -= 1  # the number is the same, the model need not be
         if model is not None:
@@ -287,10 +283,6 @@ class Ending:
             self._has_it()
         else:
             self._ask()
-
-    def _forget(self) -> None:
-        """Who has the model turns out anew."""
-        self._having = self._answered = NONE
 
     # The final model
 

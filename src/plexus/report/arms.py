@@ -70,10 +70,10 @@ def group(runs: Iterable[Run], beside_live: bool = False) -> list[Arm]:
     are of live peers, or stand on a page beside such, the label says of each whether it is.
     """
     settings: dict[str, dict[tuple[int, str], Run]] = {}
-    alone: list[tuple[Run, ...]] = []
+    groups: list[tuple[Run, ...]] = []
     for run in runs:
         if not is_complete(run):
-            alone.append((run,))
+            groups.append((run,))
             continue
         seeds = settings.setdefault(json.dumps([run.is_live, setting(run)], sort_keys=True), {})
         # No two sessions of live peers are alike, whatever their seed.
@@ -85,13 +85,11 @@ def group(runs: Iterable[Run], beside_live: bool = False) -> list[Arm]:
     for seeds in settings.values():
         key = json.dumps(_measured_anyhow(next(iter(seeds.values()))), sort_keys=True)
         alike.setdefault(key, []).append(seeds)
-    complete: list[tuple[Run, ...]] = []
     for apart in alike.values():
         united = {seed: run for seeds in apart for seed, run in seeds.items()}
         if len(united) == sum(map(len, apart)):  # else how often is what is compared
             apart = [united]
-        complete += [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in apart]
-    groups = [*complete, *alone]
+        groups += [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in apart]
     beside_live = beside_live or any(runs[0].is_live for runs in groups)
     labels = naming.labels([setting(runs[0]) for runs in groups])
     arms = []
