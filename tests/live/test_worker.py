@@ -6,6 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+from asyncio import StreamWriter as Writer
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
@@ -21,7 +22,7 @@ from plexus.learn.attacks import PoisonedEngine, mislabelled
 from plexus.learn.engines import LocalTraining
 from plexus.learn.tasks import create_task
 from plexus.learn.trainer import InlineEngine, Trainer
-from plexus.live.models import fits
+from plexus.live.models import LiveModel, fits
 from plexus.live.operator.log import Log
 from plexus.live.worker import client as channel
 from plexus.live.worker.client import (
@@ -214,19 +215,46 @@ def test_a_worker_that_does_not_find_the_task_says_so(tmp_path: Path) -> None:
         assert "module 'nowhere.task' cannot be imported" in answer.reason
 
 
+async def connected() -> tuple[TrainingWorker, Writer, socket.socket]:
+    """A client, and the worker's end of its connection."""
+    client = TrainingWorker(SetUp("", "0"), Log(StringIO()), lambda *_: None, lambda *_: None)
+    mine, theirs = socket.socketpair()
+    reader, client._writer = await asyncio.open_unix_connection(sock=mine)
+    client._tasks = [asyncio.create_task(client._supervise(reader))]
+    return client, client._writer, theirs
+
+
 def test_a_client_closes_while_it_is_hanging_up_on_a_worker_that_died() -> None:
     """Its supervisor, who waits for the same connection to end, is cancelled; who closes is not."""
 
     async def close() -> None:
-        client = TrainingWorker(SetUp("", "0"), Log(StringIO()), lambda *_: None, lambda *_: None)
-        mine, theirs = socket.socketpair()
-        reader, writer = await asyncio.open_unix_connection(sock=mine)
-        client._writer = writer
-        client._tasks = [asyncio.create_task(client._supervise(reader))]
+        client, writer, theirs = await connected()
         theirs.close()
         while not writer.is_closing():
             await asyncio.sleep(0)
         await client.close()
         assert client._tasks[0].cancelled()
+
+    asyncio.run(close())
+
+
+LARGE = bytes(2**22)
+
+
+async def stands_still(client: TrainingWorker, writer: Writer) -> None:
+    """Give the worker a model that it does not read to the end."""
+    client.train(1, LiveModel(memoryview(LARGE), b""))
+    while not writer.transport.get_write_buffer_size():
+        await asyncio.sleep(0)
+
+
+def test_a_client_closes_though_its_worker_stands_still() -> None:
+    """As with SIGSTOP, or on a file system that does not answer: nobody waits for it to read."""
+
+    async def close() -> None:
+        client, writer, theirs = await connected()
+        await stands_still(client, writer)
+        with theirs:
+            await asyncio.wait_for(client.close(), 10)
 
     asyncio.run(close())

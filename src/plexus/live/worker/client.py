@@ -386,7 +386,7 @@ class TrainingWorker:
 
     async def _disconnect(self) -> None:
         if self._writer is not None:
-            self._writer.close()
+            self._writer.transport.abort()  # a worker that stands still never takes what waits for it
             with contextlib.suppress(OSError):
                 await asyncio.shield(self._writer.wait_closed())  # who closes waits, too
             self._writer = None
