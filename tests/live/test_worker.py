@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
+import threading
+import weakref
 from asyncio import StreamWriter as Writer
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -25,6 +29,7 @@ from plexus.learn.trainer import InlineEngine, Trainer
 from plexus.live.models import LiveModel, fits
 from plexus.live.operator.log import Log
 from plexus.live.worker import client as channel
+from plexus.live.worker import process as in_process
 from plexus.live.worker.client import (
     Evaluated,
     EvaluateJob,
@@ -258,3 +263,55 @@ def test_a_client_closes_though_its_worker_stands_still() -> None:
             await asyncio.wait_for(client.close(), 10)
 
     asyncio.run(close())
+
+
+def test_of_the_models_for_a_worker_that_stands_still_only_the_newest_is_kept() -> None:
+    """One for each round would fill memory, descriptors and disk. Once it reads, it gets the newest."""
+
+    def read(sock: socket.socket) -> list[TrainJob | EvaluateJob | Interrupt]:
+        with sock:
+            found = [channel.receive(sock) for _ in range(3)]
+        assert [len(body) for _, body in found] == [len(LARGE), 0, 4]
+        return [header for header, _ in found if isinstance(header, TrainJob | EvaluateJob | Interrupt)]
+
+    async def story() -> None:
+        client, writer, theirs = await connected()
+        theirs.setblocking(True)
+        await stands_still(client, writer)
+        kept = []
+        for round in range(2, 50):
+            data = np.zeros(1, np.float32)
+            kept.append(weakref.ref(data))
+            client.train(round, LiveModel(memoryview(data).cast("B"), b""))
+            del data
+        assert [each() is not None for each in kept] == [*[False] * 47, True]
+        client.interrupt()
+        client.train(50, LiveModel(memoryview(b"last"), b""))
+        jobs = await asyncio.to_thread(read, theirs)
+        assert jobs == [TrainJob(1, 1), Interrupt(50), TrainJob(50, 50)]
+        await client.close()
+
+    asyncio.run(story())
+
+
+def test_a_worker_whose_task_stands_still_keeps_the_newest_model_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who listens goes on: jobs that are overtaken end without their models."""
+    monkeypatch.setattr(os, "_exit", lambda _: None)
+    mine, theirs = socket.socketpair()
+    kind = in_process.Worker
+    listening, jobs = kind.__new__(kind), SimpleQueue[channel.Header]()
+    listening._sock, listening._stop_before, listening._models = theirs, 0, {}
+    thread = threading.Thread(target=listening._listen, args=(jobs,))
+    thread.start()
+    with theirs:
+        with mine:
+            for job in (TrainJob(1, 1), EvaluateJob(2), TrainJob(3, 2), EvaluateJob(4)):
+                channel.send(mine, job, b"%d" % job.job)
+                assert jobs.get(timeout=60) == job
+            assert (listening._models, listening._stop_before) == ({3: b"3", 4: b"4"}, 3)
+            channel.send(mine, Interrupt(5))
+            assert jobs.get(timeout=60) == Interrupt(5)
+            assert (listening._models, listening._stop_before) == ({}, 5)
+        thread.join()

@@ -31,7 +31,7 @@ RESTART_S, MAX_RESTART_S = 1.0, 60.0
 MOST_LOSSES = 3
 """So many workers may die of one training before it is given up."""
 WORKER_DIED = "the training worker died of it"
-_HEAD, PIECE_BYTES = struct.Struct(">IQ"), 2**18
+_HEAD, PIECE_BYTES, MOST_AHEAD_BYTES = struct.Struct(">IQ"), 2**18, 2**20
 
 
 class SetUp(Struct, frozen=True, tag=True):
@@ -142,8 +142,7 @@ def receive(sock: socket.socket) -> tuple[Header, memoryview]:
 
 
 def _exactly(sock: socket.socket, count: int) -> memoryview:
-    space = memoryview(bytearray(count))
-    filled = 0
+    space, filled = memoryview(bytearray(count)), 0
     while filled < count:
         got = sock.recv_into(space[filled:])
         if not got:
@@ -211,7 +210,7 @@ class TrainingWorker:
         """Workers that this training has cost."""
         self._evaluating: tuple[EvaluateJob, int, LiveModel, int] | None = None
         self._to_evaluate: tuple[int, LiveModel, int] | None = None
-        self._outbox: asyncio.Queue[tuple[Header, memoryview]] = asyncio.Queue()
+        self._outbox: asyncio.Queue[Header] = asyncio.Queue()  # no models: the worker may stand still
         self._tasks: list[asyncio.Task[None]] = []
         self._process: asyncio.subprocess.Process | None = None
         self._writer: Writer | None = None
@@ -254,13 +253,13 @@ class TrainingWorker:
         self.since_s = asyncio.get_running_loop().time()
         self._is_held_back = self.measures_first and self._evaluating is not None
         if not self._is_held_back:
-            self._outbox.put_nowait((self._training[0], model.data))
+            self._outbox.put_nowait(self._training[0])
 
     def interrupt(self) -> None:
         """Stop training, within one step."""
         if self._training is not None:
             self._training = self.since_s = None
-            self._outbox.put_nowait((Interrupt(self._last_job + 1), memoryview(b"")))
+            self._outbox.put_nowait(Interrupt(self._last_job + 1))
 
     def evaluate(self, round: int, model: LiveModel, number: int = 0) -> None:
         """Measure `model` when the worker has nothing better to do; only the newest is kept. `number` is
@@ -274,7 +273,7 @@ class TrainingWorker:
         (round, model, number), self._to_evaluate = self._to_evaluate, None
         self._last_job += 1
         self._evaluating = EvaluateJob(self._last_job), round, model, number
-        self._outbox.put_nowait((self._evaluating[0], model.data))
+        self._outbox.put_nowait(self._evaluating[0])
 
     def _on_answer(self, answer: Header, body: Body) -> None:
         match answer:
@@ -299,7 +298,7 @@ class TrainingWorker:
         if self._is_held_back and self._evaluating is None:
             self._is_held_back = False
             if self._training is not None:
-                self._outbox.put_nowait((self._training[0], self._training[1].data))
+                self._outbox.put_nowait(self._training[0])
         self._evaluate_if_idle()
 
     def _give_up(self, reason: str) -> None:
@@ -340,7 +339,7 @@ class TrainingWorker:
             if self._losses == MOST_LOSSES:
                 self._give_up(f"{WORKER_DIED} {MOST_LOSSES} times")
         if self._training is not None:
-            self._outbox.put_nowait((self._training[0], self._training[1].data))
+            self._outbox.put_nowait(self._training[0])
 
     async def _converse(self, reader: Reader) -> None:
         writing = asyncio.create_task(self._write())
@@ -356,12 +355,17 @@ class TrainingWorker:
             await asyncio.gather(writing, return_exceptions=True)
 
     async def _write(self) -> None:
-        assert self._writer is not None
         while True:
-            header, body = await self._outbox.get()
-            wanted = self._training and self._training[0]
-            if not isinstance(header, TrainJob) or header == wanted:  # else it is overtaken
-                await send_async(self._writer, header, body)
+            await self._send(await self._outbox.get())
+
+    async def _send(self, header: Header) -> None:
+        assert self._writer is not None
+        if self._training is not None and header == self._training[0]:
+            await send_async(self._writer, header, self._training[1].data)
+        elif self._evaluating is not None and header == self._evaluating[0]:
+            await send_async(self._writer, header, self._evaluating[2].data)
+        elif isinstance(header, Interrupt):  # else it is overtaken
+            await send_async(self._writer, header)
 
     async def _connect(self) -> tuple[Reader, memoryview]:
         reader, self._writer = await self._open()
@@ -375,14 +379,13 @@ class TrainingWorker:
         return reader, initial
 
     async def _open(self) -> tuple[Reader, Writer]:
-        limit = 2**20
         if self._fork_server is not None:
-            return await asyncio.open_unix_connection(self._fork_server, limit=limit)
+            return await asyncio.open_unix_connection(self._fork_server, limit=MOST_AHEAD_BYTES)
         mine, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", WORKER_MODULE, "--fd", str(theirs.fileno())]
             self._process = await asyncio.create_subprocess_exec(*command, pass_fds=[theirs.fileno()])
-        return await asyncio.open_unix_connection(sock=mine, limit=limit)
+        return await asyncio.open_unix_connection(sock=mine, limit=MOST_AHEAD_BYTES)
 
     async def _disconnect(self) -> None:
         if self._writer is not None:

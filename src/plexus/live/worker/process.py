@@ -54,6 +54,8 @@ class Worker:
         self._sock = sock
         self._job = 0
         self._stop_before = 0
+        self._models: dict[int, memoryview] = {}
+        """By job to come: a task that stands still is not to hold up one for each round."""
         spec = parse_spec(setup.spec, "session.toml")
         # Attackers have parts of the session's data, as in a simulation.
         attackers = poisoners(spec.attackers, spec.nodes, spec.seed) if setup.data.isdigit() else {}
@@ -111,12 +113,12 @@ class Worker:
 
     def serve(self) -> None:
         """Do one job after the other until the peer is gone."""
-        jobs: SimpleQueue[tuple[channel.Header, memoryview]] = SimpleQueue()
+        jobs: SimpleQueue[channel.Header] = SimpleQueue()
         threading.Thread(target=self._listen, args=(jobs,), daemon=True).start()
         while True:
-            job, model = jobs.get()
+            job = jobs.get()
             if isinstance(job, TrainJob | EvaluateJob):
-                self._do(job, model)
+                self._do(job, self._models.pop(job.job, memoryview(b"")))
 
     def _do(self, job: TrainJob | EvaluateJob, model: memoryview) -> None:
         self._job = job.job
@@ -152,15 +154,17 @@ class Worker:
         change = torch.linalg.vector_norm(sent - base[: len(sent)], dtype=torch.float64).item()
         channel.send(self._sock, Finished(job.job, seal(body), change), body)
 
-    def _listen(self, jobs: SimpleQueue[tuple[channel.Header, memoryview]]) -> None:
+    def _listen(self, jobs: SimpleQueue[channel.Header]) -> None:
         try:
             while True:
                 job, model = channel.receive(self._sock)
-                if isinstance(job, TrainJob):
-                    self._stop_before = job.job
-                elif isinstance(job, Interrupt):
-                    self._stop_before = job.before
-                jobs.put((job, model))
+                if isinstance(job, TrainJob | Interrupt):
+                    self._stop_before = job.job if isinstance(job, TrainJob) else job.before
+                    self._models.clear()  # their jobs end before they begin
+                if isinstance(job, TrainJob | EvaluateJob):
+                    self._models[job.job] = model
+                jobs.put(job)
+                del job, model
         except (EOFError, OSError):
             os._exit(0)  # the peer is gone, so nobody wants the job under way
 
