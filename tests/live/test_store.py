@@ -13,13 +13,14 @@ from safetensors.numpy import save
 
 from plexus.errors import PlexusError
 from plexus.live.models import LiveModel, seal
+from plexus.live.room import Room
 from plexus.live.state import STATE_FILE, Store, check_home, newest_model
 from plexus.protocol.api import Durable
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot, View
 from plexus.runs.directory import go_on, live
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL
-from tests.live.disks import damaged
+from tests.live.disks import damaged, fill, small_disk
 
 MODEL_FILE = "model-9.safetensors"
 
@@ -92,6 +93,38 @@ def test_a_crash_while_writing_leaves_the_state_before(
         store.save_counter(4, NOBODY, 0).result()
     monkeypatch.undo()
     assert Store(tmp_path, ROSTER, fail).state.counter == 3
+
+
+def test_models_that_a_crash_left_go_with_the_next_that_is_kept(tmp_path: Path) -> None:
+    """Before the state named it, and while it was written; what has a name of its owner's stays."""
+    written(tmp_path)
+    for name in ("model-10.safetensors", ".model-11.safetensors.new", "model-9-mine.safetensors"):
+        (tmp_path / name).write_bytes(b"left")
+    store = Store(tmp_path, ROSTER, fail)
+    store.save_model(durable(12, b"twelve"))
+    store.close()
+    left = sorted(each.name for each in tmp_path.iterdir())
+    assert left == ["model-12.safetensors", "model-9-mine.safetensors", STATE_FILE]
+
+
+def test_a_disk_without_room_for_the_state_is_not_filled_with_models(tmp_path: Path) -> None:
+    """They came before it was full, so each has its room already; it is given back."""
+    with small_disk(tmp_path / "disk", kilobytes=1000) as disk:
+        complaints: list[BaseException] = []
+        store, room = Store(disk, ROSTER, complaints.append), Room(disk, 0)
+        arrived = [room.space(100_000) for _ in range(5)]
+        store.save_model(durable(1, b"one"))
+        store.save_counter(3, NOBODY, 0).result()
+        fill(disk)
+        for number, data in enumerate(arrived, 2):
+            store.save_model(Durable(0, number, LiveModel(data, b""), NOBODY, ordinal=number))
+            store._thread.submit(lambda: None).result()
+        assert [str(each) for each in complaints] == [f"{disk / STATE_FILE}: No space left on device"] * 5
+        assert {each.name for each in disk.iterdir()} == {"model-1.safetensors", STATE_FILE, "filler"}
+        (disk / "filler").unlink()
+        store.save_model(durable(9, b"nine"))
+        store.close()
+        assert {each.name for each in disk.iterdir()} == {MODEL_FILE, STATE_FILE}
 
 
 def test_models_that_keep_coming_do_not_hold_up_a_counter(

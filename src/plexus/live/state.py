@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -47,6 +48,7 @@ LOCAL_FILE = "local.safetensors"
 """The tensors that stay with the node, after its last training; only where the task has some."""
 RUN_FOLDER = "run"
 """The folder in a peer's home with the tables of its run."""
+HELD_MODEL = re.compile(rf"\.?model-\d+{re.escape(MODEL_SUFFIX)}(\.new)?")
 HEAD = b"plexus state 3\n"
 DIGEST_BYTES = 16
 REMEDY = (
@@ -78,8 +80,7 @@ class Store:
         self.home = home
         self._roster = roster
         self._on_error = on_error
-        path = home / STATE_FILE
-        self.state = read_state(path) if path.exists() else State(session=roster.session)
+        self.state = _state_in(home, roster.session)
         """What is on the disk."""
         self.failed = 0
         """Writes that failed."""
@@ -153,13 +154,18 @@ class Store:
 
     def _write_model(self, state: Durable, view: bytes) -> None:
         name = f"model-{state.round}{MODEL_SUFFIX}"
-        old = self.state.model_file
         self._write(name, state.model.data, by=keep)
         held = {"round": state.round, "ordinal": state.ordinal, "model_file": name}
-        self._update(held | {"model_seal": state.model.seal, "view": view})
-        if old and old != name:
-            with named(self.home / old):
-                (self.home / old).unlink(missing_ok=True)
+        try:
+            self._update(held | {"model_seal": state.model.seal, "view": view})
+        finally:  # there may be others from before a crash, and a disk may have no room for the state
+            self._remove_all_but(_state_in(self.home).model_file)
+
+    def _remove_all_but(self, held: str) -> None:
+        with named(self.home):
+            for path in self.home.iterdir():
+                if path.name != held and HELD_MODEL.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
 
     def _write_if_best(self, round: int, model: LiveModel, value: float) -> None:
         try:
@@ -224,7 +230,7 @@ def newest_model(home: Path) -> HeldModel | None:
     path = home / STATE_FILE
     if not path.exists() and not (home / KEY_FILE).exists():
         raise PlexusError(f"{home}: neither a run with a model, nor a peer's home, nor a fleet")
-    state = read_state(path) if path.exists() else State(session=b"")
+    state = _state_in(home)
     if not state.model_file:
         return None
     return HeldModel(state.round, state.ordinal, _read_model(home, state).data, home)
@@ -299,7 +305,7 @@ def standing(home: Path) -> SessionStanding:
     """What the peer in `home` knows of its session."""
     if not (home / KEY_FILE).exists():
         raise PlexusError(f"{home}: not a peer's home")
-    state = read_state(home / STATE_FILE) if (home / STATE_FILE).exists() else State(session=b"")
+    state = _state_in(home)
     begun = home / RUN_FOLDER / SPEC
     name, course = _agreed(begun if begun.exists() else home / SESSION_FILE)
     best, final = home / BEST_MODEL, home / FINAL_MODEL
@@ -341,6 +347,10 @@ def read_state(path: Path) -> State:
     if digest != _digest(body):
         raise PlexusError(f"{path}: damaged; {REMEDY}")
     return msgspec.msgpack.decode(body, type=State)
+
+
+def _state_in(home: Path, session: bytes = b"") -> State:
+    return read_state(home / STATE_FILE) if (home / STATE_FILE).exists() else State(session=session)
 
 
 def _read_model(home: Path, state: State, room: Room = BOUNDLESS) -> LiveModel:
