@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -96,6 +97,27 @@ def test_signs_of_life_are_given_only_if_asked_for(
     monkeypatch.delenv("WATCHDOG_PID")
     monkeypatch.delenv("WATCHDOG_USEC")
     assert told(manager, 1) == ["READY=1", "STOPPING=1"]
+
+
+def test_a_peer_that_had_no_descriptors_for_a_moment_gives_signs_of_life_again(
+    manager: socket.socket,
+) -> None:
+    stream, limits = StringIO(), resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def story() -> None:
+        manager.setblocking(False)
+        with notifying(Log(stream)):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+            try:
+                while "Too many open files" not in stream.getvalue():
+                    await asyncio.sleep(0.01)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            loop = asyncio.get_running_loop()
+            heard = [await loop.sock_recv(manager, 1000) for _ in range(3)]
+            assert heard == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+
+    asyncio.run(asyncio.wait_for(story(), 20))
 
 
 def test_a_service_manager_that_is_gone_is_said_to_be(

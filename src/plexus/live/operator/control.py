@@ -168,9 +168,9 @@ def _tell(state: str, log: Log) -> None:
     if not name:
         return
     path = "\0" + name[1:] if name.startswith("@") else name  # Linux's abstract sockets
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.setblocking(False)
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)
             sock.sendto(state.encode(), path)
-        except OSError as error:
-            log.warning("not_notified", state=state, reason=f"{name}: {error.strerror}")
+    except OSError as error:
+        log.warning("not_notified", state=state, reason=f"{name}: {error.strerror}")
