@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import weakref
 from collections.abc import Sequence
 from itertools import product
@@ -160,6 +161,14 @@ def test_a_seal_does_not_fit_anything_else(data: bytes, at: int, change: int) ->
     assert not fits(seal(data), data + b"\0")
 
 
+def arrived(data: bytes, buffers: Buffers) -> LiveModel:
+    ticket = Ticket(lambda: None)
+    buffers.request(ticket)
+    assert ticket.buffer is not None
+    ticket.buffer[:] = data
+    return LiveModel(ticket.buffer, b"", ticket)
+
+
 def test_a_round_that_is_abandoned_leaves_no_sum_behind(tmp_path: Path) -> None:
     """A sum lives by the contributions to it: when the node drops them, the memory is free."""
     asyncio.run(abandon_a_round(tmp_path))
@@ -170,12 +179,7 @@ async def abandon_a_round(tmp_path: Path) -> None:
     buffers = Buffers(len(data), 2 * len(data))
     aggregator = Aggregator(ModelLayout(data), buffers, MeanRule(), tmp_path, lambda *_: None)
     for round in (5, 6):
-        ticket = Ticket(lambda: None)
-        buffers.request(ticket)
-        assert ticket.buffer is not None
-        ticket.buffer[:] = data
-        model = LiveModel(ticket.buffer, b"")
-        model.ticket = ticket
+        model = arrived(data, buffers)
         aggregator.collect(round, model, 1)
         assert len(model.data) == 0, "its memory is not its own any more"
         if round == 5:
@@ -271,3 +275,29 @@ def test_models_that_do_not_fit_on_the_disk_are_said_when_the_round_is_over(tmp_
     with small_disk(tmp_path / "disk", kilobytes=100) as disk:
         asyncio.run(story(disk))
     assert found == [(None, "the models of the round cannot be kept: No space left on device")]
+
+
+def test_a_rule_that_gets_no_file_for_its_models_says_so_and_keeps_no_buffer(tmp_path: Path) -> None:
+    data, found = encoded(0), list[tuple[int, str | None]]()
+
+    async def story() -> None:
+        buffers = Buffers(len(data), 2 * len(data))
+        told = lambda round, model, flaw: found.append((round, flaw))  # noqa: E731
+        aggregator = Aggregator(ModelLayout(data), buffers, MedianRule(), tmp_path, told)
+        for round, most in ((5, 3), (6, limits[0])):
+            models = [arrived(data, buffers) for _ in range(2)]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, limits[1]))
+            for each in models:
+                aggregator.collect(round, each, 1)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            aggregator.aggregate(round, models, [1, 1])
+            await asyncio.sleep(0.01)
+            assert buffers.free == buffers.count
+        aggregator.close()
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        asyncio.run(story())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert found == [(5, "the models of the round cannot be kept: Too many open files"), (6, None)]

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,14 +156,17 @@ class Spool:
         self._numbers = layout.changes if is_change else layout.numbers
         if layout.is_packed:
             self._numbers = layout.rows
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-        weakref.finalize(self, self._file.close)  # the round may be abandoned
+        self._folder = folder
+        self._file: IO[bytes] | None = None
         self._models = 0
         self.flaw: str | None = None
 
     def add(self, data: memoryview, weight: float, owned: bool) -> bool:
         """Keep a model. Its memory is not taken over."""
         try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
+                weakref.finalize(self, self._file.close)  # the round may be abandoned
             while data:
                 data = data[self._file.write(data) :]
         except OSError as error:
@@ -187,6 +190,7 @@ class Spool:
 
     def _kept(self) -> list[list[NDArray[Any]]]:
         size_bytes = self._layout.size_bytes
+        assert self._file is not None
         with self._file:
             kept = self._layout.room.map(self._file, mmap.ACCESS_READ)
         return [self._numbers(kept[at * size_bytes :][:size_bytes]) for at in range(self._models)]
