@@ -23,7 +23,7 @@ from plexus.live.operator.log import Log
 from plexus.live.operator.status import transfers_of
 from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.state import Store
-from plexus.live.transport import connection
+from plexus.live.transport import addresses, connection
 from plexus.live.transport.frames import HEAD_BYTES
 from plexus.live.transport.hub import UNREACHABLE, Hub
 from plexus.live.transport.limits import PROBES_BYTES, Limits
@@ -65,6 +65,35 @@ async def ends(
     finally:
         for each in made:
             await each.hub.close("the test is over")
+
+
+def test_where_a_node_is_is_what_most_members_see(party: Party) -> None:
+    """Whoever comes first may be wrong, or lie; what the operator says is not asked about."""
+
+    async def story() -> None:
+        async with ends(party, "abcde") as (a, told, liar, *honest):
+            lie, port = ("203.0.113.9", 1), a.address[1]
+            liar.hub.hello = lambda _: Hub.hello(liar.hub, lie)  # type: ignore[method-assign]
+            a.hub._dial_only = told.hub._dial_only = False
+            found = []
+            for each in (liar, *honest, liar):
+                if each.is_linked(a):
+                    a.hub.links[each.key].connection.close("again")
+                    await each.until(lambda each=each: not each.is_linked(a))  # type: ignore[misc]
+                count = len(a.messages)
+                each.send(a, b"hello")
+                await a.until(lambda count=count: len(a.messages) > count)  # type: ignore[misc]
+                found.append(addresses.unpack(a.roster.address_of(0)))
+            wrong, right = (lie[0], port), ("127.0.0.1", port)
+            assert found == [wrong, wrong, right, right]
+            assert addresses.pack(right) == a.hub.advertised
+            told.hub.advertise(("192.0.2.7", 7000))
+            for each in (liar, *honest):
+                told.send(each, b"hello")
+                await each.until(lambda each=each: each.messages)  # type: ignore[misc]
+            assert told.hub.advertised == addresses.pack(("192.0.2.7", 7000))
+
+    run(story)
 
 
 def test_what_tls_has_of_a_link_is_gone_with_it(party: Party) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 from weakref import WeakSet
 
@@ -58,6 +59,9 @@ class Hub:
         self.links: dict[bytes, PeerLink] = {}
         self.advertised: bytes = NO_ADDRESS
         """Where this node wants to be dialled."""
+        self._own_events = count(addresses.OWN_EVENT)
+        self._seen_at: dict[bytes, str] = {}
+        """By member, where it sees this node come from, if the operator has not said where that is."""
         self._incarnation = secrets.token_bytes(8)
         self._incarnations: dict[bytes, deque[bytes]] = {}
         """By peer: its newest ones."""
@@ -94,7 +98,7 @@ class Hub:
         packed = addresses.pack(address)
         if not self._dial_only and addresses.unpack(packed) is not None:
             self.advertised = packed
-            self._roster.learn_address(0, addresses.OWN_EVENT, packed)
+            self._roster.learn_address(0, next(self._own_events), packed)
 
     async def close(self, reason: str) -> None:
         """Stop listening and end all links."""
@@ -276,8 +280,13 @@ class Hub:
         """Where the other one wants to be dialled, and where it sees this node come from."""
         self._roster.learn_address(self._roster.number(link.key), 1, link.hello.address)
         seen = addresses.unpack(link.hello.observed)
-        if seen is not None and self.advertised == NO_ADDRESS:
-            self.advertise((seen[0], self._port))
+        if seen is None or (self.advertised != NO_ADDRESS and not self._seen_at):
+            return
+        self._seen_at[link.key] = seen[0]
+        times, told = Counter(self._seen_at.values()), addresses.unpack(self.advertised)
+        [(host, most)] = times.most_common(1)
+        if told is None or most > times[told[0]]:  # the first may be wrong, or the address another now
+            self.advertise((host, self._port))
 
     def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
         try:
