@@ -8,6 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 
+from plexus.protocol import wire
 from plexus.protocol.api import (
     Aggregated,
     Durable,
@@ -21,7 +22,7 @@ from plexus.protocol.api import (
     WentOffline,
     WentOnline,
 )
-from plexus.protocol.baselines.gossip import GossipNode, GossipParameters
+from plexus.protocol.baselines.gossip import MAX_AGE, GossipNode, GossipParameters
 from plexus.protocol.facts import ModelUpdated
 from plexus.protocol.messages import GossipModel, Joined, Left, Ping, Pong
 from plexus.protocol.view import JOINED, LEFT, View, event_number
@@ -125,6 +126,23 @@ def test_models_are_merged_by_age_then_trained(
     effects = handle(Received(peer, Pong(ping.exchange, 0, 0, 0)))
     body = sent(effects, GossipModel)[0][1]
     assert (body.age, body.model) == (age + 1, "better")
+
+
+@pytest.mark.parametrize("claimed", [MAX_AGE - 1, MAX_AGE])
+def test_an_age_that_somebody_made_up_is_not_grown_out_of_what_messages_say(claimed: int) -> None:
+    assert wire.LIMITS["age"] == MAX_AGE
+    handle = effects_of(make(durable=Durable(1, 9, "own")))
+    handle(WentOnline())
+    for weight in (9, MAX_AGE, MAX_AGE):
+        effects = handle(model(claimed, "other"))
+        assert only(effects, Merge)[0].weights == (weight, claimed)
+        [training] = only(handle(Aggregated(MAX_AGE - 1, "both")), Train)
+        assert training == Train(MAX_AGE, "both")
+        handle(Trained(training.round, "own"))
+    ((peer,), ping) = sent(handle(SEND), Ping)[0]
+    [(_, body)] = sent(handle(Received(peer, Pong(ping.exchange, 0, 0, 0))), GossipModel)
+    assert body.age == MAX_AGE
+    assert make(durable=Durable(1, MAX_AGE + 1, "of a version before")).age == MAX_AGE
 
 
 def test_models_that_arrive_during_merge_and_training_wait_and_the_newest_is_taken(handle: Handle) -> None:

@@ -18,6 +18,8 @@ from plexus.protocol.messages import GossipModel, Model, NodeId
 from plexus.protocol.parameters import require_duration
 
 SEND = ("send", 0)
+MAX_AGE = 2**40 - 1
+"""The largest that a message says. Somebody may claim it; who comes to it gets no older."""
 
 
 class GossipParameters(PeerParameters, frozen=True):
@@ -52,7 +54,7 @@ class GossipNode(PeerNode):
         durable = durable or Durable(counter=0, round=0, model=initial_model)
         super().__init__(parameters=parameters, counter=durable.counter, **world)
         self._parameters = parameters
-        self.age = durable.round
+        self.age = min(durable.round, MAX_AGE)
         self.model = durable.model
         self._merging = self._training = False
         self._waiting: GossipModel | None = None
@@ -81,7 +83,7 @@ class GossipNode(PeerNode):
         self._merging, self._training = True, False
         # Two models that nobody has trained are the same one; weights of 0 and 0 would say nothing.
         weights = (self.age, other.age) if self.age or other.age else (1, 1)
-        self.age = max(self.age, other.age)
+        self.age = min(max(self.age, other.age), MAX_AGE - 1)
         self.outbox.append(Merge(self.age, (self.model, other.model), weights))
 
     def _on_merged(self, event: Aggregated) -> None:
