@@ -278,6 +278,7 @@ def test_of_the_models_for_a_worker_that_stands_still_only_the_newest_is_kept() 
         client, writer, theirs = await connected()
         theirs.setblocking(True)
         await stands_still(client, writer)
+        assert client.unread_since is not None, "which is a problem if it lasts"
         kept = []
         for round in range(2, 50):
             data = np.zeros(1, np.float32)
@@ -289,6 +290,7 @@ def test_of_the_models_for_a_worker_that_stands_still_only_the_newest_is_kept() 
         client.train(50, LiveModel(memoryview(b"last"), b""))
         jobs = await asyncio.to_thread(read, theirs)
         assert jobs == [TrainJob(1, 1), Interrupt(50), TrainJob(50, 50)]
+        assert client.unread_since is None
         await client.close()
 
     asyncio.run(story())

@@ -200,7 +200,7 @@ class Status:
         relayed = sum(each.relay is not None for each in links)
         progress_at = node.watchdog.progress_at if node else max(facts.progress_at, now - since_s)
         idle_s = round(now - progress_at, 1) if node or self.phase == "online" else 0.0
-        training = None
+        training, unread_s = None, now - (trainer.unread_since or now)
         if trainer.since_s is not None:
             training = {"round": trainer.round, "since_s": round(now - trainer.since_s, 2)}
         return PeerStatus(
@@ -219,7 +219,7 @@ class Status:
             online_view=member.membership.view.online_count() if member else 0,
             since_progress_s=idle_s,
             problems=[
-                *self._problems(0.0 if node and node.ending.is_over else idle_s),
+                *self._problems(0.0 if node and node.ending.is_over else idle_s, unread_s),
                 *(f"not on the disk: {why}" for why in runtime.store.unwritten.values()),
             ],
             counts={**counts(runtime, facts), "trainings_failed": trainer.failed},
@@ -227,10 +227,12 @@ class Status:
             refused=facts.by_reason(),
         )
 
-    def _problems(self, idle_s: float) -> list[str]:
+    def _problems(self, idle_s: float, unread_s: float) -> list[str]:
         found = []
         if idle_s > self._patience_s:
             found.append(f"no progress for {idle_s:.0f} s")
+        if unread_s > self._patience_s:
+            found.append(f"the training worker has read nothing for {unread_s:.0f} s")
         left_s = self._admission.expires_s - time.time()
         if left_s < PRESSING_S:
             found.append(f"the certificate runs out in {left_s / 3600:.0f} h")

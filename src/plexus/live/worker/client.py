@@ -137,8 +137,7 @@ def send(sock: socket.socket, header: Header, body: bytes | memoryview = b"") ->
 def receive(sock: socket.socket) -> tuple[Header, memoryview]:
     """Blocking; EOFError when the other side is gone."""
     header_bytes, body_bytes = _HEAD.unpack(_exactly(sock, _HEAD.size))
-    header = _decoder.decode(_exactly(sock, header_bytes))
-    return header, _exactly(sock, body_bytes)
+    return _decoder.decode(_exactly(sock, header_bytes)), _exactly(sock, body_bytes)
 
 
 def _exactly(sock: socket.socket, count: int) -> memoryview:
@@ -179,9 +178,7 @@ async def receive_async(reader: asyncio.StreamReader, room: Room = BOUNDLESS) ->
     return header, body
 
 
-async def set_up(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, setup: SetUp, room: Room = BOUNDLESS
-) -> tuple[Ready, memoryview]:
+async def set_up(reader: Reader, writer: Writer, setup: SetUp, room: Room) -> tuple[Ready, memoryview]:
     """For the peer: what a new worker says, and the initial model. Its complaint is raised."""
     await send_async(writer, setup)
     answer, initial = await receive_async(reader, room)
@@ -217,6 +214,8 @@ class TrainingWorker:
         self.ready: Ready | None = None
         self.since_s: float | None = None
         """When the training under way began."""
+        self.unread_since: float | None = None
+        """Since when the worker does not read what it is sent."""
         self.measures_first = False
         """A training waits for an evaluation under way, rather than interrupting it."""
         self._is_held_back = False
@@ -262,8 +261,7 @@ class TrainingWorker:
             self._outbox.put_nowait(Interrupt(self._last_job + 1))
 
     def evaluate(self, round: int, model: LiveModel, number: int = 0) -> None:
-        """Measure `model` when the worker has nothing better to do; only the newest is kept. `number` is
-        given back."""
+        """Measure `model` when nothing trains; only the newest is kept. `number` is given back."""
         self._to_evaluate = round, model, number
         self._evaluate_if_idle()
 
@@ -281,8 +279,7 @@ class TrainingWorker:
                 if isinstance(body, PlexusError):
                     self._give_up(str(body))
                     return
-                round = self._training[0].round
-                self._training = self.since_s = None
+                round, self._training, self.since_s = self._training[0].round, None, None
                 self._on_trained(round, LiveModel(body, seal), change)
             case Stopped(job, reason) if self._training and job == self._training[0].job:
                 # Nobody asked for this: bad data, or a model that cannot be trained.
@@ -356,7 +353,10 @@ class TrainingWorker:
 
     async def _write(self) -> None:
         while True:
-            await self._send(await self._outbox.get())
+            header = await self._outbox.get()
+            self.unread_since = asyncio.get_running_loop().time()
+            await self._send(header)
+            self.unread_since = None
 
     async def _send(self, header: Header) -> None:
         assert self._writer is not None
@@ -392,7 +392,7 @@ class TrainingWorker:
             self._writer.transport.abort()  # a worker that stands still never takes what waits for it
             with contextlib.suppress(OSError):
                 await asyncio.shield(self._writer.wait_closed())  # who closes waits, too
-            self._writer = None
+            self._writer = self.unread_since = None
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()  # it holds nothing that must be kept

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from plexus.errors import PlexusError, TaskError
 from plexus.files import socket_in
+from plexus.live.room import BOUNDLESS
 from plexus.live.worker.client import (
     WORKER_MODULE,
     Evaluated,
@@ -89,7 +90,7 @@ class ForkServer:
     async def _worker(self, setup: SetUp, job: str) -> AsyncIterator[Hired]:
         reader, writer = await asyncio.open_unix_connection(self.socket)
         try:
-            yield reader, writer, *await set_up(reader, writer, setup)
+            yield reader, writer, *await set_up(reader, writer, setup, BOUNDLESS)
         except (OSError, EOFError):
             raise TaskError(f"the training worker died as it {job}: {self._said}") from None
         finally:
