@@ -126,10 +126,32 @@ def test_ten_rounds_are_those_of_plain_torch(case: str) -> None:
         )
         > 0.01
     )
+    assert_engines_give(expected, task)
+
+
+def assert_engines_give(expected: Weights, task: Task) -> None:
     for engine in ENGINES:
         found = rounds(task, engine)
         apart = max(float((found[name] - tensor).abs().max()) for name, tensor in expected.items())
         assert apart < 1e-5, (engine, apart)
+
+
+class Summed(nn.Module):
+    """Of two parameters autograd makes one gradient, and that of the third is one number, seen ten times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = (nn.Parameter(torch.randn(10, 64) / 8) for _ in range(2))
+        self.shift = nn.Parameter(torch.zeros(10))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.one + self.other) + self.shift.sum() * torch.linspace(0, 1, 10)
+
+
+@pytest.mark.parametrize("case", ["nesterov", "adam", "fedprox"])
+def test_parameters_may_have_one_and_the_same_gradient(case: str) -> None:
+    task = digits(**CASES[case], build_model=Summed)
+    assert_engines_give(plain_rounds(task), task)
 
 
 def test_trainings_of_one_wave_may_be_of_different_rounds() -> None:

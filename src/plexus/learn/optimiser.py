@@ -1,6 +1,7 @@
 """How a node's weights follow the gradients: SGD, Adam and AdamW as torch has them, for one client or many.
 
-All of it is arithmetic on lists of tensors, in place. It does not care whether a tensor belongs to one client
+All of it is arithmetic on lists of tensors; weights and memory change in place, gradients never, as autograd
+gives several parameters one and the same if it can. It does not care whether a tensor belongs to one client
 or has a first dimension of many; so every engine does the same. State starts anew with each training.
 That one client's weights are those of `torch.optim`, is tested.
 """
@@ -95,7 +96,7 @@ class Sgd(Optimiser):
             torch._foreach_mul_(memory, self.momentum)
             torch._foreach_add_(memory, gradients)
             if self.nesterov:
-                torch._foreach_add_(gradients, memory, alpha=self.momentum)
+                gradients = list(torch._foreach_add(gradients, memory, alpha=self.momentum))
             else:
                 gradients = memory
         _add(weights, gradients, [-rate for rate in rates], scale)
@@ -167,11 +168,12 @@ class Descent:
         and `scale` may have one factor for each."""
         optimiser = self._optimiser
         if self._proximal:
-            torch._foreach_add_(gradients, torch._foreach_sub(parameters, anchors), alpha=self._proximal)
+            pulls = torch._foreach_sub(parameters, anchors)
+            gradients = list(torch._foreach_add(gradients, pulls, alpha=self._proximal))
         if optimiser.clip_norm is not None:
             gradients = _clipped(gradients, optimiser.clip_norm, stacked)
         if any(self._decays) and not optimiser.decoupled:
-            _add(gradients, parameters, self._decays)
+            gradients = _sum(gradients, parameters, self._decays)
         elif any(self._decays):
             for parameter, rate, decay in zip(parameters, self._rates, self._decays, strict=True):
                 kept = 1 - rate * scale * decay
@@ -199,6 +201,13 @@ def _add(targets: Tensors, others: Tensors, factors: Sequence[float], scale: Sca
         torch._foreach_add_(targets, others, alpha=factors[0] * scale)
     else:
         torch._foreach_add_(targets, torch._foreach_mul(others, [factor * scale for factor in factors]))
+
+
+def _sum(these: Tensors, others: Tensors, factors: Sequence[float]) -> Tensors:
+    """`these[i] + factors[i] * others[i]`"""
+    if len(set(factors)) == 1:
+        return list(torch._foreach_add(these, others, alpha=factors[0]))
+    return list(torch._foreach_add(these, torch._foreach_mul(others, list(factors))))
 
 
 def _clipped(gradients: Tensors, most: float, stacked: bool) -> Tensors:
