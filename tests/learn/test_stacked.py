@@ -125,6 +125,13 @@ def test_any_loss(digits: Task) -> None:
     )
 
 
+def test_targets_that_do_not_count_are_of_one_client_alone(digits: Task) -> None:
+    """Half of what node 1 has: its mean is over the rest, and the others' are as they were."""
+    targets = digits.train.targets.clone()
+    targets[digits.parts[1][::2]] = -100
+    assert_close(replace(digits, train=replace(digits.train, targets=targets)))
+
+
 @pytest.mark.parametrize(
     "layer",
     [

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from plexus.cluster import Cluster
 from plexus.errors import PlexusError, TaskError
 from plexus.learn.engines import LocalTraining
 from plexus.learn.engines.processes import MOST_LOSSES, PoolEngine, Request, WorkerLostError
-from plexus.learn.engines.stacked import StackedEngine, cannot_stack
+from plexus.learn.engines.stacked import StackedEngine, cannot_stack, is_joint
 from plexus.learn.task import Examples, Task, joined
 from plexus.learn.trainer import InlineEngine
 from plexus.machine import cpu_s
@@ -87,7 +88,9 @@ class RayEngine(PoolEngine[RayWorker]):
         # A GPU has not the bits of a processor in any case: there the faster way is taken.
         stacked = stacked or (gpus > 0 and cannot_stack(task) is None)
         self._actor = ray.remote(num_cpus=1, num_gpus=min(gpus, 1), scheduling_strategy="SPREAD")(Actor)
-        bare = replace(task, train=task.train.rows(task.parts[0][:1]))
+        # A worker does not see all targets: whether some count in no mean, it is told by its loss.
+        loss = partial(task.loss) if stacked and not is_joint(task) else task.loss
+        bare = replace(task, train=task.train.rows(task.parts[0][:1]), loss=loss)
         self._shipped = ray.put((bare, len(task.train), stacked, self.trains_on))
         self._holders: dict[int | None, RayWorker] = {}
         self._stored: dict[int, Any] = {}

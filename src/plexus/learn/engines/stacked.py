@@ -47,6 +47,8 @@ LARGEST_TAPE = 64 << 20
 
 JOINT_LOSSES = (functional.cross_entropy, functional.mse_loss)
 """Means over examples: the mean over all clients' examples, times clients, is the sum of their means."""
+IGNORED = -100
+"""A target that cross entropy leaves out of the mean: of one client's perhaps more than of another's."""
 
 
 class StackedEngine(InlineEngine):
@@ -165,6 +167,11 @@ def _agree(entry: TensorSlice, job: LocalTraining, wanted: Tensor, found: Tensor
     return entry.start == entry.stop or bool((found - wanted)[part].abs().max() <= tolerated.max())
 
 
+def is_joint(task: Task) -> bool:
+    """Whether a mean over the examples of all clients will do."""
+    return task.loss in JOINT_LOSSES and not bool((task.train.targets == IGNORED).any())
+
+
 class CannotStackError(PlexusError):
     """The model has something that does not work for many clients at once."""
 
@@ -182,6 +189,7 @@ class Stack:
         assert task.optimiser is not None, "a loop of one's own is not stacked"
         self._optimiser = task.optimiser
         self._descent = Descent(task.optimiser, task.proximal, trainable)
+        self._is_joint = is_joint(task)
         self._passes = passes
         self._frozen = passes.arrange({n: t.expand(clients, *t.shape) for n, t in passes.frozen.items()})
         self._take_steps: Callable[[State, Batch], State] | None = None
@@ -228,7 +236,7 @@ class Stack:
 
     def _summed_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The sum of all clients' losses; no client's weights touch another's loss."""
-        if self._task.loss in JOINT_LOSSES:
+        if self._is_joint:
             return self._task.loss(outputs.flatten(0, 1), targets.flatten(0, 1)) * len(outputs)
         return vmap(self._task.loss)(outputs, targets).sum()
 
