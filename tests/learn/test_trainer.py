@@ -60,6 +60,55 @@ def test_a_training_depends_on_seed_node_and_round_only(digits: Task) -> None:
     assert not torch.equal(first, trained(replace(digits, seed=8)))
 
 
+class Centred(nn.Module):
+    """Takes the mean of its inputs off them, as far as it has seen them."""
+
+    def __init__(self, persistent: bool = True) -> None:
+        super().__init__()
+        self.last = nn.Linear(64, 10)
+        self.register_buffer("mean", torch.zeros(64), persistent)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.see(x.mean(dim=0))
+        return self.last(x - self.mean)  # type: ignore[no-any-return]
+
+    def see(self, mean: Tensor) -> None:
+        self.mean = 0.9 * self.mean + 0.1 * mean
+
+
+class CentredInPlace(Centred):
+    def see(self, mean: Tensor) -> None:
+        self.mean.mul_(0.9).add_(mean, alpha=0.1)
+
+
+@pytest.mark.parametrize(
+    ("build", "shared"),
+    [
+        (Centred, None),
+        (lambda: Centred(persistent=False), None),
+        (lambda: CentredInPlace(persistent=False), None),
+        (CentredInPlace, ("last.*",)),
+    ],
+)
+def test_what_a_training_leaves_in_buffers_is_of_no_other(
+    digits: Task, build: Callable[[], nn.Module], shared: tuple[str, ...] | None
+) -> None:
+    engine = InlineEngine(replace(digits, build_model=build, shared=shared))
+    frozen = {name: tensor.clone() for name, tensor in engine.frozen.items()}
+    before = engine.evaluate(engine.initial)
+    first = engine.train([LocalTraining(engine.initial, 3, 5)])[0]
+    engine.train([LocalTraining(engine.initial, 4, 5)])
+    assert all(torch.equal(engine.frozen[name], tensor) for name, tensor in frozen.items())
+    assert engine.evaluate(engine.initial) == before
+    assert torch.equal(engine.train([LocalTraining(engine.initial, 3, 5)])[0], first)
+
+
+def test_a_buffer_that_is_put_anew_is_trained_as_one_that_is_changed(digits: Task) -> None:
+    anew, changed = (trained(replace(digits, build_model=each)) for each in (Centred, CentredInPlace))
+    assert torch.allclose(anew, changed, atol=1e-6) and anew[-64:].abs().max() > 0.01
+
+
 class Unusual(nn.Module):
     """Dropout, batch normalisation with its integer counter, a tied and a frozen parameter."""
 

@@ -113,8 +113,17 @@ class Trainer:
         layers = {type(layer) for layer in module} if type(module) is nn.Sequential else set()
         self._channels_last = device.type == "cpu" and nn.Conv2d in layers and layers <= CHANNELS_LAST
         """Convolutions on a CPU take two thirds of the time so."""
-        self.frozen = {name: tensors[name].detach() for name in self.layout.frozen}
+        inside = {id(each) for each in self._tensors.values()}
+        kept = {id(each): each.clone() for each in module.buffers() if id(each) not in inside}
+        self.frozen = {n: kept.get(id(tensors[n]), tensors[n].detach()) for n in self.layout.frozen}
         """What nobody trains, sends or averages; everybody has it."""
+        self._buffers = [
+            (part, name, each, kept.get(id(each)))
+            for part in module.modules()
+            for name, each in part._buffers.items()
+            if each is not None
+        ]
+        """Where each buffer is; of those that are in no vector, also what every training begins with."""
         trainable = [entry.name for entry in self.layout.entries if entry.trainable]
         self._parameters = [self._tensors[name] for name in trainable]
         self._descent = None if task.optimiser is None else Descent(task.optimiser, task.proximal, trainable)
@@ -128,6 +137,7 @@ class Trainer:
                 self._loop(node, round)
             else:
                 self._descend(self._descent, node, round)
+            self._take_back()
             return self.layout.flatten(self._tensors)
 
     def train_all(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
@@ -163,8 +173,20 @@ class Trainer:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return called(self.module, inputs)
 
+    def _take_back(self) -> None:
+        """Where the module has another tensor in a buffer's place (`self.mean = …`): its numbers, in that."""
+        for part, name, buffer, _ in self._buffers:
+            found = part._buffers.get(name)
+            if found is not buffer:
+                part._buffers[name] = buffer if found is None else buffer.copy_(found.detach())
+
     @torch.no_grad()
     def _load(self, vector: Tensor) -> None:
+        """The module as it is with these weights, whatever it did before."""
+        self._take_back()
+        for _, _, buffer, initial in self._buffers:
+            if initial is not None and 0 not in buffer.stride():  # one that is expanded cannot change
+                buffer.copy_(initial)
         torch._foreach_copy_(list(self._tensors.values()), list(self.layout.tensors(vector).values()))
 
     def evaluate(self, vector: Tensor) -> Metrics:
