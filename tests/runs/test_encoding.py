@@ -66,18 +66,27 @@ class Counting(torch.nn.Module):
         return self.norm(self.linear(inputs))  # type: ignore[no-any-return]
 
 
+class Masked(Counting):
+    """With statistics of inputs that are very small, and very large ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([True, False, True]))
+        self.norm.num_batches_tracked.fill_(12345)  # type: ignore[operator,union-attr]
+        self.norm.running_var = torch.logspace(-6, 6, 10)
+
+
 @pytest.mark.parametrize("wire", ["float32", "float16", "int8"])
 def test_what_is_packed_is_what_the_receiver_has(wire: Wire, tmp_path: Path) -> None:
-    """Also whole numbers, which count something, and what a peer makes of it for its owner."""
-    module = Counting()
-    module.norm.num_batches_tracked.fill_(12345)  # type: ignore[operator,union-attr]
+    """Also what is not trained, as it is, and what a peer makes of it for its owner."""
+    module = Masked()
     layout = Layout.of(module)
     packing, vector = Packing(layout, wire, "f" * 32), layout.vector_of(module)
     data = packing.encode(vector, array_stream(1, "wire"))
     arrived = packing.decode(data)
     assert torch.equal(arrived, packing.rounded(vector, array_stream(1, "wire")))
     assert torch.allclose(arrived, vector, atol=0.02)
-    assert int(layout.tensors(arrived)["norm.num_batches_tracked"]) == 12345
+    assert all(torch.equal(layout.tensors(arrived)[name], tensor) for name, tensor in module.named_buffers())
     if wire != "float32":
         names = names_of(layout, wire)["tensors"]
         (tmp_path / "m").write_bytes(with_names(memoryview(data), names))
@@ -130,16 +139,17 @@ def test_a_live_mean_of_bytes_is_the_mean_of_what_they_stand_for(weights: tuple[
     assert live.flaw(memoryview(flawed)) == "it has numbers that are not finite"
 
 
+@pytest.mark.parametrize("far", [slice(-1), slice(-21, -1)], ids=["all", "statistics"])
 @pytest.mark.parametrize("wire", ["float16", "int8"])
 def test_robust_rules_see_what_bytes_stand_for_and_counters_are_no_distance(
-    wire: Wire, tmp_path: Path
+    wire: Wire, far: slice, tmp_path: Path
 ) -> None:
     layout = Layout.of(Counting())
     packing, rule = Packing(layout, wire), MultiKrumRule()
     vectors = [torch.randn(layout.size) for _ in range(7)]
     for count, vector in enumerate(vectors):
         vector[-1] = 10_000 * count
-    vectors[3][:-1] *= 100  # what is far away: left out
+    vectors[3][far] *= 100  # what is far away: left out
     data = [packing.encode(each, array_stream(n, "wire")) for n, each in enumerate(vectors)]
     live = ModelLayout(data[0])
     spool = Spool(live, rule, tmp_path, 1)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from plexus.errors import PlexusError
 from plexus.runs import encoding
-from plexus.runs.encoding import HALVES, QUANTISED, SCALES, WHOLE, Floats, Wire
+from plexus.runs.encoding import EXACT, HALVES, KEPT, QUANTISED, SCALES, WHOLE, Floats, Wire
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,16 @@ def _saved(tensors: dict[str, Tensor], frozen: str) -> bytes:
 
 def names_of(layout: Layout, wire: Wire) -> dict[str, str]:
     """For whoever takes a model home that travels without the names of its tensors: what they are."""
-    shapes = [(e.name, e.shape, str(e.dtype)) for e in layout.entries if e.stop <= layout.shared_size]
+    entries = [entry for entry in layout.entries if entry.stop <= layout.shared_size]
+    shapes = [(e.name, e.shape, str(e.dtype), part_of(e)) for e in entries]
     return {} if wire == "float32" else {encoding.NAMES: json.dumps(shapes)}
+
+
+def part_of(entry: TensorSlice) -> str | None:
+    """Where a tensor is in fewer bytes, if it is not rounded."""
+    if not entry.dtype.is_floating_point:
+        return WHOLE
+    return None if entry.trainable else EXACT
 
 
 class Packing:
@@ -166,17 +174,18 @@ class Packing:
         self._wire = wire
         self._frozen = frozen
         entries = [entry for entry in layout.entries if entry.stop <= layout.shared_size]
-        whole = [np.arange(e.start, e.stop) for e in entries if not e.dtype.is_floating_point]
-        self._whole = np.concatenate(whole) if whole else np.empty(0, np.int64)
-        """Where numbers are whole: these are not rounded."""
+        parts = {part: [np.arange(e.start, e.stop) for e in entries if part_of(e) == part] for part in KEPT}
+        self._kept = {part: np.concatenate(places) for part, places in parts.items() if any(map(len, places))}
+        """Where the numbers are that are not rounded."""
 
     def rounded(self, vector: Tensor, rng: np.random.Generator) -> Tensor:
         """`vector`, which is shared, as its receivers have it."""
         if self._wire == "float32":
             return vector
-        values, whole = self._apart(vector)
+        values, kept = self._apart(vector)
         found = encoding.rounded(values, self._wire, rng)
-        found[self._whole] = whole
+        for part, places in self._kept.items():
+            found[places] = kept[part]
         return torch.from_numpy(found).to(vector.device, vector.dtype)
 
     def encode(self, vector: Tensor, rng: np.random.Generator) -> bytes:
@@ -184,22 +193,22 @@ class Packing:
         if self._wire == "float32":
             return encode(self._layout.tensors(vector), self._frozen)
         # Without names, which everybody knows: of a small model they would be a good part.
-        values, whole = self._apart(vector)
+        values, kept = self._apart(vector)
         if self._wire == "float16":
             parts = {HALVES: torch.from_numpy(values).half()}
         else:
             found, scales = encoding.quantised(values, rng)
             parts = {QUANTISED: torch.from_numpy(found), SCALES: torch.from_numpy(scales)}
-        if len(self._whole):
-            parts[WHOLE] = torch.from_numpy(whole)
+        parts |= {part: torch.from_numpy(numbers) for part, numbers in kept.items()}
         return _saved(parts, self._frozen)
 
-    def _apart(self, vector: Tensor) -> tuple[Floats, Floats]:
+    def _apart(self, vector: Tensor) -> tuple[Floats, dict[str, Floats]]:
         """The numbers that may be rounded, with zeros in the places of the others, and those."""
-        values: Floats = vector.cpu().numpy().astype(np.float32, copy=len(self._whole) > 0)
-        whole = values[self._whole]
-        values[self._whole] = 0  # or they would make the steps of their neighbours large
-        return values, whole
+        values: Floats = vector.cpu().numpy().astype(np.float32, copy=bool(self._kept))
+        kept = {part: values[places] for part, places in self._kept.items()}
+        for places in self._kept.values():
+            values[places] = 0  # or they would make the steps of their neighbours large
+        return values, kept
 
     def decode(self, data: bytes) -> Tensor:
         tensors = load(data)
@@ -208,8 +217,8 @@ class Packing:
             return torch.cat([each.reshape(-1).to(self._layout.dtype) for each in shared])
         parts = {name: tensor.numpy() for name, tensor in tensors.items()}
         values = torch.from_numpy(encoding.unpacked(parts))
-        if len(self._whole):
-            values[self._whole] = tensors[WHOLE]
+        for part, places in self._kept.items():
+            values[places] = tensors[part]
         return values.to(self._layout.dtype)
 
 

@@ -22,6 +22,7 @@ from plexus.learn.rules import MeanRule, Rule, WeightedMeanRule
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.room import pieces, use_again
 from plexus.protocol.api import Change
+from plexus.runs.encoding import WHOLE
 
 if TYPE_CHECKING:
     from plexus.live.transport.receiving import Buffers
@@ -179,8 +180,9 @@ class Spool:
         models, late = self._kept(), changes._kept() if changes is not None else []
         data, measured = memoryview(b""), None
         if self._layout.is_packed:
-            # Rounded once, when all is done. Of two arrays, the second has counters.
-            out, measured = [self._layout.floats(each.size) for each in models[0]], [True, False]
+            # Rounded once, when all is done. Counters are no distance.
+            out = [self._layout.floats(each.size) for each in models[0]]
+            measured = [True, *(name != WHOLE for name in self._layout.kept)]
         else:
             data = self._layout.blank()
             out = self._layout.numbers(data)

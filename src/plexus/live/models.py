@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from plexus.errors import PlexusError
 from plexus.live.room import BOUNDLESS, Room, pieces
 from plexus.rng import array_stream
-from plexus.runs.encoding import HALVES, QUANTISED, SCALES, WHOLE, Restored, quantised, steps
+from plexus.runs.encoding import HALVES, KEPT, QUANTISED, SCALES, WHOLE, Restored, quantised, steps
 
 if TYPE_CHECKING:
     from plexus.live.transport.receiving import Ticket
@@ -71,6 +71,9 @@ class ModelLayout:
                 _, begin, _ = self.runs.pop()
             self.runs.append((dtype, begin, end))
 
+        self.kept = [name for name in KEPT if name in self._spans]
+        """The parts that are not rounded, of a model that travels in fewer bytes."""
+
     @property
     def is_quantised(self) -> bool:
         """Whether models travel as bytes with scales."""
@@ -79,7 +82,7 @@ class ModelLayout:
     @property
     def is_packed(self) -> bool:
         """Whether models travel in fewer bytes than their numbers have."""
-        return self.is_quantised or {HALVES} <= self._spans.keys() <= {HALVES, WHOLE}
+        return self.is_quantised or {HALVES} <= self._spans.keys() <= {HALVES, *KEPT}
 
     def named(self, data: memoryview) -> dict[str, NDArray[Any]]:
         """The tensors of `data` by name, flat, over its memory."""
@@ -96,16 +99,15 @@ class ModelLayout:
         else:
             with np.errstate(over="ignore"):  # whoever receives what is not finite refuses it
                 into[HALVES][:] = values[0]
-        if WHOLE in into:
-            into[WHOLE][:] = np.rint(values[1])
+        for name, own in zip(self.kept, values[1:], strict=True):
+            into[name][:] = np.rint(own) if name == WHOLE else own
         return data
 
     def rows(self, data: memoryview) -> list[Any]:
-        """The numbers of a model that travels in fewer bytes, over its memory; then those that count things
-        and are not rounded."""
+        """The numbers of a model that travels in fewer bytes, over its memory; then those that are `kept`."""
         parts = self.named(data)
         numbers = Restored(parts[QUANTISED], parts[SCALES]) if self.is_quantised else parts[HALVES]
-        return [numbers, *([parts[WHOLE]] if WHOLE in parts else [])]
+        return [numbers, *(parts[name] for name in self.kept)]
 
     def numbers(self, data: memoryview) -> list[NDArray[Any]]:
         """The runs of `data`, as arrays over its memory."""

@@ -37,7 +37,7 @@ from plexus.protocol.parameters import ENDLESS, Course
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot
 from plexus.protocol.wire import WireError
-from plexus.runs.encoding import NAMES, WHOLE, unpacked
+from plexus.runs.encoding import KEPT, NAMES, WHOLE, unpacked
 from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, MODEL_SUFFIX, is_better, metadata_of, parts_of
 from plexus.runs.run import SPEC, VERSIONS, versions_of
 
@@ -252,12 +252,15 @@ def with_names(model: memoryview, names: str) -> bytes:
     """A model that travelled without the names of its tensors, as safetensors of float32 that have them."""
     parts = ModelLayout(model).named(model)
     values = unpacked(parts)
-    whole, found, at, counted = parts.get(WHOLE), dict[str, Any](), 0, 0
-    for name, shape, dtype in json.loads(names):
-        size = int(np.prod(shape, dtype=np.int64))
+    found, at, begun = dict[str, Any](), 0, dict.fromkeys(KEPT, 0)
+    for name, shape, dtype, *said in json.loads(names):
+        size, is_float = int(np.prod(shape, dtype=np.int64)), "float" in dtype
         own: Any = values[at : at + size]
-        if "int" in dtype and whole is not None:
-            own, counted = np.rint(whole[counted : counted + size]).astype(np.int64), counted + size
+        part = said[0] if said else None if is_float else WHOLE  # earlier versions did not say
+        if part in parts:
+            own, begun[part] = parts[part][begun[part] :][:size], begun[part] + size
+        if not is_float:
+            own = np.rint(own).astype(np.bool_ if dtype == "torch.bool" else np.int64)
         found[name] = own.reshape(shape)
         at += size
     return bytes(save(found))

@@ -25,9 +25,12 @@ CHUNK = 512 * BLOCK
 _MIDDLE, _MOST = 128, 127
 _DITHER, _PLACE = 2**20, 2
 
-QUANTISED, SCALES, HALVES, WHOLE = "quantised", "scales", "halves", "whole"
+QUANTISED, SCALES, HALVES, EXACT, WHOLE = "quantised", "scales", "halves", "exact", "whole"
 """The tensors of a model that travels in fewer bytes: of int8, a byte for each number and scales of blocks;
-of float16, the numbers; of both, numbers that are not rounded, as they count something."""
+of float16, the numbers; of both, numbers that are not rounded, as they are not trained (a variance must not
+become negative because a larger number has its scale), or count something."""
+KEPT = EXACT, WHOLE
+"""Those that are not rounded, in this order."""
 NAMES = "tensors"
 """The key of metadata that names what is in them."""
 
