@@ -109,6 +109,14 @@ def test_a_word_that_looks_like_a_gap_is_a_word_among_words(tmp_path: Path) -> N
     assert (table.classes, table.notes) == (("NA", "mild", "none"), ())
 
 
+def test_equal_numbers_whose_mean_is_rounded_have_no_deviation(tmp_path: Path) -> None:
+    """What is a little more is a little more, not a million times a million."""
+    same = written(tmp_path, "a,b,y\n" + "".join(f"0.1,{n % 7},{'uv'[n % 2]}\n" for n in range(100)))
+    schema = read_csv(same, "y").schema
+    other = written(tmp_path, "a,b,y\n0.1,1,u\n0.2,2,v\n", "other.csv")
+    assert schema.read(other).inputs[:, 0].tolist() == pytest.approx([0, 0.1])
+
+
 def test_a_column_that_never_changes_is_zero(tmp_path: Path) -> None:
     table = read_csv(written(tmp_path, "a,b,y\n5,1,u\n5,2,v\n"), "y")
     assert table.inputs[:, 0].tolist() == [0, 0]

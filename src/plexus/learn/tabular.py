@@ -95,7 +95,9 @@ class Scale(Struct, frozen=True):
     @staticmethod
     def of(values: NDArray[np.float64]) -> Scale:
         filled = np.where(np.isnan(values), np.nanmean(values), values)
-        return Scale(float(filled.mean()), float(filled.std()) or 1.0)
+        # Not by the deviation, which is next to nothing where the mean of equal numbers is rounded.
+        is_one = np.nanmin(values) == np.nanmax(values)
+        return Scale(float(filled.mean()), 1.0 if is_one else float(filled.std()) or 1.0)
 
     def apply(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
         """Where there is no number, the mean."""
