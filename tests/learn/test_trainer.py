@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from plexus.errors import PlexusError
 from plexus.learn.engines import LocalTraining
 from plexus.learn.optimiser import Sgd
-from plexus.learn.task import Inputs, Task
+from plexus.learn.task import TOP1, Inputs, Task
 from plexus.learn.trainer import InlineEngine, one_thread
 
 
@@ -162,6 +164,31 @@ def test_evaluation_is_the_mean_over_the_test_set(digits: Task) -> None:
     assert metrics.name == "accuracy"
     assert metrics.value == pytest.approx(right)
     assert metrics.loss == pytest.approx(2.3, abs=0.2)
+
+
+def share_right(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.argmax(dim=-1) == targets).float().mean()
+
+
+def all_with_all(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A squared error, as it is where outputs have one dimension more than targets."""
+    return (outputs[:, :1] - targets).square()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "given"),
+    [
+        (share_right, r"tensor of shape \(\)"),
+        (all_with_all, r"shape \(359, 359\)"),
+        (lambda *_: 0.5, "float"),
+    ],
+)
+def test_a_measure_gives_a_number_for_each_example(digits: Task, wrong: Any, given: str) -> None:
+    """Another would be summed all the same, and the mean of what that gives mean nothing."""
+    engine = InlineEngine(replace(digits, measures=(replace(TOP1, name="own", per_example=wrong),)))
+    message = f"^task digits: the measure own must give a number for each of 359 examples, not a .*{given}"
+    with pytest.raises(PlexusError, match=message):
+        engine.evaluate(engine.initial)
 
 
 class Viewed(nn.Module):

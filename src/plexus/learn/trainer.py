@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from plexus.errors import blaming
+from plexus.errors import TaskError, blaming
 from plexus.learn.engines import LocalTraining
 from plexus.learn.layout import Layout, named_tensors, weights_hash
 from plexus.learn.optimiser import Descent
@@ -214,8 +214,8 @@ class Trainer:
         self.module.eval()
         inputs, targets = batch
         outputs = self._outputs(inputs)
-        found = (each.per_example(outputs, targets) for each in (task.measure, *task.measures))
-        measured = [values.sum(dtype=torch.float64) for values in found]
+        found = ((each.name, each.per_example(outputs, targets)) for each in (task.measure, *task.measures))
+        measured = [_total(task, name, values, count) for name, values in found]
         return torch.stack([measured[0], task.loss(outputs, targets).double() * count, *measured[1:]])
 
     def try_out(self, node: int) -> None:
@@ -223,6 +223,16 @@ class Trainer:
         trial = Trainer(replace(self._task, local_steps=1, local_epochs=None), self.initial.device)
         trained = trial.train(trial.initial, node, round=1)
         metrics_of(self._task, [trial.evaluate_batch(trained, 0).tolist()])
+
+
+def _total(task: Task, measure: str, values: object, count: int) -> Tensor:
+    if not isinstance(values, Tensor) or values.numel() != count:
+        found = (
+            f"tensor of shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+        )
+        wrong = f"the measure {measure} must give a number for each of {count} examples, not a {found}"
+        raise TaskError(f"task {task.name}: {wrong}; are outputs and targets of different shapes?")
+    return values.sum(dtype=torch.float64)
 
 
 class InlineEngine:
