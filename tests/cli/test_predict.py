@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -10,8 +11,9 @@ import torch
 from click.testing import CliRunner
 
 from plexus.cli.predict import predict
-from plexus.learn.saved import save_model
+from plexus.learn.saved import about, save_model
 from plexus.learn.tabular import read_csv
+from plexus.learn.tasks import create_task
 
 PLAN = '{"call": "nosuch_mill.task:network", "args": [], "kwargs": {}}'
 
@@ -22,9 +24,9 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "rows.csv"
 
 
-def said_of(table: Path, rows: Path, **about: str) -> str:
+def said_of(table: Path, rows: Path, **facts: str) -> str:
     model = table.with_name("model.safetensors")
-    save_model(model, {"weight": torch.zeros(1)}, about)
+    save_model(model, {"weight": torch.zeros(1)}, facts)
     return str(CliRunner().invoke(predict, [str(model), "--csv", str(rows)]).exception)
 
 
@@ -39,6 +41,28 @@ def test_code_that_is_not_found_is_said_with_task_dir(table: Path) -> None:
     said = said_of(table, table, schema=schema, model=PLAN)
     assert "No module named 'nosuch_mill'" in said
     assert said.endswith("; say with --task-dir which folder it is in")
+
+
+def doubled(inputs: torch.Tensor) -> torch.Tensor:
+    return 2 * inputs
+
+
+def test_what_a_task_makes_of_rows_is_not_left_out(table: Path) -> None:
+    schema = read_csv(table, "kind").schema
+    task = create_task("digits", 2, 1)
+    facts = about(replace(task, schema=schema, prepare=doubled))
+    assert "prepare" not in about(replace(task, schema=schema))
+    said = said_of(table, table, **facts)
+    assert (
+        "model.safetensors: the model takes what its task's doubled makes of rows: ask it in Python" in said
+    )
+
+
+def test_a_model_that_raises_is_one_line(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = msgspec.json.encode(read_csv(table, "kind").schema).decode()
+    monkeypatch.setattr("plexus.learn.saved.load_model", lambda *_: torch.nn.Linear(3, 2))
+    said = said_of(table, table, schema=schema)
+    assert "model.safetensors: asking the model: RuntimeError: mat1 and mat2 shapes cannot be" in said
 
 
 def test_a_word_among_numbers_is_named_with_its_row(table: Path) -> None:

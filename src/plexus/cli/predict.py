@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from plexus.cli.groups import PATH, option
-from plexus.errors import MissingModuleError, PlexusError
+from plexus.errors import MissingModuleError, PlexusError, blaming
 from plexus.files import named
 from plexus.runs.model_files import metadata_of
 
@@ -26,10 +26,15 @@ def predict(file: Path, csv: Path, out: Path | None, task_dir: Path) -> None:
     FILE is of a task on tables and says how columns are scaled. The column to predict may be missing.
     """
     about = metadata_of(file)
+    how = "plexus.load(RUN).best_model() or model()"
+    remedy = f"ask it in Python, {how}, as docs/own-task.md#a-model-to-take-home shows"
     if "schema" not in about:
-        of, how = about.get("task", "unknown"), "plexus.load(RUN).best_model() or model()"
-        remedy = f"ask it in Python, {how}, as docs/own-task.md#a-model-to-take-home shows"
+        of = about.get("task", "unknown")
         raise PlexusError(f"{file}: the model is not of a table (task {of}): {remedy}")
+    if "prepare" in about:
+        raise PlexusError(
+            f"{file}: the model takes what its task's {about['prepare']} makes of rows: {remedy}"
+        )
     from plexus.learn.saved import load_model
     from plexus.learn.saved import predict as outputs_of
     from plexus.learn.tabular import Schema, read_columns
@@ -41,7 +46,8 @@ def predict(file: Path, csv: Path, out: Path | None, task_dir: Path) -> None:
         model = load_model(file, task_dir)
     except MissingModuleError as error:
         raise MissingModuleError(f"{error}; say with --task-dir which folder it is in") from None
-    found = schema.words(outputs_of(model, inputs))
+    with blaming(f"{file}: asking the model"):
+        found = schema.words(outputs_of(model, inputs))
     for note in notes:
         click.echo(note, err=True)
     columns = {**cells, f"predicted {schema.target}": found}

@@ -38,6 +38,8 @@ def about(task: Task) -> dict[str, str]:
         facts["classes"] = json.dumps(task.classes, ensure_ascii=False)
     if task.schema is not None:
         facts["schema"] = msgspec.json.encode(task.schema).decode()
+        if task.prepare is not None:
+            facts["prepare"] = getattr(task.prepare, "__qualname__", type(task.prepare).__name__)
     plan = _plan(task.build_model)
     return facts if plan is None else {**facts, "model": json.dumps(plan)}
 
