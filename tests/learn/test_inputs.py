@@ -120,6 +120,14 @@ def test_what_nodes_hold_back_is_never_trained_on() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(held.held, again.held, strict=True))
 
 
+def test_what_several_nodes_have_is_held_back_by_all_of_them() -> None:
+    task = create_task("digits", 100, 1, reuse=True)
+    held = hold_out(task, 0.25)
+    assert not np.isin(np.concatenate(held.held), np.concatenate(held.parts)).any()
+    alone = hold_out(replace(task, parts=task.parts[:60]), 0.25)
+    assert all(map(np.array_equal, held.held, alone.held)), "the first of them as it would by itself"
+
+
 def test_nodes_measure_with_the_head_that_is_their_own() -> None:
     """Each node has turned the classes by its own number: no common head fits, its own does."""
     task = create_task("digits", NODES, 1)

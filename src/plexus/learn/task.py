@@ -291,9 +291,11 @@ def task_of(spec: TaskSpec, seed: int, *what: Any, **more: Any) -> Task:
 
 def hold_out(task: Task, share: float) -> Task:
     """The task with a share of each node's examples held back, to measure by; a single one is not."""
-    kept, held = [], []
+    kept, held, first = [], [], dict[bytes, int]()
     for node, part in enumerate(task.parts):
-        rows = array_stream(task.seed, "learn", "own", node).permutation(part)
+        # Who have the same examples (`reuse`) hold back the same, or one would train on what another holds.
+        drawn_by = first.setdefault(np.asarray(part).tobytes(), node)
+        rows = array_stream(task.seed, "learn", "own", drawn_by).permutation(part)
         count = min(len(part) - 1, max(1, round(share * len(part))))
         kept.append(np.sort(rows[count:]))
         held.append(np.sort(rows[:count]))
