@@ -73,6 +73,11 @@ def test_smaller_alpha_gives_fewer_classes_a_node() -> None:
     assert classes(0.05) < classes(0.5) < classes(50.0)
 
 
+def test_an_infinite_alpha_gives_all_the_same() -> None:
+    parts = partition.dirichlet(LABELS, 20, np.inf, array_stream(1, "p"))
+    assert {len(part) for part in parts} <= set(range(10, 21))
+
+
 @settings(deadline=None, max_examples=40)
 @given(nodes=st.integers(1, 60), alpha=st.sampled_from([1e-9, 0.01, 0.3, 10.0]), seed=st.integers(0, 99))
 def test_dirichlet_leaves_nobody_empty(nodes: int, alpha: float, seed: int) -> None:

@@ -15,6 +15,8 @@ from plexus.rng import array_stream
 
 Rows = NDArray[np.int64]
 Labels = NDArray[np.int64]
+MOST_ALIKE = 1e12
+"""Where shares are long equal; numpy makes no numbers of a larger alpha."""
 
 
 def by_label(
@@ -73,7 +75,7 @@ def dirichlet(labels: Labels, nodes: int, alpha: float, rng: np.random.Generator
     pieces: list[list[Rows]] = [[] for _ in range(nodes)]
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))
-        shares = rng.dirichlet(np.full(nodes, alpha))
+        shares = rng.dirichlet(np.full(nodes, min(alpha, MOST_ALIKE)))
         cuts = np.floor(np.cumsum(shares) * len(rows)).astype(np.int64)[:-1]
         for node, piece in enumerate(np.split(rows, cuts)):
             pieces[node].append(piece)
