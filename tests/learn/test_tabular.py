@@ -130,8 +130,17 @@ def test_a_column_that_never_changes_is_zero(tmp_path: Path) -> None:
         ("a,b\n1,\n2,x\n3,NaN\n", {"target": "b"}, "1 rows have something in 'b', the column to"),
         (TABLE, {"target": "kind", "kind": "number"}, "'kind' has words in it"),
         ("a,b\n\n1,2\n3\n", {"target": "b"}, "line 4 has 1 cells, the header 2"),
-        ("", {"target": "b"}, "expected a header of different names and at least two rows"),
-        ("a,a\n1,2\n3,4\n", {"target": "a"}, "expected a header of different names"),
+        ("", {"target": "b"}, "expected a header of different names and at least two rows below it$"),
+        ("a,b\n1,2\n", {"target": "b"}, "at least two rows below it$"),
+        (
+            "a,a\n1,2\n3,4\n",
+            {"target": "a"},
+            "expected a header of different names.* two columns are called 'a'",
+        ),
+        (",a,b\n0,1,2\n1,3,4\n", {"target": "b"}, r"different names.*: column 1 has no name \(an index\?"),
+        ('a,b\n1,"x\n' + "2,y\n" * 40_000, {"target": "b"}, "line 3.* field larger than .*a quote left open"),
+        ("a,b\n1.7e308,x\n-1.7e308,y\n", {"target": "b"}, r"'a' has 1.7e\+308, too large to learn from"),
+        ("a,b\n1,1.7e308\n2,1e308\n", {"target": "b", "kind": "number"}, "'b' has 1.7e.308, too large"),
         ("a,b\n1,x\n2,x\n", {"target": "b"}, "'b' is 'x' in every row"),
         ("b\nx\ny\n", {"target": "b"}, "no column is left to learn from"),
         ("a,b\n,x\n,y\n", {"target": "b"}, "no column is left to learn from; left out: 'a'"),
@@ -144,6 +153,21 @@ def test_what_is_wrong_is_one_line(
     with pytest.raises(PlexusError, match=complaint) as caught:
         read_csv(path, **options)  # type: ignore[arg-type]
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_what_ends_no_row_is_in_a_cell(tmp_path: Path) -> None:
+    path = written(tmp_path, '\n\na;y\n"two, or three,\nlines";u\ncaf\u0085\u2028e;v\n')
+    assert read_csv(path, "y").columns == ("a=caf\u0085\u2028e", "a=two, or three,\nlines")
+
+
+def test_a_class_is_one_however_it_is_written(tmp_path: Path) -> None:
+    """Programs make 1.0 of 1 where a column has gaps."""
+    table = read_csv(written(tmp_path, "a,y\n1,1.0\n2,2\n3,1\n4,2.0\n"), "y", kind="classes")
+    assert (table.classes, table.targets.tolist()) == (("1", "2"), [0, 1, 0, 1])
+    other = written(tmp_path, "a,y\n1,2.0\n2,1.0\n3,1.5\n", "other.csv")
+    assert table.schema.read(other).targets.tolist() == [1, 0]
+    words = read_csv(written(tmp_path, "a,y\n1,1.0\n2,1\n3,beta\n", "words.csv"), "y")
+    assert (words.classes, words.targets.tolist()) == (("1", "1.0", "beta"), [1, 0, 2])
 
 
 def test_names_and_files_that_say_nothing(tmp_path: Path) -> None:

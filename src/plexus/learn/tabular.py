@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -95,8 +96,7 @@ class Scale(Struct, frozen=True):
     @staticmethod
     def of(values: NDArray[np.float64]) -> Scale:
         filled = np.where(np.isnan(values), np.nanmean(values), values)
-        # Not by the deviation, which is next to nothing where the mean of equal numbers is rounded.
-        is_one = np.nanmin(values) == np.nanmax(values)
+        is_one = np.nanmin(values) == np.nanmax(values)  # with a deviation, where their mean is rounded
         return Scale(float(filled.mean()), 1.0 if is_one else float(filled.std()) or 1.0)
 
     def apply(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -148,11 +148,8 @@ class Schema(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def names(self) -> tuple[str, ...]:
         """What the inputs are called."""
-        return tuple(
-            name
-            for each in self.columns
-            for name in ([f"{each.name}={w}" for w in each.words] or [each.name])
-        )
+        names = ([f"{each.name}={word}" for word in each.words] or [each.name] for each in self.columns)
+        return tuple(name for own in names for name in own)
 
     @property
     def width(self) -> int:
@@ -188,14 +185,15 @@ class Schema(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
                 return cells, self.scale.apply(as_numbers(cells[self.target]))
             except ValueError:
                 raise _no_number(path, self.target) from None
-        number_of = {word: number for number, word in enumerate(self.classes)}
-        known = [cell in number_of for cell in cells[self.target]]
+        number_of = {form(word): at for form in (_same, str) for at, word in enumerate(self.classes)}
+        found = [number_of.get(cell, number_of.get(_same(cell))) for cell in cells[self.target]]
+        known = [number is not None for number in found]
         if gone := len(known) - sum(known):
             notes.append(f"{gone} rows left out, as they have no class of the schema in {self.target!r}")
         if sum(known) < 2:
             raise PlexusError(f"{path}: {sum(known)} rows have a class of the schema in {self.target!r}")
         cells = {name: list(compress(each, known)) for name, each in cells.items()}
-        return cells, np.array([number_of[cell] for cell in cells[self.target]], np.int64)
+        return cells, np.array([number for number in found if number is not None], np.int64)
 
     def words(self, outputs: NDArray[Any]) -> list[str]:
         """What a model's outputs for some rows mean: the name of a class, or a quantity as it was written."""
@@ -285,13 +283,20 @@ def read_columns(path: Path, least: int = 2) -> Cells:
     """The cells of each column, as they stand in the file, which has at least so many rows."""
     (_, header), *rows = list(_rows(path)) or [(0, [])]
     header = [name.strip() for name in header]
-    if len(rows) < least or len(set(header)) != len(header) or "" in header:
-        count = "two rows" if least == 2 else "a row"
-        raise PlexusError(f"{path}: expected a header of different names and at least {count} below it")
+    if (why := _wrong(header)) or len(rows) < least:
+        few = "two rows" if least == 2 else "a row"
+        raise PlexusError(f"{path}: expected a header of different names and at least {few} below it{why}")
     for line, row in rows:
         if len(row) != len(header):
             raise PlexusError(f"{path}: line {line} has {len(row)} cells, the header {len(header)}")
     return {name: [row[at].strip() for _, row in rows] for at, name in enumerate(header)}
+
+
+def _wrong(header: Sequence[str]) -> str:
+    if "" in header:
+        return f": column {header.index('') + 1} has no name (an index? then name it, or leave it out)"
+    twice = [name for at, name in enumerate(header) if name in header[:at]]
+    return f": two columns are called {twice[0]!r}" if twice else ""
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -301,9 +306,13 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise PlexusError(f"{path}: {reason}") from None
-    delimiter = max(",;\t|", key=text.split("\n", 1)[0].count)
-    reader = csv.reader(text.splitlines(), delimiter=delimiter)
-    return ((reader.line_num, row) for row in reader if row)
+    delimiter = max(",;\t|", key=text.lstrip("\n").split("\n", 1)[0].count)
+    # Not `splitlines`: what it takes for the end of a line may be in a cell, a line feed in quotes.
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        yield from ((reader.line_num, row) for row in reader if row)
+    except csv.Error as error:
+        raise PlexusError(f"{path}: line {reader.line_num}: {error} (is a quote left open?)") from None
 
 
 def numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
@@ -350,7 +359,7 @@ def is_class(cells: Sequence[str]) -> bool:
 def _column(path: Path, name: str, cells: list[str], rows: Sequence[int]) -> Column:
     if (found := numbers(cells)) is not None:
         chosen = found[rows]
-        return Column(name, Scale.of(found if np.isnan(chosen).all() else chosen))
+        return Column(name, _scale(path, name, found if np.isnan(chosen).all() else chosen))
     words = sorted({cell for cell in cells if cell.lower() not in NO_WORD})
     if len(words) > MANY_WORDS:
         remedy = "leave it out (ignore), or say that it names the owner of a row (owner)"
@@ -364,10 +373,26 @@ def _goal(
     """The classes of a target, or the scale of one that is a quantity."""
     if kind == "classes" or (kind == "auto" and is_class(cells)):
         are_numbers = all(numbers([each]) is not None for each in set(cells))
-        classes = sorted(set(cells), key=float if are_numbers else str)
+        as_one = {_same(cell) if are_numbers else cell: cell for cell in sorted(set(cells), reverse=True)}
+        classes = sorted(as_one.values(), key=float if are_numbers else str)
         if len(classes) < 2:
             raise PlexusError(f"{path}: {name!r} is {classes[0]!r} in every row")
         return tuple(classes), None
     if (found := numbers(cells)) is None:
         raise PlexusError(f"{path}: {name!r} has words in it, so it cannot be a number")
-    return (), Scale.of(found[rows])
+    return (), _scale(path, name, found[rows])
+
+
+def _same(cell: str) -> str:
+    """A class, however it is written: programs make 1.0 of 1 where a column has gaps."""
+    whole, _, rest = cell.partition(".")
+    return whole if whole.lstrip("-").isdecimal() and not rest.strip("0") else cell
+
+
+def _scale(path: Path, name: str, values: NDArray[np.float64]) -> Scale:
+    with np.errstate(all="ignore"):
+        scale = Scale.of(values)
+    if not np.isfinite([scale.mean, scale.deviation]).all():
+        largest = values[np.nanargmax(np.abs(values))]
+        raise PlexusError(f"{path}: column {name!r} has {largest:g}, too large to learn from: leave it empty")
+    return scale
