@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -130,6 +132,53 @@ def test_targets_that_do_not_count_are_of_one_client_alone(digits: Task) -> None
     targets = digits.train.targets.clone()
     targets[digits.parts[1][::2]] = -100
     assert_close(replace(digits, train=replace(digits.train, targets=targets)))
+
+
+def one_relu_twice() -> nn.Module:
+    relu = nn.ReLU()
+    return nn.Sequential(nn.Linear(64, 16), relu, nn.Linear(16, 16), relu, nn.Linear(16, 10))
+
+
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10))
+    module[1].weight = module[0].weight
+    return module
+
+
+def one_layer_twice() -> nn.Module:
+    layer = nn.Linear(64, 64)
+    return nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(64, 10))
+
+
+def normed() -> nn.Module:
+    with warnings.catch_warnings(action="ignore"):
+        return nn.Sequential(nn.utils.weight_norm(nn.Linear(64, 16)), nn.Linear(16, 10))
+
+
+def hooked() -> nn.Module:
+    module = nn.Sequential(nn.Linear(64, 16), nn.Linear(16, 10))
+    module[0].register_forward_hook(lambda _, __, outputs: outputs.tanh())
+    return module
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("build", [one_relu_twice, one_layer_twice, tied, normed, hooked])
+def test_sequences_of_all_sorts(digits: Task, build: Callable[[], nn.Module]) -> None:
+    assert (forward_of(build()) is not None) == (build is one_relu_twice)
+    assert_close(replace(digits, build_model=build))
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.scale = nn.Linear(64, 10), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x) * self.scale  # type: ignore[no-any-return]
+
+
+def test_a_parameter_may_be_one_number_and_be_clipped(digits: Task) -> None:
+    assert_close(replace(digits, build_model=Scaled, optimiser=Sgd(0.1, clip_norm=0.1)))
 
 
 @pytest.mark.parametrize(

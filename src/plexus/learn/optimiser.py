@@ -212,7 +212,8 @@ def _sum(these: Tensors, others: Tensors, factors: Sequence[float]) -> Tensors:
 
 def _clipped(gradients: Tensors, most: float, stacked: bool) -> Tensors:
     """As `torch.nn.utils.clip_grad_norm_`; each client's by itself."""
-    norms = torch.stack([(each.flatten(1) if stacked else each.flatten()).norm(dim=-1) for each in gradients])
+    flat = [each.unsqueeze(-1).flatten(1) if stacked else each.flatten() for each in gradients]
+    norms = torch.stack([each.norm(dim=-1) for each in flat])
     factor = (most / (norms.norm(dim=0) + 1e-6)).clamp(max=1.0)
     return [each * _wide(factor, each) for each in gradients]
 

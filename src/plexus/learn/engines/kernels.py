@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from plexus.learn.engines import Precision
-from plexus.learn.engines.stacked import Forward, is_known
+from plexus.learn.engines.stacked import Forward, layers_in
 
 PIXELS, BY_WEIGHT_PIXELS, BY_WEIGHT_ROWS = 128, 64, 64
 """What one program of a convolution computes, or adds up at a time."""
@@ -330,11 +330,11 @@ class Fused(NamedTuple):
 
 def layers_of(module: nn.Module, image: tuple[int, ...]) -> list[Fused] | None:
     """The layers of a network, or None if there is anything in it that is not known here."""
-    if type(module) is not nn.Sequential or len(image) != 3 or not all(map(is_known, module)):
+    if type(module) is not nn.Sequential or len(image) != 3:
         return None
     layers: list[Fused] = []
     height, width = image[1:]
-    for name, layer in module.named_children():
+    for name, layer in layers_in(module):
         before = layers[-1] if layers else None
         if isinstance(layer, nn.ReLU) and before and isinstance(before.module, nn.MaxPool2d | nn.GroupNorm):
             layers[-1] = before._replace(has_relu=True)

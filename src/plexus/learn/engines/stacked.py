@@ -321,9 +321,8 @@ def _vmapped(module: nn.Module) -> Forward:
 def forward_of(module: nn.Module) -> Forward | None:
     """The stacked forward pass of a perceptron, or None if `module` is anything else."""
     dense = (nn.Linear, nn.ReLU, nn.Flatten)
-    layers = list(module.named_children())
-    in_sequence = type(module).forward is nn.Sequential.forward
-    if not in_sequence or not all(type(each) in dense and is_known(each) for _, each in layers):
+    layers, in_sequence = layers_in(module), type(module).forward is nn.Sequential.forward
+    if not layers or not in_sequence or not all(type(each) in dense for _, each in layers):
         return None
 
     def forward(tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
@@ -337,6 +336,15 @@ def forward_of(module: nn.Module) -> Forward | None:
         return x
 
     return forward
+
+
+def layers_in(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Those of a sequence, by name; none if there is one that cannot be done by hand."""
+    # Not `named_children`, which leaves out one that comes again.
+    layers = [(name, each) for name, each in module._modules.items() if each is not None]
+    has_tied = len(list(module.parameters())) < len(list(module.named_parameters(remove_duplicate=False)))
+    has_hooks = any(each._forward_hooks or each._forward_pre_hooks for each in module.modules())
+    return layers if all(is_known(each) for _, each in layers) and not has_tied and not has_hooks else []
 
 
 def is_known(layer: nn.Module) -> bool:
