@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from plexus.errors import PlexusError
 from plexus.learn.engines import create_engine
@@ -58,6 +62,30 @@ def test_the_split_is_one_and_seeded(digits: Task) -> None:
 def test_a_task_refuses_test_examples_in_training(digits: Task) -> None:
     with pytest.raises(PlexusError, match="test set are also in the training set"):
         replace(digits, test=digits.train)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (
+            {"optimiser": torch.optim.SGD},
+            r"^task digits: optimiser is <class .*SGD'>: plexus.Sgd.*is needed$",
+        ),
+        ({"measure": "accuracy"}, "^task digits: a measure is 'accuracy': a plexus.Measure is needed$"),
+        ({"build_model": lambda: 3}, "^task digits: build_model makes a int, not a torch module$"),
+        ({"build_model": partial(nn.LazyLinear, 10)}, "^task digits: the model has lazy layers"),
+    ],
+)
+def test_what_is_no_part_of_a_task_is_named(digits: Task, mistake: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlexusError, match=message):
+        replace(digits, **mistake).initial_model()
+
+
+def test_examples_are_tensors(digits: Task) -> None:
+    with pytest.raises(PlexusError, match=r"^a data set has a numpy.ndarray: tensors are needed \(torch.as_"):
+        replace(digits.train, inputs=digits.train.inputs.numpy())
+    with pytest.raises(PlexusError, match=r"has a builtins.list"):
+        replace(digits.train, targets=digits.train.targets.tolist())
 
 
 def test_a_task_refuses_an_empty_partition(digits: Task) -> None:

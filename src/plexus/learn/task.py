@@ -49,8 +49,13 @@ class Examples:
     """Where each example stands in its source: proves that no test example is trained on."""
 
     def __post_init__(self) -> None:
+        own = leaves(self.inputs)
+        for each in () if isinstance(self.inputs, list) else (*own, self.targets):
+            if not isinstance(each, Tensor):
+                kind = f"{type(each).__module__}.{type(each).__name__}"
+                raise PlexusError(f"a data set has a {kind}: tensors are needed (torch.as_tensor)")
         targets, ids = len(self.targets), len(self.ids)
-        for each in leaves(self.inputs):
+        for each in own:
             if not len(each) == targets == ids:
                 found = f"a data set has {len(each)} inputs, {targets} targets and {ids} ids"
                 raise PlexusError(f"{found}: one of each per example is needed")
@@ -223,6 +228,12 @@ class Task:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise PlexusError(f"task {self.name}: {name} is {value}: at least 1 is needed")
+        if not isinstance(self.optimiser, Optimiser | None):
+            wanted = "plexus.Sgd(…), Adam(…) or AdamW(…) is needed"
+            raise PlexusError(f"task {self.name}: optimiser is {self.optimiser!r}: {wanted}")
+        for each in (self.measure, *self.measures):
+            if not isinstance(each, Measure):
+                raise PlexusError(f"task {self.name}: a measure is {each!r}: a plexus.Measure is needed")
         if (self.optimiser is None) == (self.loop is None):
             raise PlexusError(f"task {self.name}: either an optimiser or a loop of one's own is needed")
         if not 0 <= self.proximal < math.inf:
@@ -274,7 +285,12 @@ class Task:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(stream_seed(self.seed, "learn", "initial"))
             with blaming(f"task {self.name}: building the model"):
-                module = self.build_model()
+                module: object = self.build_model()
+        if not isinstance(module, nn.Module):
+            wrong = f"build_model makes a {type(module).__name__}, not a torch module"
+            raise PlexusError(f"task {self.name}: {wrong}")
+        if any(map(nn.parameter.is_lazy, module.parameters())):
+            raise PlexusError(f"task {self.name}: the model has lazy layers: say how many inputs they have")
         if self.initial is not None:
             from plexus.learn.saved import fill, read_model  # which is about tasks
 
