@@ -185,6 +185,10 @@ def test_epochs_see_every_example(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: AdamW(0.1, clip_norm=0.0), "clip_norm is 0.0"),
         (lambda: digits(proximal=-1.0), "proximal is -1.0"),
         (lambda: digits(local_epochs=0), "local_epochs is 0"),
+        (
+            lambda: Trainer(digits(optimiser=Sgd(0.1, groups=(Group("hed.*", 1.0),))), torch.device("cpu")),
+            r"groups: no tensor of the model is called 'hed.\*'; there are 0.weight, 0.bias",
+        ),
         (lambda: digits(optimiser=None), "either an optimiser or a loop"),
         (lambda: digits(loop=own_loop), "either an optimiser or a loop"),
         (

@@ -59,7 +59,8 @@ class Layout:
         Without `shared`, what is trainable and not `local` is, and buffers.
         """
         tensors, parameters = named_tensors(module), dict(module.named_parameters())
-        _check_patterns(list(tensors), shared, local)
+        for key, patterns in (("shared", shared or ()), ("local", local)):
+            check_patterns(key, patterns, list(tensors))
         kinds: dict[str, list[str]] = {"shared": [], "local": [], "frozen": []}
         for name, tensor in tensors.items():
             if tensor.is_complex():
@@ -110,12 +111,12 @@ def _matches(name: str, patterns: Patterns) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _check_patterns(names: Sequence[str], shared: Patterns | None, local: Patterns) -> None:
-    for key, patterns in (("shared", shared or ()), ("local", local)):
-        for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in names):
-                shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-                raise PlexusError(f"{key}: no tensor of the model is called {pattern!r}; there are {shown}")
+def check_patterns(key: str, patterns: Patterns, names: Sequence[str]) -> None:
+    """A pattern that no name matches is a mistake."""
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+            raise PlexusError(f"{key}: no tensor of the model is called {pattern!r}; there are {shown}")
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from plexus.errors import PlexusError
+from plexus.learn.layout import check_patterns
 from plexus.learn.tasks.specs import TaskSpec
 
 Schedule = Callable[[int], float]
@@ -144,6 +145,7 @@ class Descent:
     def __init__(self, optimiser: Optimiser, proximal: float, names: Sequence[str]) -> None:
         self._optimiser = optimiser
         self._proximal = proximal
+        check_patterns("groups", tuple(group.pattern for group in optimiser.groups), names)
         found = [next((g for g in optimiser.groups if fnmatchcase(name, g.pattern)), None) for name in names]
         groups = [group or Group("*") for group in found]
         rates, decays = [g.learning_rate for g in groups], [g.weight_decay for g in groups]
