@@ -88,6 +88,26 @@ def test_a_run_is_packed_whole_and_comes_back(runs: Path, tmp_path: Path) -> Non
     assert plexus("runs", "archive", runs / "first", "--to", tmp_path / "kept") == 2
 
 
+@pytest.mark.parametrize("inside", [".", "kept", "kept/deep"])
+def test_a_run_is_not_packed_into_itself(runs: Path, inside: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (runs / "link").symlink_to(runs / "first")
+    for name, folder in (("first", "first"), ("link", "first"), ("first", "link")):
+        assert plexus("runs", "archive", runs / name, "--to", runs / folder / inside) == 2
+        assert "first.tar.gz: is in the run itself; choose another folder" in capsys.readouterr().err
+    assert load_run(runs / "first").result is not None
+    assert not list(runs.rglob("*.tar.gz")) and not (runs / "first" / "kept").exists()
+
+
+def test_of_a_link_to_a_run_the_run_is_packed(runs: Path, tmp_path: Path) -> None:
+    before = load_run(runs / "first")
+    (runs / "link").symlink_to(runs / "first")
+    assert plexus("runs", "archive", runs / "link") == 0
+    assert not (runs / "first").exists()
+    with tarfile.open(runs / "first.tar.gz") as file:
+        file.extractall(tmp_path / "back", filter="data")
+    assert load_run(tmp_path / "back" / "first").result == before.result
+
+
 def test_a_run_that_is_being_written_stays(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with RunDirectory(runs / "now", "name = 'x'\n", "d1"):
         assert plexus("runs", "rm", runs / "now", "--yes") == 2

@@ -178,7 +178,10 @@ def remove(path: Path) -> bool:
 def archive(path: Path, folder: Path) -> Path:
     """Pack the directory of a run into `folder`/NAME.tar.gz, and delete it when that is written."""
     versions_of(path)
-    packed = folder / f"{path.resolve().name}.tar.gz"
+    path = path.resolve()  # what a link leads to, not the link
+    packed = folder / f"{path.name}.tar.gz"
+    if packed.resolve().is_relative_to(path):  # it would be deleted with the run
+        raise PlexusError(f"{packed}: is in the run itself; choose another folder with --to")
     if packed.exists():
         raise PlexusError(f"{packed}: is there already; choose another folder with --to")
     lock = lock_directory(path)
