@@ -9,6 +9,7 @@ import pytest
 
 from plexus.errors import PlexusError
 from plexus.report.arms import group, load_runs, metric_of
+from plexus.report.comparison import compare
 from tests.report.runs import arm_run, result
 
 ONE_PEER = {"name": "dpsgd", "topology": "one-peer-exponential", "degree": 10}
@@ -112,6 +113,15 @@ def test_a_run_that_did_not_end_is_an_arm_of_its_own() -> None:
         ("Plexus, seed 2, unfinished (4.0 h)", (2,), False),
         ("Plexus, seed 3, unfinished (4.0 h)", (3,), False),
     ]
+
+
+def test_two_runs_that_did_not_end_are_two_arms_also_if_nothing_but_the_place_is_different() -> None:
+    killed = [arm_run(seed=2, finished=False, values=[last, last]) for last in (0.2, 0.8)]
+    one, other = replace(killed[0], path=Path("runs/a")), replace(killed[1], path=Path("runs/b"))
+    arms = group([arm_run(), one, other])
+    unfinished = "Plexus, seed 2, unfinished (2.0 h)"
+    assert [arm.label for arm in arms] == ["Plexus", unfinished, f"{unfinished}, in runs/b"]
+    assert [outcome.best for outcome in compare(arms).arms[1:]] == [(0.2,), (0.8,)]
 
 
 def test_the_same_run_twice_counts_once_and_two_results_of_one_spec_are_refused() -> None:

@@ -77,4 +77,25 @@ def test_attackers_are_told_apart_by_what_they_do() -> None:
     flip = [{"behaviour": "flip", "share": 0.2}]
     both = [*flip, {"behaviour": "alie", "nodes": [3, 4]}]
     assert value_words(flip) == "flip by 0.2"
+    assert value_words([{**flip[0], "factor": 2.5}]) == "flip (× 2.5) by 0.2"
     assert value_words(both) == "flip by 0.2 and alie by [3, 4]"
+
+
+def test_what_words_leave_out_is_said_in_full_where_nothing_else_tells_two_settings_apart() -> None:
+    ring, other = ({"protocol": {"name": "dpsgd", "topology_file": f"{name}/ring.txt"}} for name in "ab")
+    gossip = {"protocol": {"name": "gossip"}}
+    for each in (ring, other):
+        each["protocol"]["topology"] = "file"
+    assert labels([ring, gossip]) == ["D-PSGD, ring.txt", "Gossip Learning"]
+    assert labels([ring, other, gossip]) == [
+        "D-PSGD, ring.txt (protocol.topology_file = 'a/ring.txt')",
+        "D-PSGD, ring.txt (protocol.topology_file = 'b/ring.txt')",
+        "Gossip Learning",
+    ]
+    near = [{**gossip, "task": {"learning_rate": rate}} for rate in (0.1, 0.10000001, 0.2)]
+    assert labels(near) == [
+        "learning rate 0.1 (task.learning_rate = 0.1)",
+        "learning rate 0.1 (task.learning_rate = 0.10000001)",
+        "learning rate 0.2",
+    ]
+    assert labels([ring, ring]) == ["ring.txt", "ring.txt"], "one setting, listed twice"

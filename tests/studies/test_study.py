@@ -99,6 +99,7 @@ def test_the_papers_cifar_session_is_the_plain_spec(tmp_path: Path) -> None:
         ("[sizes.small]", "[sizes.smal]", "s.toml: sizes.smal: is not a size; known are tiny"),
         ('kind = "curves"', 'kind = "curves"\narms = ["gosip"]', "no arm 'gosip'; known are plexus"),
         ('label = "Plexus"', "label = 3", "s.toml: arms.plexus.label: expected a string"),
+        ("Gossip Learning", "Plexus", "s.toml: arms.plexus.label: 'Plexus' is what another is called"),
         ("[[draw]]", "[draw]", "s.toml: draw: expected a list, got a table"),
         ("title", "title title", "s.toml: not valid TOML"),
     ],

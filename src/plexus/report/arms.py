@@ -92,13 +92,15 @@ def group(runs: Iterable[Run], beside_live: bool = False) -> list[Arm]:
         groups += [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in apart]
     beside_live = beside_live or any(runs[0].is_live for runs in groups)
     labels = naming.labels([setting(runs[0]) for runs in groups])
-    arms = []
+    arms: list[Arm] = []
     for label, runs in zip(labels, groups, strict=True):
         if beside_live:
             label += ", live" if runs[0].is_live else ", simulated"
         if not is_complete(runs[0]):
             label += f", seed {runs[0].spec['seed']}, unfinished ({reached_h(runs[0]):.1f} h)"
-        arms.append(Arm(label, runs))
+        # Of one setting and seed there may be several that did not end.
+        is_taken = any(arm.label == label for arm in arms)
+        arms.append(Arm(f"{label}, in {runs[0].path}" if is_taken else label, runs))
     return sorted(arms, key=_place)
 
 

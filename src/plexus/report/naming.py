@@ -114,7 +114,17 @@ def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     # Runs of one setting may be listed apart (those that did not end), and then share a name.
     differ = len({repr(each) for each in flat}) > len({repr(each) for each in shown})
     told = flat if differ else shown
-    return [_label(each, told) for each in told]
+    found = [_label(each, told) for each in told]
+    alike: dict[str, list[Flat]] = {}
+    for label, each in zip(found, flat, strict=True):
+        alike.setdefault(label, []).append(each)
+    return [_apart(label, each, alike[label]) for label, each in zip(found, flat, strict=True)]
+
+
+def _apart(label: str, one: Flat, alike: Sequence[Flat]) -> str:
+    """With the keys and values, in full, in which it differs from others whose words are the same."""
+    keys = [f"{key} = {one.get(key)!r}" for key in varying(alike)]
+    return f"{label} ({', '.join(keys)})" if keys else label
 
 
 def _label(one: Flat, settings: Sequence[Flat]) -> str:
@@ -166,6 +176,11 @@ def _words(key: str, value: Any) -> str:
     return f"{name.replace('_', ' ')} {text}"
 
 
+def _attack(table: Mapping[str, Any]) -> str:
+    factor = f" (× {table['factor']:g})" if table.get("factor") else ""
+    return f"{table['behaviour']}{factor} by {table.get('share') or table['nodes']}"
+
+
 def value_words(value: Any) -> str:
     """A value of a spec as people read it."""
     if value is None:
@@ -175,7 +190,7 @@ def value_words(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list) and value and "behaviour" in value[0]:  # attackers
-        return " and ".join(f"{each['behaviour']} by {each.get('share') or each['nodes']}" for each in value)
+        return " and ".join(map(_attack, value))
     if isinstance(value, list) and value and isinstance(value[0], Mapping):  # faults
         return " and ".join(f"{fault(each)} from {each['from_h']:g} to {each['to_h']:g} h" for each in value)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -194,6 +194,8 @@ def _checked(tables: Any, file: str) -> Study:
     for name, arm in study.arms.items():
         if not isinstance(arm.get("label", ""), str):
             raise PlexusError(f"{file}: arms.{name}.label: expected a string")
+        if [study.label(each) for each in study.arms].count(study.label(name)) > 1:
+            raise PlexusError(f"{file}: arms.{name}.label: {study.label(name)!r} is what another is called")
     for number, drawing in enumerate(study.draw):
         for name in drawing.arms:
             _known(name, tuple(study.arms), f"{file}: draw[{number}].arms: there is no arm {name!r}")
