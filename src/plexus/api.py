@@ -62,7 +62,7 @@ def simulate(
     if on_progress or on_evaluation or on_round:
         machinery.setdefault("ahead", False)  # it may stop the run by what it is told
     options = simulation.Machinery(**machinery)
-    simulation.simulate(chosen, folder, directory, on_progress, options, listen=listen)
+    simulation.simulate(chosen, folder, directory, on_progress, options, listen=listen, force=force)
     return load(directory)
 
 

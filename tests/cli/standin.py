@@ -37,13 +37,15 @@ class Session(ModuleType):
         resume: bool,
         listen: Any,
         about: Any = None,
+        force: bool = False,
     ) -> Result:
         """Ten steps, each with a row in every table."""
         self.base_dir = base_dir
         self.machinery = machinery
         if self.fails is not None:
             raise self.fails
-        with RunDirectory(out, spec.to_toml(), spec.digest()) as directory:
+        with RunDirectory(out, spec.to_toml(), spec.digest(), force=force) as directory:
+            directory.begun()
             interrupted, step = False, 0
             try:
                 for step in range(10):

@@ -55,3 +55,24 @@ def test_the_same_spec_and_seed_give_the_same_result_and_another_seed_another(
     resolved = run("--out", "d", *("--set", "seed=1"))
     assert resolved["digest"] == first["digest"]
     assert Path("a/spec.toml").read_text() == Path("d/spec.toml").read_text()
+
+
+def test_a_forced_run_that_cannot_begin_leaves_the_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("real.toml").write_text(SPEC.replace("0.5", "0.1"))
+
+    def run(*options: str) -> object:
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["run", "real.toml", "--quiet", "--engine", "inline", "--out", "a", "--force", *options])
+        return stop.value.code
+
+    assert run() == 0
+    before = {each.name: each.read_bytes() for each in Path("a").iterdir()}
+    for wrong in ("traces.availability=nowhere.csv", "session.until=auc >= 0.9"):
+        assert run("--set", wrong) == 2
+        assert {each.name: each.read_bytes() for each in Path("a").iterdir()} == before, wrong
+    assert run("--seed", "2") == 0
+    assert load_run("a").spec["seed"] == 2
+    assert before.keys() == {each.name for each in Path("a").iterdir()}

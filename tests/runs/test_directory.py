@@ -13,7 +13,7 @@ import pytest
 
 from plexus import files
 from plexus.errors import PlexusError
-from plexus.runs.directory import FIGURE, RunDirectory, claim
+from plexus.runs.directory import FIGURE, REPLAY, RunDirectory, claim
 from plexus.runs.result import Metric, Result, Traffic, Trainings
 from plexus.runs.run import load_run
 
@@ -149,7 +149,30 @@ def test_a_run_of_another_spec_is_refused_unless_forced(tmp_path: Path) -> None:
         claim(tmp_path, "other")
     assert load_run(tmp_path).result == RESULT
     assert claim(tmp_path, "other", force=True) is None
-    assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
+    with RunDirectory(tmp_path, SPEC, "other", force=True) as run:
+        run.recorder.record("evaluations", simulated_s=0.0, round=0, accuracy=0.5, loss=1.0)
+        assert load_run(tmp_path).result == RESULT
+        run.begun()
+        assert load_run(tmp_path).result is None
+    assert load_run(tmp_path).versions["spec_digest"] == "other"
+    left = ["evaluations.csv", "notes.txt", "spec.toml", "versions.json"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == left
+
+
+@pytest.mark.parametrize("wrong", [PlexusError("no such file"), KeyboardInterrupt()])
+def test_a_run_stays_if_the_one_that_would_replace_it_cannot_begin(
+    tmp_path: Path, wrong: BaseException
+) -> None:
+    finished(tmp_path)
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    claim(tmp_path, "other", force=True)
+    with pytest.raises(type(wrong)), RunDirectory(tmp_path, SPEC, "other", force=True):
+        raise wrong
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+    (tmp_path / REPLAY).mkdir()  # as one that was killed leaves it
+    with RunDirectory(tmp_path, SPEC, "other", force=True) as run:
+        run.begun()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["spec.toml", "versions.json"]
 
 
 @pytest.mark.parametrize("force", [False, True])

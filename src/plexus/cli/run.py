@@ -32,6 +32,7 @@ class Job(NamedTuple):
     base_dir: Path
     out: Path
     resume: bool
+    force: bool = False
 
 
 @click.command()
@@ -121,7 +122,7 @@ def run(
         moved = claim(out, spec.digest(), force=force)
         if moved is not None:
             _note(f"the earlier run in {out} is now {moved}", quiet)
-        job = Job(spec, spec_file.parent, out, resume=False)
+        job = Job(spec, spec_file.parent, out, resume=False, force=force)
     machinery["checkpoint_every_s"] = 60 * checkpoint_every
     if json_lines and machinery["ahead"] is None:
         machinery["ahead"] = False  # rows in the order in which things happened
@@ -173,7 +174,8 @@ def _simulate(
     try:
         with stoppable(shown, quiet=quiet) as progress, display:
             options = Machinery(**machinery)
-            result = simulate(spec, job.base_dir, job.out, progress, options, job.resume, listen, said)
+            what = spec, job.base_dir, job.out, progress, options, job.resume, listen, said, job.force
+            result = simulate(*what)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted {shown.how_far()}{_how_to_go_on(job.out)}") from None
     return result, shown.how_far()

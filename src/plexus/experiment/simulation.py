@@ -43,20 +43,31 @@ def simulate(
     resume: bool = False,
     listen: Listener | None = None,
     about: Mapping[str, Any] | None = None,
+    force: bool = False,
 ) -> Result:
     """Run `spec` in virtual time and leave a run directory at `out`, or go on with the run there.
 
-    `listen` is told of every row that is recorded; `about` (tags, a note) is added to its versions. An
-    interruption (Ctrl-C) ends the run early; its directory is as valid as that of a whole one.
+    `listen` is told of every row that is recorded; `about` (tags, a note) is added to its versions. With
+    `force` another run that is there is replaced, if this one can begin. An interruption (Ctrl-C) ends the
+    run early; its directory is as valid as that of a whole one.
     """
     checkpoint = read_checkpoint(out) if resume else None
     is_replay = checkpoint is not None
     with RunDirectory(
-        out, spec.to_toml(), spec.digest(), base_dir=base_dir, resume=resume, replay=is_replay, about=about
+        out,
+        spec.to_toml(),
+        spec.digest(),
+        base_dir=base_dir,
+        resume=resume,
+        replay=is_replay,
+        force=force,
+        about=about,
     ) as directory:
         if listen is not None:
             directory.recorder.listen = listen
-        result = Simulation(spec, base_dir, directory, machinery or Machinery(), checkpoint).run(progress)
+        simulation = Simulation(spec, base_dir, directory, machinery or Machinery(), checkpoint)
+        directory.begun()
+        result = simulation.run(progress)
         directory.finish(result)
     return result
 

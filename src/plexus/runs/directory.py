@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from plexus.runs.tensorboard import delete_events
 FIGURE = "learning-curve.png"
 CHECKPOINT, CHECKPOINT_FOLDER = "checkpoint.json", "checkpoint-"
 REPLAY = f"{CHECKPOINT_FOLDER}replay"
-"""Tables of a resumed run until it has come to its checkpoint."""
+"""Tables of a resumed run until it has come to its checkpoint, of a forced one until it has begun."""
 _OUTCOME = (RESULT, FIGURE, FINAL_MODEL, BEST_MODEL)
 _TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
 _PACKAGES = ("click", "matplotlib", "msgspec", "numpy", "rich", "safetensors", "torch")
@@ -51,34 +52,46 @@ class RunDirectory:
         base_dir: Path = Path(),
         resume: bool = False,
         replay: bool = False,
+        force: bool = False,
         about: Mapping[str, Any] | None = None,
     ) -> None:
         """Make the directory, which must not hold a run yet (see `claim`), or go on with the run there.
 
         A run that is resumed writes its tables anew; one that replays does it beside those that are there,
-        until it has `caught_up`. `base_dir` is what paths in the spec start from; `about` is added to the
-        versions.
+        until it has `caught_up`. With `force` a run that is there is replaced when this one has `begun`.
+        `base_dir` is what paths in the spec start from; `about` is added to the versions.
         """
         self.path = path
         self._is_resumed = resume
-        self._is_replaying = replay
+        more = {"spec_dir": str(base_dir.resolve()), **(about or {})}
+        self._mark = partial(_mark, path, spec_toml, spec_digest, more)
         with named(path):
             self._is_made = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
             self._lock = lock_directory(path)
-        if resume:
+        self._replaces = force and not resume and (path / VERSIONS).exists()
+        self._is_beside = replay or self._replaces
+        if resume or self._replaces:
             shutil.rmtree(path / REPLAY, ignore_errors=True)  # of one that was killed
-            if not replay:
+            if not self._is_beside:
                 self._forget(*_TABLE_FILES)
         elif (path / VERSIONS).exists():
             os.close(self._lock)
             raise PlexusError(f"{path}: already holds a run")
         else:
-            _mark(path, spec_toml, spec_digest, {"spec_dir": str(base_dir.resolve()), **(about or {})})
-        if replay:
+            self._mark()
+        if self._is_beside:
             with named(path):
                 (path / REPLAY).mkdir()
-        self.recorder = Recorder(path / REPLAY if replay else path)
+        self.recorder = Recorder(path / REPLAY if self._is_beside else path)
+
+    def begun(self) -> None:
+        """Nothing is wrong with this run: what it replaces is deleted only now."""
+        if self._replaces:
+            with named(self.path):
+                _delete_run(self.path, keep=REPLAY)
+            self._mark()
+            self.caught_up()
 
     def caught_up(self) -> None:
         """All that was recorded before is recorded again: let that take its place."""
@@ -86,7 +99,7 @@ class RunDirectory:
             written = self.recorder.move_to(self.path)
             self._forget(*(name for name in _TABLE_FILES if name not in written))
             (self.path / REPLAY).rmdir()
-        self._is_replaying = False
+        self._is_beside = False
 
     def _forget(self, *tables: str) -> None:
         """Delete tables, and what is no longer true when a run goes on."""
@@ -107,9 +120,9 @@ class RunDirectory:
         """Keep what was recorded, however the run ended; a run that failed to begin leaves nothing."""
         try:
             self.recorder.flush()
-            if self._is_replaying:  # what was there before says more
+            if self._is_beside:  # what was there before says more
                 shutil.rmtree(self.path / REPLAY, ignore_errors=True)
-            if kind is not None and not self._is_resumed and not _has_results(self.path):
+            elif kind is not None and not self._is_resumed and not _has_results(self.path):
                 _delete_run(self.path)
                 if self._is_made:
                     with suppress(OSError):  # somebody else's file is in it
@@ -147,8 +160,8 @@ def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
     """Make room for a run in `path` without losing anything unasked.
 
     An earlier run of the same spec is moved to `path.1`, `path.2`, …, which is returned; one that
-    recorded nothing yet is deleted. A run of another spec is refused. With `force` an earlier run of
-    any spec is deleted. What is not a run directory is never touched.
+    recorded nothing yet is deleted. A run of another spec is refused. With `force` an earlier run of any
+    spec stays until the new one has begun. What is not a run directory is never touched.
     """
     with named(path):
         if not path.exists() or (path.is_dir() and not any(path.iterdir())):
@@ -159,7 +172,9 @@ def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
         if not force and spec_digest_of(path) != spec_digest:
             remedy = "choose another directory with --out, or replace that run with --force"
             raise PlexusError(f"{path}: holds a run of another spec; {remedy}")
-        if force or not _has_results(path):
+        if force:
+            return None
+        if not _has_results(path):
             _delete_run(path)
             return None
         places = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
@@ -169,10 +184,18 @@ def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
 def remove(path: Path) -> bool:
     """Delete a run that nobody is writing. Whether its directory is gone too: what else is in it stays."""
     versions_of(path)
-    claim(path, "", force=True)
+    clear(path)
     with suppress(OSError):
         path.rmdir()
     return not path.exists()
+
+
+def clear(path: Path) -> None:
+    """Delete the run in `path`, whatever it is, if there is one that nobody is writing."""
+    claim(path, "", force=True)
+    if (path / VERSIONS).exists():
+        with named(path):
+            _delete_run(path)
 
 
 def archive(path: Path, folder: Path) -> Path:
@@ -220,12 +243,12 @@ def _has_results(path: Path) -> bool:
     return any((path / name).exists() for name in (RESULT, *_TABLE_FILES))
 
 
-def _delete_run(path: Path) -> None:
-    """Delete what a run writes, and nothing that somebody else put there; its mark last."""
-    for name in (*_OUTCOME, *_TABLE_FILES, SPEC, VERSIONS):
+def _delete_run(path: Path, keep: str | None = None) -> None:
+    """Delete what a run writes, but for the folder `keep`, and nothing that somebody else put there."""
+    for name in (CHECKPOINT, *_OUTCOME, *_TABLE_FILES, SPEC, VERSIONS):  # its mark last
         (path / name).unlink(missing_ok=True)
     delete_events(path)
-    remove_checkpoints(path)
+    remove_checkpoints(path, keep)
 
 
 def remove_checkpoints(path: Path, keep: str | None = None) -> None:

@@ -19,7 +19,7 @@ from plexus.errors import PlexusError
 from plexus.experiment.progress import Tick
 from plexus.files import write_json
 from plexus.machine import Heard, Pool, Say, usable_cores
-from plexus.runs.directory import claim, packed, unpack
+from plexus.runs.directory import clear, packed, unpack
 from plexus.runs.result import Result
 from plexus.runs.run import RESULT
 from plexus.studies.plan import Planned
@@ -58,7 +58,7 @@ class Standing:
         if news.kind == "done":
             was_stopped, files = news.value
             if files is not None:
-                claim(run.out, "", force=True)
+                clear(run.out)
                 unpack(files, run.out)
         if news.kind == "failed":
             self.failures[run.out] = news.value
@@ -113,7 +113,7 @@ def _orders(standing: Standing, device: str | None, about: dict[str, Any], is_af
         resume = run.can_resume
         if not resume:
             # What is there has no result and nothing to go on from.
-            claim(run.out, run.spec.digest(), force=True)
+            clear(run.out)
         standing.under_way[run.out] = run, None
         begun = packed(run.out) if resume and is_afar else b""
         # A worker may have another working directory.
