@@ -127,6 +127,12 @@ DAMAGE = {
     "a short row": ("evaluations.csv", "simulated_s,round\n1\n", "line 2 has 1 cells, the header 2"),
     "no costs": ("evaluations.csv", "simulated_s,round,accuracy\n1,1,1\n", "no column sent_bytes"),
     "text": ("evaluations.csv", f"{HEADER}\n1,1,good,1,1\n", "accuracy is not a number in every row"),
+    "rows lost": (
+        "evaluations.csv",
+        f"{HEADER}\n3600.0,0,0.1,1.0,1.0\n",
+        "rows are missing: it does not end as result.json says",
+    ),
+    "all rows lost": ("evaluations.csv", "", "rows are missing: it does not end as result.json says"),
     "no metrics": ("evaluations.csv", "simulated_s,round\n1,1\n", "no column accuracy"),
     "nothing used": ("used.csv", "node,trainings\n0,1\n", "no column trainings_used"),
     "no such node": (

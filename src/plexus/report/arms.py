@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from plexus import quantities
 from plexus.errors import PlexusError
 from plexus.report import naming
-from plexus.runs.run import VERSIONS, Run, load_run, spec_digest_of
+from plexus.runs.run import RESULT, VERSIONS, Run, load_run, spec_digest_of
 from plexus.runs.tables import Columns, checked, read
 
 NOT_THE_SETTING = ("seed", "name")
@@ -198,6 +198,12 @@ def load(path: Path) -> Run:
     for name in (metric_of(run)[0], "sent_bytes", "training_s") if run.metrics else ():
         if name not in run.metrics:
             raise PlexusError(f"{path / 'evaluations.csv'}: no column {name}")
+    if run.result is not None and is_complete(run) and not run.is_live:
+        final = run.result.metric.final
+        if final is not None and run.metrics.get(run.result.metric.name, [None])[-1] != final:
+            raise PlexusError(
+                f"{path / 'evaluations.csv'}: rows are missing: it does not end as {RESULT} says"
+            )
     work_of(run)
     return run
 

@@ -13,12 +13,12 @@ import numpy as np
 from plexus import quantities
 from plexus.experiment.recording import whole_view_bytes
 from plexus.report import naming, plots
-from plexus.report.arms import Arm, common_metric, group
+from plexus.report.arms import Arm, common_metric, group, load
 from plexus.report.comparison import summary_table
 from plexus.report.document import Cell, Picture, Quantity, Section, Table, heading, over_seeds
 from plexus.report.standard import standard_sections
 from plexus.runs.result import Result, Traffic
-from plexus.runs.run import Run, load_run
+from plexus.runs.run import Run
 from plexus.studies import reality
 from plexus.studies.plan import Planned, RunPlan
 from plexus.studies.reality import ONE, SENT, Column, Told, result, tabulated
@@ -31,7 +31,7 @@ class Album:
 
     def __init__(self, plan: RunPlan) -> None:
         self.plan = plan
-        self.runs: dict[Path, Run] = {run.out: load_run(run.out) for run in plan.all_runs}
+        self.runs: dict[Path, Run] = {run.out: load(run.out) for run in plan.all_runs}
         self.seen: list[tuple[str, str]] = []
         """By title of its section, what is seen in each table drawn so far, in words."""
 
