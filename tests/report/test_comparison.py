@@ -150,6 +150,15 @@ def test_a_target_can_be_given_and_be_out_of_reach() -> None:
     assert table.note.startswith("Target: accuracy 85.0 % (given).")
 
 
+def test_who_did_not_come_to_a_target_that_is_given_is_named_and_nobody_else() -> None:
+    arms = group([arm_run(values=OURS), arm_run("gossip", GOSSIP)])
+    short = "did not come to accuracy"
+    for target, who in ((0.85, "Gossip Learning"), (0.95, "Plexus; Gossip Learning")):
+        last = findings(compare(arms, target=target)).split("\n\n")[-1]
+        assert last == f"{who} {short} {100 * target:.1f} % with every seed."
+    assert short not in findings(compare(arms, target=0.5))
+
+
 def test_what_cannot_be_compared_is_one_line() -> None:
     with pytest.raises(PlexusError, match="nothing to compare"):
         compare([])

@@ -232,8 +232,9 @@ def findings(comparison: Comparison) -> str:
             found.append(text if needs else "")
             found.append(same[0].upper() + same[1:] if alike else "")
     ours = [outcome for outcome in comparison.arms if outcome.is_ours and outcome.is_complete]
-    if against and (short := [outcome.label for outcome in ours if not outcome.savings]):
-        found.append(f"{'; '.join(short)} did not come to {name} {goal} with every seed, as {against} did.")
+    judged = [*ours, *(outcome for outcome in comparison.arms if outcome.label == against)]
+    if against and (short := [outcome.label for outcome in judged if None in outcome.costs]):
+        found.append(f"{'; '.join(short)} did not come to {name} {goal} with every seed.")
     return "\n\n".join(filter(None, found))
 
 
