@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from plexus.errors import PlexusError
-from plexus.report.arms import group, load_runs, metric_of
+from plexus.report.arms import common_metric, group, load_runs, metric_of
 from plexus.report.comparison import compare
 from tests.report.runs import arm_run, result
 
@@ -135,6 +135,15 @@ def test_the_metric_of_a_killed_run_is_guessed() -> None:
     assert metric_of(arm_run(finished=False)) == ("accuracy", True)
     assert metric_of(arm_run(finished=False, metric="mse")) == ("mse", False)
     assert metric_of(arm_run(finished=False, tables={"evaluations": {}})) == ("loss", False)
+
+
+def test_which_way_is_better_is_known_of_those_that_ended() -> None:
+    own = {"metric": "reward", "values": [0.1, 0.7]}
+    killed = arm_run("gossip", finished=False, **own)
+    assert metric_of(killed) == ("reward", False), "a guess"
+    assert common_metric(group([arm_run(**own), killed])) == ("reward", True)
+    with pytest.raises(PlexusError, match="compare them separately"):
+        common_metric(group([arm_run(), killed]))
 
 
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:

@@ -158,6 +158,9 @@ def common_metric(arms: Sequence[Arm]) -> tuple[str, bool]:
     runs = [run for arm in arms for run in arm.runs]
     # A run that was killed before anything was measured does not say what it is judged by.
     telling = [run for run in runs if run.result is not None or run.metrics]
+    known = {run.result.metric.name for run in runs if run.result is not None}
+    # Which way is better is only guessed of one that was killed later.
+    telling = [run for run in telling if run.result is not None or metric_of(run)[0] not in known]
     found = {metric_of(run): run for run in telling or runs}
     if len(found) != 1:
         (first, _), (second, _), *_ = found
