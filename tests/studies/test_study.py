@@ -13,7 +13,7 @@ from plexus.errors import PlexusError
 from plexus.spec.experiment import load_spec
 from plexus.studies.plan import make_plan
 from plexus.studies.reproduce import load_studies
-from plexus.studies.study import SIZES, STUDIES, load_study, parse_study
+from plexus.studies.study import SIZES, STUDIES, load_study, parse_study, sized_parts
 from tests.studies.kit import BASE, EXPERIMENTS, STUDY, folder_with
 
 
@@ -110,6 +110,19 @@ def test_what_is_wrong_is_named(before: str, after: str, words: str) -> None:
         parse_study(STUDY.replace(before, after), "s.toml")
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "before", "after"),
+    [
+        ("paper", "seeds = [1, 2]", "seeds = [3, 1, 3]"),
+        ("small", "seeds = [1]", "seeds = [3, 3]"),
+        ("small", "nodes = 9", "seeds_for = { base = [3, 3] }"),
+    ],
+)
+def test_a_seed_that_is_there_twice_is_refused(size: str, before: str, after: str) -> None:
+    with pytest.raises(PlexusError, match=r"s\.toml: seeds: 3 is there twice"):
+        sized_parts(STUDY.replace(before, after), Path("s.toml"), size)
 
 
 def test_a_paper_table_has_as_many_cells_as_columns() -> None:

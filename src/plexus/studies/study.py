@@ -160,6 +160,9 @@ def _sized(study: Study, size: str, file: Path, title: str, name: str) -> Sized:
     usual = {"tasks": study.tasks, "seeds": study.seeds, "seeds_for": {}}
     values = {key: own.pop(key, value) for key, value in usual.items()}
     found = convert(values, _Chosen, ("sizes", size), Source(str(file)))
+    for seeds in (found.seeds, *found.seeds_for.values()):
+        if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
+            raise PlexusError(f"{file}: seeds: {twice[0]} is there twice, and would count as two samples")
     return Sized(name=name, file=file, title=title, study=study, size=size, changes=own, **asdict(found))
 
 
