@@ -112,6 +112,15 @@ def test_welchs_interval_of_a_difference() -> None:
     assert half_width_95([1.0, 1.0], [2.0, 2.0]) == 0
 
 
+@pytest.mark.parametrize(
+    ("count", "quantile"), [(21, 2.0860), (22, 2.0796), (31, 2.0423), (61, 2.0003), (121, 1.9799)]
+)
+def test_of_many_samples_too_the_interval_is_students(count: int, quantile: float) -> None:
+    many = [float(at) for at in range(count)]
+    error = (np.var(many, ddof=1) / count) ** 0.5
+    assert half_width_95(many) == pytest.approx(quantile * error, rel=2e-4)
+
+
 def test_headers_are_what_the_packets_of_a_message_need() -> None:
     # 20 bytes: a record, a segment, an acknowledgement. 20,000: two records, 14 segments, 7 acknowledgements.
     small, large = Traffic(1000, 20_000), Traffic(10, 200_000)

@@ -45,7 +45,15 @@ def half_width_95(*samples: Sequence[float]) -> float:
         return 0.0
     apart = sum(of**2 / (len(each) - 1) for of, each in zip(squares, samples, strict=True))
     freedom = math.floor(square**2 / apart + 1e-9)
-    return (STUDENT_95[freedom - 1] if freedom <= len(STUDENT_95) else 1.96) * math.sqrt(square)
+    return _student_95(freedom) * math.sqrt(square)
+
+
+def _student_95(freedom: int) -> float:
+    """Behind the table by the series of Cornish and Fisher, which there is right to four digits."""
+    if freedom <= len(STUDENT_95):
+        return STUDENT_95[freedom - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def over_seeds(values: Sequence[float], write: Callable[[float], str]) -> Quantity:
