@@ -136,9 +136,9 @@ class Refusals(NodeObserver):
 
 @pytest.mark.parametrize("through_codec", [False, True])
 def test_where_events_are_signed_nobody_honest_is_refused(through_codec: bool) -> None:
-    """Not even whoever lost its disk and begins to count anew, with another bandwidth. An aggregator that is killed with
-    what it acknowledged, and back at once, cannot be told from one that made nothing of it: that happens in
-    five of 24 such storms, and not in this one."""
+    """Not even whoever lost its disk and begins to count anew, with another bandwidth. An aggregator that is
+    killed with what it acknowledged, and back at once, cannot be told from one that made nothing of it: that
+    happens in five of 24 such storms, and not in this one."""
     churn = kinds.Churn(
         mean_s=30.0, leave_share=0.5, restart_share=0.8, disk_lost_share=0.5, from_s=5.0, until_s=200.0
     )
