@@ -115,6 +115,17 @@ def test_a_new_or_empty_directory_is_free(tmp_path: Path) -> None:
     assert claim(tmp_path, "abc") is None
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_run_that_was_killed_before_its_directory_was_marked_is_in_nobodys_way(
+    tmp_path: Path, force: bool
+) -> None:
+    (tmp_path / ".versions.json.new").write_text("{")
+    assert claim(tmp_path, "abc", force=force) is None
+    with RunDirectory(tmp_path, SPEC, "abc", force=force):
+        pass
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["spec.toml", "versions.json"]
+
+
 def test_an_earlier_run_of_the_same_spec_is_moved_aside(tmp_path: Path) -> None:
     path = tmp_path / "run"
     for number in (1, 2):

@@ -37,6 +37,8 @@ REPLAY = f"{CHECKPOINT_FOLDER}replay"
 """Tables of a resumed run until it has come to its checkpoint, of a forced one until it has begun."""
 _OUTCOME = (RESULT, FIGURE, FINAL_MODEL, BEST_MODEL)
 _TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
+_UNMARKED = {f".{VERSIONS}.new"}
+"""What a run that was killed while it marked its directory may leave in it."""
 _PACKAGES = ("click", "matplotlib", "msgspec", "numpy", "rich", "safetensors", "torch")
 
 
@@ -164,7 +166,7 @@ def claim(path: Path, spec_digest: str, *, force: bool = False) -> Path | None:
     spec stays until the new one has begun. What is not a run directory is never touched.
     """
     with named(path):
-        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        if not path.exists() or (path.is_dir() and {each.name for each in path.iterdir()} <= _UNMARKED):
             return None
         if not (path / VERSIONS).exists():
             raise PlexusError(f"{path}: exists and is not a run directory; choose another with --out")
