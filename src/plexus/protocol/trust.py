@@ -184,9 +184,7 @@ class Trust:
             self.refuse(src, TO_TRAIN, "the round after it is too far ahead")
             if request.step > LOST * step(self._view.online_count()):
                 self.misbehaved(src)  # no view that differs says that
-        elif (
-            self.is_wary and request.ordinal > request.round
-        ):  # each adds one, and at least one to the number
+        elif self._counts_too_many(request):
             self.refuse(src, TO_TRAIN, "there were not so many rounds")
         else:
             return True
@@ -199,13 +197,15 @@ class Trust:
             self.refuse(src, A_MODEL, "it was not in the sample that trained")
         elif not self._may_be_in_sample(self._node.me, request.round):
             self.refuse(src, A_MODEL, "this node is not in the sample of the round")
-        elif (
-            self.is_wary and request.ordinal > request.round
-        ):  # each adds one, and at least one to the number
+        elif self._counts_too_many(request):
             self.refuse(src, A_MODEL, "there were not so many rounds")
         else:
             return True
         return False
+
+    def _counts_too_many(self, request: TrainRequest | AggregateRequest) -> bool:
+        """Each round adds one to the ordinal, and at least one to the number."""
+        return self.is_wary and request.ordinal > request.round
 
     def _may_be_in_sample(self, node: NodeId, k: int) -> bool:
         room = ROOM * max(self._parameters.sample_size, LEAST_SAMPLE)
