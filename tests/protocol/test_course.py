@@ -539,8 +539,8 @@ def mistaken(
     exchange.go_online(*range(n))
     wrong, found = exchange.aggregated(3)
     if moment == "the models have come":
-        exchange.run_until(lambda: any(node.aggregation.collecting for node in exchange.nodes))
-        [(wrong, node)] = [each for each in enumerate(exchange.nodes) if each[1].aggregation.collecting]
+        exchange.run_until(lambda: any(node.aggregation._lone for node in exchange.nodes))
+        [(wrong, node)] = [each for each in enumerate(exchange.nodes) if each[1].aggregation._lone]
         found = AggregationCompleted(node.held_round, node.held_ordinal, node.held_model, 1, 1, False, 0.0)
     exchange.run(exchange.now + {"it is under way": 0.5, "the others train": 5.0}.get(moment, 0.0))
     exchange.measure(wrong, found)

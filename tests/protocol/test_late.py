@@ -36,14 +36,15 @@ def trains(**options: int) -> PlexusNode:
     return node
 
 
-def settle(node: PlexusNode, now: float) -> list[Effect]:
-    """All pings under way are answered, until nothing is asked any more; all effects."""
+def settle(node: PlexusNode, now: float, held: int = 0) -> list[Effect]:
+    """All pings under way are answered, until nothing is asked any more; all effects. All who answer hold the
+    model of round `held`."""
     effects: list[Effect] = []
     while node.sampler.exchanges:
         exchange, search = next(iter(node.sampler.exchanges.items()))
         for other in search.sample.waiting:
             known = node.membership.event
-            effects += node.handle(now, Received(other, Pong(exchange, node.watchdog.k_seen, 0, known)))
+            effects += node.handle(now, Received(other, Pong(exchange, node.watchdog.k_seen, held, known)))
     return effects
 
 
@@ -193,7 +194,7 @@ def test_who_never_uses_late_models_is_asked_after_others(signed_views: bool) ->
     node.handle(50.0, Received(4, Ping(77, 9)))
     node.handle(51.0, Received(2, Ping(77, 9)))
     effects = node.handle(60.0, Trained(K, "t", samples=7))
-    [(to, late)] = sent(effects + settle(node, 60.0), LateModel)
+    [(to, late)] = sent(effects + settle(node, 60.0, held=K + 1), LateModel)
     assert (to == best) is not signed_views
     node.handle(61.0, Received(to, Ack(K, used=0, late=late.round)))
     assert node.late._declined[to] == (1 if signed_views else 0)

@@ -94,5 +94,6 @@ def test_who_speaks_of_other_participants_than_the_rest_of_its_sample_is_named()
 
 def test_who_speaks_of_more_participants_than_there_can_be_is_named() -> None:
     node = wary(FASTEST)
+    node.handle(1.0, Received(1, aggregate_request(1, participants=N)))
     [refused] = refusals(node.handle(1.0, Received(LIAR, aggregate_request(1, participants=2**20))))
     assert (refused.src, refused.why) == (LIAR, "more participants than a sample has")

@@ -156,8 +156,9 @@ def test_a_far_trained_model_begins_no_aggregation() -> None:
     node = wary()
     node.handle(1.0, Received(1, aggregate_request(FAR)))
     assert not node.aggregation.collecting
-    node.handle(1.0, Received(1, aggregate_request(2)))
-    assert node.aggregation.collecting
+    for src in (1, 2):
+        node.handle(1.0, Received(src, aggregate_request(2)))
+    assert node.aggregation.k_agg == 2
 
 
 def test_a_node_that_was_misled_finds_its_way_back() -> None:

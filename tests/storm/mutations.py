@@ -110,20 +110,20 @@ def abandons_silently(self: AggregationTask) -> None:
         _abandon(self)
 
 
-def counts_duplicates(self: AggregationTask, src: int, request: Any, most: int | None) -> None:
+def counts_duplicates(self: AggregationTask, src: int, request: Any) -> None:
     while src in self._models:
         src += 1_000_000
-    _collect(self, src, request, most)
+    _collect(self, src, request)
 
 
-def acknowledges_early(self: AggregationTask, src: int, request: Any, most: int | None) -> None:
+def acknowledges_early(self: AggregationTask, src: int, request: Any) -> None:
     self._node.send((src,), Ack(request.round))
-    _collect(self, src, request, most)
+    _collect(self, src, request)
 
 
 def collects_any_round(self: AggregationTask, src: int, request: Any, *rest: Any) -> bool:
     if self.collecting:
-        self._collect(src, request, None)
+        self._collect(src, request)
         return False
     return _on_request(self, src, request, *rest)
 
@@ -144,6 +144,10 @@ def does_not_probe(self: Sampler, search: Any, silent: tuple[int, ...]) -> None:
 
 def offers_at_once(self: LateTask, k: int, aggregator: int, late: Any) -> None:
     self.offer(late)
+
+
+def progresses(self: Trust, src: int, k: int, own: int) -> bool:
+    return k > self._watchdog.k_seen
 
 
 def forgets_the_timer(self: GossipNode, _: int) -> None:
@@ -294,8 +298,8 @@ MUTATIONS += [
     bug(
         "the most participants told of count",
         AggregationTask._derived,
-        "claims[-1] if most is None",
-        "claims[0] if most is None",
+        "participants = claims[-1]",
+        "participants = claims[0]",
     ),
     bug("aggregators wait for no more models than they need", _collect, ">=", ">"),
     bug(
@@ -312,7 +316,7 @@ MUTATIONS += [
     ),
     bug(
         "the aggregation timeout is the shorter one",
-        AggregationTask._begin,
+        AggregationTask._due_at,
         "aggregation_timeout_s",
         "ack_timeout_s",
     ),
@@ -418,7 +422,7 @@ MUTATIONS += [
     bug("late: who trains is left out", PlexusNode.on_sample, "node not in busy", "True"),
     bug("late: what is queued is trained", PlexusNode._on_trained, "self.train(queued)", "pass"),
     Mutation("late: changes for past rounds are released", AggregationTask, "release", nothing),
-    bug("late: small samples wait for all", PlexusNode._on_aggregate_request, "self._most <= SMALL", "False"),
+    bug("late: small samples wait for all", AggregationTask._begin, "self._most <= SMALL", "False"),
     Mutation("late: changes are young", AggregationTask, "_is_too_old", lambda *_: False),
     bug(
         "late: changes weigh their own samples",
@@ -429,8 +433,8 @@ MUTATIONS += [
     bug(
         "late: the fastest does not go on alone",
         AggregationTask._derived,
-        "(self._parameters.late_rounds > 0 or most is not None)",
-        "most is not None",
+        "(self._parameters.late_rounds > 0 or self._is_wary)",
+        "self._is_wary",
     ),
     bug("late: one change a sender", AggregationTask.on_late, "elif src in self._late:", "elif False:"),
 ]
@@ -502,21 +506,29 @@ MUTATIONS += [
     bug(
         "liars: no more participants than a sample has",
         AggregationTask._derived,
-        "min(claims[len(claims) // 2], most)",
+        "min(claims[len(claims) // 2], self._most)",
         "claims[len(claims) // 2]",
     ),
     bug(
         "liars: of two both count",
         AggregationTask._derived,
-        "(self._parameters.late_rounds > 0 or most is not None)",
+        "(self._parameters.late_rounds > 0 or self._is_wary)",
         "self._parameters.late_rounds > 0",
     ),
     bug(
         "liars: one model is not enough",
         AggregationTask._derived,
-        "(most is not None and most > LEAST)",
+        "(self._is_wary and self._most > LEAST)",
         "False",
     ),
+    bug(
+        "liars: one model begins no round", AggregationTask.on_request, "self._most > LEAST >", "0 > LEAST >"
+    ),
+    Mutation(
+        "liars: a model that waits alone is not forgotten", AggregationTask, "on_lone", lambda *_: False
+    ),
+    Mutation("liars: others have the model of a newer round", PlexusNode, "is_corroborated", lambda *_: True),
+    Mutation("liars: one word is no progress", Trust, "is_progress", progresses),
     bug(
         "liars: who was sent no model acknowledges none",
         PlexusNode._on_ack,

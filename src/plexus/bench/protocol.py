@@ -39,13 +39,16 @@ def bench_protocol(
     seed: int = 1,
     protocol: str = "plexus",
     overrides: Sequence[str] = (),
+    liar: str | None = None,
 ) -> ProtocolBench:
     """Simulate `hours` of a protocol on generated devices and measure the CPU time after set-up.
 
-    `overrides` are `key=value` of the protocol's parameters. Views travel as in sessions of today, not as in
-    the paper.
+    `overrides` are `key=value` of the protocol's parameters; node 0 is a `liar`, if that is a behaviour.
+    Views travel as in sessions of today, not as in the paper.
     """
     began_s = time.process_time()
+    if liar and protocol != "plexus":
+        raise PlexusError(f"--liar {liar}: nodes that lie are of plexus, not of {protocol}")
     generated = build_world(TracesSpec(availability="none"), nodes, seed, Path())
     availability = exponential_churn(nodes, seed) if churn else always_online(nodes)
     world = World(generated.devices, availability, generated.latency)
@@ -64,7 +67,14 @@ def bench_protocol(
     parameters = _parameters(protocol, overrides)
     entry, models = PROTOCOLS[protocol], SymbolicModels(MODEL_BYTES)
     traced = TracedModels(models) if entry.judged_by == "global model" else None
-    setting = Setting(world, traced or models, models.initial(), durations.__getitem__, seed)
+    setting = Setting(
+        world,
+        traced or models,
+        models.initial(),
+        durations.__getitem__,
+        seed,
+        liars={0: liar} if liar else {},
+    )
     members = entry.build(setting, parameters)
     runtime = assemble(setting, members, observe)
     runtime.run(0.0)

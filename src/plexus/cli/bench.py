@@ -13,6 +13,7 @@ from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, POSITIVE, Group, flag,
 from plexus.cli.summary import print_bench, print_growth
 from plexus.learn.engines import ENGINES, Precision
 from plexus.learn.tasks.specs import TASKS
+from plexus.spec.attackers import Lying
 
 bench = Group("bench")
 
@@ -28,6 +29,7 @@ def _sizes(context: click.Context, option: click.Parameter, value: str) -> list[
 @flag("--churn", "Nodes come and go; about 8 % are online.")
 @option("--protocol", "NAME", default="plexus")
 @groups.set_option("a parameter of the protocol, e.g. topology=regular")
+@option("--liar", help="Node 0 lies so. Of plexus.", type=click.Choice(get_args(Lying)))
 @option("--seed", "N", type=NATURAL, default=1)
 @option("--plot", "OUT.png", "Of several sizes, draw a picture.", type=PATH)
 @JSON

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from plexus.protocol.api import Aggregate, Aggregated, Collect
 from plexus.protocol.facts import AggregationCompleted, Refused
 from plexus.protocol.machine import Machine
 from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Model, NodeId
 from plexus.protocol.parameters import PlexusParameters
+from plexus.protocol.quorum import PAUSE
 
 AGGREGATION = ("aggregation", 0)
+LONE = ("lone", 0)
+SMALL = 3
+"""Of so few nodes nobody is left behind, where late models count."""
 MOST_LATE = 32
 """Changes that wait here for a round: each is as large as a model."""
 LEAST = 2
-"""Models in an aggregate of a larger sample, where one sender may lie."""
+"""Models in an aggregate of a larger sample, where one sender may lie; nor does one begin a round."""
+MOST_LONE = 8
+"""Models that wait for a second one of their round."""
 REMEMBERED = 16
 """Rounds of which an aggregator knows whose models it used."""
 
@@ -22,9 +29,13 @@ REMEMBERED = 16
 class AggregationTask:
     """What the node does as the aggregator a^k. At most one round at a time."""
 
-    def __init__(self, node: Machine, parameters: PlexusParameters, k_agg: int) -> None:
+    def __init__(
+        self, node: Machine, parameters: PlexusParameters, k_agg: int, online_count: Callable[[], int]
+    ) -> None:
         self._node = node
+        self._online_count = online_count
         self._parameters = parameters
+        self._is_wary = parameters.signed_views
         self.k_agg = k_agg
         self.collecting = False
         self.is_combining = False
@@ -42,6 +53,8 @@ class AggregationTask:
         self._small = False
         self.is_lone = False
         """The last aggregate is one participant's model, though there were more of them."""
+        self._lone: dict[NodeId, tuple[float, AggregateRequest]] = {}
+        """By sender, since when its model waits for a second one of its round."""
         self._late: dict[NodeId, LateModel] = {}
         """By sender, changes that wait for the next round that is aggregated here."""
         self._used: dict[int, frozenset[NodeId]] = {}
@@ -59,23 +72,81 @@ class AggregationTask:
         self.k_agg = k_held
         self.collecting = self.is_combining = False
         self._models.clear()
+        self._lone.clear()
         self._late.clear()
 
-    def on_request(
-        self, src: NodeId, request: AggregateRequest, is_small: bool = False, most: int | None = None
-    ) -> bool:
-        """Sort the message into fresh, ongoing or stale. Says whether it began a new round. In a sample that
-        `is_small` everybody is waited for. Where members may lie there are at `most` so many participants."""
+    def on_request(self, src: NodeId, request: AggregateRequest) -> bool:
+        """Sort the message into fresh, ongoing or stale. Says whether it began a new round: where members may
+        lie one of several begins none, since that might end a round that others are at."""
         k = request.round
         fresh = k > self.k_agg
+        if fresh and self._is_wary:
+            self._put_aside(src, request)
+            if self._most > LEAST > sum(each.round == k for _, each in self._lone.values()):
+                return False
+            self._take_up(k, request.ordinal)
+            return True
         if fresh:
-            self._begin(k, request.ordinal, is_small)
+            self._begin(k, request.ordinal, self._node.now)
         if k == self.k_agg and self.collecting:
-            self._collect(src, request, most)
+            self._collect(src, request)
         else:
             # Acknowledge even a stale model: otherwise its sender keeps looking for an aggregator.
             self._node.send((src,), Ack(k, int(src in self._used.get(k, ()))))
         return fresh
+
+    def on_lone(self, k_held: int) -> bool:
+        """No second model has come for so long as models are waited for. Says whether a round begins all the
+        same: with one that is no older than `k_held`, the newest round that others have made."""
+        for src, (since, request) in list(self._lone.items()):
+            if request.trained_in < k_held:
+                self._send_back(src)
+            elif self._due_at(since) <= self._node.now:
+                self._take_up(request.round, request.ordinal)
+                return True
+        self._look_again()
+        return False
+
+    def wait(self) -> None:
+        """There is a round to be finished first."""
+        self._node.set_timer(LONE, PAUSE * self._parameters.ack_timeout_s)
+
+    def _put_aside(self, src: NodeId, request: AggregateRequest) -> None:
+        known = self._lone.get(src)
+        if known is not None and known[1].round != request.round:
+            self._send_back(src)
+        elif known is None and len(self._lone) >= MOST_LONE:
+            self._send_back(next(iter(self._lone)))
+        if src not in self._lone:
+            self._lone[src] = self._node.now, request
+            self._look_again()
+
+    def _look_again(self) -> None:
+        if self._lone:
+            first = min(since for since, _ in self._lone.values())
+            self._node.set_timer(LONE, max(0.0, self._due_at(first) - self._node.now))
+
+    def _due_at(self, since: float) -> float:
+        """When what has been waiting `since` then is made something of, with or without others."""
+        return since + self._parameters.aggregation_timeout_s
+
+    def _take_up(self, k: int, ordinal: int) -> None:
+        """Begin round k with the models of it that were put aside."""
+        waiting = {src: each for src, each in self._lone.items() if each[1].round == k}
+        self._begin(k, ordinal, min(since for since, _ in waiting.values()))
+        for src, (_, request) in waiting.items():
+            del self._lone[src]
+            self._collect(src, request)
+        for src in [src for src, (_, each) in self._lone.items() if each.round < k]:
+            self._send_back(src)
+        if self._lone:
+            self._look_again()
+        else:
+            self._node.cancel_timer(LONE)
+
+    def _send_back(self, src: NodeId) -> None:
+        _, request = self._lone.pop(src)
+        self._node.send((src,), Ack(request.round, used=0))
 
     def on_late(self, src: NodeId, late: LateModel, k_seen: int) -> None:
         """Keep the change for the next round that is aggregated here, unless that is not to be expected."""
@@ -131,15 +202,19 @@ class AggregationTask:
         `is_said` to those who sent models, they look for another aggregator."""
         if not is_said:
             self._models.clear()
+            self._lone.clear()
+        for src in list(self._lone):
+            self._send_back(src)
         self._abandon()
         self.k_agg = max(self.k_agg, k)
 
-    def _begin(self, k: int, ordinal: int, is_small: bool) -> None:
+    def _begin(self, k: int, ordinal: int, since: float) -> None:
+        """The first model of it has been here `since` then."""
         self._abandon()
         self.k_agg = k
         self.ordinal = ordinal
         self.collecting = True
-        self._small = is_small
+        self._small = self._parameters.late_rounds > 0 and self._most <= SMALL
         for src, late in list(self._late.items()):
             if self._is_too_old(late):
                 self._decline(src, self._late.pop(src))
@@ -148,10 +223,15 @@ class AggregationTask:
         self._claims.clear()
         self._ordinals.clear()
         self._timed_out = False
-        self._first_at = self._node.now
-        self._node.set_timer(AGGREGATION, self._parameters.aggregation_timeout_s)
+        self._first_at = since
+        self._node.set_timer(AGGREGATION, max(0.0, self._due_at(since) - self._node.now))
 
-    def _collect(self, src: NodeId, request: AggregateRequest, most: int | None) -> None:
+    @property
+    def _most(self) -> int:
+        """Participants that a round can have, as the node itself knows."""
+        return min(self._parameters.sample_size, self._online_count())
+
+    def _collect(self, src: NodeId, request: AggregateRequest) -> None:
         # By sender, so that a duplicated message or a second try does not count twice.
         if src not in self._models:
             self._models[src] = (request.model, request.samples)
@@ -159,26 +239,28 @@ class AggregationTask:
         # Two rounds may come to the same number by different ways. Where members may lie, most must say so.
         self._ordinals[src] = request.ordinal
         said = sorted(self._ordinals.values())
-        self.ordinal = said[-1] if most is None else said[(len(said) - 1) // 2]
+        self.ordinal = said[(len(said) - 1) // 2] if self._is_wary else said[-1]
         self._claims[src] = request.participants
-        if most is not None and request.participants > self._parameters.sample_size:
+        if self._is_wary and request.participants > self._parameters.sample_size:
             self._refuse(src, "more participants than a sample has")
-        self._participants, least = self._derived(most)
+        self._participants, least = self._derived()
         share = 1.0 if self._small else self._parameters.success_fraction
         if len(self._models) >= max(least, models_needed(share, self._participants)):
             self._node.cancel_timer(AGGREGATION)
             self._complete()
 
-    def _derived(self, most: int | None) -> tuple[int, int]:
+    def _derived(self) -> tuple[int, int]:
         """How many participants there are, and of how many at least a model is needed.
 
         Where members may lie, what most of the senders say counts, and one sender is not enough. Nor is it
         of two, there and where late models count: the faster would go on alone, and learn from nobody else.
         """
         claims = sorted(self._claims.values())
-        participants = claims[-1] if most is None else max(1, min(claims[len(claims) // 2], most))
-        of_two = participants > 1 and (self._parameters.late_rounds > 0 or most is not None)
-        needs_two = (most is not None and most > LEAST) or of_two
+        participants = claims[-1]
+        if self._is_wary:
+            participants = max(1, min(claims[len(claims) // 2], self._most))
+        of_two = participants > 1 and (self._parameters.late_rounds > 0 or self._is_wary)
+        needs_two = of_two or (self._is_wary and self._most > LEAST)
         return participants, LEAST if needs_two else 1
 
     def _doubt_claims(self) -> None:
@@ -193,7 +275,7 @@ class AggregationTask:
 
     def _complete(self) -> None:
         self.collecting, self.is_combining = False, True
-        if self._parameters.signed_views:
+        if self._is_wary:
             self._doubt_claims()
         self._acknowledge(used=1)
         models, samples = zip(*self._models.values(), strict=True)

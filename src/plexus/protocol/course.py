@@ -274,7 +274,7 @@ class Ending:
             self._node.held_round -= 1  # the number is the same, the model need not be
         if model is not None:
             self._node.keep_final(k, ordinal, model)
-        self._node.watchdog.notice(k)
+        self._node.watchdog.notice(k, is_progress=k > self._node.watchdog.k_seen)
         self._node.lay_down()
         self._node.outbox.append(StopSending())
         self._node.report(SessionEnded(k, ordinal))

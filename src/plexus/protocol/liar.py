@@ -14,11 +14,16 @@ from plexus.protocol.api import BandwidthMeasured, Effect, Event, Send, Train
 from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import Ack, AggregateRequest, NodeId, Ping, TrainRequest, ViewReply
 from plexus.protocol.plexus import PlexusNode
+from plexus.protocol.trust import ROOM
 from plexus.protocol.view import LEFT, MAX_BANDWIDTH_BYTES_PER_S, Excerpt, Snapshot, View
 from plexus.protocol.wire import UNLISTED
 
 FAR = 2**40
 """Rounds ahead, of which a liar speaks."""
+AGAIN_S = 30.0
+"""How often a liar speaks of the next round."""
+TRIED = 8
+"""Numbers of rounds among which a liar looks for one that the hash allows."""
 
 
 class Liar(PlexusNode):
@@ -29,6 +34,8 @@ class Liar(PlexusNode):
             given["bandwidth_bytes_per_s"] = MAX_BANDWIDTH_BYTES_PER_S
         super().__init__(**given)
         self._behaviour = behaviour
+        self.speaks_at, self.voided = 0.0, 0
+        """When it speaks of the next round again, and the newest round whose aggregator it has misled."""
 
     def _on_bandwidth_measured(self, measured: BandwidthMeasured) -> None:
         if self.membership.bandwidth_bytes_per_s < MAX_BANDWIDTH_BYTES_PER_S:
@@ -105,10 +112,41 @@ def false_views(liar: Liar, event: Event, effects: list[Effect]) -> list[Effect]
     ]
 
 
+def next_round(liar: Liar, event: Event, effects: list[Effect]) -> list[Effect]:
+    """Somebody is at the round after the newest already, it says again and again."""
+    if liar.now < liar.speaks_at or not liar.others:
+        return effects
+    liar.speaks_at = liar.now + AGAIN_S
+    return [*effects, Send(liar.others, Ping(HEARD_ME, liar.watchdog.k_seen + liar.watchdog.stride))]
+
+
+def newer_model(liar: Liar, event: Event, effects: list[Effect]) -> list[Effect]:
+    """Whoever is to aggregate a round gets a model of one after it, of the sender's choice."""
+    seen, stride, size = liar.watchdog.k_seen, liar.watchdog.stride, liar.parameters.sample_size
+
+    def may(node: NodeId, k: int) -> bool:
+        return node in liar.roster.in_order(liar.view, k)[: ROOM * size]
+
+    if seen <= liar.voided or not liar.others:
+        return effects
+    liar.voided = seen
+    aggregator = liar.trust.best(liar.roster.in_order(liar.view, seen + stride)[:size])
+    first = seen + 2 * stride
+    rounds = [(k, before) for k in range(first, first + TRIED) for before in range(max(1, k - TRIED), k)]
+    for k, before in rounds if aggregator != liar.me else ():
+        if may(aggregator, k) and may(liar.me, before):
+            view = liar.membership.lacking.excerpt(liar.view.snapshot())
+            lie = AggregateRequest(k, before, liar.held_ordinal + 2, size, 1, view, liar.held_model)
+            return [*effects, Send((aggregator,), lie)]
+    return effects
+
+
 LIES: dict[str, Callable[[Liar, Event, list[Effect]], list[Effect]]] = {
     "far-round": far_round,
     "forged-views": forged_views,
     "lone-aggregate": lone_aggregate,
+    "next-round": next_round,
+    "newer-model": newer_model,
     "false-views": false_views,
 }
 BEHAVIOURS = ("lie-bandwidth", "silent-aggregator", *LIES)

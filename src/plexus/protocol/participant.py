@@ -26,7 +26,7 @@ from plexus.protocol.messages import (
 from plexus.protocol.parameters import PlexusParameters
 from plexus.protocol.quorum import RESTART, step
 from plexus.protocol.roster import Roster
-from plexus.protocol.sampling import PROBE
+from plexus.protocol.sampling import PROBE, Search
 from plexus.protocol.training import TrainingTask
 from plexus.protocol.trust import Trust
 from plexus.protocol.view import View
@@ -161,9 +161,11 @@ class Participant(Member):
         if not self.trust.believes(src, request.round):
             self._unbelieved = src, request
         elif self.trust.may_ask_to_train(src, request):
-            task = self.training
-            if task.awaited not in (None, src) and request.round >= task.next_round:
-                self.trust.overtaken(task.awaited)
+            task, chosen = self.training, self.training.awaited
+            if self.settled is not None and self.settled[1] == request.round and self.trust.is_wary:
+                chosen = self.settled[0]
+            if chosen not in (None, src) and request.round >= task.next_round:
+                self.trust.overtaken(chosen)
                 self.settled = None
             self.train(request)
         self.on_news()
@@ -200,7 +202,8 @@ class Participant(Member):
         if not task.on_trained(trained):
             return
         late, queued = task.as_late(), task.queued
-        if late is not None and (queued is not None or self.watchdog.k_seen > task.next_round):
+        is_too_late = self.watchdog.k_seen > task.next_round and not self.trust.is_wary
+        if late is not None and (queued is not None or is_too_late):
             task.finish()
             self.late.offer(late)
             if queued is not None:
@@ -211,8 +214,20 @@ class Participant(Member):
     def _find_aggregator(self) -> None:
         self.search(AGGREGATOR, self.training.next_round, self.training.ordinal + 1)
 
-    def choose_aggregator(self, sample: tuple[NodeId, ...]) -> None:
-        present = self.present(sample)
+    def is_corroborated(self, search: Search) -> bool:
+        """Whether that others are beyond the round of a search is more than the word of one, which all others
+        repeat: several hold a model of that round, as they would if there was one after it."""
+        return not self.trust.is_wary or len(search.sample.ahead) >= self.trust.several
+
+    def choose_aggregator(self, search: Search) -> None:
+        task = self.training
+        if self.trust.is_wary and self.watchdog.k_seen > task.next_round and task.had_by is None:
+            late = task.as_late() if self.is_corroborated(search) else None
+            if late is not None:
+                task.finish()
+                self.late.offer(late)
+                return
+        present = self.present(search.sample.found)
         if present:
             self.training.send_to_best(present)
             if self.trust.is_wary:  # what it alone suspects nobody passes on
@@ -295,23 +310,25 @@ class Participant(Member):
         carried to its end, however late: a node with a slow link might otherwise never get any."""
         if self.ended_round:
             return type(body) in FOR_A_ROUND
-        return isinstance(body, AggregateRequest) and (
-            body.round < self.watchdog.k_seen or body.round <= self.held_round
-        )
+        newest = self.held_round + 1 if self.trust.is_wary else self.watchdog.k_seen
+        return isinstance(body, AggregateRequest) and (body.round < newest or body.round <= self.held_round)
 
     @property
     def heeds(self) -> NodeId | None:
         """Somebody else is looked for if the awaited aggregator leaves."""
         return self.training.awaited
 
-    def notice(self, k: int, src: NodeId) -> None:
-        """`src` says that somebody works on round k."""
+    def notice(self, k: int, src: NodeId, own: int | None = None) -> None:
+        """`src` says that somebody works on round k; itself it has to do with round `own`."""
         if self.trust.believes(src, k) and self.trust.ends.get(src) != k:
             # That somebody goes on with what it made is not for the aggregator itself to say.
             if self.settled is not None and k > self.settled[1] and src != self.settled[0]:
                 self.trust.succeeded(self.settled[0])
                 self.settled = None
-            self.watchdog.notice(k)
+            is_progress = self.trust.is_progress(src, k, k if own is None else own)
+            self.watchdog.notice(k, is_progress)
+            if is_progress and self.trust.is_wary:
+                self.give_up(RESTART)
             self._believe()
 
     def _believe(self) -> None:

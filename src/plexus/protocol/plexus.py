@@ -12,6 +12,7 @@ from random import Random
 
 from plexus.protocol.aggregation import AggregationTask
 from plexus.protocol.api import Aggregated, Durable, Measured, Send, WentOnline
+from plexus.protocol.beginning import FIRST_ROUND, START, Beginning
 from plexus.protocol.course import ABOUT_THE_END, Ending
 from plexus.protocol.facts import RoundRestarted, SampleDerived
 from plexus.protocol.joining import COMING
@@ -41,12 +42,6 @@ from plexus.protocol.sampling import SampleSearch, Search
 from plexus.protocol.view import SUSPECTED, View
 from plexus.protocol.watchdog import WATCHDOG
 
-START = ("start", 0)
-FIRST_ROUND, FIRST_STEP = 1, 1
-
-SMALL = 3
-"""Of so few nodes nobody is left behind, where late models count."""
-
 
 class PlexusNode(Participant):
     """One node. Give it its world at construction; it starts with `WentOnline`."""
@@ -60,7 +55,8 @@ class PlexusNode(Participant):
     _on_message |= dict.fromkeys(FOR_A_ROUND, to("_unless_over"))
     _on_timeout = Participant._on_timeout | {
         "aggregation": to("aggregation.on_timeout"),
-        "start": to("_on_start"),
+        "lone": to("_on_lone"),
+        "start": to("beginning.on_start"),
         "watchdog": to("_on_watchdog"),
         "final": to("ending.on_timeout"),
     }
@@ -80,12 +76,11 @@ class PlexusNode(Participant):
     ) -> None:
         durable = durable or Durable(counter=0, round=0, model=initial_model)
         super().__init__(me, parameters, roster, view, bandwidth_bytes_per_s, rng, durable, address)
-        self._is_starting = False
-        """It knows of no round and waits for others to show up before it begins the first."""
+        self.beginning = Beginning(self, course)
         self._met: list[bool] = []
         """Of those who answered when it came online and hold a model: whether they have just come, too."""
         self.course = course
-        self.aggregation = AggregationTask(self, parameters, durable.round)
+        self.aggregation = AggregationTask(self, parameters, durable.round, view.online_count)
         self.ending = Ending(self, course, durable.ended, rng)
 
     # Coming and going (III-E)
@@ -97,7 +92,7 @@ class PlexusNode(Participant):
         self.trust.reset()
         self._unbelieved = self.settled = None
         self.aggregation.reset(self.held_round)
-        self.has_worked = self._is_starting = False
+        self.has_worked = self.beginning.is_near = False
         self.came_at = self.now
         self._met.clear()
         if self.ending.is_over:
@@ -109,31 +104,8 @@ class PlexusNode(Participant):
     def on_advertised(self) -> None:
         if self._met and all(self._met) and self.is_fresh:
             self.watchdog.hurry(self.held_round)
-        self._is_starting = self.watchdog.k_seen == 0
-        if self._is_starting:
-            self.set_timer(START, self.parameters.start_delay_s)
-
-    # The first round: everybody derives the first sample, its members begin by themselves
-
-    def _on_start(self, _: int) -> None:
-        is_enough = self.view.online_count() >= self._at_first
-        (self._begin_first if is_enough else self._wait_for_more)()
-
-    @property
-    def _at_first(self) -> int:
-        """How many must be there before anybody trains."""
-        return self.course.start_with or 1
-
-    def _wait_for_more(self) -> None:
-        self._is_starting = True
-        self.set_timer(START, max(self.parameters.start_delay_s, self.parameters.ping_timeout_s))
-
-    def _begin_first(self) -> None:
-        self._is_starting = False
-        first = self.roster.candidates(self.view, FIRST_ROUND)
-        # Nodes further back would be members only if earlier ones are silent: the watchdog's case.
-        if self.watchdog.k_seen <= FIRST_ROUND and self.me in first[: self.parameters.sample_size]:
-            self.search(FIRST_SAMPLE, FIRST_ROUND, FIRST_ROUND)
+        if self.watchdog.k_seen == 0:
+            self.beginning.wait(self.parameters.start_delay_s)
 
     # Sampling (III-D)
 
@@ -157,7 +129,7 @@ class PlexusNode(Participant):
         self.sampler.begin(search)
 
     def search_again(self, search: Search) -> None:
-        if self.watchdog.k_seen > search.round:  # somebody else has gone on meanwhile
+        if self._others_are_beyond(search):  # somebody else has gone on meanwhile
             self.give_up(search.purpose)
         else:
             self.search(search.purpose, search.round, search.ordinal, search.model, among_suspects=True)
@@ -165,22 +137,13 @@ class PlexusNode(Participant):
     def _on_ping(self, src: NodeId, ping: Ping) -> None:
         self.membership.contacted = True
         if ping.round == FIRST_ROUND:
-            self._on_first_ping()
+            self.beginning.on_ping()
         # Answer with what was known before: nobody must take the echo of its own ping for progress.
         self.outbox.append(Send((src,), self.pong(ping.exchange, src)))
         if ping.round > self.watchdog.k_seen or self.trust.is_wary or self.settled is not None:
             self.notice(ping.round, src)
         if self.ending.round:
             self.ending.tell((src,))
-
-    def _on_first_ping(self) -> None:
-        """Nodes do not come at the same instant, but the first one that begins tells the others: who kept
-        waiting would miss the round."""
-        if self.watchdog.k_seen == 0:
-            self.joining.end()
-        if self._is_starting:
-            self.cancel_timer(START)
-            self._begin_first()
 
     def _on_pong(self, src: NodeId, pong: Pong) -> None:
         if pong.event == self.membership.event:
@@ -190,10 +153,10 @@ class PlexusNode(Participant):
         if self.view.event_of(src) & 3 == SUSPECTED and pong.exchange != HEARD_ME:
             self.tell_if_suspected(src)
         search = self.sampler.exchanges.get(pong.exchange)
-        if search is not None and (pong.busy or search.purpose not in UNRIVALLED):
+        if search is not None and (pong.busy or search.purpose not in UNRIVALLED or self.trust.is_wary):
             self._on_answer(src, pong, search)
         if pong.round > self.watchdog.k_seen or self.trust.is_wary or self.settled is not None:
-            self.notice(pong.round, src)
+            self.notice(pong.round, src, pong.held)
         if self.trust.is_wary:
             self._find_way_back(src, pong.round)
             self.ending.on_held(src, pong.held)
@@ -213,14 +176,21 @@ class PlexusNode(Participant):
             return
         if pong.busy & BUSY:
             search.sample.busy.add(src)
+        if pong.held >= search.round:
+            search.sample.ahead.add(src)
         if self._is_overtaken(search, pong) and self.trust.believes(src, pong.round):
             self.give_up(search.purpose)
             if search.purpose != PARTICIPANTS:
                 self._wait_for_those_ahead(src, search, pong)
 
+    def _others_are_beyond(self, search: Search) -> bool:
+        """What this sample was to train is not the newest any more."""
+        return self.watchdog.k_seen > search.round and self.is_corroborated(search)
+
     def _wait_for_those_ahead(self, src: NodeId, search: Search, pong: Pong) -> None:
         if pong.round >= search.round:
             self.watchdog.others_are_ahead()
+            self.watchdog.has_waited = self.trust.is_wary
             if search.purpose == RESTART and not self.has_worked:
                 # It is left out: those who know of it may never get to say so, or it knows of few.
                 self.membership.advertise_again()
@@ -233,12 +203,15 @@ class PlexusNode(Participant):
     def _is_overtaken(self, search: Search, pong: Pong) -> bool:
         """Somebody else is already where a restart wants to go, or beyond what is to be trained."""
         if search.purpose == FIRST_SAMPLE:  # others speak of the next round as soon as they have trained
-            return pong.held > search.round
+            return pong.held > search.round and self.is_corroborated(search)
         if search.purpose == PARTICIPANTS:
-            return pong.round > search.round
-        return search.purpose == RESTART and (
-            pong.round >= search.round or (pong.held > self.held_round and not self.watchdog.has_deferred)
-        )
+            return pong.round > search.round and self.is_corroborated(search)
+        if search.purpose != RESTART:
+            return False
+        # One word is believed once, and then only if there is progress.
+        is_believed = not self.watchdog.has_waited or self.is_corroborated(search)
+        is_newer = pong.held > self.held_round and not self.watchdog.has_deferred
+        return (pong.round >= search.round and is_believed) or is_newer
 
     def on_sample(self, search: Search) -> None:
         sample, k = search.sample.found, search.round
@@ -251,7 +224,7 @@ class PlexusNode(Participant):
         if search.purpose in PURPOSES and self.quorum.is_missing(search):
             return
         if search.purpose == PARTICIPANTS:
-            if self.watchdog.k_seen > k:  # others are beyond what is to be trained
+            if self._others_are_beyond(search):
                 return
             # Who is cut off must not end it alone, nor with what it alone trained: one more round follows.
             if self.ending.is_last(search.ordinal) and not self.aggregation.is_lone:
@@ -264,14 +237,11 @@ class PlexusNode(Participant):
         if search.purpose == PARTICIPANTS:
             self._push(k, search.ordinal, search.model, sample)
         elif search.purpose == AGGREGATOR:
-            self.choose_aggregator(sample)
+            self.choose_aggregator(search)
         elif search.purpose == RESTART:
             self._restart(k, search.ordinal, sample)
-        elif len(sample) < min(self._at_first, self.parameters.sample_size):
-            self._wait_for_more()
-        elif self.me in sample and self.held_round < FIRST_ROUND:
-            view = self.view.snapshot()
-            self.train(TrainRequest(k, FIRST_STEP, k, len(sample), view, self.held_model))
+        else:
+            self.beginning.on_sample(sample)
 
     # Aggregation (III-C)
 
@@ -280,20 +250,22 @@ class PlexusNode(Participant):
         if self.aggregation.collecting and request.round > self.aggregation.k_agg:
             # Whoever completed the older round does not know of this node, or its models had come here too.
             self.membership.advertise_again()
-        if not (self.trust.believes(src, request.round) and self.trust.may_send_model(src, request)):
-            self.on_news()
-            return
-        is_small = self.parameters.late_rounds > 0 and self._most <= SMALL
-        # Where others are not believed, the node itself says how many there are at most.
-        if self.aggregation.on_request(src, request, is_small, self._most if self.trust.is_wary else None):
-            self.give_up(PARTICIPANTS)
-            self.notice_own_work(request.round)
+        if self.trust.believes(src, request.round) and self.trust.may_send_model(src, request):
+            if self.aggregation.on_request(src, request):
+                self._on_begun()
+            else:
+                self.notice(request.round, src)
         self.on_news()
 
-    @property
-    def _most(self) -> int:
-        """Participants that a round can have."""
-        return min(self.parameters.sample_size, self.view.online_count())
+    def _on_lone(self, _: int) -> None:
+        if self.aggregation.collecting or self.is_indispensable:
+            self.aggregation.wait()
+        elif self.aggregation.on_lone(self.held_round):
+            self._on_begun()
+
+    def _on_begun(self) -> None:
+        self.give_up(PARTICIPANTS)
+        self.notice_own_work(self.aggregation.k_agg)
 
     @property
     def is_indispensable(self) -> bool:
@@ -305,10 +277,10 @@ class PlexusNode(Participant):
             # The round was completed elsewhere, by somebody who does not know of this node.
             self.membership.advertise_again()
 
-    def notice(self, k: int, src: NodeId) -> None:
+    def notice(self, k: int, src: NodeId, own: int | None = None) -> None:
         if k > self.watchdog.k_seen or self.trust.is_wary or self.settled is not None:
             self.view.trust(src)
-            super().notice(k, src)
+            super().notice(k, src, own)
             self.aggregation.release(self.watchdog.k_seen)
 
     def _find_way_back(self, src: NodeId, k: int) -> None:
@@ -341,7 +313,7 @@ class PlexusNode(Participant):
 
     def _on_watchdog(self, _: int) -> None:
         # Asking many silent nodes one by one may take longer than the watchdog waits: let it finish.
-        has_begun = self.watchdog.k_seen > 0 or self.view.online_count() >= self._at_first
+        has_begun = self.watchdog.k_seen > 0 or self.view.online_count() >= self.beginning.least
         if self.watchdog.is_hurried and not self.is_fresh:  # it was long ago that all came back
             self.watchdog.hurry(self.held_round, is_so=False)
         elif self.watchdog.is_due(self.held_round):
@@ -356,7 +328,7 @@ class PlexusNode(Participant):
             self.search(RESTART, k, self.held_ordinal + 1)
 
     def _restart(self, k: int, ordinal: int, sample: tuple[NodeId, ...]) -> None:
-        if k <= self.watchdog.k_seen:  # progress came while asking
+        if k <= self.watchdog.k_seen and not self.trust.is_wary:  # progress came while asking
             return
         self.report(RoundRestarted(k, ordinal, self.held_round))
         if self.settled is not None:  # it said that it aggregates, and nobody has heard of it

@@ -27,8 +27,8 @@ class SampleSearch:
     """
 
     __slots__ = (
-        "_answered", "_asked", "_candidates", "_me", "_one_by_one", "_size", "_waiting", "busy",
-        "silent",
+        "_answered", "_asked", "_candidates", "_me", "_one_by_one", "_size", "_waiting", "ahead",
+        "busy", "silent",
     )  # fmt: skip
 
     def __init__(self, me: NodeId, candidates: Sequence[NodeId], size: int, one_by_one: bool = False) -> None:
@@ -42,6 +42,8 @@ class SampleSearch:
         self._answered: set[NodeId] = set()
         self.busy: set[NodeId] = set()
         """Those who answered that they are."""
+        self.ahead: set[NodeId] = set()
+        """Those who answered that they hold a model of the round for which this is the sample."""
         self.silent = 0
 
     @property

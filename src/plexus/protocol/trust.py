@@ -56,8 +56,8 @@ class Trust:
     """What others said of rounds, and what came of those who were relied on."""
 
     __slots__ = (
-        "_ask_about", "_behind", "_claims", "_failed", "_misbehaved", "_node", "_overtaken",
-        "_parameters", "_rank", "_roster", "_view", "_watchdog", "ends", "is_wary",
+        "_ask_about", "_behind", "_certain", "_claims", "_failed", "_misbehaved", "_node", "_overtaken",
+        "_parameters", "_rank", "_roster", "_told", "_view", "_watchdog", "ends", "is_wary",
     )  # fmt: skip
 
     def __init__(
@@ -91,11 +91,16 @@ class Trust:
         """Aggregators that others were faster than, since they last succeeded."""
         self._misbehaved: dict[NodeId, tuple[float, int]] = {}
         """The same of those who sent what cannot be used."""
+        self._certain = 0
+        """The newest round of which not one member alone has spoken."""
+        self._told: dict[NodeId, int] = {}
+        """By member: of which round after that it has spoken."""
 
     def reset(self) -> None:
         """The node was offline: what was said meanwhile, it did not hear."""
         self._claims.clear()
         self._behind.clear()
+        self._told.clear()
 
     # Rounds move in steps
 
@@ -141,6 +146,22 @@ class Trust:
         waited for; but not for ever."""
         known = self._view.online_count() if self._is_after_a_pause else self._view.snapshot().known
         return max(1, known - 1)
+
+    def is_progress(self, src: NodeId, k: int, own: int) -> bool:
+        """Whether somebody works on a round after all that are known, as `src` says of round k. Where members
+        may lie, a second one must say so of a round that it has to do with itself: others repeat what they
+        hear."""
+        if not self.is_wary or src == self._node.me:
+            self._certain = max(self._certain, k)
+            return k > self._watchdog.k_seen
+        if own <= self._certain:
+            return False
+        self._told[src] = own
+        if len(self._told) < self.several:
+            return False
+        self._certain = min(self._told.values())
+        self._told = {node: k for node, k in self._told.items() if k > self._certain}
+        return True
 
     def _look_through_claims(self, k: int) -> None:
         """The session is at round k: who spoke of one far beyond it is refused, unless others who were asked

@@ -45,7 +45,7 @@ class Watchdog:
 
     __slots__ = (
         "_deferred_at", "_hurry_s", "_node", "_patience", "_pause_s", "_progress_at", "_restarted",
-        "_rng", "_usual_step", "_watchdog_s", "is_hurried", "is_orphaned", "k_seen", "step",
+        "_rng", "_usual_step", "_watchdog_s", "has_waited", "is_hurried", "is_orphaned", "k_seen", "step",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +65,8 @@ class Watchdog:
         """All have just come back, as it seems."""
         self.is_orphaned = False
         """Who made the newest model is gone, as it seems, and nobody goes on with it."""
+        self.has_waited = False
+        """It left a restart to others, who are ahead as one of them said, and has seen no progress since."""
         self._rng = rng
         self._progress_at = 0.0
         self._pause_s = 0.0
@@ -77,11 +79,13 @@ class Watchdog:
         self._restarted = 0
         """The newest round that the node itself started again."""
 
-    def notice(self, k: int) -> None:
-        """Somebody works on round k."""
+    def notice(self, k: int, is_progress: bool = True) -> None:
+        """Somebody works on round k, as one says; it `is_progress` if that is sure."""
         if k > self.k_seen:
             self.k_seen = k
             self.is_hurried = self.is_orphaned = False
+        if is_progress:
+            self.has_waited = False
             self._pause_s = self._node.now - self._progress_at
             self._progress_at = self._node.now
 
@@ -97,7 +101,7 @@ class Watchdog:
 
     def notice_own_work(self, k: int) -> None:
         """The node itself works on round k."""
-        self.notice(k)
+        self.notice(k, is_progress=k > self.k_seen)
         self._progress_at = self._node.now
         if k > self._restarted:
             self._patience = 1

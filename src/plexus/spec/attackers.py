@@ -12,7 +12,10 @@ from plexus.errors import PlexusError
 from plexus.rng import stream
 
 Poisoning = Literal["flip", "scale", "noise", "alie", "label-flip"]
-Lying = Literal["lie-bandwidth", "silent-aggregator", "far-round", "forged-views", "lone-aggregate"]
+Lying = Literal[
+    "lie-bandwidth", "silent-aggregator", "far-round", "forged-views", "lone-aggregate", "next-round",
+    "newer-model",
+]  # fmt: skip
 Behaviour = Literal[Poisoning, Lying]
 
 
@@ -29,7 +32,8 @@ class AttackerSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     plexus: `lie-bandwidth` claims the most there can be; `silent-aggregator` does so and makes nothing
     of the models that it is sent; `far-round` speaks of rounds far ahead, with a model of them;
     `forged-views` says that everybody else has left; `lone-aggregate` tells aggregators that there was one
-    participant."""
+    participant; `next-round` speaks of the next round every half minute; `newer-model` sends aggregators
+    a model of a later round."""
     share: Annotated[float, Meta(gt=0, lt=1)] | None = None
     """What share of the nodes, drawn by seed; at least one node."""
     nodes: tuple[int, ...] = ()

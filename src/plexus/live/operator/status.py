@@ -19,6 +19,7 @@ from plexus.live.transport import addresses
 from plexus.live.transport.limits import LiveRoster
 from plexus.live.worker.client import Ready, TrainingWorker
 from plexus.protocol.baselines.peers import PeerNode
+from plexus.protocol.beginning import START
 from plexus.protocol.facts import (
     AggregationCompleted,
     AggregatorChosen,
@@ -30,7 +31,7 @@ from plexus.protocol.facts import (
     Suspected,
 )
 from plexus.protocol.messages import NodeId, ordinal_of
-from plexus.protocol.plexus import START, PlexusNode
+from plexus.protocol.plexus import PlexusNode
 
 AWAITED = {
     "ping": "answers to pings",

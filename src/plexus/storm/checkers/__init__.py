@@ -22,6 +22,7 @@ SAFETY: tuple[type[Checker], ...] = (
     membership.ViewsMoveForward, membership.NothingIsLeftOut, membership.BandwidthsAgree,
     membership.ComingAndGoingIsTold,
     aggregations.EnoughModels, aggregations.AllCollectedCounts, aggregations.AggregationsEndInTime,
+    aggregations.OneBeginsNothing, aggregations.OneWordEndsNoWork,
     participants.AllOfTheSampleAreAsked, participants.ModelsKeepTheirLineage,
     participants.BestConnectedIsChosen, participants.ParticipantsStopForTheirAck, participants.HeldIsOnDisk,
     traffic.NothingStalls, traffic.AccountsBalance, traffic.LinksHold, aggregations.ChangesCountOnce,

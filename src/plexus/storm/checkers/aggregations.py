@@ -10,9 +10,20 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from plexus.protocol.api import Aggregate, Aggregated, Effect, Event, Received, TimerFired, Trained
+from plexus.protocol.aggregation import AGGREGATION
+from plexus.protocol.api import (
+    Aggregate,
+    Aggregated,
+    Effect,
+    Event,
+    Received,
+    TimerFired,
+    Trained,
+    WentOffline,
+)
 from plexus.protocol.facts import AggregationCompleted, Fact
-from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Model, NodeId
+from plexus.protocol.messages import Ack, AggregateRequest, LateModel, Model, NodeId, TrainRequest
+from plexus.protocol.quorum import PARTICIPANTS
 from plexus.storm.checkers.api import PlexusChecker, is_refused, sends_in
 from plexus.storm.nodes import Label
 
@@ -48,26 +59,44 @@ class Collected(Struct):
 class AggregationChecker(PlexusChecker):
     """Knows what each aggregator collects: what it neither answered at once nor gave up since."""
 
-    while_online: ClassVar[tuple[str, ...]] = ("_collected",)
+    while_online: ClassVar[tuple[str, ...]] = ("_collected", "_lone")
     _collected: dict[NodeId, Collected] = {}
+    _lone: dict[NodeId, dict[NodeId, tuple[float, AggregateRequest]]] = {}
+    """Where members may lie: aggregator → sender → since when its model waits for a second of its round."""
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         received = event if isinstance(event, Received) and isinstance(event.body, AggregateRequest) else None
-        if received is None and not isinstance(event, TimerFired) and node not in self._collected:
+        lone = self._lone.setdefault(node, {})
+        if (
+            received is None
+            and not isinstance(event, TimerFired)
+            and node not in self._collected
+            and not lone
+        ):
             return  # nothing that makes an aggregator begin or end
         made = [effect for effect in effects if isinstance(effect, Aggregate)]
-        answered = [ack.round for _, ack in sends_in(effects, Ack) if not ack.late]
+        acks = [(to, ack.round) for to, ack in sends_in(effects, Ack) if not ack.late]
+        answered = [k for _, k in acks]
+        begun = {aggregate.round for aggregate in made}
+        if self.scene.plexus(node).aggregation.collecting:
+            begun.add(self.scene.plexus(node).aggregation.k_agg)
         if received is not None:
             k = received.body.round
             is_kept = k not in answered and not is_refused(self.scene.plexus(node), received, effects)
             if is_kept or any(aggregate.round == k for aggregate in made):
                 self._collect(node, received.src, received.body)
+        self._begin(node, begun)
+        for to, k in acks:
+            for src in to:
+                if src in lone and lone[src][1].round == k:
+                    del lone[src]
         collected = self._collected.get(node)
         for aggregate in made:
             if collected is None or collected.round != aggregate.round:
                 self.fail(node, f"aggregates round {aggregate.round}, for which it was sent nothing")
             else:
-                self.aggregated(node, collected, aggregate, isinstance(event, TimerFired))
+                timed_out = isinstance(event, TimerFired) and event.key == AGGREGATION
+                self.aggregated(node, collected, aggregate, timed_out)
         if collected is None:
             return
         if collected.round in answered:
@@ -82,9 +111,29 @@ class AggregationChecker(PlexusChecker):
         """Something has happened, and the aggregator waits for more."""
 
     def _collect(self, node: NodeId, src: NodeId, request: AggregateRequest) -> None:
+        collected, now = self._collected.get(node), self.scene.clock_s(node)
+        is_new = collected is None or collected.round < request.round
+        if is_new and self.scene.plan.is_wary and self._sample_size(node) > LEAST:
+            lone = self._lone[node]
+            if src not in lone or lone[src][1].round != request.round:
+                lone[src] = now, request
+            return
+        self._add(node, src, request, now)
+
+    def _begin(self, node: NodeId, begun: set[int]) -> None:
+        """What waited for others of its round does so no more."""
+        lone, now = self._lone[node], self.scene.clock_s(node)
+        waiting = [(src, *each) for src, each in lone.items() if each[1].round in begun]
+        for src, _, request in waiting:
+            since_s = min(since for _, since, _ in waiting)
+            del lone[src]
+            # Another round may have been finished first.
+            self._add(node, src, request, max(since_s, now - self.scene.parameters.aggregation_timeout_s))
+
+    def _add(self, node: NodeId, src: NodeId, request: AggregateRequest, since_s: float) -> None:
         collected = self._collected.get(node)
         if collected is None or collected.round < request.round:
-            collected = self._collected[node] = Collected(request.round, self.scene.clock_s(node))
+            collected = self._collected[node] = Collected(request.round, since_s)
             collected.is_small = self.scene.parameters.late_rounds > 0 and self._sample_size(node) <= SMALL
             collected.ordinal = request.ordinal
         if collected.round == request.round:
@@ -104,6 +153,54 @@ class AggregationChecker(PlexusChecker):
 
     def _sample_size(self, node: NodeId) -> int:
         return min(self.scene.parameters.sample_size, len(self.scene.plexus(node).membership.view.actives()))
+
+
+class OneBeginsNothing(AggregationChecker):
+    """Where members may lie, a model alone begins no round before its time is up, and ends none that is under
+    way; a second one of the same round does, and what waits is not forgotten."""
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        before = self._collected.get(node)
+        super().after(node, event, effects)
+        machine, now = self.scene.plexus(node), self.scene.clock_s(node)
+        collected, timeout_s = self._collected.get(node), self.scene.parameters.aggregation_timeout_s
+        if collected is not None and collected is not before and self.scene.plan.is_wary:
+            is_alone = len(collected.models) < LEAST < self._sample_size(node)
+            if is_alone and now - collected.since_s < timeout_s - CLOCK_S:
+                self.fail(
+                    node, f"begins round {collected.round} on the word of {list(collected.models)} alone"
+                )
+        lone = self._lone.get(node, {})
+        rounds = Counter(request.round for _, request in lone.values())
+        for src, (since_s, request) in lone.items():
+            if rounds[request.round] >= LEAST:
+                self.fail(node, f"has {rounds[request.round]} models of round {request.round}, and waits")
+            at_work = machine.aggregation.collecting or machine.is_indispensable
+            if not at_work and now - since_s > timeout_s + self.scene.parameters.ack_timeout_s:
+                self.fail(node, f"forgets the model that node {src} sent it for round {request.round}")
+
+
+class OneWordEndsNoWork(PlexusChecker):
+    """Where members may lie, what is aggregated is pushed, unless two others hold something as new."""
+
+    while_online = ("_made",)
+    _made: dict[NodeId, int] = {}
+    """Aggregator → the round whose participants it looks for."""
+
+    def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
+        machine = self.scene.plexus(node)
+        if isinstance(event, Aggregated) and machine.is_searching(PARTICIPANTS):
+            self._made[node] = event.round
+        if machine.is_searching(PARTICIPANTS) or not self.scene.plan.is_wary:
+            return
+        k = self._made.pop(node, None)
+        if k is None or isinstance(event, WentOffline) or machine.aggregation.k_agg > k:
+            return
+        is_pushed = any(request.round == k for _, request in sends_in(effects, TrainRequest))
+        others = [other for other in range(self.scene.plan.nodes) if other != node]
+        holding = [other for other in others if self.scene.plexus(other).held_round >= k]
+        if not is_pushed and len(holding) < machine.trust.several:
+            self.fail(node, f"has made round {k}, which nodes {holding} have, and does not push it")
 
 
 class EnoughModels(AggregationChecker):
@@ -171,12 +268,18 @@ class AllCollectedCounts(AggregationChecker):
             self.fail(node, f"{len(late)} changes wait for round {aggregate.round}, not {aggregate.changes}")
         trained = (*aggregate.models, *(change.trained for change in aggregate.changes))
         for model, samples in zip(trained, aggregate.samples + aggregate.change_samples, strict=True):
-            if samples != self._samples.get(model):
+            if samples != self._samples.get(model) and not self._is_made_up(model, collected):
                 self.fail(node, f"{model} of {self._samples.get(model)} samples counts as {samples}")
         for each in late:
             age = collected.ordinal - 1 - each.ordinal
             if age > self.scene.parameters.late_rounds:
                 self.fail(node, f"uses a change of node {each.model.trained.node} that is {age} rounds old")
+
+    def _is_made_up(self, model: Model, collected: Collected) -> bool:
+        """What a liar sends it may not have trained."""
+        return any(
+            made == model and src in self.scene.plan.liars for src, (made, _) in collected.models.items()
+        )
 
     def _settle(self, late: dict[NodeId, LateModel], to: tuple[NodeId, ...], ack: Ack) -> None:
         for src in to:
@@ -262,6 +365,8 @@ class AnswersAreTrue(PlexusChecker):
                 used.update(effect.models, effect.changes)
         for receivers, ack in sends_in(effects, Ack):
             for to in receivers:
+                if to in self.scene.plan.liars:  # one may send the same again and again
+                    continue
                 models = self._sent.get((node, to, ack.round, ack.late), set())
                 if not (models & used if ack.used else models - used):
                     self.fail(node, f"answers {ack} to node {to}, which sent {models}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from plexus.protocol import api, messages
-from plexus.protocol.api import Effect, Event, Received, Report, Send, Train, Trained, Undelivered
+from plexus.protocol.api import Effect, Event, Received, Report, Send, TimerFired, Train, Trained, Undelivered
+from plexus.protocol.beginning import FIRST_STEP
 from plexus.protocol.facts import AggregationCompleted, Fact, Refused, RoundRestarted, SampleDerived
 from plexus.protocol.messages import BUSY, AggregateRequest, Message, Model, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.participant import AGGREGATOR
-from plexus.protocol.plexus import FIRST_STEP, PlexusNode
+from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.quorum import FIRST_SAMPLE, PARTICIPANTS, RESTART
 from plexus.protocol.sampling import SampleSearch
 from plexus.protocol.trust import FORGIVEN, TO_AGGREGATE
@@ -254,7 +255,7 @@ class BestConnectedIsChosen(PlexusChecker):
 class ParticipantsStopForTheirAck(PlexusChecker):
     """A participant is done when it hears that the round after its own is aggregated, and not before: no
     other acknowledgement ends its work, nor does anything else but a newer round; or, where late models
-    count, that it has trained too late for its own."""
+    count, that it has trained too late for its own. Others say that, where one alone may lie."""
 
     while_online = ("_busy",)
     _busy: dict[NodeId, int] = {}
@@ -281,7 +282,11 @@ class ParticipantsStopForTheirAck(PlexusChecker):
             is_told = event.src in asked  # nobody else can know
         if is_told and self._busy.get(node) == k:
             self.fail(node, f"was told that round {k} is aggregated, and goes on")
-        is_late = isinstance(event, Trained) and machine.watchdog.k_seen > k
+        # Where members may lie, it asks those of the next sample whether they are there already.
+        has_asked = machine.trust.is_wary and (
+            isinstance(event, TimerFired) or isinstance(getattr(event, "body", None), Pong)
+        )
+        is_late = (has_asked or isinstance(event, Trained)) and machine.watchdog.k_seen > k
         is_back = machine.trust.is_wary and machine.watchdog.k_seen < k - MISLED
         if not is_told and not task.busy and not (is_late and machine.parameters.late_rounds) and not is_back:
             self.fail(node, f"stops working for round {k} by {event}")

@@ -123,6 +123,8 @@ class AggregatesHoldTheirRound(Checker):
     reads_labels = True
     _sent: dict[Label, int] = {}
     """A trained model → the number of the round for which it was sent to an aggregator."""
+    _made_up: set[Label] = set()
+    """What liars sent, for whatever round."""
     _base: dict[Label, Label] = {}
     """A trained model → what the training began with."""
     _begun: dict[NodeId, Label] = {}
@@ -134,7 +136,9 @@ class AggregatesHoldTheirRound(Checker):
             self._base[event.model] = self._begun[node]
 
     def sent(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
-        if isinstance(body, AggregateRequest):
+        if isinstance(body, AggregateRequest) and self.scene.plan.liars.get(src) == "newer-model":
+            self._made_up.add(body.model)
+        elif isinstance(body, AggregateRequest):
             self._check(src, body.ordinal, body.ordinal - 1, (body.model,))
             if self._sent.setdefault(body.model, body.round) != body.round:
                 self.fail(src, f"sends {body.model} for round {body.round} and {self._sent[body.model]}")
@@ -151,7 +155,7 @@ class AggregatesHoldTheirRound(Checker):
                 self._begun[node] = effect.model
             elif isinstance(effect, Aggregate):
                 for model in effect.models:
-                    if self._sent.get(model) != effect.round:
+                    if self._sent.get(model) != effect.round and model not in self._made_up:
                         self.fail(node, f"the aggregate of round {effect.round} holds {model}")
                 for change, samples in zip(effect.changes, effect.change_samples, strict=True):
                     if self._late.get(change.trained) != (change.base, samples):
@@ -169,8 +173,9 @@ class AggregatesHoldTheirRound(Checker):
 
 
 class AcknowledgedIsAggregated(PlexusChecker):
-    """Who is told to stop looking for an aggregator can rely on it: the round is done or overtaken. An answer
-    about a late model names the round in which that was trained, and the one for which it was sent."""
+    """Who is told to stop looking for an aggregator can rely on it: the round is done or overtaken, or what
+    came alone is sent back. An answer about a late model names the round in which that was trained, and the
+    one for which it was sent."""
 
     _done: set[tuple[NodeId, int]] = set()
     _late: set[tuple[NodeId, NodeId, int, int]] = set()
@@ -189,13 +194,16 @@ class AcknowledgedIsAggregated(PlexusChecker):
             is_void = self.scene.plan.is_wary and k > machine.watchdog.k_seen + MISLED
             if late and not all((node, each, k, late) in self._late for each in to):
                 self.fail(node, f"answers {to} about a late model of round {k} that did not come")
-            if not late and not overtaken and not is_void and (node, k) not in self._done:
+            is_sent_back = self.scene.plan.is_wary and not ack.used
+            is_relied_on = not late and not is_sent_back
+            if is_relied_on and not overtaken and not is_void and (node, k) not in self._done:
                 self.fail(node, f"acknowledged round {k}, which it has not aggregated")
 
 
 class NoModelIsIgnored(PlexusChecker):
     """Whoever sends a model is answered: at once if it comes too late, else when the aggregator completes
-    the round or leaves it behind. A late model may wait until the round for which it is meant is over."""
+    the round or leaves it behind. The first of a round may wait for a second one where members may lie, and
+    a late model until the round for which it is meant is over."""
 
     while_online = ("_kept", "_late")
     _kept: dict[NodeId, dict[NodeId, int]] = {}
@@ -218,8 +226,10 @@ class NoModelIsIgnored(PlexusChecker):
                 elif kept.get(to, 0) <= ack.round:
                     kept.pop(to, None)
         collecting = machine.aggregation.k_agg if machine.aggregation.collecting else None
+        rounds = Counter(kept.values())
         for src, k in kept.items():
-            if k != collecting:
+            is_lone = self.scene.plan.is_wary and rounds[k] == 1 and k > machine.aggregation.k_agg
+            if k != collecting and not is_lone:
                 self.fail(node, f"never answers node {src}, which sent it a model for round {k}")
         if late and collecting is None and min(late.values()) < machine.watchdog.k_seen:
             self.fail(node, f"keeps late models for rounds {sorted(late.values())}, which are over")

@@ -7,10 +7,11 @@ from math import ceil
 import numpy as np
 
 from plexus.protocol.api import Effect, Event, Received
+from plexus.protocol.beginning import FIRST_ROUND, FIRST_STEP
 from plexus.protocol.facts import Fact, SampleDerived, Suspected
 from plexus.protocol.membership import HEARD_ME
 from plexus.protocol.messages import AggregateRequest, Message, NodeId, Ping, Pong, TrainRequest
-from plexus.protocol.plexus import FIRST_ROUND, FIRST_STEP, PlexusNode
+from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.quorum import PURPOSES
 from plexus.protocol.sampling import PROBE
 from plexus.protocol.view import EXPELLED, JOINED, SUSPECTED, Snapshot, event_number
