@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from math import prod
 from typing import Any, Protocol
 
@@ -34,14 +35,8 @@ class PartedNetwork(Network):
 
     def cut_parted(self) -> None:
         """End the transfers between nodes that something has come between."""
-        sharing = self._transfers.sharing
-        parted = [
-            flow
-            for node in range(len(sharing))
-            for flow in sharing.sent_by(node)
-            if not self.weather.connected(flow.src, flow.dst)
-        ]
-        self._account_cut(self._transfers.cut_flows(parted, self._kernel.now))
+        under_way = chain.from_iterable(map(self.sharing.sent_by, range(len(self.sharing))))
+        self._cut([flow for flow in under_way if not self.weather.connected(flow.src, flow.dst)])
 
     def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> list[NodeId]:
         reaches = self.weather.connected if is_transfer(body) else self.weather.passes

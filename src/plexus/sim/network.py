@@ -145,21 +145,12 @@ class Transfers:
         self._bring_forward([*outgoing, *changed])
         return complete
 
-    def cut(self, node: int, now: float) -> list[Flow]:
-        """Abort everything `node` sends or receives; each flow's `sent_bytes` had been sent."""
-        return self.cut_flows(self.sharing.flows_of(node), now)
-
-    def cut_sends(self, node: int, now: float) -> list[Flow]:
-        """As `cut`, for what `node` sends alone."""
-        return self.cut_flows(list(self.sharing.sent_by(node)), now)
-
-    def cut_flows(self, flows: list[Flow], now: float) -> list[Flow]:
-        """As `cut`, for these transfers."""
+    def cut(self, flows: Sequence[Flow], now: float) -> None:
+        """Abort these; each flow's `sent_bytes` had been sent."""
         self._bring_forward(self.sharing.stop(flows, now))
         for flow in flows:
             if not self.sharing.sent_by(flow.src):
                 self._drop_entry(flow.src)
-        return flows
 
     def resize(self, node: int, factor: float, now: float) -> None:
         """The links of `node` have `factor` times their usual capacity from now on."""
@@ -207,6 +198,7 @@ class Network:
         kernel.delays_s = lambda origins, targets: latency.matrix_s[
             latency.city_of[origins], latency.city_of[targets]
         ]
+        self.sharing = sharing
         self._transfers = Transfers(sharing, self._at, kernel.cancel)
         self._model_bytes = model_bytes
         self._online = online
@@ -260,11 +252,11 @@ class Network:
 
     def cut(self, node: NodeId) -> None:
         """A node goes offline: what it was sending or receiving stops here; sent bytes count."""
-        self._account_cut(self._transfers.cut(node, self._kernel.now))
+        self._cut(self.sharing.flows_of(node))
 
     def cut_sends(self, node: NodeId) -> None:
         """A node ends what it was sending."""
-        self._account_cut(self._transfers.cut_sends(node, self._kernel.now))
+        self._cut(list(self.sharing.sent_by(node)))
 
     def resize(self, node: NodeId, factor: float) -> None:
         """A node's links have `factor` times their usual capacity from now on."""
@@ -312,7 +304,8 @@ class Network:
         """The last byte of a transfer leaves now; it takes the latency, like a message."""
         return self._kernel.now + self.delay_s(received.src, dst)
 
-    def _account_cut(self, flows: list[Flow]) -> None:
+    def _cut(self, flows: Sequence[Flow]) -> None:
+        self._transfers.cut(flows, self._kernel.now)
         for flow in flows:
             sent = round(flow.sent_bytes)
             self._account(flow, sent)

@@ -15,7 +15,7 @@ from plexus.protocol.roster import Roster
 from plexus.protocol.wire import LENGTH_BYTES, WireError, decode, encode, frame_bytes
 from plexus.sim.faults import PartedNetwork
 from plexus.sim.network import is_transfer
-from plexus.sim.sharing import Flow, Sharing
+from plexus.sim.sharing import Flow
 from plexus.storm.plan import Damage, Delay, Duplication, Fault, Loss, Partition, Slow
 
 OF_THE_NETWORK = (Loss, Duplication, Delay, Damage, Partition, Slow)
@@ -141,7 +141,6 @@ class FaultyNetwork(PartedNetwork):
         self.through_codec = False
         self.duplicated_bytes = 0
         """Of copies that nobody sent: the network made them."""
-        self.sharing: Sharing = self._transfers.sharing
         self.show: Callable[..., None]
         """Those who look on: see `NodeObservers.tell`."""
         self.on_offered: Callable[[NodeId, Sequence[NodeId], Message], None]
@@ -174,12 +173,12 @@ class FaultyNetwork(PartedNetwork):
     def withdraw(self, node: NodeId, is_obsolete: Callable[[Message], bool]) -> None:
         """End the transfers of `node` that it holds obsolete."""
         if flows := [flow for flow in self.sharing.flows_of(node) if is_obsolete(flow.tag.body)]:
-            self._account_cut(self._transfers.cut_flows(flows, self._kernel.now), declined_by=node)
+            self._cut(flows, declined_by=node)
             for flow in flows:
                 self.on_undelivered(flow.dst, Undelivered(flow.dst, flow.tag.body))
 
-    def _account_cut(self, flows: list[Flow], declined_by: NodeId | None = None) -> None:
-        super()._account_cut(flows)
+    def _cut(self, flows: Sequence[Flow], declined_by: NodeId | None = None) -> None:
+        super()._cut(flows)
         for flow in flows:
             lost = Undelivered(flow.dst, flow.tag.body, declined=flow.dst == declined_by)
             self.on_undelivered(flow.src, lost)
