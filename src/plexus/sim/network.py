@@ -148,12 +148,13 @@ class Transfers:
     def cut(self, flows: Sequence[Flow], now: float) -> None:
         """Abort these; each flow's `sent_bytes` had been sent."""
         self._bring_forward(self.sharing.stop(flows, now))
-        for flow in flows:
-            if not self.sharing.sent_by(flow.src):
-                self._drop_entry(flow.src)
+        for node in (flow.src for flow in flows if not self.sharing.sent_by(flow.src)):
+            self._entered_s[node] = inf
+            token, self._tokens[node] = self._tokens[node], None
+            if token is not None:
+                self._cancel(token)
 
     def resize(self, node: int, factor: float, now: float) -> None:
-        """The links of `node` have `factor` times their usual capacity from now on."""
         self._bring_forward(self.sharing.resize(node, factor, now))
 
     def _bring_forward(self, changed: Iterable[Flow]) -> None:
@@ -169,13 +170,6 @@ class Transfers:
             if token is not None:
                 self._cancel(token)
             self._tokens[node] = self._at(flow.ends_s, flow)
-
-    def _drop_entry(self, node: int) -> None:
-        token = self._tokens[node]
-        if token is not None:
-            self._cancel(token)
-            self._tokens[node] = None
-            self._entered_s[node] = inf
 
 
 class Network:
@@ -255,7 +249,6 @@ class Network:
         self._cut(self.sharing.flows_of(node))
 
     def cut_sends(self, node: NodeId) -> None:
-        """A node ends what it was sending."""
         self._cut(list(self.sharing.sent_by(node)))
 
     def resize(self, node: NodeId, factor: float) -> None:
@@ -263,11 +256,9 @@ class Network:
         self._transfers.resize(node, factor, self._kernel.now)
 
     def delay_s(self, src: NodeId, dst: NodeId) -> float:
-        """One-way latency."""
         return self._between_s[self._city_of[src]][self._city_of[dst]]
 
     def delays_s(self, src: NodeId, to: Sequence[NodeId]) -> list[float]:
-        """One-way latency from `src` to each of `to`."""
         city_of = self._city_of
         from_here_s = self._between_s[city_of[src]]
         return [from_here_s[city_of[node]] for node in to]

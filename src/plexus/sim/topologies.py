@@ -8,7 +8,6 @@ an edge goes both ways and may be named more than once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from plexus.errors import PlexusError
@@ -32,48 +31,26 @@ def parse_graph(text: str, form: str, nodes: int) -> Graph:
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         try:
-            for a, b in FORMS[form](words, nodes):
-                neighbours[a].add(b)
-                neighbours[b].add(a)
+            if form == "edgelist" and len(words) == 1:
+                raise ValueError(f"an edge has two ends, here is only {words[0]!r}")
+            ends = [_node(word, nodes) for word in (words[:2] if form == "edgelist" else words)]
+            if ends and ends[0] in ends[1:]:
+                raise ValueError(f"node {ends[0]} is its own neighbour")
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from None
+        for other in ends[1:]:
+            neighbours[ends[0]].add(other)
+            neighbours[other].add(ends[0])
     cut_off = unreachable(neighbours)
     if cut_off is not None:
         raise ValueError(f"no path leads from node 0 to node {cut_off}: they would never agree")
     return Graph(neighbours)
 
 
-def _edge(words: list[str], nodes: int) -> Iterator[tuple[NodeId, NodeId]]:
-    if len(words) == 1:
-        raise ValueError(f"an edge has two ends, here is only {words[0]!r}")
-    if words:
-        yield _ends(words[0], words[1], nodes)
-
-
-def _adjacency(words: list[str], nodes: int) -> Iterator[tuple[NodeId, NodeId]]:
-    if len(words) == 1:  # all its neighbours have been named before it
-        _node(words[0], nodes)
-    for other in words[1:]:
-        yield _ends(words[0], other, nodes)
-
-
-def _ends(one: str, other: str, nodes: int) -> tuple[NodeId, NodeId]:
-    a, b = _node(one, nodes), _node(other, nodes)
-    if a == b:
-        raise ValueError(f"node {a} is its own neighbour")
-    return a, b
-
-
 def _node(word: str, nodes: int) -> NodeId:
     if not (word.isascii() and word.isdecimal() and int(word) < nodes):
         raise ValueError(f"{word!r} is no node: they are 0 to {nodes - 1}")
     return int(word)
-
-
-FORMS: dict[str, Callable[[list[str], int], Iterator[tuple[NodeId, NodeId]]]] = {
-    "edgelist": _edge,
-    "adjlist": _adjacency,
-}
 
 
 def build_topology(parameters: DpsgdParameters, nodes: int, seed: int, base_dir: Path) -> Topology:
