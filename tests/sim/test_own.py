@@ -13,7 +13,7 @@ from plexus.api import as_spec
 from plexus.protocol.messages import Message
 from plexus.protocol.wire import frame_bytes
 from plexus.sim.network import Accounts
-from plexus.sim.own import find
+from plexus.sim.protocols import find
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "write-a-protocol.md"
