@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from plexus.protocol.api import Aggregate, Collect, Report
 from plexus.protocol.facts import AggregationCompleted, AggregatorChosen
@@ -15,6 +15,9 @@ from plexus.protocol.messages import Message, NodeId
 from plexus.rng import stream
 from plexus.sim.network import Network, is_transfer
 from plexus.sim.runtime import Runtime
+
+if TYPE_CHECKING:
+    from plexus.sim.session import Nodes, Setting
 
 
 class Reach(Protocol):
@@ -70,11 +73,13 @@ class FaultyRuntime(Runtime):
     network_type = PartedNetwork
     network: PartedNetwork
 
-    def __init__(self, *, faults: Sequence[PlannedFault], servers: int, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self, faults: Sequence[PlannedFault], setting: Setting, taking_part: Nodes, *told: Any
+    ) -> None:
+        super().__init__(setting, taking_part, *told)
         self.network.weather = self
-        self._availability = options["world"].availability
-        self._servers = range(len(self.nodes) - servers, len(self.nodes))
+        self._availability = taking_part.world.availability
+        self._servers = range(len(self.nodes) - taking_part.servers, len(self.nodes))
         self._hit: dict[PlannedFault, set[NodeId]] = {}
         """Of the faults that last, whom they concern by now."""
         self.struck: dict[PlannedFault, set[NodeId]] = {}

@@ -20,8 +20,7 @@ from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot
 from plexus.rng import stream
 from plexus.sim.protocols import initial_view, session_key
-from plexus.sim.session import Setting
-from plexus.sim.sharing import RULES
+from plexus.sim.session import Nodes, Setting
 from plexus.storm.checkers import SAFETY
 from plexus.storm.checkers.api import PlexusChecker, Scene, Violation
 from plexus.storm.checkers.liveness import NobodyIsStarved, RoundsComplete, ViewsAgree
@@ -138,19 +137,10 @@ class Storm(NodeObserver):
         roster = Roster.simulated(session_key(plan.seed), plan.nodes, initial_known)
         make = maker_of(plan, setting, roster, initial_known)
         self._devices = setting.world.devices
-        up, down = zip(*((each.up_bytes_per_s, each.down_bytes_per_s) for each in self._devices), strict=True)
         self.observers = NodeObservers()
-        self.runtime = StormRuntime(
-            observers=self.observers,
-            notices=stream(plan.seed, "storm", "notices") if plan.connected else None,
-            world=setting.world,
-            nodes=[ObservedNode(make(node, 0, None), node, self.observers) for node in range(plan.nodes)],
-            models=models,
-            sharing=RULES[plan.sharing](up, down),
-            training_s=self._training_s,
-            observe=lambda _, node, fact: self.observers.tell("reported", node, fact),
-            leave_rng=stream(plan.seed, "leaves"),
-        )
+        nodes = [ObservedNode(make(node, 0, None), node, self.observers) for node in range(plan.nodes)]
+        notices = stream(plan.seed, "storm", "notices") if plan.connected else None
+        self.runtime = StormRuntime(self.observers, notices, setting, Nodes(nodes, setting.world))
         self.conversation = StormTrace(lambda: self.runtime.kernel.now, kept_lines)
         self.scene = Scene(plan, self.runtime, initial_known)
         fit = [each for each in SAFETY if learning is None or not each.reads_labels]
