@@ -48,12 +48,12 @@ def simulate(
     folder = Path(base_dir) if base_dir is not None else _folder_of(spec)
     chosen = as_spec(spec, changes or {}, seed, size)
     directory = Path(out) if out is not None else Path("runs") / f"{chosen.name}-{chosen.digest()}"
-    claim(directory, chosen.digest(), force=force)
     from plexus.experiment import simulation  # torch comes with it
 
     known = simulation.Machinery.__struct_fields__
     if unknown := machinery.keys() - set(known):
         raise TypeError(f"simulate() takes no {', '.join(sorted(unknown))}; machinery is {', '.join(known)}")
+    claim(directory, chosen.digest(), force=force)
 
     def listen(table: str, row: Row) -> None:
         if callback := {"evaluations": on_evaluation, "rounds": on_round}.get(table):
