@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 from random import Random
-from typing import Any
 
 import msgspec
 
@@ -134,18 +133,15 @@ class FaultyNetwork(PartedNetwork):
     """Loses, duplicates, delays and damages messages, and knows partitions."""
 
     weather: Weather
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.codec: Codec
-        self.through_codec = False
-        self.duplicated_bytes = 0
-        """Of copies that nobody sent: the network made them."""
-        self.show: Callable[..., None]
-        """Those who look on: see `NodeObservers.tell`."""
-        self.on_offered: Callable[[NodeId, Sequence[NodeId], Message], None]
-        self.on_undelivered: Callable[[NodeId, Undelivered], None]
-        """A connection of this node may notice it."""
+    codec: Codec
+    through_codec = False
+    duplicated_bytes = 0
+    """Of copies that nobody sent: the network made them."""
+    show: Callable[..., None]
+    """Those who look on: see `NodeObservers.tell`."""
+    on_offered: Callable[[NodeId, Sequence[NodeId], Message], None]
+    on_undelivered: Callable[[NodeId, Undelivered], None]
+    """A connection of this node may notice it."""
 
     def send(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         self.show("sent", src, to, body)

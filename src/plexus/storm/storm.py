@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from plexus.protocol.api import Effect, Event, PeerLost, Received, Report, TimerFired, Trained, Undelivered
+from plexus.protocol.api import Effect, Event, PeerLost, Received, TimerFired, Trained, Undelivered
 from plexus.protocol.facts import Fact
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.roster import Roster
@@ -22,7 +22,7 @@ from plexus.rng import stream
 from plexus.sim.protocols import initial_view, session_key
 from plexus.sim.session import Nodes, Setting
 from plexus.storm.checkers import SAFETY
-from plexus.storm.checkers.api import PlexusChecker, Scene, Violation
+from plexus.storm.checkers.api import PlexusChecker, Scene, Violation, facts_in
 from plexus.storm.checkers.liveness import NobodyIsStarved, RoundsComplete, ViewsAgree
 from plexus.storm.network import Codec, Weather
 from plexus.storm.nodes import INITIAL, MODEL_BYTES, Labels, Learning, maker_of, world_of
@@ -64,22 +64,21 @@ class StormTrace(NodeObserver):
         self._add((node,), text)
 
     def before(self, node: NodeId, event: Event) -> None:
-        if isinstance(event, Received):
-            if event.src != node:
-                self._add((event.src, node), event.body)
-        elif isinstance(event, TimerFired):
-            self._add((node,), f"timeout: {event.key[0]}")
-        elif isinstance(event, Undelivered):
-            self._add((node, event.to), event.body, " — known not to have arrived")
-        elif isinstance(event, PeerLost):
-            self._add((node,), f"has lost its connection with {event.node}")
-        elif isinstance(event, Trained):
-            self._add((node,), f"has trained for round {event.round}")
+        match event:
+            case Received(src, body) if src != node:
+                self._add((src, node), body)
+            case TimerFired(key):
+                self._add((node,), f"timeout: {key[0]}")
+            case Undelivered(to, body):
+                self._add((node, to), body, " — known not to have arrived")
+            case PeerLost(lost):
+                self._add((node,), f"has lost its connection with {lost}")
+            case Trained(k):
+                self._add((node,), f"has trained for round {k}")
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Report):
-                self._add((node,), effect.fact)
+        for fact in facts_in(effects, Fact):
+            self._add((node,), fact)
 
     def lost(self, src: NodeId, dst: NodeId, body: Message, why: str) -> None:
         self._add((src, dst), body, f" — {why}")
