@@ -108,6 +108,11 @@ def test_changes_and_seed_are_as_on_the_command_line() -> None:
         as_spec(SPEC, {"protocol.samplesize": 5})
 
 
+def test_numbers_and_texts_may_be_those_of_numpy() -> None:
+    changed = as_spec({**SPEC, "hours": np.float64(0.5), "name": np.str_("other")}, {}, np.int64(3))
+    assert changed == as_spec({**SPEC, "hours": 0.5, "name": "other"}, {}, 3)
+
+
 def own_task(nodes: int, seed: int) -> Any:
     """A task like any; only its name matters here."""
 
