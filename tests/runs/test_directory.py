@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from plexus import files
 from plexus.errors import PlexusError
-from plexus.runs.directory import FIGURE, REPLAY, RunDirectory, claim
+from plexus.runs.directory import FIGURE, REPLAY, RunDirectory, archive, claim
 from plexus.runs.result import Metric, Result, Traffic, Trainings
 from plexus.runs.run import load_run
 
@@ -217,6 +218,20 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PlexusError, match="file/run: Not a directory"):
         RunDirectory(tmp_path / "file" / "run", SPEC, "abc")
+
+
+def test_packing_that_is_broken_off_leaves_the_run_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    finished(tmp_path / "run")
+    monkeypatch.setattr(tarfile.TarFile, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        archive(tmp_path / "run", tmp_path / "kept")
+    assert load_run(tmp_path / "run").result == RESULT
+    assert list((tmp_path / "kept").iterdir()) == []
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
