@@ -129,7 +129,7 @@ class Transfers:
 
     def begin(self, flows: Sequence[Flow], now: float) -> None:
         """Start `flows`, all at this instant."""
-        self._bring_forward(self.sharing.start(flows, now))
+        self.bring_forward(self.sharing.start(flows, now))
 
     def completed(self, flow: Flow, now: float) -> list[Flow]:
         """The entry made for `flow` came up: stop and return what its sender has sent completely.
@@ -142,22 +142,19 @@ class Transfers:
         self._tokens[node] = None
         self._entered_s[node] = inf
         changed = self.sharing.stop(complete, now) if complete else []
-        self._bring_forward([*outgoing, *changed])
+        self.bring_forward([*outgoing, *changed])
         return complete
 
     def cut(self, flows: Sequence[Flow], now: float) -> None:
         """Abort these; each flow's `sent_bytes` had been sent."""
-        self._bring_forward(self.sharing.stop(flows, now))
+        self.bring_forward(self.sharing.stop(flows, now))
         for node in (flow.src for flow in flows if not self.sharing.sent_by(flow.src)):
             self._entered_s[node] = inf
             token, self._tokens[node] = self._tokens[node], None
             if token is not None:
                 self._cancel(token)
 
-    def resize(self, node: int, factor: float, now: float) -> None:
-        self._bring_forward(self.sharing.resize(node, factor, now))
-
-    def _bring_forward(self, changed: Iterable[Flow]) -> None:
+    def bring_forward(self, changed: Iterable[Flow]) -> None:
         """Move the entries of nodes that now complete a flow before theirs comes up."""
         entered_s = self._entered_s
         earliest: dict[int, Flow] = {}
@@ -253,7 +250,7 @@ class Network:
 
     def resize(self, node: NodeId, factor: float) -> None:
         """A node's links have `factor` times their usual capacity from now on."""
-        self._transfers.resize(node, factor, self._kernel.now)
+        self._transfers.bring_forward(self.sharing.resize(node, factor, self._kernel.now))
 
     def delay_s(self, src: NodeId, dst: NodeId) -> float:
         return self._between_s[self._city_of[src]][self._city_of[dst]]

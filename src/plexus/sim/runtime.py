@@ -82,7 +82,7 @@ class Runtime:
             api.Collect: self._collect,
             api.Aggregate: self._aggregate,
             api.Merge: self._merge,
-            api.StopSending: self._stop_sending,
+            api.StopSending: lambda node, _: self.network.cut_sends(node),
             api.Save: self._save,
             api.Report: self._report,
         }
@@ -246,9 +246,6 @@ class Runtime:
     def _merge(self, node: NodeId, effect: api.Merge) -> None:
         model = self._models.merge(effect.models, effect.weights)
         self.kernel.at(self.kernel.now, node, api.Aggregated(effect.round, model))
-
-    def _stop_sending(self, node: NodeId, effect: api.StopSending) -> None:
-        self.network.cut_sends(node)
 
     def _save(self, node: NodeId, effect: api.Save) -> None:
         """Nothing to do: a simulated node keeps its state in memory while it is offline."""

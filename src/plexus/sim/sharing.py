@@ -124,7 +124,7 @@ class Sharing(ABC):
         """
         flows = self.flows_of(node)
         changed = dict.fromkeys([*self.stop(flows, now), *flows])
-        for link in (self._up[node], self._down[node]):
+        for link in self.links_of(node):
             link.capacity_bytes_per_s = factor * link.usual_bytes_per_s
         return list(changed | dict.fromkeys(self.start(flows, now)))
 
@@ -295,9 +295,7 @@ class Fifo(Sharing):
     later one, while an earlier flow that is topped up may take from a later one.
     """
 
-    def __init__(self, up_bytes_per_s: Sequence[float], down_bytes_per_s: Sequence[float]) -> None:
-        super().__init__(up_bytes_per_s, down_bytes_per_s)
-        self._started = 0
+    _started = 0
 
     def start(self, flows: Sequence[Flow], now: float) -> list[Flow]:
         self._attach(flows, now)
