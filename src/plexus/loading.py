@@ -35,7 +35,6 @@ class OwnSpec(Struct, frozen=True):
         return OwnSpec(name, {key: value for key, value in table.items() if key != "name"})
 
     def table(self) -> dict[str, Any]:
-        """The complete section."""
         return {"name": self.name, **self.parameters}
 
 

@@ -11,16 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from plexus.errors import PlexusError
+from plexus.protocol.baselines import topology
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
-from plexus.protocol.baselines.topology import (
-    FullyConnected,
-    Graph,
-    OnePeerExponential,
-    Topology,
-    random_regular,
-    ring,
-    unreachable,
-)
+from plexus.protocol.baselines.topology import Graph, Topology
 from plexus.protocol.messages import NodeId
 from plexus.rng import stream
 
@@ -41,7 +34,7 @@ def parse_graph(text: str, form: str, nodes: int) -> Graph:
         for other in ends[1:]:
             neighbours[ends[0]].add(other)
             neighbours[other].add(ends[0])
-    cut_off = unreachable(neighbours)
+    cut_off = topology.unreachable(neighbours)
     if cut_off is not None:
         raise ValueError(f"no path leads from node 0 to node {cut_off}: they would never agree")
     return Graph(neighbours)
@@ -57,14 +50,14 @@ def build_topology(parameters: DpsgdParameters, nodes: int, seed: int, base_dir:
     """The same for the same parameters, number of nodes and seed."""
     match parameters.topology:
         case "one-peer-exponential":
-            return OnePeerExponential(nodes)
+            return topology.OnePeerExponential(nodes)
         case "ring":
-            return ring(nodes)
+            return topology.ring(nodes)
         case "full":
-            return FullyConnected(nodes)
+            return topology.FullyConnected(nodes)
         case "regular":
             try:
-                return random_regular(nodes, parameters.degree, stream(seed, "topology"))
+                return topology.random_regular(nodes, parameters.degree, stream(seed, "topology"))
             except ValueError as error:
                 raise PlexusError(f"protocol.degree: {error}") from None
         case "file":
