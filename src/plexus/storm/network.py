@@ -164,7 +164,7 @@ class FaultyNetwork(PartedNetwork):
             if self.weather.passes(src, dst):
                 self._scatter(dst, Received(src, body, size_bytes))
             else:
-                self._lose(src, dst, body, size_bytes, "a partition")
+                self._lose(dst, Received(src, body, size_bytes), "a partition")
 
     def withdraw(self, node: NodeId, is_obsolete: Callable[[Message], bool]) -> None:
         """End the transfers of `node` that it holds obsolete."""
@@ -192,21 +192,19 @@ class FaultyNetwork(PartedNetwork):
 
     def _scatter(self, dst: NodeId, received: Received) -> None:
         """Deliver as many copies as the weather leaves, each at its own moment."""
-        src, body, size_bytes = received.src, received.body, received.size_bytes
         if self.weather.is_damaged():
-            self.codec.damage(body)
-            self._lose(src, dst, body, size_bytes, "damaged")
-            return
-        if not (copies_s := self.weather.copies_s(src, dst)):
-            self._lose(src, dst, body, size_bytes, "lost")
-            return
-        self.duplicated_bytes += (len(copies_s) - 1) * size_bytes
-        usual_s = self._kernel.now + self.delays_s(src, (dst,))[0]
-        for late_s in copies_s:
-            self._kernel.at(usual_s + late_s, dst, received)
+            self.codec.damage(received.body)
+            self._lose(dst, received, "damaged")
+        elif copies_s := self.weather.copies_s(received.src, dst):
+            self.duplicated_bytes += (len(copies_s) - 1) * received.size_bytes
+            for late_s in copies_s:
+                self._kernel.at(self._arrival_s(dst, received) + late_s, dst, received)
+        else:
+            self._lose(dst, received, "lost")
 
-    def _lose(self, src: NodeId, dst: NodeId, body: Message, size_bytes: int, why: str) -> None:
-        self._accounts.lose(1, size_bytes)
+    def _lose(self, dst: NodeId, received: Received, why: str) -> None:
+        src, body = received.src, received.body
+        self._accounts.lose(1, received.size_bytes)
         self.show("lost", src, dst, body, why)
         if not self.weather.connected(src, dst):
             self.on_undelivered(src, Undelivered(dst, body))
