@@ -149,7 +149,7 @@ class FaultyNetwork(PartedNetwork):
             body = self.codec.carry(body)
         if not self.weather.active or is_transfer(body):
             for dst in to:
-                if not (self._online[dst] and self.weather.connected(src, dst)):
+                if not (self._online[dst] and self.connected(src, dst)):
                     self.on_undelivered(src, Undelivered(dst, body))
             super().send(src, to, body)
             return
@@ -161,7 +161,7 @@ class FaultyNetwork(PartedNetwork):
                 super().send(src, (dst,), body)
                 continue
             self._accounts.send_control(src, type(body), 1, size_bytes)
-            if self.weather.passes(src, dst):
+            if self.passes(src, dst):
                 self._scatter(dst, Received(src, body, size_bytes))
             else:
                 self._lose(dst, Received(src, body, size_bytes), "a partition")
@@ -206,5 +206,5 @@ class FaultyNetwork(PartedNetwork):
         src, body = received.src, received.body
         self._accounts.lose(1, received.size_bytes)
         self.show("lost", src, dst, body, why)
-        if not self.weather.connected(src, dst):
+        if not self.connected(src, dst):
             self.on_undelivered(src, Undelivered(dst, body))

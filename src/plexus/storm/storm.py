@@ -147,6 +147,7 @@ class Storm(NodeObserver):
         self.observers.add(self, self.conversation, *(checker(self.scene) for checker in safety))
         network = self.runtime.network
         network.weather = self.weather
+        network.passes, network.connected = self.weather.passes, self.weather.connected
         network.codec = Codec(roster, models.model_bytes, stream(plan.seed, "storm", "codec"))
         network.through_codec = plan.through_codec
         self.script = Script(plan, self.runtime, make, self.weather, stream(plan.seed, "storm", "script"))
