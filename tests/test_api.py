@@ -17,6 +17,7 @@ import plexus
 from plexus.api import as_spec
 from plexus.errors import EXTRAS
 from plexus.experiment.progress import Tick
+from plexus.runs.directory import RunDirectory
 from plexus.runs.run import Frame
 
 ROOT = Path(__file__).parents[1]
@@ -105,6 +106,11 @@ def test_changes_and_seed_are_as_on_the_command_line() -> None:
     assert changed.task.parameters.partition == "shards"
     with pytest.raises(plexus.PlexusError, match=r"did you mean 'protocol.sample_size'\?"):
         as_spec(SPEC, {"protocol.samplesize": 5})
+
+
+def test_numbers_and_texts_may_be_those_of_numpy() -> None:
+    changed = as_spec({**SPEC, "hours": np.float64(0.5), "name": np.str_("other")}, {}, np.int64(3))
+    assert changed == as_spec({**SPEC, "hours": 0.5, "name": "other"}, {}, 3)
 
 
 def own_task(nodes: int, seed: int) -> Any:
@@ -206,6 +212,15 @@ def test_an_unknown_option_is_refused_before_anything_runs(tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
     with pytest.raises(TypeError, match="a spec is a path, text, a dictionary"):
         plexus.simulate(7)  # type: ignore[arg-type]
+
+
+def test_an_unknown_option_leaves_the_run_that_is_there_where_it_is(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with RunDirectory(out, as_spec(SPEC).to_toml(), as_spec(SPEC).digest()) as directory:
+        directory.recorder.record("online", simulated_s=0.0, online=8)
+    with pytest.raises(TypeError, match="takes no worker"):
+        plexus.simulate(SPEC, out=out, worker=1)
+    assert out.exists() and not (tmp_path / "run.1").exists()
 
 
 def frame() -> Frame:

@@ -58,8 +58,8 @@ from plexus.rng import stream as stream
 from plexus.runs.result import Result as Result
 from plexus.runs.run import Frame as Frame
 from plexus.runs.run import Run as Run
-from plexus.sim.own import Place as Place
-from plexus.sim.own import own_protocol as own_protocol
+from plexus.sim.protocols import Place as Place
+from plexus.sim.protocols import own_protocol as own_protocol
 from plexus.spec.experiment import ExperimentSpec as ExperimentSpec
 from plexus.spec.experiment import load_spec as load_spec
 

@@ -48,12 +48,12 @@ def simulate(
     folder = Path(base_dir) if base_dir is not None else _folder_of(spec)
     chosen = as_spec(spec, changes or {}, seed, size)
     directory = Path(out) if out is not None else Path("runs") / f"{chosen.name}-{chosen.digest()}"
-    claim(directory, chosen.digest(), force=force)
     from plexus.experiment import simulation  # torch comes with it
 
     known = simulation.Machinery.__struct_fields__
     if unknown := machinery.keys() - set(known):
         raise TypeError(f"simulate() takes no {', '.join(sorted(unknown))}; machinery is {', '.join(known)}")
+    claim(directory, chosen.digest(), force=force)
 
     def listen(table: str, row: Row) -> None:
         if callback := {"evaluations": on_evaluation, "rounds": on_round}.get(table):
@@ -160,7 +160,7 @@ def as_spec(
     spec: SpecLike, changes: Mapping[str, Any] = {}, seed: int | None = None, size: str | None = None
 ) -> ExperimentSpec:
     """Whatever describes an experiment, as an `ExperimentSpec`."""
-    changes = _plain(changes, "")
+    changes, seed = _plain(changes, ""), _plain(seed, "seed")
     match spec:
         case ExperimentSpec():
             return parse_spec(spec.plain(), f"spec {spec.name}", changes, seed, size)
@@ -180,6 +180,8 @@ def _folder_of(spec: SpecLike) -> Path:
 
 def _plain(value: Any, key: str) -> Any:
     """As TOML would have it. A function or class stands for its name, a path for its text."""
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return value.item()  # numpy's; some of these are numbers of Python, too, but not for msgspec
     match value:
         case Mapping():
             return {str(name): _plain(item, f"{key}.{name}".lstrip(".")) for name, item in value.items()}
@@ -189,8 +191,6 @@ def _plain(value: Any, key: str) -> Any:
             return str(value)
         case bool() | int() | float() | str() | None:
             return value
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        return value.item()  # a number of numpy's
     if callable(value) and "<" not in getattr(value, "__qualname__", "<"):
         return f"{value.__module__}:{value.__qualname__}"
     raise PlexusError(f"spec: {key} is {value!r}: expected a number, text, list, table or function")

@@ -36,7 +36,6 @@ def named(path: Path) -> Iterator[None]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """What is in a file."""
     with named(path):
         return path.read_bytes()
 
@@ -66,9 +65,10 @@ def replacing(path: Path) -> Iterator[Path]:
         try:
             yield temporary
             temporary.replace(path)
-        except OSError as error:
+        except BaseException as error:
             temporary.unlink(missing_ok=True)  # a full disk needs the room
-            error.filename = path
+            if isinstance(error, OSError):
+                error.filename = path
             raise
         sync(path.parent)
 
@@ -83,12 +83,10 @@ def sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """As `write_bytes`, for text."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """As `write_text`, for anything that JSON can hold."""
     write_text(path, msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 

@@ -35,7 +35,6 @@ class OwnSpec(Struct, frozen=True):
         return OwnSpec(name, {key: value for key, value in table.items() if key != "name"})
 
     def table(self) -> dict[str, Any]:
-        """The complete section."""
         return {"name": self.name, **self.parameters}
 
 
@@ -51,7 +50,7 @@ def load_own(reference: str, base_dir: Path, key: str) -> Any:
         # processes take over this list.
         sys.path.insert(0, folder)
     invalidate_caches()
-    _forget_namesake(module_name.partition(".")[0], folder)
+    _forget_namesakes(module_name, folder)
     try:
         module = import_module(module_name)
     except Exception as error:
@@ -63,14 +62,16 @@ def load_own(reference: str, base_dir: Path, key: str) -> Any:
     return getattr(module, name, None)
 
 
-def _forget_namesake(package: str, folder: str) -> None:
-    """If a package of this name was imported from elsewhere, but `folder` has one: import that instead.
+def _forget_namesakes(module_name: str, folder: str) -> None:
+    """If what has this name was imported from elsewhere, but `folder` has it: import that instead.
 
     Two projects in one process, say in a notebook, may both call their module `task`.
     """
-    there = PathFinder.find_spec(package, [folder]) if package != "__main__" else None
-    loaded = sys.modules.get(package)
-    if there is None or loaded is None or getattr(loaded, "__file__", None) == there.origin:
-        return
-    for name in [each for each in sys.modules if each.partition(".")[0] == package]:
-        del sys.modules[name]
+    steps = module_name.split(".")
+    for depth in range(len(steps)) if steps[0] != "__main__" else ():
+        name = ".".join(steps[: depth + 1])
+        there = PathFinder.find_spec(name, [str(Path(folder, *steps[:depth]))])
+        loaded = sys.modules.get(name)
+        if there and loaded and getattr(loaded, "__file__", None) != there.origin:
+            for each in [each for each in sys.modules if each.partition(".")[0] == steps[0]]:
+                del sys.modules[each]

@@ -206,7 +206,6 @@ class _Speaker:
             self._parent.send(("said", value))
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        """A signal came."""
         if not self._has_spoken:
             raise KeyboardInterrupt
         self._is_asked = True

@@ -146,8 +146,8 @@ def test_watching_changes_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert run.result is not None
     whole = Runtime.__init__
 
-    def unobserved(self: Runtime, **options: Any) -> None:
-        whole(self, **{**options, "observer": None})
+    def unobserved(self: Runtime, setting: Any, nodes: Any, observe: Any, observer: Any) -> None:
+        whole(self, setting, nodes, observe, None)
 
     monkeypatch.setattr(Runtime, "__init__", unobserved)
     unwatched = session(tmp_path / "run", run.spec["protocol"]["name"])

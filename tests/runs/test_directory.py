@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import pytest
 
 from plexus import files
 from plexus.errors import PlexusError
-from plexus.runs.directory import FIGURE, REPLAY, RunDirectory, claim
+from plexus.runs.directory import FIGURE, REPLAY, RunDirectory, archive, claim, remove
 from plexus.runs.result import Metric, Result, Traffic, Trainings
 from plexus.runs.run import load_run
 
@@ -217,6 +220,54 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PlexusError, match="file/run: Not a directory"):
         RunDirectory(tmp_path / "file" / "run", SPEC, "abc")
+
+
+def test_a_run_that_is_deleted_in_part_is_still_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    finished(tmp_path)
+    (tmp_path / "checkpoint-1").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            remove(tmp_path)
+    assert remove(tmp_path)
+
+
+def test_a_run_that_is_killed_as_it_replaces_another_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    finished(tmp_path)
+    run = RunDirectory(tmp_path, SPEC, "other", force=True)
+    run.recorder.record("online", simulated_s=0.0, online=1)
+    monkeypatch.setattr(run, "_mark", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.begun()
+    os.close(run._lock)  # as when its process ends
+    assert claim(tmp_path, "abc") is None
+    finished(tmp_path)
+    assert load_run(tmp_path).result == RESULT
+    assert not (tmp_path / REPLAY).exists()
+
+
+def test_packing_that_is_broken_off_leaves_the_run_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    finished(tmp_path / "run")
+    monkeypatch.setattr(tarfile.TarFile, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        archive(tmp_path / "run", tmp_path / "kept")
+    assert load_run(tmp_path / "run").result == RESULT
+    assert list((tmp_path / "kept").iterdir()) == []
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

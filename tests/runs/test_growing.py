@@ -84,6 +84,17 @@ def test_a_table_that_begins_anew_is_read_anew(tmp_path: Path) -> None:
     assert table.columns()["a"].tolist() == [7]
 
 
+def test_a_table_that_is_replaced_while_it_is_read_is_read_anew(tmp_path: Path) -> None:
+    path, other = tmp_path / "t.csv", tmp_path / "other.csv"
+    path.write_text("a\n1\n")
+    other.write_text("a\n20\n30\n")
+    table = TableReader(path)
+    with path.open("rb") as file:
+        other.replace(path)
+        table._catch_up(file)
+    assert table.columns()["a"].tolist() == [20, 30]
+
+
 def test_a_row_of_another_width_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n3\n")

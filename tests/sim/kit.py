@@ -95,7 +95,7 @@ def sessions(*rows: Sequence[tuple[float, float]]) -> Availability:
 
 def in_flight_bytes(runtime: Runtime) -> float:
     """What the transfers under way have moved so far."""
-    sharing = runtime.network._transfers.sharing
+    sharing = runtime.network.sharing
     flows = [flow for node in range(len(sharing)) for flow in sharing.sent_by(node)]
     now = runtime.kernel.now
     return sum(flow.sent_bytes + flow.rate_bytes_per_s * (now - flow.since_s) for flow in flows)

@@ -116,7 +116,7 @@ def test_faults_that_overlap_last_until_the_last_of_them_ends() -> None:
 def test_slow_links_have_their_factor_and_then_all_again() -> None:
     slow = [fault("slow-link", {2}, factor=0.1), fault("slow-link", {2, 3}, 600, 1200, factor=0.5)]
     session = Session(6, faults=slow, sample_size=4)
-    sharing = session.runtime.network._transfers.sharing
+    sharing = session.runtime.network.sharing
     factors = []
     for now_s in (299, 301, 601, 901, 1201):
         session.run(now_s)

@@ -10,10 +10,11 @@ import pytest
 
 import plexus
 from plexus.api import as_spec
+from plexus.loading import load_own
 from plexus.protocol.messages import Message
 from plexus.protocol.wire import frame_bytes
 from plexus.sim.network import Accounts
-from plexus.sim.own import find
+from plexus.sim.protocols import find
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "write-a-protocol.md"
@@ -147,3 +148,14 @@ def test_a_message_of_ones_own_is_accounted() -> None:
     table = accounts.table()
     assert table["Hush"] == {"count": 2, "bytes": 14}
     assert table["model"] == {"count": 1, "bytes": 500}
+
+
+def test_of_two_projects_each_has_its_own_modules(tmp_path: Path) -> None:
+    for project in ("one", "two"):
+        for folder in ("with_init", "without"):
+            (tmp_path / project / folder).mkdir(parents=True)
+            (tmp_path / project / folder / "protocol.py").write_text(f"name = {project!r}\n")
+        (tmp_path / project / "with_init" / "__init__.py").touch()
+    for project in ("one", "two", "one"):
+        for folder in ("with_init", "without"):
+            assert load_own(f"{folder}.protocol:name", tmp_path / project, "test") == project

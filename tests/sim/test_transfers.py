@@ -69,7 +69,8 @@ def run_transfers(rule: str, capacities: Capacities, script: Script) -> list[Out
             flows += begun
             kernel.transfers.begin(begun, at_s)
         else:
-            gone = kernel.transfers.cut(action.node, at_s)
+            gone = kernel.sharing.flows_of(action.node)
+            kernel.transfers.cut(gone, at_s)
             ended_s |= dict.fromkeys(gone, at_s)
             check_gone(kernel, action.node, gone)
         senders = [flow.src for flow in kernel.live()]
@@ -146,7 +147,7 @@ def test_bytes_are_conserved(rule, capacities, script):
             flows += begun
             kernel.transfers.begin(begun, at_s)
         else:
-            kernel.transfers.cut(action.node, at_s)
+            kernel.transfers.cut(kernel.sharing.flows_of(action.node), at_s)
     advance(inf)
     for flow in flows:
         assert 0.0 <= flow.sent_bytes <= flow.total_bytes

@@ -195,6 +195,7 @@ _train = Runtime._train
 
 
 def does_not_count(self: Network, flows: list[Any]) -> None:
+    self._transfers.cut(flows, self._kernel.now)
     for flow in flows:
         self._account(flow, round(flow.sent_bytes))
 
@@ -272,7 +273,7 @@ MUTATIONS = [
     Mutation("simulator: timers end on leave", Runtime, "crash", keeps_timers),
     Mutation("simulator: training ends on leave", Runtime, "_stop_training", nothing),
     Mutation("simulator: a new training ends the old", Runtime, "_train", trains_beside),
-    Mutation("simulator: cut bytes are counted", Network, "_account_cut", does_not_count),
+    Mutation("simulator: cut bytes are counted", Network, "_cut", does_not_count),
     Mutation("simulator: shared links", Shared, "start", overbooks(Shared.start)),
     Mutation("simulator: fair links", Fair, "start", overbooks(Fair.start)),
     Mutation("simulator: first-in-first-out links", Fifo, "start", overbooks(Fifo.start)),

@@ -34,6 +34,7 @@ FILES = {
     "events.json": ('{"1": [[0, "on"], [50, "off"]]}', "availability"),
     "matrix.csv": ("0,10,20\n10,0,30\n20,30,0\n", "latency"),
     "named.csv": ("a,b,c\n0,10,20\n10,0,30\n20,30,0\n", "latency"),
+    "at-once.csv": ("0,0\n0,0\n", "latency"),
     "pairs.csv": ("source,destination,ms\na,b,10\nb,a,12\n", "latency"),
 }
 

@@ -208,6 +208,8 @@ def test_a_behaviour_pickle_and_periods_of_their_own(write):
         ("device,start_s,end_s\n1,9,2\n", "line 2: end_s: 2 is before the start, 9"),
         ("device,start_s,end_s\n1,,2\n", "line 2: start_s: must be a number, 0 or more, is ''"),
         ("device,start_s,end_s,period_s\n1,1,2,0\n", "line 2: period_s: must be a positive number"),
+        ({"1": [[1.7e12, "on"]]}, "lasts for 1.7e+12 s; at most 1e+10 are read: are these milliseconds?"),
+        (client([], [], 1e13), "lasts for 1e+13 s; at most"),
     ],
 )
 def test_a_bad_availability_file_is_named_with_record_and_field(write, content, message):

@@ -122,8 +122,8 @@ def test_always_online():
 def test_sessions_behave_as_a_sequence():
     sessions = pack([np.array([[0.0, 1.0]]), np.empty((0, 2)), np.array([[2.0, 3.0]])])
     assert len(sessions) == 3
-    assert sessions[-1].tolist() == [[2.0, 3.0]]
-    assert [s.tolist() for s in sessions[1:]] == [[], [[2.0, 3.0]]]
+    assert [s.tolist() for s in sessions] == [[[0.0, 1.0]], [], [[2.0, 3.0]]]
     assert sessions.owners().tolist() == [0, 2]
-    with pytest.raises(IndexError, match="device 3"):
-        sessions[3]
+    for beyond in (3, -1):
+        with pytest.raises(IndexError, match=f"device {beyond}"):
+            sessions[beyond]

@@ -165,7 +165,7 @@ def live_protocol(spec: ExperimentSpec, folder: Path, is_server: bool) -> LivePr
     name, parameters = spec.protocol.name, spec.protocol.parameters
     make: Callable[..., Node] | None = None
     if ":" in name:
-        from plexus.sim.own import find
+        from plexus.sim.protocols import find
 
         entry, parameters = find(name, parameters, folder)
         make = entry.make

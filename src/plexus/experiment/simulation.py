@@ -20,8 +20,7 @@ from plexus.runs.recorder import Listener
 from plexus.runs.result import Cut, Evaluations, Result, Traffic, Trainings
 from plexus.sim.faults import FaultyRuntime, PlannedFault, drawn_nodes
 from plexus.sim.lineage import TracedModels, WhoseWork
-from plexus.sim.own import find
-from plexus.sim.protocols import JudgedBy
+from plexus.sim.protocols import JudgedBy, find
 from plexus.sim.session import Setting, assemble
 from plexus.spec.attackers import liars
 from plexus.spec.experiment import ExperimentSpec

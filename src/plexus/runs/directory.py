@@ -37,7 +37,7 @@ REPLAY = f"{CHECKPOINT_FOLDER}replay"
 """Tables of a resumed run until it has come to its checkpoint, of a forced one until it has begun."""
 _OUTCOME = (RESULT, FIGURE, FINAL_MODEL, BEST_MODEL)
 _TABLE_FILES = tuple(f"{table}.csv" for table in TABLES)
-_UNMARKED = {f".{VERSIONS}.new"}
+_UNMARKED = {f".{VERSIONS}.new", REPLAY}
 """What a run that was killed while it marked its directory may leave in it."""
 _PACKAGES = ("click", "matplotlib", "msgspec", "numpy", "rich", "safetensors", "torch")
 
@@ -247,10 +247,11 @@ def _has_results(path: Path) -> bool:
 
 def _delete_run(path: Path, keep: str | None = None) -> None:
     """Delete what a run writes, but for the folder `keep`, and nothing that somebody else put there."""
-    for name in (CHECKPOINT, *_OUTCOME, *_TABLE_FILES, SPEC, VERSIONS):  # its mark last
-        (path / name).unlink(missing_ok=True)
     delete_events(path)
+    (path / CHECKPOINT).unlink(missing_ok=True)
     remove_checkpoints(path, keep)
+    for name in (*_OUTCOME, *_TABLE_FILES, SPEC, VERSIONS):  # its mark last
+        (path / name).unlink(missing_ok=True)
 
 
 def remove_checkpoints(path: Path, keep: str | None = None) -> None:

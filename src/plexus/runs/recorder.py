@@ -69,7 +69,10 @@ class Recorder:
                 self._write(path, length, data)
                 length += len(data)
                 if self._most_bytes is not None and length > self._most_bytes:
-                    length = _shorten(path)
+                    header, *body = read_bytes(path).splitlines(keepends=True)
+                    kept = b"".join([header, *body[len(body) // 2 :]])
+                    write_bytes(path, kept)
+                    length = len(kept)
                 self._files[table] = (length, [])
         self._held = 0
         self._flush_at = time.monotonic() + _FLUSH_EVERY_S
@@ -123,11 +126,3 @@ def _cut_back(path: Path) -> tuple[tuple[str, ...], int]:
             os.truncate(path, length)
     header = data[:length].partition(b"\n")[0].decode(errors="replace")
     return tuple(next(csv.reader([header]), ())), length
-
-
-def _shorten(path: Path) -> int:
-    """Drop the older half of the rows; how many bytes are left."""
-    header, *body = read_bytes(path).splitlines(keepends=True)
-    kept = b"".join([header, *body[len(body) // 2 :]])
-    write_bytes(path, kept)
-    return len(kept)

@@ -94,19 +94,16 @@ class Run:
         return Frame(self.tables["online"])
 
     def __repr__(self) -> str:
-        return f"<Run {self.path}: {self._state()}>"
-
-    def _state(self) -> str:
-        if self.result is None:
-            return "no result yet"
-        metric = self.result.metric
-        best = quantities.metric(metric.name, metric.best)
-        stopped = ", stopped early" if self.result.interrupted else ""
-        return f"{self.result.rounds} rounds, {metric.name} {best} at best{stopped}"
+        state = "no result yet"
+        if self.result is not None:
+            metric = self.result.metric
+            best = quantities.metric(metric.name, metric.best)
+            stopped = ", stopped early" if self.result.interrupted else ""
+            state = f"{self.result.rounds} rounds, {metric.name} {best} at best{stopped}"
+        return f"<Run {self.path}: {state}>"
 
 
 def load_run(path: Path | str) -> Run:
-    """Read a run directory."""
     path = Path(path)
     versions, spec, result = versions_of(path), spec_of(path), result_of(path)
     files = {name: path / f"{name}.csv" for name, table in TABLES.items() if not table.detail}

@@ -8,6 +8,7 @@ integer, a number (shortest text that reads back exactly), `true` or `false`, te
 from __future__ import annotations
 
 import csv
+import os
 import threading
 import tomllib
 from collections.abc import Callable
@@ -150,7 +151,7 @@ class TableReader:
 
     def _catch_up(self, file: BufferedReader) -> None:
         size = file.seek(0, 2)
-        inode = self._path.stat().st_ino
+        inode = os.fstat(file.fileno()).st_ino
         if size < self._read_bytes or (self._inode and inode != self._inode):
             self._reset()  # a run was resumed or replaced: its tables begin anew
         self._inode = inode

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from plexus.protocol.api import Aggregate, Collect, Report
 from plexus.protocol.facts import AggregationCompleted, AggregatorChosen
@@ -15,36 +16,26 @@ from plexus.rng import stream
 from plexus.sim.network import Network, is_transfer
 from plexus.sim.runtime import Runtime
 
-
-class Reach(Protocol):
-    """Who cannot reach whom at the moment. A node always reaches itself."""
-
-    def passes(self, src: NodeId, dst: NodeId) -> bool:
-        """Whether a message gets from one to the other."""
-
-    def connected(self, src: NodeId, dst: NodeId) -> bool:
-        """Whether something can be transferred."""
+if TYPE_CHECKING:
+    from plexus.sim.session import Nodes, Setting
 
 
 class PartedNetwork(Network):
-    """Carries nothing between nodes that cannot reach each other."""
+    """Carries nothing between nodes that cannot reach each other. A node always reaches itself."""
 
-    weather: Reach
+    passes: Callable[[NodeId, NodeId], bool]
+    """Whether a message gets from one to the other at the moment."""
+    connected: Callable[[NodeId, NodeId], bool]
+    """Whether something can be transferred."""
     send = Network._send
 
     def cut_parted(self) -> None:
         """End the transfers between nodes that something has come between."""
-        sharing = self._transfers.sharing
-        parted = [
-            flow
-            for node in range(len(sharing))
-            for flow in sharing.sent_by(node)
-            if not self.weather.connected(flow.src, flow.dst)
-        ]
-        self._account_cut(self._transfers.cut_flows(parted, self._kernel.now))
+        under_way = chain.from_iterable(map(self.sharing.sent_by, range(len(self.sharing))))
+        self._cut([flow for flow in under_way if not self.connected(flow.src, flow.dst)])
 
     def _reached(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> list[NodeId]:
-        reaches = self.weather.connected if is_transfer(body) else self.weather.passes
+        reaches = self.connected if is_transfer(body) else self.passes
         return [dst for dst in super()._reached(src, to, body) if reaches(src, dst)]
 
 
@@ -75,11 +66,13 @@ class FaultyRuntime(Runtime):
     network_type = PartedNetwork
     network: PartedNetwork
 
-    def __init__(self, *, faults: Sequence[PlannedFault], servers: int, **options: Any) -> None:
-        super().__init__(**options)
-        self.network.weather = self
-        self._availability = options["world"].availability
-        self._servers = range(len(self.nodes) - servers, len(self.nodes))
+    def __init__(
+        self, faults: Sequence[PlannedFault], setting: Setting, taking_part: Nodes, *told: Any
+    ) -> None:
+        super().__init__(setting, taking_part, *told)
+        self.network.passes = self.network.connected = self._passes
+        self._availability = taking_part.world.availability
+        self._servers = range(len(self.nodes) - taking_part.servers, len(self.nodes))
         self._hit: dict[PlannedFault, set[NodeId]] = {}
         """Of the faults that last, whom they concern by now."""
         self.struck: dict[PlannedFault, set[NodeId]] = {}
@@ -92,15 +85,13 @@ class FaultyRuntime(Runtime):
 
     # Who reaches whom
 
-    def passes(self, src: NodeId, dst: NodeId) -> bool:
+    def _passes(self, src: NodeId, dst: NodeId) -> bool:
         for fault, hit in self._hit.items():
             if fault.kind == "partition" and (src in hit) != (dst in hit):
                 return False
             if fault.kind == "silence" and src in hit:
                 return False
         return True
-
-    connected = passes
 
     def bring_online(self, node: NodeId) -> None:
         """Not while a crash lasts, whatever the node's trace says."""

@@ -90,7 +90,6 @@ class TracedModels:
         return made
 
     def on_fact(self, now_s: float, node: NodeId, fact: Any) -> None:
-        """A node reported something."""
         if isinstance(fact, AggregationCompleted):
             aggregate = Completed(fact.model.number, fact.round, fact.ordinal, node, now_s)
             self._completed.append(aggregate)

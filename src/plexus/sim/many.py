@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -28,16 +28,15 @@ PACK_EVERY_S = 900.0
 Delay: TypeAlias = Callable[[NodeId, NodeId], float]
 
 
-class Unmade:
+class Unmade(NamedTuple):
     """The place of a node that has not been online yet; its first event makes it."""
 
-    __slots__ = ("_make", "_me", "_nodes")
-
-    def __init__(self, me: NodeId, make: Callable[[NodeId], Node], nodes: list[Node]) -> None:
-        self._me, self._make, self._nodes = me, make, nodes
+    me: NodeId
+    make: Callable[[NodeId], Node]
+    nodes: list[Node]
 
     def handle(self, now: float, event: Event) -> list[Effect]:
-        node = self._nodes[self._me] = self._make(self._me)
+        node = self.nodes[self.me] = self.make(self.me)
         return node.handle(now, event)
 
 

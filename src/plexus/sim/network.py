@@ -129,7 +129,7 @@ class Transfers:
 
     def begin(self, flows: Sequence[Flow], now: float) -> None:
         """Start `flows`, all at this instant."""
-        self._bring_forward(self.sharing.start(flows, now))
+        self.bring_forward(self.sharing.start(flows, now))
 
     def completed(self, flow: Flow, now: float) -> list[Flow]:
         """The entry made for `flow` came up: stop and return what its sender has sent completely.
@@ -142,30 +142,19 @@ class Transfers:
         self._tokens[node] = None
         self._entered_s[node] = inf
         changed = self.sharing.stop(complete, now) if complete else []
-        self._bring_forward([*outgoing, *changed])
+        self.bring_forward([*outgoing, *changed])
         return complete
 
-    def cut(self, node: int, now: float) -> list[Flow]:
-        """Abort everything `node` sends or receives; each flow's `sent_bytes` had been sent."""
-        return self.cut_flows(self.sharing.flows_of(node), now)
+    def cut(self, flows: Sequence[Flow], now: float) -> None:
+        """Abort these; each flow's `sent_bytes` had been sent."""
+        self.bring_forward(self.sharing.stop(flows, now))
+        for node in (flow.src for flow in flows if not self.sharing.sent_by(flow.src)):
+            self._entered_s[node] = inf
+            token, self._tokens[node] = self._tokens[node], None
+            if token is not None:
+                self._cancel(token)
 
-    def cut_sends(self, node: int, now: float) -> list[Flow]:
-        """As `cut`, for what `node` sends alone."""
-        return self.cut_flows(list(self.sharing.sent_by(node)), now)
-
-    def cut_flows(self, flows: list[Flow], now: float) -> list[Flow]:
-        """As `cut`, for these transfers."""
-        self._bring_forward(self.sharing.stop(flows, now))
-        for flow in flows:
-            if not self.sharing.sent_by(flow.src):
-                self._drop_entry(flow.src)
-        return flows
-
-    def resize(self, node: int, factor: float, now: float) -> None:
-        """The links of `node` have `factor` times their usual capacity from now on."""
-        self._bring_forward(self.sharing.resize(node, factor, now))
-
-    def _bring_forward(self, changed: Iterable[Flow]) -> None:
+    def bring_forward(self, changed: Iterable[Flow]) -> None:
         """Move the entries of nodes that now complete a flow before theirs comes up."""
         entered_s = self._entered_s
         earliest: dict[int, Flow] = {}
@@ -178,13 +167,6 @@ class Transfers:
             if token is not None:
                 self._cancel(token)
             self._tokens[node] = self._at(flow.ends_s, flow)
-
-    def _drop_entry(self, node: int) -> None:
-        token = self._tokens[node]
-        if token is not None:
-            self._cancel(token)
-            self._tokens[node] = None
-            self._entered_s[node] = inf
 
 
 class Network:
@@ -207,6 +189,7 @@ class Network:
         kernel.delays_s = lambda origins, targets: latency.matrix_s[
             latency.city_of[origins], latency.city_of[targets]
         ]
+        self.sharing = sharing
         self._transfers = Transfers(sharing, self._at, kernel.cancel)
         self._model_bytes = model_bytes
         self._online = online
@@ -260,22 +243,19 @@ class Network:
 
     def cut(self, node: NodeId) -> None:
         """A node goes offline: what it was sending or receiving stops here; sent bytes count."""
-        self._account_cut(self._transfers.cut(node, self._kernel.now))
+        self._cut(self.sharing.flows_of(node))
 
     def cut_sends(self, node: NodeId) -> None:
-        """A node ends what it was sending."""
-        self._account_cut(self._transfers.cut_sends(node, self._kernel.now))
+        self._cut(list(self.sharing.sent_by(node)))
 
     def resize(self, node: NodeId, factor: float) -> None:
         """A node's links have `factor` times their usual capacity from now on."""
-        self._transfers.resize(node, factor, self._kernel.now)
+        self._transfers.bring_forward(self.sharing.resize(node, factor, self._kernel.now))
 
     def delay_s(self, src: NodeId, dst: NodeId) -> float:
-        """One-way latency."""
         return self._between_s[self._city_of[src]][self._city_of[dst]]
 
     def delays_s(self, src: NodeId, to: Sequence[NodeId]) -> list[float]:
-        """One-way latency from `src` to each of `to`."""
         city_of = self._city_of
         from_here_s = self._between_s[city_of[src]]
         return [from_here_s[city_of[node]] for node in to]
@@ -312,7 +292,8 @@ class Network:
         """The last byte of a transfer leaves now; it takes the latency, like a message."""
         return self._kernel.now + self.delay_s(received.src, dst)
 
-    def _account_cut(self, flows: list[Flow]) -> None:
+    def _cut(self, flows: Sequence[Flow]) -> None:
+        self._transfers.cut(flows, self._kernel.now)
         for flow in flows:
             sent = round(flow.sent_bytes)
             self._account(flow, sent)

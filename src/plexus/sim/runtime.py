@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from plexus.protocol import api
-from plexus.protocol.api import Effect, Event, Node, Received, Send, SetTimer, TimerFired, TimerKey, Trained
+from plexus.protocol.api import Effect, Event, Received, Send, SetTimer, TimerFired, TimerKey, Trained
 from plexus.protocol.messages import Model, NodeId
+from plexus.rng import stream
 from plexus.sim.kernel import Kernel, Token
 from plexus.sim.many import Mail, Unmade
 from plexus.sim.network import INTERNAL, Accounts, Network, Observer
-from plexus.sim.sharing import Sharing
-from plexus.traces.world import World
+from plexus.sim.sharing import RULES
+
+if TYPE_CHECKING:
+    from plexus.sim.session import Nodes, Setting
 
 
 class Models(Protocol):
@@ -44,17 +46,13 @@ class Runtime:
     """What carries messages; another one where faults are simulated (see `storm`)."""
 
     def __init__(
-        self,
-        world: World,
-        nodes: Sequence[Node],
-        models: Models,
-        sharing: Sharing,
-        training_s: Callable[[NodeId], float],
-        observe: OnFact,
-        leave_rng: Random,
-        graceful_share: float = 1.0,
-        observer: Observer | None = None,
+        self, setting: Setting, taking_part: Nodes, observe: OnFact, observer: Observer | None = None
     ) -> None:
+        nodes, world, models = taking_part.nodes, taking_part.world, setting.models
+        sharing = RULES[setting.sharing](
+            [device.up_bytes_per_s for device in world.devices],
+            [device.down_bytes_per_s for device in world.devices],
+        )
         self._observer = observer
         self.kernel = Kernel(self._deliver)
         self.accounts = Accounts(len(nodes))
@@ -71,10 +69,10 @@ class Runtime:
             self.network.mail = Mail(self.kernel, nodes, self.online, self.network.delay_s, longest_s)
         self._mail = self.network.mail
         self._models = models
-        self._training_s = training_s
+        self._training_s = setting.training_s
         self._observe = observe
-        self._leave_rng = leave_rng
-        self._graceful_share = graceful_share
+        self._leave_rng = stream(setting.seed, "leaves")
+        self._graceful_share = setting.graceful_share
         self._timers: list[dict[TimerKey, Token]] = [{} for _ in nodes]
         self._training: dict[NodeId, tuple[Token, float]] = {}
         self._perform_one: dict[type[Effect], Callable[[NodeId, Any], None]] = {
@@ -84,7 +82,7 @@ class Runtime:
             api.Collect: self._collect,
             api.Aggregate: self._aggregate,
             api.Merge: self._merge,
-            api.StopSending: self._stop_sending,
+            api.StopSending: lambda node, _: self.network.cut_sends(node),
             api.Save: self._save,
             api.Report: self._report,
         }
@@ -248,9 +246,6 @@ class Runtime:
     def _merge(self, node: NodeId, effect: api.Merge) -> None:
         model = self._models.merge(effect.models, effect.weights)
         self.kernel.at(self.kernel.now, node, api.Aggregated(effect.round, model))
-
-    def _stop_sending(self, node: NodeId, effect: api.StopSending) -> None:
-        self.network.cut_sends(node)
 
     def _save(self, node: NodeId, effect: api.Save) -> None:
         """Nothing to do: a simulated node keeps its state in memory while it is offline."""

@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 from plexus.protocol.api import Node
 from plexus.protocol.messages import Model, NodeId
 from plexus.protocol.parameters import ENDLESS, Course
-from plexus.rng import stream
 from plexus.runs.result import RoundTuning
 from plexus.sim.faults import FaultyRuntime, PlannedFault
 from plexus.sim.network import Observer
 from plexus.sim.runtime import Models, OnFact, Runtime
-from plexus.sim.sharing import RULES
 from plexus.traces.world import World
 
 
@@ -62,21 +60,8 @@ def assemble(
     faults: Sequence[PlannedFault] = (),
 ) -> Runtime:
     """The runtime of these nodes."""
-    kind = partial(FaultyRuntime, faults=faults, servers=nodes.servers) if faults else Runtime
-    return kind(
-        world=nodes.world,
-        nodes=nodes.nodes,
-        models=setting.models,
-        sharing=RULES[setting.sharing](
-            [device.up_bytes_per_s for device in nodes.world.devices],
-            [device.down_bytes_per_s for device in nodes.world.devices],
-        ),
-        training_s=setting.training_s,
-        observe=observe,
-        leave_rng=stream(setting.seed, "leaves"),
-        graceful_share=setting.graceful_share,
-        observer=observer,
-    )
+    kind = partial(FaultyRuntime, faults) if faults else Runtime
+    return kind(setting, nodes, observe, observer)
 
 
 class Symbol(NamedTuple):
@@ -96,20 +81,10 @@ class SymbolicModels:
     def initial(self) -> Symbol:
         return Symbol(-1)
 
-    def train(self, model: Any, node: int, round: int) -> Symbol:
+    def train(self, *_: Any, **__: Any) -> Symbol:
         return Symbol(next(self._numbers))
 
-    def mean(
-        self,
-        models: Sequence[Any],
-        samples: Sequence[int],
-        changes: Sequence[Any] = (),
-        change_samples: Sequence[int] = (),
-    ) -> Symbol:
-        return Symbol(next(self._numbers))
-
-    def merge(self, models: Sequence[Any], weights: Sequence[float]) -> Symbol:
-        return Symbol(next(self._numbers))
+    mean = merge = train
 
     def samples(self, node: int) -> int:
         return 1

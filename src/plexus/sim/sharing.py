@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import inf, isfinite
 from operator import attrgetter
@@ -27,56 +28,41 @@ ROUNDING = 1e-9
 _ORDER = attrgetter("order")
 
 
+@dataclass(eq=False, slots=True)
 class Link:
     """One direction of one node's connection, and the flows on it in start order."""
 
-    __slots__ = ("capacity_bytes_per_s", "flows", "share_bytes_per_s", "usual_bytes_per_s")
-
-    def __init__(self, capacity_bytes_per_s: float) -> None:
-        self.capacity_bytes_per_s = self.usual_bytes_per_s = capacity_bytes_per_s
-        self.share_bytes_per_s = capacity_bytes_per_s
-        self.flows: list[Flow] = []
+    usual_bytes_per_s: float
+    capacity_bytes_per_s: float
+    share_bytes_per_s: float
+    flows: list[Flow] = field(default_factory=list)
 
 
+@dataclass(eq=False, slots=True)
 class Flow:
     """One transfer under way: `total_bytes` from `src` to `dst`."""
 
-    __slots__ = (
-        "down",
-        "down_spare_bytes_per_s",
-        "dst",
-        "ends_s",
-        "order",
-        "rate_bytes_per_s",
-        "remaining_bytes",
-        "since_s",
-        "src",
-        "tag",
-        "total_bytes",
-        "up",
-        "up_spare_bytes_per_s",
-    )
-
-    up: Link
-    down: Link
-    order: int
+    src: int
+    dst: int
+    total_bytes: float
+    tag: Any = None
+    """Whatever the caller wants back with the flow: the message it carries."""
+    remaining_bytes: float = field(init=False)
+    rate_bytes_per_s: float = field(init=False, default=0.0)
+    since_s: float = field(init=False, default=0.0)
+    """When `remaining_bytes` was true; the rate holds from then on."""
+    ends_s: float = field(init=False, default=inf)
+    """When it is complete if the rate stays as it is."""
+    up: Link = field(init=False)
+    down: Link = field(init=False)
+    order: int = field(init=False)
     """Place in the start order over all flows (`fifo`)."""
-    up_spare_bytes_per_s: float
-    down_spare_bytes_per_s: float
+    up_spare_bytes_per_s: float = field(init=False)
+    down_spare_bytes_per_s: float = field(init=False)
     """What it and earlier flows leave of each of its links (`fifo`)."""
 
-    def __init__(self, src: int, dst: int, total_bytes: float, tag: Any = None) -> None:
-        self.src = src
-        self.dst = dst
-        self.total_bytes = total_bytes
-        self.remaining_bytes = total_bytes
-        self.rate_bytes_per_s = 0.0
-        self.since_s = 0.0
-        """When `remaining_bytes` was true; the rate holds from then on."""
-        self.ends_s = inf
-        """When it is complete if the rate stays as it is."""
-        self.tag = tag
-        """Whatever the caller wants back with the flow: the message it carries."""
+    def __post_init__(self) -> None:
+        self.remaining_bytes = self.total_bytes
 
     def __repr__(self) -> str:
         return (
@@ -138,7 +124,7 @@ class Sharing(ABC):
         """
         flows = self.flows_of(node)
         changed = dict.fromkeys([*self.stop(flows, now), *flows])
-        for link in (self._up[node], self._down[node]):
+        for link in self.links_of(node):
             link.capacity_bytes_per_s = factor * link.usual_bytes_per_s
         return list(changed | dict.fromkeys(self.start(flows, now)))
 
@@ -186,7 +172,7 @@ def _links(direction: str, capacities_bytes_per_s: Sequence[float]) -> list[Link
                 f"the {direction} link of node {node} needs a positive, finite number of bytes per "
                 f"second, not {capacity}"
             )
-    return [Link(float(capacity)) for capacity in capacities_bytes_per_s]
+    return [Link(capacity, capacity, capacity) for capacity in map(float, capacities_bytes_per_s)]
 
 
 class Shared(Sharing):
@@ -309,9 +295,7 @@ class Fifo(Sharing):
     later one, while an earlier flow that is topped up may take from a later one.
     """
 
-    def __init__(self, up_bytes_per_s: Sequence[float], down_bytes_per_s: Sequence[float]) -> None:
-        super().__init__(up_bytes_per_s, down_bytes_per_s)
-        self._started = 0
+    _started = 0
 
     def start(self, flows: Sequence[Flow], now: float) -> list[Flow]:
         self._attach(flows, now)

@@ -8,20 +8,12 @@ an edge goes both ways and may be named more than once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from plexus.errors import PlexusError
+from plexus.protocol.baselines import topology
 from plexus.protocol.baselines.dpsgd import DpsgdParameters
-from plexus.protocol.baselines.topology import (
-    FullyConnected,
-    Graph,
-    OnePeerExponential,
-    Topology,
-    random_regular,
-    ring,
-    unreachable,
-)
+from plexus.protocol.baselines.topology import Graph, Topology
 from plexus.protocol.messages import NodeId
 from plexus.rng import stream
 
@@ -32,36 +24,20 @@ def parse_graph(text: str, form: str, nodes: int) -> Graph:
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         try:
-            for a, b in FORMS[form](words, nodes):
-                neighbours[a].add(b)
-                neighbours[b].add(a)
+            if form == "edgelist" and len(words) == 1:
+                raise ValueError(f"an edge has two ends, here is only {words[0]!r}")
+            ends = [_node(word, nodes) for word in (words[:2] if form == "edgelist" else words)]
+            if ends and ends[0] in ends[1:]:
+                raise ValueError(f"node {ends[0]} is its own neighbour")
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from None
-    cut_off = unreachable(neighbours)
+        for other in ends[1:]:
+            neighbours[ends[0]].add(other)
+            neighbours[other].add(ends[0])
+    cut_off = topology.unreachable(neighbours)
     if cut_off is not None:
         raise ValueError(f"no path leads from node 0 to node {cut_off}: they would never agree")
     return Graph(neighbours)
-
-
-def _edge(words: list[str], nodes: int) -> Iterator[tuple[NodeId, NodeId]]:
-    if len(words) == 1:
-        raise ValueError(f"an edge has two ends, here is only {words[0]!r}")
-    if words:
-        yield _ends(words[0], words[1], nodes)
-
-
-def _adjacency(words: list[str], nodes: int) -> Iterator[tuple[NodeId, NodeId]]:
-    if len(words) == 1:  # all its neighbours have been named before it
-        _node(words[0], nodes)
-    for other in words[1:]:
-        yield _ends(words[0], other, nodes)
-
-
-def _ends(one: str, other: str, nodes: int) -> tuple[NodeId, NodeId]:
-    a, b = _node(one, nodes), _node(other, nodes)
-    if a == b:
-        raise ValueError(f"node {a} is its own neighbour")
-    return a, b
 
 
 def _node(word: str, nodes: int) -> NodeId:
@@ -70,24 +46,18 @@ def _node(word: str, nodes: int) -> NodeId:
     return int(word)
 
 
-FORMS: dict[str, Callable[[list[str], int], Iterator[tuple[NodeId, NodeId]]]] = {
-    "edgelist": _edge,
-    "adjlist": _adjacency,
-}
-
-
 def build_topology(parameters: DpsgdParameters, nodes: int, seed: int, base_dir: Path) -> Topology:
     """The same for the same parameters, number of nodes and seed."""
     match parameters.topology:
         case "one-peer-exponential":
-            return OnePeerExponential(nodes)
+            return topology.OnePeerExponential(nodes)
         case "ring":
-            return ring(nodes)
+            return topology.ring(nodes)
         case "full":
-            return FullyConnected(nodes)
+            return topology.FullyConnected(nodes)
         case "regular":
             try:
-                return random_regular(nodes, parameters.degree, stream(seed, "topology"))
+                return topology.random_regular(nodes, parameters.degree, stream(seed, "topology"))
             except ValueError as error:
                 raise PlexusError(f"protocol.degree: {error}") from None
         case "file":

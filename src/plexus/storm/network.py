@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 from random import Random
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,7 @@ from plexus.protocol.roster import Roster
 from plexus.protocol.wire import LENGTH_BYTES, WireError, decode, encode, frame_bytes
 from plexus.sim.faults import PartedNetwork
 from plexus.sim.network import is_transfer
-from plexus.sim.sharing import Flow, Sharing
+from plexus.sim.sharing import Flow
 from plexus.storm.plan import Damage, Delay, Duplication, Fault, Loss, Partition, Slow
 
 OF_THE_NETWORK = (Loss, Duplication, Delay, Damage, Partition, Slow)
@@ -134,19 +133,15 @@ class FaultyNetwork(PartedNetwork):
     """Loses, duplicates, delays and damages messages, and knows partitions."""
 
     weather: Weather
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.codec: Codec
-        self.through_codec = False
-        self.duplicated_bytes = 0
-        """Of copies that nobody sent: the network made them."""
-        self.sharing: Sharing = self._transfers.sharing
-        self.show: Callable[..., None]
-        """Those who look on: see `NodeObservers.tell`."""
-        self.on_offered: Callable[[NodeId, Sequence[NodeId], Message], None]
-        self.on_undelivered: Callable[[NodeId, Undelivered], None]
-        """A connection of this node may notice it."""
+    codec: Codec
+    through_codec = False
+    duplicated_bytes = 0
+    """Of copies that nobody sent: the network made them."""
+    show: Callable[..., None]
+    """Those who look on: see `NodeObservers.tell`."""
+    on_offered: Callable[[NodeId, Sequence[NodeId], Message], None]
+    on_undelivered: Callable[[NodeId, Undelivered], None]
+    """A connection of this node may notice it."""
 
     def send(self, src: NodeId, to: tuple[NodeId, ...], body: Message) -> None:
         self.show("sent", src, to, body)
@@ -154,7 +149,7 @@ class FaultyNetwork(PartedNetwork):
             body = self.codec.carry(body)
         if not self.weather.active or is_transfer(body):
             for dst in to:
-                if not (self._online[dst] and self.weather.connected(src, dst)):
+                if not (self._online[dst] and self.connected(src, dst)):
                     self.on_undelivered(src, Undelivered(dst, body))
             super().send(src, to, body)
             return
@@ -166,20 +161,20 @@ class FaultyNetwork(PartedNetwork):
                 super().send(src, (dst,), body)
                 continue
             self._accounts.send_control(src, type(body), 1, size_bytes)
-            if self.weather.passes(src, dst):
+            if self.passes(src, dst):
                 self._scatter(dst, Received(src, body, size_bytes))
             else:
-                self._lose(src, dst, body, size_bytes, "a partition")
+                self._lose(dst, Received(src, body, size_bytes), "a partition")
 
     def withdraw(self, node: NodeId, is_obsolete: Callable[[Message], bool]) -> None:
         """End the transfers of `node` that it holds obsolete."""
         if flows := [flow for flow in self.sharing.flows_of(node) if is_obsolete(flow.tag.body)]:
-            self._account_cut(self._transfers.cut_flows(flows, self._kernel.now), declined_by=node)
+            self._cut(flows, declined_by=node)
             for flow in flows:
                 self.on_undelivered(flow.dst, Undelivered(flow.dst, flow.tag.body))
 
-    def _account_cut(self, flows: list[Flow], declined_by: NodeId | None = None) -> None:
-        super()._account_cut(flows)
+    def _cut(self, flows: Sequence[Flow], declined_by: NodeId | None = None) -> None:
+        super()._cut(flows)
         for flow in flows:
             lost = Undelivered(flow.dst, flow.tag.body, declined=flow.dst == declined_by)
             self.on_undelivered(flow.src, lost)
@@ -197,21 +192,19 @@ class FaultyNetwork(PartedNetwork):
 
     def _scatter(self, dst: NodeId, received: Received) -> None:
         """Deliver as many copies as the weather leaves, each at its own moment."""
-        src, body, size_bytes = received.src, received.body, received.size_bytes
         if self.weather.is_damaged():
-            self.codec.damage(body)
-            self._lose(src, dst, body, size_bytes, "damaged")
-            return
-        if not (copies_s := self.weather.copies_s(src, dst)):
-            self._lose(src, dst, body, size_bytes, "lost")
-            return
-        self.duplicated_bytes += (len(copies_s) - 1) * size_bytes
-        usual_s = self._kernel.now + self.delays_s(src, (dst,))[0]
-        for late_s in copies_s:
-            self._kernel.at(usual_s + late_s, dst, received)
+            self.codec.damage(received.body)
+            self._lose(dst, received, "damaged")
+        elif copies_s := self.weather.copies_s(received.src, dst):
+            self.duplicated_bytes += (len(copies_s) - 1) * received.size_bytes
+            for late_s in copies_s:
+                self._kernel.at(self._arrival_s(dst, received) + late_s, dst, received)
+        else:
+            self._lose(dst, received, "lost")
 
-    def _lose(self, src: NodeId, dst: NodeId, body: Message, size_bytes: int, why: str) -> None:
-        self._accounts.lose(1, size_bytes)
+    def _lose(self, dst: NodeId, received: Received, why: str) -> None:
+        src, body = received.src, received.body
+        self._accounts.lose(1, received.size_bytes)
         self.show("lost", src, dst, body, why)
-        if not self.weather.connected(src, dst):
+        if not self.connected(src, dst):
             self.on_undelivered(src, Undelivered(dst, body))

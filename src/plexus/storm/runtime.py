@@ -11,6 +11,7 @@ from plexus.protocol.api import Durable, Effect, Event, Offered, PeerLost, Save,
 from plexus.protocol.messages import Message, NodeId
 from plexus.sim.network import INTERNAL
 from plexus.sim.runtime import Runtime
+from plexus.sim.session import Nodes, Setting
 from plexus.storm.network import FaultyNetwork
 from plexus.storm.nodes import AnyNode
 
@@ -124,9 +125,11 @@ class StormRuntime(Runtime):
     network: FaultyNetwork
     nodes: list[ObservedNode]
 
-    def __init__(self, *, observers: NodeObservers, notices: Random | None, **options: Any) -> None:
+    def __init__(
+        self, observers: NodeObservers, notices: Random | None, setting: Setting, taking_part: Nodes
+    ) -> None:
         """`notices` draws what connections notice, and when; None where there are no connections."""
-        super().__init__(**options)
+        super().__init__(setting, taking_part, lambda _, node, fact: observers.tell("reported", node, fact))
         self.disks = [Disk() for _ in self.nodes]
         self.doomed: dict[NodeId, int] = {}
         """After how many more effects the power of these nodes fails."""

@@ -13,17 +13,16 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from plexus.protocol.api import Effect, Event, PeerLost, Received, Report, TimerFired, Trained, Undelivered
+from plexus.protocol.api import Effect, Event, PeerLost, Received, TimerFired, Trained, Undelivered
 from plexus.protocol.facts import Fact
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.roster import Roster
 from plexus.protocol.view import Snapshot
 from plexus.rng import stream
 from plexus.sim.protocols import initial_view, session_key
-from plexus.sim.session import Setting
-from plexus.sim.sharing import RULES
+from plexus.sim.session import Nodes, Setting
 from plexus.storm.checkers import SAFETY
-from plexus.storm.checkers.api import PlexusChecker, Scene, Violation
+from plexus.storm.checkers.api import PlexusChecker, Scene, Violation, facts_in
 from plexus.storm.checkers.liveness import NobodyIsStarved, RoundsComplete, ViewsAgree
 from plexus.storm.network import Codec, Weather
 from plexus.storm.nodes import INITIAL, MODEL_BYTES, Labels, Learning, maker_of, world_of
@@ -65,22 +64,21 @@ class StormTrace(NodeObserver):
         self._add((node,), text)
 
     def before(self, node: NodeId, event: Event) -> None:
-        if isinstance(event, Received):
-            if event.src != node:
-                self._add((event.src, node), event.body)
-        elif isinstance(event, TimerFired):
-            self._add((node,), f"timeout: {event.key[0]}")
-        elif isinstance(event, Undelivered):
-            self._add((node, event.to), event.body, " — known not to have arrived")
-        elif isinstance(event, PeerLost):
-            self._add((node,), f"has lost its connection with {event.node}")
-        elif isinstance(event, Trained):
-            self._add((node,), f"has trained for round {event.round}")
+        match event:
+            case Received(src, body) if src != node:
+                self._add((src, node), body)
+            case TimerFired(key):
+                self._add((node,), f"timeout: {key[0]}")
+            case Undelivered(to, body):
+                self._add((node, to), body, " — known not to have arrived")
+            case PeerLost(lost):
+                self._add((node,), f"has lost its connection with {lost}")
+            case Trained(k):
+                self._add((node,), f"has trained for round {k}")
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Report):
-                self._add((node,), effect.fact)
+        for fact in facts_in(effects, Fact):
+            self._add((node,), fact)
 
     def lost(self, src: NodeId, dst: NodeId, body: Message, why: str) -> None:
         self._add((src, dst), body, f" — {why}")
@@ -138,19 +136,10 @@ class Storm(NodeObserver):
         roster = Roster.simulated(session_key(plan.seed), plan.nodes, initial_known)
         make = maker_of(plan, setting, roster, initial_known)
         self._devices = setting.world.devices
-        up, down = zip(*((each.up_bytes_per_s, each.down_bytes_per_s) for each in self._devices), strict=True)
         self.observers = NodeObservers()
-        self.runtime = StormRuntime(
-            observers=self.observers,
-            notices=stream(plan.seed, "storm", "notices") if plan.connected else None,
-            world=setting.world,
-            nodes=[ObservedNode(make(node, 0, None), node, self.observers) for node in range(plan.nodes)],
-            models=models,
-            sharing=RULES[plan.sharing](up, down),
-            training_s=self._training_s,
-            observe=lambda _, node, fact: self.observers.tell("reported", node, fact),
-            leave_rng=stream(plan.seed, "leaves"),
-        )
+        nodes = [ObservedNode(make(node, 0, None), node, self.observers) for node in range(plan.nodes)]
+        notices = stream(plan.seed, "storm", "notices") if plan.connected else None
+        self.runtime = StormRuntime(self.observers, notices, setting, Nodes(nodes, setting.world))
         self.conversation = StormTrace(lambda: self.runtime.kernel.now, kept_lines)
         self.scene = Scene(plan, self.runtime, initial_known)
         fit = [each for each in SAFETY if learning is None or not each.reads_labels]
@@ -158,6 +147,7 @@ class Storm(NodeObserver):
         self.observers.add(self, self.conversation, *(checker(self.scene) for checker in safety))
         network = self.runtime.network
         network.weather = self.weather
+        network.passes, network.connected = self.weather.passes, self.weather.connected
         network.codec = Codec(roster, models.model_bytes, stream(plan.seed, "storm", "codec"))
         network.through_codec = plan.through_codec
         self.script = Script(plan, self.runtime, make, self.weather, stream(plan.seed, "storm", "script"))

@@ -16,7 +16,7 @@ from plexus.protocol.api import Aggregated, Durable, Effect, Event, Node, Receiv
 from plexus.protocol.facts import Fact
 from plexus.protocol.messages import Message, NodeId
 from plexus.protocol.view import View
-from plexus.sim.own import Place
+from plexus.sim.protocols import Place
 
 INITIAL = "m0"
 BANDWIDTH_BYTES_PER_S = 1_000_000

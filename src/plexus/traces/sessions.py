@@ -8,7 +8,6 @@ where sessions are sorted, joined or shifted; readers and generators bring rows 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,16 +30,9 @@ class Sessions(Sequence[Rows]):
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
-    @overload
-    def __getitem__(self, device: int) -> Rows: ...
-    @overload
-    def __getitem__(self, device: slice) -> Sequence[Rows]: ...
-    def __getitem__(self, device: int | slice) -> Rows | Sequence[Rows]:
-        if isinstance(device, slice):
-            return [self[i] for i in range(*device.indices(len(self)))]
-        if not -len(self) <= device < len(self):
+    def __getitem__(self, device: int) -> Rows:  # type: ignore[override]  # nobody wants some of them
+        if not 0 <= device < len(self):
             raise IndexError(f"device {device} of {len(self)}")
-        device %= len(self)
         return self.rows[self.bounds[device] : self.bounds[device + 1]]
 
     def owners(self) -> NDArray[np.int64]:

@@ -63,7 +63,11 @@ class SuspicionIsRefuted(PlexusChecker):
         for fact in facts_in(effects, Suspected):
             self._is_told(machine, fact.node, effects)
         if sends_in(effects, TrainRequest):
-            self._is_looked_for(machine)
+            suspects = set(machine.membership.view.suspected().nonzero()[0].tolist())
+            searches = machine.sampler.exchanges.values()
+            asked = {node for each in searches if each.purpose == PROBE for node in each.sample.waiting}
+            if suspects and suspects.isdisjoint(asked):
+                self.fail(machine.me, f"looks for none of {suspects}, whom it takes as gone")
 
     def settled(self, node: NodeId) -> None:
         membership = self.scene.plexus(node).membership
@@ -74,13 +78,6 @@ class SuspicionIsRefuted(PlexusChecker):
         told = [to for to, _ in sends_in(effects, Pong)]
         if machine.membership.view.is_suspected(node) and (node,) not in told:
             self.fail(machine.me, f"takes node {node} as gone, and does not tell it")
-
-    def _is_looked_for(self, machine: PlexusNode) -> None:
-        suspects = set(machine.membership.view.suspected().nonzero()[0].tolist())
-        searches = machine.sampler.exchanges.values()
-        asked = {node for each in searches if each.purpose == PROBE for node in each.sample.waiting}
-        if suspects and suspects.isdisjoint(asked):
-            self.fail(machine.me, f"looks for none of {suspects}, whom it takes as gone")
 
 
 class QuorumIsKept(SampleChecker):

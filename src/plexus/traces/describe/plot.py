@@ -157,9 +157,9 @@ def _online_by_device(availability: Availability, facts: AvailabilityFacts, axes
 
 def _latencies(matrix_s: Floats, facts: LatencyFacts, axes: Any) -> None:
     pairs_ms = matrix_s[~np.eye(len(matrix_s), dtype=np.bool_)] * 1000
-    longest = float(np.quantile(pairs_ms, 0.999)) if len(pairs_ms) else 1.0
+    longest = float(np.quantile(pairs_ms, 0.999)) if len(pairs_ms) else 0.0
     _cumulative(axes, pairs_ms, BLUE, None, "{:.0f} ms", VERMILION)
-    axes.set_xlim(0, longest * 1.02)
+    axes.set_xlim(0, 1.02 * (longest or 1.0))
     axes.set(xlabel="milliseconds one way", ylabel="pairs of cities within that")
     below = f"median {facts.one_way_ms.p50:.0f} ms one way; the longest is {facts.one_way_ms.max:.0f} ms"
     _head(axes, f"Latency between {facts.cities} cities", below)

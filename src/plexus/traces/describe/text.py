@@ -82,12 +82,9 @@ def facts_of(opened: Opened) -> Facts:
 
 def lines(facts: Facts) -> Iterator[str]:
     yield facts.source
-    if facts.devices is not None:
-        yield from _device_lines(facts.devices)
-    if facts.availability is not None:
-        yield from _availability_lines(facts.availability)
-    if facts.latency is not None:
-        yield from _latency_lines(facts.latency)
+    yield from _device_lines(facts.devices) if facts.devices else ()
+    yield from _availability_lines(facts.availability) if facts.availability else ()
+    yield from _latency_lines(facts.latency) if facts.latency else ()
 
 
 def _line(label: str, text: str) -> str:

@@ -17,6 +17,9 @@ from plexus.traces.readers.files import Content, CsvFile, Record, counted, fault
 from plexus.traces.sessions import Rows, join, pack
 from plexus.traces.world import DAY_S, Availability
 
+MOST_S = 1e10
+"""Of a trace: as much as three centuries. What is longer has its times in another unit."""
+
 
 def read_availability(
     path: Path, period_s: float | None = None, content: Content | None = None
@@ -25,7 +28,15 @@ def read_availability(
 
     `period_s` says after what time it repeats, whatever the file says.
     """
-    content = files.load(path) if content is None else content
+    trace = _trace(path, files.load(path) if content is None else content, period_s)
+    longest_s = trace.periods_s.max()
+    if period_s is None and longest_s > MOST_S:
+        why = f"at most {MOST_S:g} are read: are these milliseconds?"
+        raise PlexusError(f"{path}: lasts for {longest_s:g} s; {why}")
+    return trace
+
+
+def _trace(path: Path, content: Content, period_s: float | None) -> Availability:
     if isinstance(content, np.ndarray):
         return _from_half_hours(path, content, period_s)
     if isinstance(content, CsvFile):

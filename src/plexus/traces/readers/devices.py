@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plexus.rng import array_stream
-from plexus.traces.readers.files import Content, Record, field_of, load, number_in, records
+from plexus.traces.readers.files import Content, field_of, load, number_in, records
 from plexus.traces.world import Device
 
 KBPS_TO_BYTES_PER_S = 125.0
@@ -26,17 +26,11 @@ def read_devices(path: Path, content: Content | None = None) -> list[Device]:
     `content` is what the file holds, where that is loaded already.
     """
     found = records(path, load(path) if content is None else content)
-    fields = _fields(path, found[0])
+    first = found[0]
+    fields = [field_of(path, first, COMPUTE)]
+    fields += [UP, DOWN] if UP in first[1] or DOWN in first[1] else 2 * [field_of(path, first, BOTH_WAYS)]
     values = ([number_in(path, record, field, positive=True) for field in fields] for record in found)
     return [Device(ms, up * KBPS_TO_BYTES_PER_S, down * KBPS_TO_BYTES_PER_S) for ms, up, down in values]
-
-
-def _fields(path: Path, first: Record) -> tuple[str, str, str]:
-    compute = field_of(path, first, COMPUTE)
-    if UP in first[1] or DOWN in first[1]:
-        return compute, UP, DOWN
-    both = field_of(path, first, BOTH_WAYS)
-    return compute, both, both
 
 
 def choose_devices(recorded: int, nodes: int, seed: int, kind: str) -> NDArray[np.intp]:

@@ -134,9 +134,13 @@ def _is_number(cell: str) -> bool:
 
 def records(path: Path, content: Content) -> list[Record]:
     """The records of a table with a header, a dictionary by client, or a list."""
-    if isinstance(content, CsvFile) and content.header is not None:
-        return _rows(path, content, content.header)
-    if isinstance(content, dict):
+    named: list[tuple[str, object]] = []
+    if isinstance(content, CsvFile) and (header := content.header) is not None:
+        for line, row in enumerate(content.rows, content.first_line):
+            if (size := len(row)) != len(header):
+                raise fault(path, f"line {line}", "", f"has {size} values, the header names {len(header)}")
+            named.append((f"line {line}", dict(zip(header, row, strict=True))))
+    elif isinstance(content, dict):
         named = [(f"client {key}", value) for key, value in content.items()]
     elif isinstance(content, list):
         named = [(f"record {i}", value) for i, value in enumerate(content)]
@@ -150,15 +154,6 @@ def records(path: Path, content: Content) -> list[Record]:
             raise fault(path, name, "", f"must be an object with fields, is {short(value)}")
         checked.append((name, value))
     return checked
-
-
-def _rows(path: Path, table: CsvFile, header: Sequence[str]) -> list[Record]:
-    result: list[Record] = []
-    for line, row in enumerate(table.rows, table.first_line):
-        if len(row) != len(header):
-            raise fault(path, f"line {line}", "", f"has {len(row)} values, the header names {len(header)}")
-        result.append((f"line {line}", dict(zip(header, row, strict=True))))
-    return result
 
 
 def number(path: Path, record: str, field: str, value: object, *, positive: bool = False) -> float:
