@@ -77,9 +77,8 @@ class LazyModels:
         self._has_own = len(self._own_initial) > 0
         if not torch.isfinite(engine.initial).all():
             raise PlexusError(f"task {task.name}: the initial model has weights that are not finite")
-        frozen = layout.weights_hash(engine.frozen) if engine.frozen else ""
         self.wire = wire
-        self._packing = layout.Packing(engine.layout, wire, frozen)
+        self._packing = layout.Packing(engine.layout, wire, layout.weights_hash(engine.frozen))
         self._initial.settle(self.store.keep(self._rounded(self._shared, self._initial.number)))
         rng = array_stream(task.seed, "wire", self._initial.number)
         self.model_bytes = len(self._packing.encode(self._shared, rng))

@@ -224,7 +224,9 @@ class Packing:
 
 
 def weights_hash(tensors: Mapping[str, Tensor]) -> str:
-    """Names the weights: blake2b over names, shapes and raw bytes in the order of the names."""
+    """Names the weights: blake2b over names, shapes and raw bytes in the order of names; empty for none."""
+    if not tensors:
+        return ""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
