@@ -119,9 +119,8 @@ def waves(wanted: Sequence[Expression]) -> list[Wave]:
         wave = found[level[expression]]
         if isinstance(expression, MeanModel):
             wave.means.append(expression)
-        elif isinstance(expression, OwnPart):
-            pass  # comes with its training
-        else:
-            assert isinstance(expression, TrainedModel), f"{expression} is computed by nobody"
+        elif isinstance(expression, TrainedModel):
             wave.trainings.append(expression)
+        else:  # comes with its training
+            assert isinstance(expression, OwnPart), f"{expression} is computed by nobody"
     return found
