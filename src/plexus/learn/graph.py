@@ -29,7 +29,7 @@ from plexus.learn.engines import Engine, LocalTraining
 from plexus.learn.expressions import Expression, MeanModel, OwnPart, TrainedModel, waves
 from plexus.learn.rules import MeanRule, Rule
 from plexus.learn.saved import about, save_model
-from plexus.learn.spill import DEFAULT_BUDGET_BYTES, VectorStore
+from plexus.learn.spill import VectorStore
 from plexus.learn.task import Task
 from plexus.learn.trainer import one_thread, spread_over_nodes
 from plexus.rng import array_stream
@@ -47,18 +47,12 @@ class LazyModels:
     """The models of one run. `budget_bytes` bounds the memory of those held, not of a wave's work."""
 
     def __init__(
-        self,
-        task: Task,
-        engine: Engine,
-        rule: Rule = MEAN,
-        budget_bytes: int = DEFAULT_BUDGET_BYTES,
-        spill_to: Path | None = None,
-        wire: Wire = "float32",
+        self, task: Task, engine: Engine, rule: Rule = MEAN, budget_bytes: int = 2**31, wire: Wire = "float32"
     ) -> None:
         self.task = task
         self.engine = engine
         self._rule = rule
-        self.store = VectorStore(budget_bytes, spill_to)
+        self.store = VectorStore(budget_bytes)
         self.costs = Costs()
         self._unchecked: list[tuple[int, int, Tensor]] = []
         self._made = 0

@@ -15,16 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-DEFAULT_BUDGET_BYTES = 2 << 30
-
 
 class VectorStore:
-    def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES, spill_to: Path | None = None) -> None:
+    def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
         self.held_bytes = 0
         """In memory now. Above the budget only while a single vector is."""
         self.spilled = 0
-        self._parent = spill_to
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._held: OrderedDict[int, weakref.ref[Kept]] = OrderedDict()
 
@@ -55,7 +52,7 @@ class VectorStore:
 
     def write(self, vector: Tensor) -> Path:
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="plexus-models-", dir=self._parent)
+            self._folder = tempfile.TemporaryDirectory(prefix="plexus-models-")
         path = Path(self._folder.name) / f"{self.spilled}.npy"
         np.save(path, vector.cpu().numpy(), allow_pickle=False)
         self.spilled += 1

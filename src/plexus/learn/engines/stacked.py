@@ -54,12 +54,10 @@ IGNORED = -100
 class StackedEngine(InlineEngine):
     """Trains all clients of a wave together; evaluates one model after the other."""
 
-    def __init__(
-        self, task: Task, device: str = "cpu", most_clients: int | None = None, precision: Precision = "tf32"
-    ) -> None:
+    def __init__(self, task: Task, device: str = "cpu", precision: Precision = "tf32") -> None:
         super().__init__(task, device)
         self._task = task
-        self._most = most_clients or MOST_CLIENTS.get(self.device.type, 64)
+        self._most = MOST_CLIENTS.get(self.device.type, 64)
         module = task.initial_model().to(self.device).train()
         for part in module.modules():
             if isinstance(part, nn.Embedding | nn.EmbeddingBag):
