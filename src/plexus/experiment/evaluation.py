@@ -162,7 +162,7 @@ class ModelEvaluation(Evaluation):
         nodes = [node for node in of_nodes if on != "test" and self._task.held[node]]
         training = {node for node in nodes if self._runtime.is_training(node)}
         own = [(of_nodes[node], node) for node in nodes] or None
-        self._models.measure([] if on == "own" else models, own, training, then)
+        self._models.measure(then, [] if on == "own" else models, own, training)
 
     def _keep_own(self, tested: list[Metrics], own: Metrics | None) -> list[Metrics]:
         """What decides of what was found; what nodes found beside that has columns of its own."""
@@ -233,7 +233,7 @@ class GlobalModelEvaluation(ModelEvaluation):
             self._asked, self._asked_round = model, at.round
             self._of_everybody(model, partial(self._on_found, at, model))
         elif not self._spec.every_rounds:  # on a grid every moment counts, though nothing changed
-            self._models.measure([], None, (), lambda *_: self._record(at, [self._measured], [self._found]))
+            self._models.measure(lambda *_: self._record(at, [self._measured], [self._found]), [], None, ())
 
     def _of_everybody(self, model: Any, then: Then) -> None:
         self._measure(dict.fromkeys(range(len(self._task.samples)), model), [model], then)

@@ -39,6 +39,8 @@ from plexus.runs.result import Costs, Metrics
 UNCHECKED = 1000
 """Trainings whose results are looked at together: looking makes a GPU wait."""
 MEAN = MeanRule()
+Owned = Sequence[tuple[Expression, int]]
+"""Models, each with the node by whose data it is measured."""
 FILE_BYTES = 256 << 20
 """Models that are saved in one file: so much is in memory at once, beside the budget."""
 
@@ -149,9 +151,7 @@ class LazyModels:
             self.costs.workers_cpu_s = self.engine.workers_cpu_s
         return [model.metrics for model in models if model.metrics is not None]
 
-    def evaluate_own(
-        self, models: Sequence[tuple[Expression, int]], training: Container[int] = ()
-    ) -> Metrics:
+    def evaluate_own(self, models: Owned, training: Container[int] = ()) -> Metrics:
         """How good models are for nodes: on what each holds back of its data, with the part that is its own.
 
         `training` are the nodes whose newest training is not finished: what it leaves them does not count.
@@ -167,16 +167,16 @@ class LazyModels:
         self.evaluated.append(spread_over_nodes(measured))
         return self.evaluated[-1]
 
-    def measure(
-        self,
-        models: Sequence[Expression],
-        own: Sequence[tuple[Expression, int]] | None,
-        training: Container[int],
-        then: Callable[[list[Metrics], Metrics | None], None],
-    ) -> None:
-        """Tell `then` how good `models` are on the test set, and those in `own` for nodes, if it is given."""
+    def measured(
+        self, models: Sequence[Expression], own: Owned | None, training: Container[int]
+    ) -> tuple[list[Metrics], Metrics | None]:
+        """How good `models` are on the test set, and those in `own` for nodes, if it is given."""
         found = None if own is None else self.evaluate_own(own, training)
-        then(self.evaluate_all(models), found)
+        return self.evaluate_all(models), found
+
+    def measure(self, then: Callable[[list[Metrics], Metrics | None], None], *what: Any) -> None:
+        """Tell `then` what is `measured`."""
+        then(*self.measured(*what))
 
     def hear(self, wait: bool = False) -> None:
         """Nothing is outstanding: whoever asks is told at once. See `experiment.ahead`."""
