@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
+from msgspec.structs import fields
 from torch import Tensor
 
 from plexus.errors import PlexusError
@@ -192,7 +193,9 @@ def optimiser_of(spec: TaskSpec) -> Optimiser:
     shared = spec.learning_rate, spec.momentum, spec.weight_decay, spec.clip_norm, spec.schedule
     if spec.optimiser == "sgd":
         return Sgd(*shared, nesterov=spec.nesterov)
-    if spec.nesterov or spec.momentum:
+    # What a task has where its table says nothing is not for others: CIFAR-10's, of the paper.
+    usual = next(field.default for field in fields(spec) if field.name == "momentum")
+    if spec.nesterov or spec.momentum not in (0, usual):
         key = "nesterov" if spec.nesterov else "momentum"
         raise PlexusError(f"task.{key} is one of SGD's: {spec.optimiser} has none")
     kind = AdamW if spec.optimiser == "adamw" else Adam
