@@ -92,9 +92,6 @@ class Layout:
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         return torch.cat([tensors[entry.name].detach().reshape(-1).to(self.dtype) for entry in self.entries])
 
-    def vector_of(self, module: nn.Module) -> Tensor:
-        return self.flatten(named_tensors(module))
-
     def tensors(self, vector: Tensor) -> dict[str, Tensor]:
         """The named tensors of `vector`: views of it, except where a tensor has another type.
 

@@ -106,9 +106,9 @@ class Trainer:
         self.data = DeviceData(task, device)
         with blaming(f"task {task.name}"):
             self.layout = Layout.of(module, task.shared, task.local)
-        self.initial = self.layout.vector_of(module)
-        # They stay where they are in memory: the module may hold views of them.
         tensors = named_tensors(module)
+        self.initial = self.layout.flatten(tensors)
+        # They stay where they are in memory: the module may hold views of them.
         self.module, self._tensors = module, {e.name: tensors[e.name] for e in self.layout.entries}
         layers = {type(layer) for layer in module} if type(module) is nn.Sequential else set()
         self._channels_last = device.type == "cpu" and nn.Conv2d in layers and layers <= CHANNELS_LAST
