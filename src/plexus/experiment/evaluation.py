@@ -180,7 +180,8 @@ class ModelEvaluation(Evaluation):
         """Keep the mean of what was found, and the best."""
         self._newest = fmean(metrics.value for metrics in found)
         for model, metrics in zip(models, found, strict=True):
-            if self._best is None or metrics.score > self._best[0].score:
+            # The first may be no number: a model that one begins with, by a measure that has none for it.
+            if self._best is None or math.isnan(self._best[0].score) or metrics.score > self._best[0].score:
                 self._best = metrics, model, at.round
         columns |= self._own_columns
         self._recorder.record(
