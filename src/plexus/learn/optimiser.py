@@ -27,6 +27,8 @@ Scale = float | Tensor
 """A factor on the learning rate: of one client, or of each of many."""
 Tensors = list[Tensor]
 Rates = list[float]
+Begun = tuple[Tensors, Tensors]
+"""Of a training: what the optimiser remembers; and where it began, if that matters."""
 
 
 @dataclass(frozen=True)
@@ -156,24 +158,17 @@ class Descent:
         self._rates = [optimiser.learning_rate if rate is None else rate for rate in rates]
         self._decays = [optimiser.weight_decay if decay is None else decay for decay in decays]
 
-    def begin(self, parameters: Sequence[Tensor]) -> tuple[Tensors, Tensors]:
-        """What the optimiser remembers, and where the training begins, if that matters."""
+    def begin(self, parameters: Sequence[Tensor]) -> Begun:
         anchors = [each.detach().clone() for each in parameters] if self._proximal else []
         return self.optimiser.begin(parameters), anchors
 
     @torch.no_grad()
     def step(
-        self,
-        parameters: Tensors,
-        gradients: Tensors,
-        memory: Tensors,
-        anchors: Tensors,
-        scale: Scale = 1.0,
-        stacked: bool = False,
+        self, parameters: Tensors, gradients: Tensors, begun: Begun, scale: Scale = 1.0, stacked: bool = False
     ) -> None:
-        """Change `parameters` and `memory`. With `stacked`, the first dimension of all tensors is the client,
-        and `scale` may have one factor for each."""
-        optimiser = self.optimiser
+        """Change `parameters` and what is remembered. With `stacked`, the first dimension of all tensors is
+        the client, and `scale` may have one factor for each."""
+        optimiser, (memory, anchors) = self.optimiser, begun
         if self._proximal:
             pulls = torch._foreach_sub(parameters, anchors)
             gradients = list(torch._foreach_add(gradients, pulls, alpha=self._proximal))

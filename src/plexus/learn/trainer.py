@@ -161,11 +161,11 @@ class Trainer:
         draw, scale = task.draw(node, round), descent.optimiser.scale(round)
         # Drawing by name, not by who computes: any worker gives this training the same numbers.
         torch.default_generator.manual_seed(draw.torch_seed)
-        memory, anchors = descent.begin(parameters)
+        begun = descent.begin(parameters)
         for inputs, targets in self.data.batches(draw):
             loss = task.loss(self._outputs(inputs), targets)
             gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
-            descent.step(parameters, list(gradients), memory, anchors, scale)
+            descent.step(parameters, list(gradients), begun, scale)
 
     def _outputs(self, inputs: Inputs) -> Any:
         if self._channels_last and isinstance(inputs, Tensor):

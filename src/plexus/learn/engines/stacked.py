@@ -29,7 +29,7 @@ from plexus.errors import PlexusError, blaming, described
 from plexus.learn.engines import LocalTraining, Precision
 from plexus.learn.engines.tape import Tape
 from plexus.learn.layout import Layout, TensorSlice, cast
-from plexus.learn.optimiser import Descent
+from plexus.learn.optimiser import Begun, Descent
 from plexus.learn.task import Batch, Inputs, Task, called, taken
 from plexus.learn.trainer import InlineEngine, one_thread
 
@@ -37,9 +37,9 @@ MOST_CLIENTS = {"cpu": 64, "cuda": 128}
 """Clients in one stack: enough to fill the machine; memory grows with it."""
 Tensors = dict[str, Tensor]
 """By name, of all clients."""
-State = tuple[Tensors, list[Tensor], Tensors, list[Tensor], list[Tensor]]
-"""Trainable tensors, what the optimiser remembers, the tensors that it leaves alone; where they matter,
-anchors of FedProx and the scale of the learning rate."""
+State = tuple[Tensors, Begun, Tensors, list[Tensor]]
+"""Trainable tensors, what is remembered of their training, the tensors that it leaves alone; where there is a
+schedule, the scale of the learning rate."""
 Forward = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 """(stacked tensors by name, inputs: clients x batch x …) -> outputs: clients x batch x …"""
 LARGEST_TAPE = 64 << 20
@@ -197,9 +197,9 @@ class Stack:
         `scale[i]` is the factor on the learning rate of row i, for tasks that have a schedule.
         """
         trainable, fixed = (self._passes.arrange(self._unstack(bases, kind)) for kind in (True, False))
-        memory, anchors = self._descent.begin(list(trainable.values()))
+        begun = self._descent.begin(list(trainable.values()))
         scales = [scale] if self._descent.optimiser.schedule is not None else []
-        state = self._in_steps((trainable, memory, fixed, anchors, scales), (inputs, targets))
+        state = self._in_steps((trainable, begun, fixed, scales), (inputs, targets))
         tensors = self._passes.restore(state[0] | state[2])
         rows = [tensors[entry.name].reshape(len(bases), -1) for entry in self._layout.entries]
         return torch.cat([row.to(self._layout.dtype) for row in rows], dim=1)
@@ -220,14 +220,14 @@ class Stack:
 
     def _step(self, state: State, batch: Batch) -> None:
         """One step for all clients, in place."""
-        trainable, memory, fixed, anchors, scales = state
+        trainable, begun, fixed, scales = state
         with torch.enable_grad():
             leaves = {name: tensor.detach().requires_grad_() for name, tensor in trainable.items()}
             outputs = self._passes.forward({**leaves, **fixed, **self._frozen}, batch[0])
             loss = self._summed_loss(outputs, batch[1])
             found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
         scale = scales[0] if scales else 1.0
-        self._descent.step(list(trainable.values()), list(found), memory, anchors, scale, stacked=True)
+        self._descent.step(list(trainable.values()), list(found), begun, scale, stacked=True)
 
     def _summed_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The sum of all clients' losses; no client's weights touch another's loss."""
