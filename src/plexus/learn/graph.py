@@ -197,7 +197,6 @@ class LazyModels:
         return torch.cat([model.vector(), self._own_initial if own is None else own.vector()])
 
     def weights_hash(self, model: Expression) -> str:
-        """Names the weights of `model`: equal weights, equal hash."""
         return layout.weights_hash(self.weights(model))
 
     def leave(self, model: Expression, path: Path, facts: Mapping[str, str]) -> None:

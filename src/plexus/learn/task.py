@@ -326,7 +326,6 @@ def is_top1(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The squared distance of each prediction to its target."""
     return (outputs - targets).square()
 
 

@@ -254,10 +254,9 @@ class InlineEngine:
             return self.trainer.evaluate(vector)
 
     def evaluate_own(self, vector: Tensor, node: int) -> Metrics:
-        task = self.trainer.task
         with one_thread():
             sums = self.trainer.evaluate_own(vector, node).tolist()
-        return metrics_of(task, [sums], len(task.held[node]))
+        return metrics_of(self.trainer.task, [sums], node)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -272,9 +271,10 @@ def evaluation_batches(task: Task) -> int:
     return -(-len(task.test) // EVALUATION_BATCH)
 
 
-def metrics_of(task: Task, sums: Sequence[Sequence[float]], count: int | None = None) -> Metrics:
-    """The metrics from each batch's sums of metrics and loss, added in the order of the batches."""
-    measure, count = task.measure, len(task.test) if count is None else count
+def metrics_of(task: Task, sums: Sequence[Sequence[float]], node: int | None = None) -> Metrics:
+    """The metrics from each batch's sums of metrics and loss, added in the order of the batches: of the test
+    set, or of what `node` holds back."""
+    measure, count = task.measure, len(task.test) if node is None else len(task.held[node])
     value = sum(batch[0] for batch in sums) / count
     loss = sum(batch[1] for batch in sums)
     with blaming(f"task {task.name}: evaluating"):

@@ -111,7 +111,7 @@ class PoolEngine(ABC, Generic[W]):
 
     def evaluate_own(self, vector: Tensor, node: int) -> Metrics:
         (sums,) = self._answers([Request("evaluate_own", vector, (node,))])
-        return metrics_of(self._task, [sums.tolist()], len(self._task.held[node]))
+        return metrics_of(self._task, [sums.tolist()], node)
 
     def close(self) -> None:
         while self._workers:

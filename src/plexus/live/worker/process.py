@@ -139,7 +139,7 @@ class Worker:
         task = self._trainer.task
         if task.held and len(task.held[self._node]):
             sums = self._trainer.evaluate_own(self._decode(model, self._local), self._node).tolist()
-            own = metrics_of(task, [sums], len(task.held[self._node]))
+            own = metrics_of(task, [sums], self._node)
             others |= {f"own_{own.name}": own.value, "own_loss": own.loss}
         return Evaluated(job.job, found.value, found.loss, others)
 
