@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from plexus.learn.expressions import Kept, VectorStore
 from plexus.learn.graph import LazyModels
-from plexus.learn.spill import VectorStore
 from plexus.learn.task import Task
 from plexus.learn.trainer import InlineEngine
 
@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_least_recently_used_goes_to_disk_and_comes_back(tmp_path: Path) -> None:
     store = VectorStore(budget_bytes=3 * 400)
     vectors = [torch.full((100,), float(i)) for i in range(5)]
-    kept = [store.keep(vector.clone()) for vector in vectors]
+    kept = [Kept(vector.clone(), store) for vector in vectors]
     assert store.held_bytes == 1200
     assert (store.spilled, len(list(tmp_path.glob("*/*.npy")))) == (2, 2)
     for vector, keeper in zip(vectors, kept, strict=True):
@@ -35,7 +35,7 @@ def test_the_least_recently_used_goes_to_disk_and_comes_back(tmp_path: Path) -> 
 
 def test_what_nobody_holds_is_free_at_once(tmp_path: Path) -> None:
     store = VectorStore(budget_bytes=800)
-    kept = [store.keep(torch.zeros(100)) for _ in range(6)]
+    kept = [Kept(torch.zeros(100), store) for _ in range(6)]
     del kept[:]
     gc.collect()
     assert store.held_bytes == 0
@@ -45,7 +45,7 @@ def test_what_nobody_holds_is_free_at_once(tmp_path: Path) -> None:
 
 def test_within_the_budget_nothing_touches_the_disk(tmp_path: Path) -> None:
     store = VectorStore(budget_bytes=10_000)
-    kept = [store.keep(torch.zeros(100)) for _ in range(10)]
+    kept = [Kept(torch.zeros(100), store) for _ in range(10)]
     assert (store.spilled, len(kept), list(tmp_path.iterdir())) == (0, 10, [])
 
 

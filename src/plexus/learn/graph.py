@@ -7,7 +7,7 @@ anything made from it, is never trained.
 
 Memory: an expression that has its value lets go of what it was made from, and Python's reference
 counts free every expression that neither the simulator nor a younger expression holds. What is still
-held goes to disk past a budget (see `spill`).
+held goes to disk past a budget (see `expressions`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from torch import Tensor
 from plexus.errors import PlexusError
 from plexus.learn import aggregation, layout
 from plexus.learn.engines import Engine, LocalTraining
-from plexus.learn.expressions import Expression, MeanModel, OwnPart, TrainedModel, waves
+from plexus.learn.expressions import Expression, MeanModel, OwnPart, TrainedModel, VectorStore, waves
 from plexus.learn.rules import MeanRule, Rule
 from plexus.learn.saved import about, save_model
-from plexus.learn.spill import VectorStore
 from plexus.learn.task import Task
 from plexus.learn.trainer import one_thread, spread_over_nodes
 from plexus.rng import array_stream
@@ -75,7 +74,7 @@ class LazyModels:
             raise PlexusError(f"task {task.name}: the initial model has weights that are not finite")
         self.wire = wire
         self._packing = layout.Packing(engine.layout, wire, layout.weights_hash(engine.frozen))
-        self._initial.settle(self.store.keep(self._rounded(self._shared, self._initial.number)))
+        self._initial.settle(self._rounded(self._shared, self._initial.number), self.store)
         rng = array_stream(task.seed, "wire", self._initial.number)
         self.model_bytes = len(self._packing.encode(self._shared, rng))
         self.initial_hash = layout.weights_hash({**engine.layout.tensors(engine.initial), **engine.frozen})
@@ -223,7 +222,7 @@ class LazyModels:
                 if int(number) in self.alive:
                     # Each its own memory: one model that is kept must not keep its whole file.
                     own = vector.to(self.engine.device, copy=True)
-                    self.alive[int(number)].settle(self.store.keep(own))
+                    self.alive[int(number)].settle(own, self.store)
         self.costs.computed = computed
 
     def close(self) -> None:
@@ -246,7 +245,7 @@ class LazyModels:
                 wave = pending.pop()
                 self._train_wave(wave.trainings)
                 for mean in wave.means:
-                    mean.settle(self.store.keep(self._rounded(self._combined(mean), mean.number)))
+                    mean.settle(self._rounded(self._combined(mean), mean.number), self.store)
             self._check_finite()
         self.costs.training_s += time.perf_counter() - started
         self.costs.workers_cpu_s = self.engine.workers_cpu_s
@@ -286,8 +285,8 @@ class LazyModels:
             # Each its own memory: what is kept of one must not keep all of it.
             vector, rest = vector[: len(self._shared)].clone(), vector[len(self._shared) :].clone()
             if own is not None:
-                own.settle(self.store.keep(rest))
-        trained.settle(self.store.keep(self._rounded(vector, trained.number)))
+                own.settle(rest, self.store)
+        trained.settle(self._rounded(vector, trained.number), self.store)
 
     def _rounded(self, vector: Tensor, *which: str | int) -> Tensor:
         """As it is sent. A stream of its own decides whether numbers go up or down, where any do."""
