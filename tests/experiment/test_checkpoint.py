@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -20,7 +21,7 @@ from plexus.errors import PlexusError
 from plexus.experiment.checkpoint import Checkpoints, read_checkpoint
 from plexus.experiment.progress import Tick, stoppable
 from plexus.experiment.simulation import Machinery, simulate
-from plexus.runs.result import Result
+from plexus.runs.result import Metrics, Result
 from plexus.runs.run import load_run
 from plexus.runs.tables import TABLES
 from plexus.sim.kernel import Kernel
@@ -348,6 +349,22 @@ def test_what_is_no_run_directory_is_one_line_with_a_near_name(tmp_path: Path) -
     assert done.stderr == (
         f"plexus: {tmp_path}/quikstart: is not a run directory (did you mean '{tmp_path}/quickstart'?)\n"
     )
+
+
+def test_a_checkpoint_keeps_figures_that_are_not_finite(tmp_path: Path) -> None:
+    class Learned:
+        initial_hash = "0"
+        evaluated = (Metrics("accuracy", 0.1, True, math.inf, {"perplexity": math.inf, "ratio": math.nan}),)
+        costs = type("Costs", (), {"computed": 0})
+
+        def hear(self, wait: bool) -> None: ...
+        def save(self, folder: Path) -> None: ...
+
+    models: Any = Learned()
+    Checkpoints(tmp_path, every_s=0).offer(Kernel(deliver=print), models, is_last=True)
+    read = read_checkpoint(tmp_path)
+    assert read is not None
+    assert repr(read.evaluated) == repr(list(Learned.evaluated))
 
 
 def test_checkpoints_take_a_tenth_of_a_run_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

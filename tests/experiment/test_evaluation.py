@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 import plexus.experiment.learning
+from plexus.errors import PlexusError
 from plexus.experiment.progress import Tick
 from plexus.experiment.simulation import Machinery, simulate
-from plexus.learn.task import Task
+from plexus.learn.task import Measure, Task
 from plexus.runs.result import Result
 from plexus.runs.run import Run, load_run
 from plexus.sim.protocols import PROTOCOLS
@@ -104,6 +109,33 @@ def test_only_nodes_online_are_measured(tmp_path: Path) -> None:
         if time_s in online:
             assert nodes == online[time_s] < 24
     assert outcome(found).metric.final is not None
+
+
+@pytest.mark.parametrize("on", ["own", "both"])
+def test_who_has_a_single_example_measures_nothing_by_it(tmp_path: Path, on: str) -> None:
+    few = "task.test_share=0.99", "nodes=17", "evaluation.node_share=0.06", "evaluation.every_hours=0.005"
+    rows = run(tmp_path / "a", "gossip", *few, f"evaluation.on={on}").tables["evaluations"]
+    # Of 18 examples one node has two: what it holds back is told where it is drawn, by itself, and no more.
+    found = rows["own_accuracy"].tolist()
+    assert (set(found) <= {0.0, 1.0}) if on == "own" else any(value != value for value in found)
+    with pytest.raises(PlexusError, match="no node has two examples"):
+        run(tmp_path / "b", "gossip", *few, f"evaluation.on={on}", "nodes=18")
+
+
+def test_what_is_no_number_is_not_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, found = plexus.experiment.learning.build_task, chain((math.nan,), repeat(0.5))
+
+    def judged(outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.full(targets.shape, next(found))
+
+    def without(*arguments: Any) -> Task:
+        task = build(*arguments)
+        few = task.test.rows(np.arange(9))
+        return replace(task, test=few, measure=Measure("sense", judged, higher_is_better=True))
+
+    monkeypatch.setattr(plexus.experiment.learning, "build_task", without)
+    metric = outcome(run(tmp_path / "a", "plexus", "evaluation.every_rounds=2")).metric
+    assert (metric.best, metric.final) == (0.5, 0.5)
 
 
 def test_tasks_may_ask_for_the_average_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from plexus.learn.layout import Layout, encode
+from plexus.learn.layout import Layout, encode, named_tensors
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation, celeba_cnn, femnist_cnn, gn_lenet
 
 IMAGES = {"cifar10": (3, 32, 32), "celeba": (3, 84, 84), "femnist": (1, 28, 28)}
@@ -33,7 +33,7 @@ def test_parameters_and_size_are_the_papers(
     module = build()
     layout = Layout.of(module)
     assert sum(p.numel() for p in module.parameters()) == parameters == layout.size
-    size = len(encode(layout.tensors(layout.vector_of(module))))
+    size = len(encode(layout.tensors(layout.flatten(named_tensors(module)))))
     assert 4 * parameters < size < 4 * parameters + 2000
     assert size == pytest.approx(papers_bytes, rel=0.03)
 

@@ -15,9 +15,9 @@ from torch import nn
 
 from plexus.errors import PlexusError
 from plexus.learn.engines import LocalTraining, choose, create_engine
-from plexus.learn.optimiser import Adam, AdamW, Group, Optimiser, Sgd
+from plexus.learn.optimiser import Adam, AdamW, Group, Optimiser, Sgd, optimiser_of
 from plexus.learn.task import Context, Examples, Task
-from plexus.learn.tasks import create_task
+from plexus.learn.tasks import create_task, parse_task
 from plexus.learn.tasks.specs import ScheduleSpec
 from plexus.learn.trainer import Trainer
 
@@ -211,6 +211,7 @@ def test_a_session_file_names_them() -> None:
     task = create_task("digits", 4, 1, local_epochs=3, proximal=0.2, learning_rate=0.01, **keys)
     wanted = AdamW(0.01, weight_decay=0.1, clip_norm=1.0, schedule=ScheduleSpec(9))
     assert (task.optimiser, task.local_epochs, task.proximal) == (wanted, 3, 0.2)
+    assert optimiser_of(parse_task({"name": "cifar10", "optimiser": "adam"})) == Adam(0.002)  # type: ignore[arg-type]
     line = ScheduleSpec(rounds=10, kind="linear", warmup=2, floor=0.5)
     assert [round(line(at), 3) for at in (1, 2, 3, 6, 10, 99)] == [0.333, 0.667, 0.938, 0.75, 0.5, 0.5]
 

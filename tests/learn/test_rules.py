@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from plexus.errors import PlexusError
 from plexus.learn import rules
 from plexus.learn.aggregation import robust, weighted_mean
-from plexus.learn.layout import Layout
+from plexus.learn.layout import Layout, named_tensors
 from plexus.learn.rules import (
     RULES,
     ClipRule,
@@ -165,7 +165,7 @@ def test_counters_are_combined_but_not_measured() -> None:
     assert out[1].tolist() == [39]  # (100 + 7 + 9) / 3, rounded
     module = torch.nn.BatchNorm1d(1)
     layout = Layout.of(module)
-    vectors = [layout.vector_of(module) + at for at in (0.0, 0.1, 0.2, 9.0)]
+    vectors = [layout.flatten(named_tensors(module)) + at for at in (0.0, 0.1, 0.2, 9.0)]
     vectors[0][-1] = 1000.0
     found = robust(rule, layout, vectors)
     assert torch.equal(found, weighted_mean(vectors[:3], [1, 1, 1]))

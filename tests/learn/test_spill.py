@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 from pathlib import Path
 
+import pytest
 import torch
 
+from plexus.learn.expressions import Kept, VectorStore
 from plexus.learn.graph import LazyModels
-from plexus.learn.spill import VectorStore
 from plexus.learn.task import Task
 from plexus.learn.trainer import InlineEngine
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
 def test_the_least_recently_used_goes_to_disk_and_comes_back(tmp_path: Path) -> None:
-    store = VectorStore(budget_bytes=3 * 400, spill_to=tmp_path)
+    store = VectorStore(budget_bytes=3 * 400)
     vectors = [torch.full((100,), float(i)) for i in range(5)]
-    kept = [store.keep(vector.clone()) for vector in vectors]
+    kept = [Kept(vector.clone(), store) for vector in vectors]
     assert store.held_bytes == 1200
     assert (store.spilled, len(list(tmp_path.glob("*/*.npy")))) == (2, 2)
     for vector, keeper in zip(vectors, kept, strict=True):
@@ -27,8 +34,8 @@ def test_the_least_recently_used_goes_to_disk_and_comes_back(tmp_path: Path) -> 
 
 
 def test_what_nobody_holds_is_free_at_once(tmp_path: Path) -> None:
-    store = VectorStore(budget_bytes=800, spill_to=tmp_path)
-    kept = [store.keep(torch.zeros(100)) for _ in range(6)]
+    store = VectorStore(budget_bytes=800)
+    kept = [Kept(torch.zeros(100), store) for _ in range(6)]
     del kept[:]
     gc.collect()
     assert store.held_bytes == 0
@@ -37,15 +44,15 @@ def test_what_nobody_holds_is_free_at_once(tmp_path: Path) -> None:
 
 
 def test_within_the_budget_nothing_touches_the_disk(tmp_path: Path) -> None:
-    store = VectorStore(budget_bytes=10_000, spill_to=tmp_path)
-    kept = [store.keep(torch.zeros(100)) for _ in range(10)]
+    store = VectorStore(budget_bytes=10_000)
+    kept = [Kept(torch.zeros(100), store) for _ in range(10)]
     assert (store.spilled, len(kept), list(tmp_path.iterdir())) == (0, 10, [])
 
 
-def test_a_session_on_a_tight_budget_ends_with_the_same_weights(digits: Task, tmp_path: Path) -> None:
+def test_a_session_on_a_tight_budget_ends_with_the_same_weights(digits: Task) -> None:
     hashes = set()
     for budget in (1 << 30, 3 * 4 * 4810):
-        models = LazyModels(digits, InlineEngine(digits), budget_bytes=budget, spill_to=tmp_path)
+        models = LazyModels(digits, InlineEngine(digits), budget_bytes=budget)
         newest = [models.initial()] * 8
         for round in range(1, 4):
             trained = [models.train(model, node, round) for node, model in enumerate(newest)]

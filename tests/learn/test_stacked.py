@@ -14,7 +14,16 @@ from torch.nn import functional
 
 from plexus.errors import PlexusError
 from plexus.learn.engines import LocalTraining, choose, create_engine
-from plexus.learn.engines.stacked import Stack, StackedEngine, cannot_stack, forward_of, is_known, stack_size
+from plexus.learn.engines.stacked import (
+    MOST_CLIENTS,
+    Stack,
+    StackedEngine,
+    cannot_stack,
+    forward_of,
+    is_known,
+    stack_size,
+)
+from plexus.learn.layout import named_tensors
 from plexus.learn.networks import BiasedFactorisation, MatrixFactorisation, celeba_cnn, femnist_cnn, gn_lenet
 from plexus.learn.optimiser import Adam, Sgd
 from plexus.learn.task import Task
@@ -24,9 +33,9 @@ TOLERANCE = 2e-4
 """Of the largest weight, after one local training: what the documentation promises."""
 
 
-def assert_close(task: Task, clients: int = 5, most_clients: int | None = None) -> None:
+def assert_close(task: Task, clients: int = 5) -> None:
     assert cannot_stack(task) is None
-    inline, stacked = InlineEngine(task), StackedEngine(task, most_clients=most_clients)
+    inline, stacked = InlineEngine(task), StackedEngine(task)
     assert torch.equal(inline.initial, stacked.initial)
     bases = [inline.initial, *inline.train([LocalTraining(inline.initial, 0, 1)])]
     jobs = [LocalTraining(bases[i % 2], i % task.nodes, 2 + i) for i in range(clients)]
@@ -45,8 +54,9 @@ def test_any_number_of_clients(digits: Task, clients: int) -> None:
     assert_close(digits, clients)
 
 
-def test_more_clients_than_fit_one_stack(digits: Task) -> None:
-    assert_close(digits, clients=11, most_clients=4)
+def test_more_clients_than_fit_one_stack(digits: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MOST_CLIENTS, "cpu", 4)
+    assert_close(digits, clients=11)
 
 
 def test_a_stack_holds_the_jobs_with_few_idle_places() -> None:
@@ -315,7 +325,7 @@ def test_inline_learns_what_torch_does(digits: Task, model: type[nn.Module]) -> 
         sgd.step()
     trained = trainer.train(trainer.initial, 3, 5)
     assert not torch.equal(trained, trainer.initial)
-    torch.testing.assert_close(trained, trainer.layout.vector_of(module))
+    torch.testing.assert_close(trained, trainer.layout.flatten(named_tensors(module)))
 
 
 class Doubled(nn.Linear):
@@ -346,7 +356,8 @@ def test_a_stack_that_does_not_fit_into_memory_is_halved(
         return whole(stack, bases, *others)
 
     monkeypatch.setattr(Stack, "train", small_memory)
-    assert_close(digits, clients=7, most_clients=8)
+    monkeypatch.setitem(MOST_CLIENTS, "cpu", 8)
+    assert_close(digits, clients=7)
     assert sizes == [2, 8, 4, 2, 2, 2, 1], "the first is a trial"
     monkeypatch.setattr(Stack, "train", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError))
     stacked = StackedEngine(digits)

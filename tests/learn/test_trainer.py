@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from plexus.errors import PlexusError
 from plexus.learn.engines import LocalTraining
+from plexus.learn.layout import named_tensors
 from plexus.learn.optimiser import Sgd
 from plexus.learn.task import TOP1, Inputs, Task
 from plexus.learn.trainer import InlineEngine, one_thread
@@ -48,7 +49,7 @@ def test_same_bits_as_torch_optim_sgd(digits: Task, sgd: Sgd) -> None:
     task = replace(digits, optimiser=sgd)
     with one_thread():
         expected = bare_loop(task, node=3, round=5)
-    assert torch.equal(trained(task), InlineEngine(task).layout.vector_of(expected))
+    assert torch.equal(trained(task), InlineEngine(task).layout.flatten(named_tensors(expected)))
 
 
 def test_a_training_depends_on_seed_node_and_round_only(digits: Task) -> None:

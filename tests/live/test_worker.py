@@ -103,6 +103,18 @@ def test_a_live_training_gives_the_weights_of_the_simulated_one() -> None:
         assert 0 <= evaluated.value <= 1
 
 
+@pytest.mark.slow
+def test_a_node_of_a_single_example_measures_on_the_test_set_alone() -> None:
+    spec = SPEC.replace("nodes = 10", "nodes = 17").replace('"digits"', '"digits", test_share = 0.99')
+    with worker("4", spec=spec + '[evaluation]\non = "both"\n') as sock:
+        _, initial = channel.receive(sock)
+        channel.send(sock, EvaluateJob(1), initial)
+        evaluated, _ = channel.receive(sock)
+    assert isinstance(evaluated, Evaluated)
+    assert 0 <= evaluated.value <= 1
+    assert not [name for name in evaluated.others if name.startswith("own")]
+
+
 ATTACKED = (
     SPEC
     + """

@@ -16,7 +16,7 @@ from plexus.learn.aggregation import robust
 from plexus.learn.engines import create_engine
 from plexus.learn.expressions import Expression
 from plexus.learn.graph import LazyModels
-from plexus.learn.layout import Layout, Packing, names_of
+from plexus.learn.layout import Layout, Packing, named_tensors, names_of
 from plexus.learn.rules import ClipRule, MeanRule, MultiKrumRule, NnmTrimmedRule, Rule, TrimmedMeanRule
 from plexus.learn.tasks import create_task
 from plexus.live.aggregator import Spool, sum_of
@@ -81,7 +81,7 @@ def test_what_is_packed_is_what_the_receiver_has(wire: Wire, tmp_path: Path) -> 
     """Also what is not trained, as it is, and what a peer makes of it for its owner."""
     module = Masked()
     layout = Layout.of(module)
-    packing, vector = Packing(layout, wire, "f" * 32), layout.vector_of(module)
+    packing, vector = Packing(layout, wire, "f" * 32), layout.flatten(named_tensors(module))
     data = packing.encode(vector, array_stream(1, "wire"))
     arrived = packing.decode(data)
     assert torch.equal(arrived, packing.rounded(vector, array_stream(1, "wire")))

@@ -128,12 +128,12 @@ class ModelsAhead:
     def samples(self, node: int) -> int:
         return self.made[1].samples[node]
 
-    def measure(self, models: Any, own: Any, training: Any, then: Then) -> None:
+    def measure(self, then: Then, *what: Any) -> None:
         """Ask, and let `then` be told by and by."""
         self.hear()
         while len(self._then) >= MOST_EVALUATIONS:
             self._take(self._answers.get())
-        self._ask(lambda found: then(*found), "measure", models, own, training)
+        self._ask(lambda found: then(*found), "measured", *what)
 
     def hear(self, wait: bool = False) -> None:
         """Pass on what was found meanwhile; or wait for all that is outstanding."""
@@ -284,8 +284,7 @@ class Learner:
         try:
             self._at = question
             if question >= self._first:
-                is_mine = method in ("set_up", "measure")
-                value = getattr(self if is_mine else self._models, method)(*given)
+                value = getattr(self if method == "set_up" else self._models, method)(*given)
             self._at = NO_QUESTION
         except KeyboardInterrupt:
             pass
@@ -300,12 +299,6 @@ class Learner:
         models, made = lazy_models(parse_spec(spec, "the spec"), base_dir, machinery, devices)
         self._models, _held[-1], self._began_s = models, models.initial(), cpu_s()
         return made, models.model_bytes, models.initial_hash
-
-    def measure(self, models: Any, own: Any, training: Any) -> Any:
-        found: list[Any] = []
-        assert self._models is not None
-        self._models.measure(models, own, training, lambda *what: found.extend(what))
-        return found
 
     def _tell(self, question: float = NO_QUESTION, value: Any = None, error: Exception | None = None) -> None:
         costs, evaluated = Costs(), list[Metrics]()

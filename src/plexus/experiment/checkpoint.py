@@ -10,6 +10,7 @@ needs a file format, and the tables of the run directory come out anew.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from itertools import count
 from pathlib import Path
@@ -20,7 +21,7 @@ from msgspec import Struct
 from plexus.checked import suggest
 from plexus.errors import PlexusError
 from plexus.experiment.learning import Models
-from plexus.files import named, sync, write_json
+from plexus.files import named, sync, write_text
 from plexus.runs.directory import CHECKPOINT, CHECKPOINT_FOLDER, remove_checkpoints
 from plexus.runs.result import Metrics, Result
 from plexus.runs.run import VERSIONS, result_of
@@ -72,7 +73,8 @@ class Checkpoints:
                 sync(path)
         learned = (models.initial_hash, models.evaluated, models.costs.computed)
         checkpoint = Checkpoint(kernel.now, kernel.digest(), *learned, folder.name, files)
-        write_json(self._directory / CHECKPOINT, checkpoint)
+        # Not by msgspec, which has no words for what is not finite: a perplexity, say, at the beginning.
+        write_text(self._directory / CHECKPOINT, json.dumps(msgspec.to_builtins(checkpoint), indent=2) + "\n")
         remove_checkpoints(self._directory, keep=folder.name)
         done_s = time.monotonic()
         self._due_s = done_s + max(self._every_s, REST * (done_s - began_s))
@@ -85,10 +87,10 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
     """
     path = directory / CHECKPOINT
     try:
-        checkpoint = msgspec.json.decode(path.read_bytes(), type=Checkpoint)
+        checkpoint = msgspec.convert(json.loads(path.read_bytes()), Checkpoint)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PlexusError(f"{path} cannot be read: {error}") from None
     for name, expected in checkpoint.files.items():
         models = directory / checkpoint.folder / name

@@ -115,7 +115,7 @@ class ModelEvaluation(Evaluation):
         """The metric when it was last measured."""
         self._best: tuple[Metrics, Any, int] | None = None
         """With the model, and its round."""
-        self._own_columns: dict[str, float] = {}
+        self._own_columns: dict[str, float | None] = {}
         """What nodes found on their own data just now, if they measure."""
         self._looks = 0
         self._looked_s = 0.0
@@ -161,20 +161,27 @@ class ModelEvaluation(Evaluation):
         on = self._spec.on
         nodes = [node for node in of_nodes if on != "test" and self._task.held[node]]
         training = {node for node in nodes if self._runtime.is_training(node)}
-        own = None if on == "test" else [(of_nodes[node], node) for node in nodes]
-        self._models.measure([] if on == "own" else models, own, training, then)
+        own = [(of_nodes[node], node) for node in nodes] or None
+        self._models.measure(then, [] if on == "own" else models, own, training)
 
     def _keep_own(self, tested: list[Metrics], own: Metrics | None) -> list[Metrics]:
         """What decides of what was found; what nodes found beside that has columns of its own."""
-        decides = own is not None and self._spec.on == "own"
-        self._own_columns = {} if own is None or decides else {own.name: own.value, **own.others}
-        return [own] if own is not None and decides else tested
+        if self._spec.on == "own":
+            assert own is not None, "somebody was asked"
+            return [own]
+        if own is not None:
+            self._own_columns = {own.name: own.value, **own.others}
+        elif self._spec.on == "both":  # nobody who was asked holds anything back
+            name = f"own_{self._task.metric}"
+            self._own_columns = dict.fromkeys((name, f"{name}_p10", f"{name}_p90", "own_loss"))
+        return tested
 
     def _record(self, at: Moment, models: Sequence[Any], found: Sequence[Metrics], **columns: Any) -> None:
         """Keep the mean of what was found, and the best."""
         self._newest = fmean(metrics.value for metrics in found)
         for model, metrics in zip(models, found, strict=True):
-            if self._best is None or metrics.score > self._best[0].score:
+            # The first may be no number: a model that one begins with, by a measure that has none for it.
+            if self._best is None or math.isnan(self._best[0].score) or metrics.score > self._best[0].score:
                 self._best = metrics, model, at.round
         columns |= self._own_columns
         self._recorder.record(
@@ -227,7 +234,7 @@ class GlobalModelEvaluation(ModelEvaluation):
             self._asked, self._asked_round = model, at.round
             self._of_everybody(model, partial(self._on_found, at, model))
         elif not self._spec.every_rounds:  # on a grid every moment counts, though nothing changed
-            self._models.measure([], None, (), lambda *_: self._record(at, [self._measured], [self._found]))
+            self._models.measure(lambda *_: self._record(at, [self._measured], [self._found]), [], None, ())
 
     def _of_everybody(self, model: Any, then: Then) -> None:
         self._measure(dict.fromkeys(range(len(self._task.samples)), model), [model], then)
@@ -290,15 +297,17 @@ class NodeModelsEvaluation(ModelEvaluation):
         return self._average(self._measured), self.round
 
     def _chosen(self) -> list[int]:
-        """The nodes to look at: all that are online, or a share of them drawn by seed."""
+        """The nodes to look at: all that are online, or a share of them drawn by seed; if they alone measure,
+        none where none of these holds anything back."""
         online = [node for node in range(len(self._task.samples)) if self._runtime.online[node]]
         if self.active is not None and self._current:
             online = sorted([node for node in self._current if self._runtime.online[node]][-self.active :])
         share = self._spec.node_share
-        if share >= 1 or not online:
-            return online
-        rng = stream(self._task.seed, "evaluation", self._looks)
-        return sorted(rng.sample(online, max(1, round(share * len(online)))))
+        if share < 1 and online:
+            rng = stream(self._task.seed, "evaluation", self._looks)
+            online = sorted(rng.sample(online, max(1, round(share * len(online)))))
+        can_measure = self._spec.on != "own" or any(self._task.held[node] for node in online)
+        return online if can_measure else []
 
     def _average(self, models: list[Any]) -> Any:
         return self._models.merge(models, [1] * len(models))

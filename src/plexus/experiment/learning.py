@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -76,14 +76,9 @@ class UntrainedModels(SymbolicModels):
         self.costs.asked += 1
         return super().train(model, node, round)
 
-    def interrupted(self, node: int) -> None: ...
-    def hear(self, wait: bool = False) -> None: ...
-    def drop(self) -> None: ...
-    def leave(self, model: Any, path: Path, facts: Mapping[str, str]) -> None: ...
-    def replay(self, known: Sequence[Metrics]) -> None: ...
-    def save(self, folder: Path) -> None: ...
-    def restore(self, folder: Path, computed: int) -> None: ...
-    def close(self) -> None: ...
+    def _nothing(self, *what: Any, **how: Any) -> None: ...
+
+    interrupted = hear = drop = leave = replay = save = restore = close = _nothing
 
 
 Models: TypeAlias = "LazyModels | ModelsAhead | UntrainedModels"
@@ -127,9 +122,8 @@ def goes_ahead(spec: ExperimentSpec, machinery: Machinery, devices: Sequence[Dev
 
     Not if the session waits for what is measured, nor where no other process can import what it needs.
     """
-    if machinery.ahead is False or spec.session.is_measured or os.name != "posix":
-        return False
-    if "__main__:" in spec.to_toml():
+    cannot = spec.session.is_measured or os.name != "posix" or "__main__:" in spec.to_toml()
+    if cannot or machinery.ahead is False:
         return False
     if machinery.ahead or machinery.engine.startswith("ray") or usable_cores() < 2:
         return bool(machinery.ahead)

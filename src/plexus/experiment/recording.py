@@ -124,13 +124,12 @@ class Recording:
     def _states(self, now_s: float, runtime: Runtime) -> None:
         accounts = runtime.accounts
         for node, machine in enumerate(runtime.nodes):
-            membership = getattr(machine, "membership", None)
             self._recorder.record(
                 "states",
                 simulated_s=now_s,
                 node=node,
                 online=runtime.online[node],
-                view=None if membership is None else membership.view.online_count(),
+                view=_held_online(machine),
                 round=self._worked_on.get(node, 0),
                 sent_bytes=accounts.sent_bytes[node],
                 received_bytes=accounts.received_bytes[node],

@@ -51,14 +51,13 @@ def simulate(
     run early; its directory is as valid as that of a whole one.
     """
     checkpoint = read_checkpoint(out) if resume else None
-    is_replay = checkpoint is not None
     with RunDirectory(
         out,
         spec.to_toml(),
         spec.digest(),
         base_dir=base_dir,
         resume=resume,
-        replay=is_replay,
+        replay=checkpoint is not None,
         force=force,
         about=about,
     ) as directory:

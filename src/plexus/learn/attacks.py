@@ -95,8 +95,6 @@ class Poison:
 
 
 class PoisonedEngine:
-    """An engine that trains for attackers too."""
-
     def __init__(self, engine: Engine, attackers: Mapping[int, Attack], task: Task) -> None:
         self._engine = engine
         self.train = Poison(attackers, task.nodes, task.seed, engine.train, engine.layout.shared_size).train

@@ -1,15 +1,23 @@
-"""Expressions: models as what they are made from, and in which order they are computed (see `graph`)."""
+"""Expressions: models as what they are made from, and in which order they are computed (see `graph`).
+
+Weights are kept within a budget of memory; what has not been used for longest (LRU) is spilled to disk. A
+`Kept` stands for one vector wherever it is. When its last holder lets go of it, memory and file are free.
+"""
 
 from __future__ import annotations
 
+import tempfile
 import weakref
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from plexus.learn.spill import Kept
 from plexus.runs.result import Metrics
 
 
@@ -26,9 +34,9 @@ class Expression:
         self.value: Kept | None = None
         self.metrics: Metrics | None = None
 
-    def settle(self, value: Kept) -> None:
+    def settle(self, vector: Tensor, store: VectorStore) -> None:
         """Take the computed weights and let go of what they were made from."""
-        self.value = value
+        self.value = Kept(vector, store)
         self.parents = ()
 
     def vector(self) -> Tensor:
@@ -119,9 +127,81 @@ def waves(wanted: Sequence[Expression]) -> list[Wave]:
         wave = found[level[expression]]
         if isinstance(expression, MeanModel):
             wave.means.append(expression)
-        elif isinstance(expression, OwnPart):
-            pass  # comes with its training
-        else:
-            assert isinstance(expression, TrainedModel), f"{expression} is computed by nobody"
+        elif isinstance(expression, TrainedModel):
             wave.trainings.append(expression)
+        else:  # comes with its training
+            assert isinstance(expression, OwnPart), f"{expression} is computed by nobody"
     return found
+
+
+class VectorStore:
+    def __init__(self, budget_bytes: int) -> None:
+        self.budget_bytes = budget_bytes
+        self.held_bytes = 0
+        """In memory now. Above the budget only while a single vector is."""
+        self.spilled = 0
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._held: OrderedDict[int, weakref.ref[Kept]] = OrderedDict()
+
+    def close(self) -> None:
+        """Remove what is on disk. Vectors in memory remain usable."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def hold(self, kept: Kept) -> None:
+        """This one is in memory and was used last: past the budget, others go to disk."""
+        self.drop(kept)
+        self._held[id(kept)] = weakref.ref(kept)
+        self.held_bytes += kept.bytes
+        while self.held_bytes > self.budget_bytes and len(self._held) > 1:
+            oldest = next(iter(self._held.values()))()
+            assert oldest is not None, "what is gone has left the store"
+            oldest.spill()
+
+    def drop(self, kept: Kept) -> None:
+        """This one is in memory no more."""
+        if self._held.pop(id(kept), None) is not None:
+            self.held_bytes -= kept.bytes
+
+    def write(self, vector: Tensor) -> Path:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="plexus-models-")
+        path = Path(self._folder.name) / f"{self.spilled}.npy"
+        np.save(path, vector.cpu().numpy(), allow_pickle=False)
+        self.spilled += 1
+        return path
+
+
+class Kept:
+    """A vector in the store. Nobody may change it any more."""
+
+    __slots__ = ("__weakref__", "bytes", "device", "path", "store", "tensor")
+
+    def __init__(self, vector: Tensor, store: VectorStore) -> None:
+        self.store = store
+        self.tensor: Tensor | None = vector
+        self.path: Path | None = None
+        self.device, self.bytes = vector.device, vector.nbytes
+        store.hold(self)
+
+    def get(self) -> Tensor:
+        """The vector; read it, do not change it."""
+        vector = self.tensor
+        if vector is None:
+            assert self.path is not None, "in memory or on disk"
+            vector = self.tensor = torch.from_numpy(np.load(self.path, allow_pickle=False)).to(self.device)
+        self.store.hold(self)
+        return vector
+
+    def spill(self) -> None:
+        """Out of memory; what was on disk before is still there."""
+        if self.path is None and self.tensor is not None:
+            self.path = self.store.write(self.tensor)
+        self.store.drop(self)
+        self.tensor = None
+
+    def __del__(self) -> None:
+        self.store.drop(self)
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)

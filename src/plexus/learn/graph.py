@@ -7,7 +7,7 @@ anything made from it, is never trained.
 
 Memory: an expression that has its value lets go of what it was made from, and Python's reference
 counts free every expression that neither the simulator nor a younger expression holds. What is still
-held goes to disk past a budget (see `spill`).
+held goes to disk past a budget (see `expressions`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from torch import Tensor
 from plexus.errors import PlexusError
 from plexus.learn import aggregation, layout
 from plexus.learn.engines import Engine, LocalTraining
-from plexus.learn.expressions import Expression, MeanModel, OwnPart, TrainedModel, waves
+from plexus.learn.expressions import Expression, MeanModel, OwnPart, TrainedModel, VectorStore, waves
 from plexus.learn.rules import MeanRule, Rule
 from plexus.learn.saved import about, save_model
-from plexus.learn.spill import DEFAULT_BUDGET_BYTES, VectorStore
 from plexus.learn.task import Task
 from plexus.learn.trainer import one_thread, spread_over_nodes
 from plexus.rng import array_stream
@@ -39,6 +38,8 @@ from plexus.runs.result import Costs, Metrics
 UNCHECKED = 1000
 """Trainings whose results are looked at together: looking makes a GPU wait."""
 MEAN = MeanRule()
+Owned = Sequence[tuple[Expression, int]]
+"""Models, each with the node by whose data it is measured."""
 FILE_BYTES = 256 << 20
 """Models that are saved in one file: so much is in memory at once, beside the budget."""
 
@@ -47,18 +48,12 @@ class LazyModels:
     """The models of one run. `budget_bytes` bounds the memory of those held, not of a wave's work."""
 
     def __init__(
-        self,
-        task: Task,
-        engine: Engine,
-        rule: Rule = MEAN,
-        budget_bytes: int = DEFAULT_BUDGET_BYTES,
-        spill_to: Path | None = None,
-        wire: Wire = "float32",
+        self, task: Task, engine: Engine, rule: Rule = MEAN, budget_bytes: int = 2**31, wire: Wire = "float32"
     ) -> None:
         self.task = task
         self.engine = engine
         self._rule = rule
-        self.store = VectorStore(budget_bytes, spill_to)
+        self.store = VectorStore(budget_bytes)
         self.costs = Costs()
         self._unchecked: list[tuple[int, int, Tensor]] = []
         self._made = 0
@@ -77,10 +72,9 @@ class LazyModels:
         self._has_own = len(self._own_initial) > 0
         if not torch.isfinite(engine.initial).all():
             raise PlexusError(f"task {task.name}: the initial model has weights that are not finite")
-        frozen = layout.weights_hash(engine.frozen) if engine.frozen else ""
         self.wire = wire
-        self._packing = layout.Packing(engine.layout, wire, frozen)
-        self._initial.settle(self.store.keep(self._rounded(self._shared, self._initial.number)))
+        self._packing = layout.Packing(engine.layout, wire, layout.weights_hash(engine.frozen))
+        self._initial.settle(self._rounded(self._shared, self._initial.number), self.store)
         rng = array_stream(task.seed, "wire", self._initial.number)
         self.model_bytes = len(self._packing.encode(self._shared, rng))
         self.initial_hash = layout.weights_hash({**engine.layout.tensors(engine.initial), **engine.frozen})
@@ -156,9 +150,7 @@ class LazyModels:
             self.costs.workers_cpu_s = self.engine.workers_cpu_s
         return [model.metrics for model in models if model.metrics is not None]
 
-    def evaluate_own(
-        self, models: Sequence[tuple[Expression, int]], training: Container[int] = ()
-    ) -> Metrics:
+    def evaluate_own(self, models: Owned, training: Container[int] = ()) -> Metrics:
         """How good models are for nodes: on what each holds back of its data, with the part that is its own.
 
         `training` are the nodes whose newest training is not finished: what it leaves them does not count.
@@ -174,16 +166,16 @@ class LazyModels:
         self.evaluated.append(spread_over_nodes(measured))
         return self.evaluated[-1]
 
-    def measure(
-        self,
-        models: Sequence[Expression],
-        own: Sequence[tuple[Expression, int]] | None,
-        training: Container[int],
-        then: Callable[[list[Metrics], Metrics | None], None],
-    ) -> None:
-        """Tell `then` how good `models` are on the test set, and those in `own` for nodes, if it is given."""
+    def measured(
+        self, models: Sequence[Expression], own: Owned | None, training: Container[int]
+    ) -> tuple[list[Metrics], Metrics | None]:
+        """How good `models` are on the test set, and those in `own` for nodes, if it is given."""
         found = None if own is None else self.evaluate_own(own, training)
-        then(self.evaluate_all(models), found)
+        return self.evaluate_all(models), found
+
+    def measure(self, then: Callable[[list[Metrics], Metrics | None], None], *what: Any) -> None:
+        """Tell `then` what is `measured`."""
+        then(*self.measured(*what))
 
     def hear(self, wait: bool = False) -> None:
         """Nothing is outstanding: whoever asks is told at once. See `experiment.ahead`."""
@@ -204,7 +196,6 @@ class LazyModels:
         return torch.cat([model.vector(), self._own_initial if own is None else own.vector()])
 
     def weights_hash(self, model: Expression) -> str:
-        """Names the weights of `model`: equal weights, equal hash."""
         return layout.weights_hash(self.weights(model))
 
     def leave(self, model: Expression, path: Path, facts: Mapping[str, str]) -> None:
@@ -231,7 +222,7 @@ class LazyModels:
                 if int(number) in self.alive:
                     # Each its own memory: one model that is kept must not keep its whole file.
                     own = vector.to(self.engine.device, copy=True)
-                    self.alive[int(number)].settle(self.store.keep(own))
+                    self.alive[int(number)].settle(own, self.store)
         self.costs.computed = computed
 
     def close(self) -> None:
@@ -254,7 +245,7 @@ class LazyModels:
                 wave = pending.pop()
                 self._train_wave(wave.trainings)
                 for mean in wave.means:
-                    mean.settle(self.store.keep(self._rounded(self._combined(mean), mean.number)))
+                    mean.settle(self._rounded(self._combined(mean), mean.number), self.store)
             self._check_finite()
         self.costs.training_s += time.perf_counter() - started
         self.costs.workers_cpu_s = self.engine.workers_cpu_s
@@ -294,8 +285,8 @@ class LazyModels:
             # Each its own memory: what is kept of one must not keep all of it.
             vector, rest = vector[: len(self._shared)].clone(), vector[len(self._shared) :].clone()
             if own is not None:
-                own.settle(self.store.keep(rest))
-        trained.settle(self.store.keep(self._rounded(vector, trained.number)))
+                own.settle(rest, self.store)
+        trained.settle(self._rounded(vector, trained.number), self.store)
 
     def _rounded(self, vector: Tensor, *which: str | int) -> Tensor:
         """As it is sent. A stream of its own decides whether numbers go up or down, where any do."""

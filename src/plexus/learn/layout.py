@@ -92,9 +92,6 @@ class Layout:
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         return torch.cat([tensors[entry.name].detach().reshape(-1).to(self.dtype) for entry in self.entries])
 
-    def vector_of(self, module: nn.Module) -> Tensor:
-        return self.flatten(named_tensors(module))
-
     def tensors(self, vector: Tensor) -> dict[str, Tensor]:
         """The named tensors of `vector`: views of it, except where a tensor has another type.
 
@@ -224,7 +221,9 @@ class Packing:
 
 
 def weights_hash(tensors: Mapping[str, Tensor]) -> str:
-    """Names the weights: blake2b over names, shapes and raw bytes in the order of the names."""
+    """Names the weights: blake2b over names, shapes and raw bytes in the order of names; empty for none."""
+    if not tensors:
+        return ""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()

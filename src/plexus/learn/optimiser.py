@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
+from msgspec.structs import fields
 from torch import Tensor
 
 from plexus.errors import PlexusError
@@ -25,6 +27,8 @@ Scale = float | Tensor
 """A factor on the learning rate: of one client, or of each of many."""
 Tensors = list[Tensor]
 Rates = list[float]
+Begun = tuple[Tensors, Tensors]
+"""Of a training: what the optimiser remembers; and where it began, if that matters."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,9 @@ class Sgd(Optimiser):
                 gradients = list(torch._foreach_add(gradients, memory, alpha=self.momentum))
             else:
                 gradients = memory
-        _add(weights, gradients, [-rate for rate in rates], scale)
+        if isinstance(scale, Tensor):
+            gradients, scale = [each * _wide(scale, each) for each in gradients], 1.0
+        _add(torch._foreach_add_, weights, gradients, [-rate * scale for rate in rates])
 
 
 @dataclass(frozen=True)
@@ -143,39 +149,33 @@ class Descent:
     """The steps of one task's trainings: its optimiser, and FedProx's pull back to where a training began."""
 
     def __init__(self, optimiser: Optimiser, proximal: float, names: Sequence[str]) -> None:
-        self._optimiser = optimiser
+        self.optimiser = optimiser
         self._proximal = proximal
         check_patterns("groups", tuple(group.pattern for group in optimiser.groups), names)
-        found = [next((g for g in optimiser.groups if fnmatchcase(name, g.pattern)), None) for name in names]
-        groups = [group or Group("*") for group in found]
+        patterns = *optimiser.groups, Group("*")
+        groups = [next(g for g in patterns if fnmatchcase(name, g.pattern)) for name in names]
         rates, decays = [g.learning_rate for g in groups], [g.weight_decay for g in groups]
         self._rates = [optimiser.learning_rate if rate is None else rate for rate in rates]
         self._decays = [optimiser.weight_decay if decay is None else decay for decay in decays]
 
-    def anchors(self, parameters: Sequence[Tensor]) -> Tensors:
-        """Where a training begins, if that matters."""
-        return [each.detach().clone() for each in parameters] if self._proximal else []
+    def begin(self, parameters: Sequence[Tensor]) -> Begun:
+        anchors = [each.detach().clone() for each in parameters] if self._proximal else []
+        return self.optimiser.begin(parameters), anchors
 
     @torch.no_grad()
     def step(
-        self,
-        parameters: Tensors,
-        gradients: Tensors,
-        memory: Tensors,
-        anchors: Tensors,
-        scale: Scale = 1.0,
-        stacked: bool = False,
+        self, parameters: Tensors, gradients: Tensors, begun: Begun, scale: Scale = 1.0, stacked: bool = False
     ) -> None:
-        """Change `parameters` and `memory`. With `stacked`, the first dimension of all tensors is the client,
-        and `scale` may have one factor for each."""
-        optimiser = self._optimiser
+        """Change `parameters` and what is remembered. With `stacked`, the first dimension of all tensors is
+        the client, and `scale` may have one factor for each."""
+        optimiser, (memory, anchors) = self.optimiser, begun
         if self._proximal:
             pulls = torch._foreach_sub(parameters, anchors)
             gradients = list(torch._foreach_add(gradients, pulls, alpha=self._proximal))
         if optimiser.clip_norm is not None:
             gradients = _clipped(gradients, optimiser.clip_norm, stacked)
         if any(self._decays) and not optimiser.decoupled:
-            gradients = _sum(gradients, parameters, self._decays)
+            gradients = list(_add(torch._foreach_add, gradients, parameters, self._decays))
         elif any(self._decays):
             for parameter, rate, decay in zip(parameters, self._rates, self._decays, strict=True):
                 kept = 1 - rate * scale * decay
@@ -188,28 +188,20 @@ def optimiser_of(spec: TaskSpec) -> Optimiser:
     shared = spec.learning_rate, spec.momentum, spec.weight_decay, spec.clip_norm, spec.schedule
     if spec.optimiser == "sgd":
         return Sgd(*shared, nesterov=spec.nesterov)
-    if spec.nesterov or spec.momentum:
+    # What a task has where its table says nothing is not for others: CIFAR-10's, of the paper.
+    usual = next(field.default for field in fields(spec) if field.name == "momentum")
+    if spec.nesterov or spec.momentum not in (0, usual):
         key = "nesterov" if spec.nesterov else "momentum"
         raise PlexusError(f"task.{key} is one of SGD's: {spec.optimiser} has none")
     kind = AdamW if spec.optimiser == "adamw" else Adam
     return kind(spec.learning_rate, 0.9, *shared[2:])
 
 
-def _add(targets: Tensors, others: Tensors, factors: Sequence[float], scale: Scale = 1.0) -> None:
-    """`targets[i] += factors[i] * scale * others[i]`"""
-    if isinstance(scale, Tensor):
-        others, scale = [each * _wide(scale, each) for each in others], 1.0
+def _add(add: Callable[..., Any], these: Tensors, others: Tensors, factors: Rates) -> Any:
+    """`these[i] + factors[i] * others[i]`, by a function of torch that adds lists."""
     if len(set(factors)) == 1:
-        torch._foreach_add_(targets, others, alpha=factors[0] * scale)
-    else:
-        torch._foreach_add_(targets, torch._foreach_mul(others, [factor * scale for factor in factors]))
-
-
-def _sum(these: Tensors, others: Tensors, factors: Sequence[float]) -> Tensors:
-    """`these[i] + factors[i] * others[i]`"""
-    if len(set(factors)) == 1:
-        return list(torch._foreach_add(these, others, alpha=factors[0]))
-    return list(torch._foreach_add(these, torch._foreach_mul(others, list(factors))))
+        return add(these, others, alpha=factors[0])
+    return add(these, torch._foreach_mul(others, factors))
 
 
 def _clipped(gradients: Tensors, most: float, stacked: bool) -> Tensors:

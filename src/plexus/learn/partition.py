@@ -79,7 +79,12 @@ def dirichlet(labels: Labels, nodes: int, alpha: float, rng: np.random.Generator
         cuts = np.floor(np.cumsum(shares) * len(rows)).astype(np.int64)[:-1]
         for node, piece in enumerate(np.split(rows, cuts)):
             pieces[node].append(piece)
-    return _fill_empty([np.concatenate(own) for own in pieces])
+    parts = [np.concatenate(own) for own in pieces]
+    for node, part in enumerate(parts):
+        if len(part) == 0:
+            richest = max(range(nodes), key=lambda other: len(parts[other]))
+            parts[node], parts[richest] = parts[richest][-1:], parts[richest][:-1]
+    return tuple(np.sort(part) for part in parts)
 
 
 def shards(labels: Labels, nodes: int, shards_per_node: int, rng: np.random.Generator) -> tuple[Rows, ...]:
@@ -127,11 +132,3 @@ def _enough(examples: int, nodes: int) -> None:
         raise PlexusError(f"{nodes} nodes: at least 1 is needed")
     if examples < nodes:
         raise PlexusError(f"{examples} training examples cannot be shared among {nodes} nodes")
-
-
-def _fill_empty(parts: list[Rows]) -> tuple[Rows, ...]:
-    for node, part in enumerate(parts):
-        if len(part) == 0:
-            richest = max(range(len(parts)), key=lambda other: len(parts[other]))
-            parts[node], parts[richest] = parts[richest][-1:], parts[richest][:-1]
-    return tuple(np.sort(part) for part in parts)

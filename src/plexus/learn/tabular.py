@@ -10,7 +10,7 @@ import csv
 import hashlib
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
@@ -262,9 +262,8 @@ def read_csv(
         raise PlexusError(f"{path}: no column is left to learn from{gone}")
     classes, scale = _goal(path, target, cells[target], kind, rows)
     goal: dict[str, Any] = {"target": target, "classes": classes, "scale": scale}
-    schema = Schema(**goal, owner=owner, columns=columns, dropped=dropped)
-    table = schema.read(path, cells)
-    return CsvTable(table.inputs, table.targets, schema, table.owners, (*notes, *table.notes))
+    table = Schema(**goal, owner=owner, columns=columns, dropped=dropped).read(path, cells)
+    return replace(table, notes=(*notes, *table.notes))
 
 
 def _with_target(path: Path, columns: Cells, target: str) -> tuple[Cells, list[str]]:

@@ -315,6 +315,8 @@ def hold_out(task: Task, share: float) -> Task:
         count = min(len(part) - 1, max(1, round(share * len(part))))
         kept.append(np.sort(rows[count:]))
         held.append(np.sort(rows[:count]))
+    if not any(map(len, held)):
+        raise PlexusError(f"task {task.name}: no node has two examples, to hold one back and measure by it")
     return replace(task, parts=tuple(kept), held=tuple(held))
 
 
@@ -324,7 +326,6 @@ def is_top1(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The squared distance of each prediction to its target."""
     return (outputs - targets).square()
 
 

@@ -102,13 +102,13 @@ class Trainer:
 
     def __init__(self, task: Task, device: torch.device) -> None:
         module = task.initial_model().to(device)
-        self.task = self._task = task
+        self.task = task
         self.data = DeviceData(task, device)
         with blaming(f"task {task.name}"):
             self.layout = Layout.of(module, task.shared, task.local)
-        self.initial = self.layout.vector_of(module)
-        # They stay where they are in memory: the module may hold views of them.
         tensors = named_tensors(module)
+        self.initial = self.layout.flatten(tensors)
+        # They stay where they are in memory: the module may hold views of them.
         self.module, self._tensors = module, {e.name: tensors[e.name] for e in self.layout.entries}
         layers = {type(layer) for layer in module} if type(module) is nn.Sequential else set()
         self._channels_last = device.type == "cpu" and nn.Conv2d in layers and layers <= CHANNELS_LAST
@@ -126,17 +126,17 @@ class Trainer:
         """Where each buffer is; of those that are in no vector, also what every training begins with."""
         trainable = [entry.name for entry in self.layout.entries if entry.trainable]
         self._parameters = [self._tensors[name] for name in trainable]
-        self._descent = None if task.optimiser is None else Descent(task.optimiser, task.proximal, trainable)
+        self.descent = None if task.optimiser is None else Descent(task.optimiser, task.proximal, trainable)
 
     def train(self, base: Tensor, node: int, round: int) -> Tensor:
         """The weights after `node` trained `base` on its own data in `round`."""
-        with blaming(f"task {self._task.name}: training node {node} in round {round}"):
+        with blaming(f"task {self.task.name}: training node {node} in round {round}"):
             self._load(base)
             self.module.train()
-            if self._descent is None:
+            if self.descent is None:
                 self._loop(node, round)
             else:
-                self._descend(self._descent, node, round)
+                self._descend(self.descent, node, round)
             self._take_back()
             return self.layout.flatten(self._tensors)
 
@@ -144,7 +144,7 @@ class Trainer:
         return [self.train(job.base, job.node, job.round) for job in jobs]
 
     def _loop(self, node: int, round: int) -> None:
-        task = self._task
+        task = self.task
         assert task.loop is not None, "checked by the task"
         context = task.context(node, round)
         torch.default_generator.manual_seed(context.generator.initial_seed())
@@ -157,16 +157,15 @@ class Trainer:
         self.module.zero_grad(set_to_none=True)
 
     def _descend(self, descent: Descent, node: int, round: int) -> None:
-        task, parameters = self._task, self._parameters
-        assert task.optimiser is not None
-        draw, scale = task.draw(node, round), task.optimiser.scale(round)
+        task, parameters = self.task, self._parameters
+        draw, scale = task.draw(node, round), descent.optimiser.scale(round)
         # Drawing by name, not by who computes: any worker gives this training the same numbers.
         torch.default_generator.manual_seed(draw.torch_seed)
-        memory, anchors = task.optimiser.begin(parameters), descent.anchors(parameters)
+        begun = descent.begin(parameters)
         for inputs, targets in self.data.batches(draw):
             loss = task.loss(self._outputs(inputs), targets)
             gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
-            descent.step(parameters, list(gradients), memory, anchors, scale)
+            descent.step(parameters, list(gradients), begun, scale)
 
     def _outputs(self, inputs: Inputs) -> Any:
         if self._channels_last and isinstance(inputs, Tensor):
@@ -190,26 +189,26 @@ class Trainer:
         torch._foreach_copy_(list(self._tensors.values()), list(self.layout.tensors(vector).values()))
 
     def evaluate(self, vector: Tensor) -> Metrics:
-        batches = range(evaluation_batches(self._task))
+        batches = range(evaluation_batches(self.task))
         sums = torch.stack([self.evaluate_batch(vector, number) for number in batches])
         # Read from the device once, at the end.
-        return metrics_of(self._task, sums.tolist())
+        return metrics_of(self.task, sums.tolist())
 
     def evaluate_batch(self, vector: Tensor, number: int) -> Tensor:
         """The sums of metrics and loss over one batch of the test set."""
-        with blaming(f"task {self._task.name}: evaluating"):
+        with blaming(f"task {self.task.name}: evaluating"):
             batch = self.data.test_batch(number)
-            count = min(EVALUATION_BATCH, len(self._task.test) - number * EVALUATION_BATCH)
+            count = min(EVALUATION_BATCH, len(self.task.test) - number * EVALUATION_BATCH)
             return self._sums(vector, batch, count)
 
     def evaluate_own(self, vector: Tensor, node: int) -> Tensor:
         """The sums of metrics and loss over what `node` holds back of its own examples."""
-        with blaming(f"task {self._task.name}: evaluating on the data of node {node}"):
-            return self._sums(vector, self.data.held_batch(node), len(self._task.held[node]))
+        with blaming(f"task {self.task.name}: evaluating on the data of node {node}"):
+            return self._sums(vector, self.data.held_batch(node), len(self.task.held[node]))
 
     @torch.no_grad()
     def _sums(self, vector: Tensor, batch: Batch, count: int) -> Tensor:
-        task = self._task
+        task = self.task
         self._load(vector)
         self.module.eval()
         inputs, targets = batch
@@ -220,9 +219,9 @@ class Trainer:
 
     def try_out(self, node: int) -> None:
         """One step on the node's first batch, and one batch evaluated: what is wrong shows now."""
-        trial = Trainer(replace(self._task, local_steps=1, local_epochs=None), self.initial.device)
+        trial = Trainer(replace(self.task, local_steps=1, local_epochs=None), self.initial.device)
         trained = trial.train(trial.initial, node, round=1)
-        metrics_of(self._task, [trial.evaluate_batch(trained, 0).tolist()])
+        metrics_of(self.task, [trial.evaluate_batch(trained, 0).tolist()])
 
 
 def _total(task: Task, measure: str, values: object, count: int) -> Tensor:
@@ -255,10 +254,9 @@ class InlineEngine:
             return self.trainer.evaluate(vector)
 
     def evaluate_own(self, vector: Tensor, node: int) -> Metrics:
-        task = self.trainer.task
         with one_thread():
             sums = self.trainer.evaluate_own(vector, node).tolist()
-        return metrics_of(task, [sums], len(task.held[node]))
+        return metrics_of(self.trainer.task, [sums], node)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -266,17 +264,17 @@ class InlineEngine:
 
 def frozen_hash(task: Task) -> str:
     """Names the tensors of the task's model that nobody trains or sends; empty if there are none."""
-    frozen = Trainer(task, torch.device("cpu")).frozen
-    return weights_hash(frozen) if frozen else ""
+    return weights_hash(Trainer(task, torch.device("cpu")).frozen)
 
 
 def evaluation_batches(task: Task) -> int:
     return -(-len(task.test) // EVALUATION_BATCH)
 
 
-def metrics_of(task: Task, sums: Sequence[Sequence[float]], count: int | None = None) -> Metrics:
-    """The metrics from each batch's sums of metrics and loss, added in the order of the batches."""
-    measure, count = task.measure, len(task.test) if count is None else count
+def metrics_of(task: Task, sums: Sequence[Sequence[float]], node: int | None = None) -> Metrics:
+    """The metrics from each batch's sums of metrics and loss, added in the order of the batches: of the test
+    set, or of what `node` holds back."""
+    measure, count = task.measure, len(task.test) if node is None else len(task.held[node])
     value = sum(batch[0] for batch in sums) / count
     loss = sum(batch[1] for batch in sums)
     with blaming(f"task {task.name}: evaluating"):

@@ -40,9 +40,8 @@ MOST_LOSSES = 3
 
 @dataclass
 class Request:
-    """One piece of work, its place in the answers, and how many workers it has cost."""
+    """One piece of work, and how many workers it has cost."""
 
-    place: int
     method: str
     """Of `Trainer`: `train`, `evaluate_batch` or `evaluate_own`."""
     vector: Tensor
@@ -102,19 +101,17 @@ class PoolEngine(ABC, Generic[W]):
         """Wait for one of these."""
 
     def train(self, jobs: Sequence[LocalTraining]) -> list[Tensor]:
-        requests = [Request(at, "train", job.base, (job.node, job.round)) for at, job in enumerate(jobs)]
-        # By base, so that a worker rarely needs new weights.
-        requests.sort(key=lambda request: id(request.vector))
+        requests = [Request("train", job.base, (job.node, job.round)) for job in jobs]
         return [torch.tensor(weights) for weights in self._answers(requests)]
 
     def evaluate(self, vector: Tensor) -> Metrics:
         batches = range(evaluation_batches(self._task))
-        sums = self._answers([Request(at, "evaluate_batch", vector, (at,)) for at in batches])
+        sums = self._answers([Request("evaluate_batch", vector, (at,)) for at in batches])
         return metrics_of(self._task, [each.tolist() for each in sums])
 
     def evaluate_own(self, vector: Tensor, node: int) -> Metrics:
-        (sums,) = self._answers([Request(0, "evaluate_own", vector, (node,))])
-        return metrics_of(self._task, [sums.tolist()], len(self._task.held[node]))
+        (sums,) = self._answers([Request("evaluate_own", vector, (node,))])
+        return metrics_of(self._task, [sums.tolist()], node)
 
     def close(self) -> None:
         while self._workers:
@@ -131,7 +128,8 @@ class PoolEngine(ABC, Generic[W]):
 
     def _collect(self, requests: Sequence[Request]) -> list[NDArray[Any]]:
         found: dict[int, NDArray[Any]] = {}
-        waiting = deque(requests)
+        # By base, so that a worker rarely needs new weights.
+        waiting = deque(sorted(requests, key=lambda request: id(request.vector)))
         running: dict[Hashable, tuple[W, list[Request]]] = {}
         while waiting or running:
             if waiting:
@@ -139,12 +137,12 @@ class PoolEngine(ABC, Generic[W]):
             worker, share = running.pop(self._first(list(running)))
             try:
                 answers, spent_s = worker.take()
-                found |= {request.place: each for request, each in zip(share, answers, strict=True)}
+                found |= zip(map(id, share), answers, strict=True)
                 self.workers_cpu_s += spent_s
             except WorkerLostError as loss:
                 self._replace(worker, share, loss)
                 waiting.extendleft(reversed(share))
-        return [found[place] for place in range(len(requests))]
+        return [found[id(request)] for request in requests]
 
     def _hand_out(self, waiting: deque[Request], running: dict[Hashable, tuple[W, list[Request]]]) -> None:
         at_work = [worker for worker, _ in running.values()]

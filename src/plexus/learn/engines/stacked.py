@@ -29,7 +29,7 @@ from plexus.errors import PlexusError, blaming, described
 from plexus.learn.engines import LocalTraining, Precision
 from plexus.learn.engines.tape import Tape
 from plexus.learn.layout import Layout, TensorSlice, cast
-from plexus.learn.optimiser import Descent
+from plexus.learn.optimiser import Begun, Descent
 from plexus.learn.task import Batch, Inputs, Task, called, taken
 from plexus.learn.trainer import InlineEngine, one_thread
 
@@ -37,9 +37,9 @@ MOST_CLIENTS = {"cpu": 64, "cuda": 128}
 """Clients in one stack: enough to fill the machine; memory grows with it."""
 Tensors = dict[str, Tensor]
 """By name, of all clients."""
-State = tuple[Tensors, list[Tensor], Tensors, list[Tensor], list[Tensor]]
-"""Trainable tensors, what the optimiser remembers, the tensors that it leaves alone; where they matter,
-anchors of FedProx and the scale of the learning rate."""
+State = tuple[Tensors, Begun, Tensors, list[Tensor]]
+"""Trainable tensors, what is remembered of their training, the tensors that it leaves alone; where there is a
+schedule, the scale of the learning rate."""
 Forward = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 """(stacked tensors by name, inputs: clients x batch x …) -> outputs: clients x batch x …"""
 LARGEST_TAPE = 64 << 20
@@ -54,17 +54,15 @@ IGNORED = -100
 class StackedEngine(InlineEngine):
     """Trains all clients of a wave together; evaluates one model after the other."""
 
-    def __init__(
-        self, task: Task, device: str = "cpu", most_clients: int | None = None, precision: Precision = "tf32"
-    ) -> None:
+    def __init__(self, task: Task, device: str = "cpu", precision: Precision = "tf32") -> None:
         super().__init__(task, device)
         self._task = task
-        self._most = most_clients or MOST_CLIENTS.get(self.device.type, 64)
-        self._module = task.initial_model().to(self.device).train()
-        for part in self._module.modules():
+        self._most = MOST_CLIENTS.get(self.device.type, 64)
+        module = task.initial_model().to(self.device).train()
+        for part in module.modules():
             if isinstance(part, nn.Embedding | nn.EmbeddingBag):
                 part.sparse = False  # stacking knows no sparse gradients
-        self._passes = passes_of(task, self._module, self.device, self.frozen, precision)
+        self._passes = passes_of(task, module, self.device, self.frozen, precision)
         self._stacks: dict[tuple[int, int], Stack | RecordedStack] = {}
         if self.device.type == "cuda":
             # As torch does by default for convolutions: half the time, and rounding far below the
@@ -106,19 +104,20 @@ class StackedEngine(InlineEngine):
         idle = clients - len(jobs)
         inputs, targets = self.trainer.data.stacked(draws + draws[:1] * idle)
         bases = torch.stack([job.base for job in jobs] + [jobs[0].base] * idle)
-        assert self._task.optimiser is not None, "a loop of one's own is not stacked"
-        factors = [self._task.optimiser.scale(job.round) for job in jobs]
+        descent = self.trainer.descent
+        assert descent is not None, "a loop of one's own is not stacked"
+        factors = [descent.optimiser.scale(job.round) for job in jobs]
         scale = torch.tensor(factors + factors[:1] * idle, dtype=torch.float64, device=self.device)
-        rows = self._stack(clients, len(targets)).train(bases, inputs, targets, scale)
+        rows = self._stack(descent, clients, len(targets)).train(bases, inputs, targets, scale)
         # Each its own memory: one model that is kept must not keep its whole stack.
         return [row.clone() for row in rows[: len(jobs)]]
 
-    def _stack(self, clients: int, steps: int) -> Stack | RecordedStack:
+    def _stack(self, descent: Descent, clients: int, steps: int) -> Stack | RecordedStack:
         on_gpu = self.device.type == "cuda"
         # A recording is of so many steps; else any number of them will do.
         kind = (clients, steps if on_gpu else 0)
         if kind not in self._stacks:
-            stack = Stack(self._task, self.layout, self._passes, clients)
+            stack = Stack(self._task, descent, self.layout, self._passes, clients)
             self._stacks[kind] = RecordedStack(stack) if on_gpu else stack
         return self._stacks[kind]
 
@@ -182,13 +181,10 @@ class CannotStackError(PlexusError):
 
 
 class Stack:
-    def __init__(self, task: Task, layout: Layout, passes: Passes, clients: int) -> None:
+    def __init__(self, task: Task, descent: Descent, layout: Layout, passes: Passes, clients: int) -> None:
         self._task = task
+        self._descent = descent
         self._layout = layout
-        trainable = [entry.name for entry in layout.entries if entry.trainable]
-        assert task.optimiser is not None, "a loop of one's own is not stacked"
-        self._optimiser = task.optimiser
-        self._descent = Descent(task.optimiser, task.proximal, trainable)
         self._is_joint = is_joint(task)
         self._passes = passes
         self._frozen = passes.arrange({n: t.expand(clients, *t.shape) for n, t in passes.frozen.items()})
@@ -201,10 +197,9 @@ class Stack:
         `scale[i]` is the factor on the learning rate of row i, for tasks that have a schedule.
         """
         trainable, fixed = (self._passes.arrange(self._unstack(bases, kind)) for kind in (True, False))
-        memory = self._optimiser.begin(list(trainable.values()))
-        anchors = self._descent.anchors(list(trainable.values()))
-        scales = [scale] if self._optimiser.schedule is not None else []
-        state = self._in_steps((trainable, memory, fixed, anchors, scales), (inputs, targets))
+        begun = self._descent.begin(list(trainable.values()))
+        scales = [scale] if self._descent.optimiser.schedule is not None else []
+        state = self._in_steps((trainable, begun, fixed, scales), (inputs, targets))
         tensors = self._passes.restore(state[0] | state[2])
         rows = [tensors[entry.name].reshape(len(bases), -1) for entry in self._layout.entries]
         return torch.cat([row.to(self._layout.dtype) for row in rows], dim=1)
@@ -225,14 +220,14 @@ class Stack:
 
     def _step(self, state: State, batch: Batch) -> None:
         """One step for all clients, in place."""
-        trainable, memory, fixed, anchors, scales = state
+        trainable, begun, fixed, scales = state
         with torch.enable_grad():
             leaves = {name: tensor.detach().requires_grad_() for name, tensor in trainable.items()}
             outputs = self._passes.forward({**leaves, **fixed, **self._frozen}, batch[0])
             loss = self._summed_loss(outputs, batch[1])
             found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
         scale = scales[0] if scales else 1.0
-        self._descent.step(list(trainable.values()), list(found), memory, anchors, scale, stacked=True)
+        self._descent.step(list(trainable.values()), list(found), begun, scale, stacked=True)
 
     def _summed_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The sum of all clients' losses; no client's weights touch another's loss."""

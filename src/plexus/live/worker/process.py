@@ -137,9 +137,9 @@ class Worker:
         found = self._trainer.evaluate(self._decode(model, self._initial_local))
         others = dict(found.others)
         task = self._trainer.task
-        if task.held:
+        if task.held and len(task.held[self._node]):
             sums = self._trainer.evaluate_own(self._decode(model, self._local), self._node).tolist()
-            own = metrics_of(task, [sums], len(task.held[self._node]))
+            own = metrics_of(task, [sums], self._node)
             others |= {f"own_{own.name}": own.value, "own_loss": own.loss}
         return Evaluated(job.job, found.value, found.loss, others)
 
