@@ -16,7 +16,6 @@ from plexus.data.fetch import by_hand
 from plexus.data.fetch import fetch as fetch_dataset
 from plexus.data.importing import import_dataset, summary
 from plexus.data.registry import Dataset, dataset
-from plexus.data.store import path_of, state_of
 from plexus.files import DATA_VARIABLE, data_directory
 from plexus.quantities import size
 
@@ -87,7 +86,7 @@ def import_command(name: str, path: Path, unchecked: bool) -> None:
 
 def state(dataset: Dataset) -> str:
     """Whether it is here, and if not, how it gets here."""
-    states = {state_of(file) for file in dataset.files}
+    states = {file.state for file in dataset.files}
     if states == {"here"}:
         return "here"
     if "other" in states:
@@ -100,15 +99,14 @@ def state(dataset: Dataset) -> str:
 def plain(dataset: Dataset) -> dict[str, Any]:
     """All that `info_lines` says, for a program."""
     files = [
-        {**msgspec.to_builtins(file), "path": str(path_of(file)), "state": state_of(file)}
-        for file in dataset.files
+        {**msgspec.to_builtins(file), "path": str(file.place), "state": file.state} for file in dataset.files
     ]
     facts = msgspec.to_builtins(dataset)
     return {**facts, "files": files, "size": dataset.size, "state": state(dataset)}
 
 
 def places(dataset: Dataset) -> str:
-    return ", ".join(str(path_of(file)) for file in dataset.files)
+    return ", ".join(str(file.place) for file in dataset.files)
 
 
 def list_lines(datasets: Sequence[Dataset]) -> Iterator[str]:
@@ -130,7 +128,7 @@ def info_lines(dataset: Dataset) -> Iterator[str]:
     if dataset.archive is not None:
         yield f"  archive   {dataset.archive.url} ({size(dataset.archive.size)})"
     for file in dataset.files:
-        yield f"  file      {path_of(file)}: {STATES[state_of(file)]}"
+        yield f"  file      {file.place}: {STATES[file.state]}"
         if file.url is not None:
             yield f"    from      {file.url}"
         yield f"    size      {file.size:,} bytes"

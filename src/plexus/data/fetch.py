@@ -14,9 +14,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from plexus import __version__
-from plexus.data.importing import extract
-from plexus.data.registry import Dataset, File
-from plexus.data.store import WrongContentError, matches, path_of, room_for, state_of, verify, writing_to
+from plexus.data.importing import extract, room_for, writing_to
+from plexus.data.registry import Dataset, File, WrongContentError
 from plexus.errors import PlexusError
 from plexus.files import data_directory
 
@@ -54,7 +53,7 @@ def fetch(dataset: Dataset, progress: Progress, *, mirror: str | None = None, fo
             _fetch_archive(dataset, mirror or dataset.archive.url, progress)
         else:
             for file in dataset.files:
-                if state_of(file) != "here":
+                if file.state != "here":
                     _fetch_file(file, _address(file, dataset, mirror), progress)
     except UnreachableError as error:
         raise PlexusError(f"{error}; without a network: {by_hand(dataset)}") from None
@@ -71,7 +70,7 @@ def by_hand(dataset: Dataset) -> str:
 
 
 def _all_here(dataset: Dataset, force: bool) -> bool:
-    states = {path_of(file): state_of(file) for file in dataset.files}
+    states = {file.place: file.state for file in dataset.files}
     for path, state in states.items():
         if state == "other" and not force:
             wrong = f"{path} is there, but is not {dataset.name}: its checksum differs"
@@ -83,23 +82,23 @@ def _address(file: File, dataset: Dataset, mirror: str | None) -> str:
     if mirror is None:
         assert file.url is not None, "checked by fetchable"
         return file.url
-    return mirror if len(dataset.files) == 1 else f"{mirror.rstrip('/')}/{Path(file.path).name}"
+    return mirror if len(dataset.files) == 1 else f"{mirror.rstrip('/')}/{file.place.name}"
 
 
 def _fetch_file(file: File, url: str, progress: Progress) -> None:
-    part = path_of(file).with_name(f".{Path(file.path).name}.part")
+    part = file.place.with_name(f".{file.place.name}.part")
     resumed = _size(part) > 0
     download(url, part, file.size, progress)
-    if resumed and not matches(file, part):
+    if resumed and not file.matches(part):
         part.unlink()  # the earlier beginning was of another file: once more, from the start
         download(url, part, file.size, progress)
     try:
-        verify(file, part, url)
+        file.verify(part, url)
     except WrongContentError:
         part.unlink()
         raise
-    with writing_to(path_of(file)):
-        part.replace(path_of(file))
+    with writing_to(file.place):
+        part.replace(file.place)
 
 
 def _fetch_archive(dataset: Dataset, url: str, progress: Progress) -> None:
