@@ -63,7 +63,7 @@ def test_help_is_grouped_by_what_one_wants_to_do(plexus: Plexus) -> None:
     headings = [line for line in text.splitlines() if line.endswith(":") and line[0] != " "]
     assert headings[:3] == ["Options:", "Simulate:", headings[2]]
     assert headings[-1] == "This machine:"
-    assert "Commands:" not in headings, "every command has a heading in cli.COMMANDS"
+    assert "Commands:" not in headings, "every command has a heading in groups.COMMANDS"
     for status in (0, 1, cli.BAD_INPUT, cli.INTERRUPTED):
         assert f" {status} " in text.rpartition("Exit status:")[2]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -63,6 +63,11 @@ def told(name: str) -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
 
 
+COMMANDS = told("commands")
+"""By what one wants to do: the commands, and what each does."""
+WHAT_THEY_DO = {name: text for commands in COMMANDS.values() for name, text in commands.items()}
+
+
 @cache
 def examples() -> dict[str, list[str]]:
     """By the words after `plexus`: command lines that the help shows and a test executes.
@@ -104,24 +109,18 @@ class LazyGroup(Group):
     Commands that are added to it as to any group are there already.
     """
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **kwargs: Any) -> None:
-        """`sections` are the headings of the help, with the commands below each and what they do."""
-        super().__init__(*args, **kwargs)
-        self.sections = sections
-        self._does = {name: text for commands in sections.values() for name, text in commands.items()}
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(self._does)
+        return sorted(WHAT_THEY_DO)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._does:
+        if cmd_name not in WHAT_THEY_DO:
             return None
         command = self.commands.get(cmd_name) or getattr(import_module(f"plexus.cli.{cmd_name}"), cmd_name)
-        command.help = command.help or self._does[cmd_name]
+        command.help = command.help or WHAT_THEY_DO[cmd_name]
         with_examples(command, cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for heading, commands in self.sections.items():
+        for heading, commands in COMMANDS.items():
             with formatter.section(heading):
                 formatter.write_dl(list(commands.items()))

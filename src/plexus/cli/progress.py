@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
 import click
@@ -22,13 +23,8 @@ if TYPE_CHECKING:
     from plexus.experiment.progress import Tick
     from plexus.studies.pool import Standing
 
-BAR_EVERY_S = 0.2
-LINE_EVERY_S = 10.0
-
 
 class Panel(NamedTuple):
-    """All that is shown at one moment."""
-
     title: str
     share: float
     """How much of the work is done, from 0 to 1."""
@@ -51,20 +47,18 @@ class Display(AbstractContextManager["Display"]):
             self._due_s = now_s + self.every_s
             self.show(panel())
 
-    def show(self, panel: Panel) -> None:
-        """Draw it; called only every so often."""
+    def show(self, panel: Panel) -> None: ...
 
     def note(self, text: str) -> None:
         """Say something that stays."""
 
-    def __exit__(self, *error: object) -> None:
-        """Stop showing."""
+    def __exit__(self, *error: object) -> None: ...
 
 
 class Lines(Display):
     """A line every so often, for output that is kept."""
 
-    every_s = LINE_EVERY_S
+    every_s = 10.0
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -80,7 +74,7 @@ class Lines(Display):
 class Bar(Display):
     """A bar with the state below it, redrawn in place and gone at the end."""
 
-    every_s = BAR_EVERY_S
+    every_s = 0.2
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -134,8 +128,7 @@ def display_for(stream: IO[str], *, quiet: bool = False) -> Display:
 class Pace:
     """How fast it goes, counted from the first look: what came before was set-up."""
 
-    def __init__(self) -> None:
-        self._began: tuple[float, float] | None = None
+    _began: tuple[float, float] | None = None
 
     def facts(self, done: float, total: float, speed: Callable[[float], str] | None = None) -> list[str]:
         """The speed, in words if there are some, and the time left; nothing before they can be known."""
@@ -148,16 +141,16 @@ class Pace:
         return [speed(per_s), left] if speed else [f"about {left}"]
 
 
+@dataclass
 class RunProgress:
     """What is shown of a run: give it to the run as its progress."""
 
-    def __init__(self, title: str, total_s: float, display: Display) -> None:
-        self.title = title
-        self.total_s = total_s
-        self.display = display
-        self.last: Tick | None = None
-        """The newest state, shown or not."""
-        self._pace = Pace()
+    title: str
+    total_s: float
+    display: Display
+    last: Tick | None = None
+    """The newest state, shown or not."""
+    _pace: Pace = field(default_factory=Pace)
 
     def __call__(self, at: Tick) -> None:
         """The run is here now. Without a metric the newest known one goes on being shown."""
