@@ -75,7 +75,7 @@ def new(
         raise click.UsageError(f"--csv is a table; the template {template} has data of another kind")
     if data is not None and template not in OTHERS:
         raise click.UsageError(f"--data is a folder of pictures or texts: add --template {'|'.join(OTHERS)}")
-    notes = write_project(name, into, None if csv is None else OwnTable(csv, target, owner), template, data)
+    notes = write_project(name, into, OwnTable(csv, target, owner) if csv else READINGS, template, data)
     folder, session = into / name, into / name / "session.toml"
     peers = min(3, load_spec(session).nodes)
     steps = (
@@ -89,8 +89,6 @@ def new(
 
 
 class OwnTable(NamedTuple):
-    """A table, and what of it is for what."""
-
     csv: Path
     target: str | None = None
     """None: the last column."""
@@ -98,8 +96,11 @@ class OwnTable(NamedTuple):
     """None: rows are dealt to nodes by chance."""
 
 
+READINGS = OwnTable(MADE_UP / "readings.csv", "kind")
+
+
 def write_project(
-    name: str, into: Path, source: OwnTable | None = None, template: str = "csv", data: Path | None = None
+    name: str, into: Path, source: OwnTable = READINGS, template: str = "csv", data: Path | None = None
 ) -> list[str]:
     """Make the folder `name` in `into`, with a task, data, a session file and a test.
 
@@ -116,7 +117,6 @@ def write_project(
         raise PlexusError(f"{folder} is already there: choose another name or remove it")
     if template in OTHERS:
         return _write_other(folder, template, data)
-    source = source or OwnTable(MADE_UP / "readings.csv", "kind")
     words, schema, notes = look_at(source)  # before anything is written
     with named(folder):
         (folder / name).mkdir(parents=True)
@@ -124,7 +124,7 @@ def write_project(
         shutil.copyfile(source.csv, folder / "data" / source.csv.name)
     is_loop = template == "own-loop"
     words |= {"names": "", "loop": is_loop, "rate": 0.003 if is_loop else 0.1, "hours": 2.0}
-    _write_files(folder, name, "task", words)
+    _write_files(folder, "task", words)
     schema.save(folder / name / "schema.json")
     return notes
 
@@ -145,15 +145,20 @@ def _write_other(folder: Path, template: str, own: Path | None) -> list[str]:
         else:
             shutil.copytree(own, data, ignore=shutil.ignore_patterns(".*"))
     words = look(data)
-    _write_files(folder, folder.name, template, {"schema": "", "loop": False, **words})
+    _write_files(folder, template, {"schema": "", "loop": False, **words})
     return [f"made up: {words['note']} (your own: --data FOLDER)" if own is None else words["note"]]
 
 
-def _write_files(folder: Path, name: str, task: str, words: dict[str, Any]) -> None:
+def _write_files(folder: Path, task: str, words: dict[str, Any]) -> None:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    name = folder.name
     (folder / name / "__init__.py").write_text("")
     files = {task: f"{name}/task.py", "session": "session.toml", "test_task": "test_task.py"}
+    loader = FileSystemLoader(TEMPLATES)
+    templates = Environment(loader=loader, keep_trailing_newline=True, undefined=StrictUndefined)
     for template, file in files.items():
-        (folder / file).write_text(_filled(template, name=name, **words))
+        (folder / file).write_text(templates.get_template(f"{template}.txt").render(name=name, **words))
 
 
 def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
@@ -189,13 +194,6 @@ def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names))
-
-
-def _filled(template: str, **words: Any) -> str:
-    from jinja2 import StrictUndefined, Template
-
-    text = (TEMPLATES / f"{template}.txt").read_text(encoding="utf-8")
-    return str(Template(text, keep_trailing_newline=True, undefined=StrictUndefined).render(words))
 
 
 def _notes(table: CsvTable, target: str, ignored: list[str]) -> list[str]:

@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 def print_summary(title: str, result: Result, console: Console) -> None:
     """Rounds, quality, cost, traffic, fingerprints, and where the files are."""
     console.print(f"\n[bold]{title}[/]")
-    _print(_facts(_run_facts(result)), console)
+    _print_facts(_run_facts(result), console)
     if result.messages:
-        console.print()
-        _print(_traffic(result.messages), console)
+        _print_traffic(result.messages, console)
     console.print()
-    _print(_facts(_where(result)), console)
+    _print_facts(_where(result), console)
 
 
 def _print(table: Table, console: Console) -> None:
@@ -99,7 +98,7 @@ def _where(result: Result) -> list[tuple[str, str]]:
     return [("digest", result.digest), ("weights", result.weights_hash), ("files", "\n".join(where))]
 
 
-def _facts(rows: Sequence[tuple[str, str]]) -> Table:
+def _print_facts(rows: Sequence[tuple[str, str]], console: Console) -> None:
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
@@ -107,23 +106,21 @@ def _facts(rows: Sequence[tuple[str, str]]) -> Table:
     table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(f"  {name}", value)
-    return table
+    _print(table, console)
 
 
-def _traffic(messages: Mapping[str, Traffic]) -> Table:
+def _print_traffic(messages: Mapping[str, Traffic], console: Console) -> None:
     """By type of message, the heaviest first."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
+    numbers = (Column(name, justify="right", no_wrap=True) for name in ("count", "bytes", "share"))
+    table = Table("  messages", *numbers, box=None, pad_edge=False, padding=(0, 2), header_style="dim")
     total = sum(traffic.bytes for traffic in messages.values())
-    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
-    table.add_column("  messages")
-    for heading in ("count", "bytes", "share"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    by_weight = sorted(messages.items(), key=lambda item: (-item[1].bytes, item[0]))
-    for name, traffic in by_weight:
+    for name, traffic in sorted(messages.items(), key=lambda item: (-item[1].bytes, item[0])):
         share = f"{100 * traffic.bytes / total:.1f} %" if total else "–"
         table.add_row(f"  {name}", f"{traffic.count:,}", quantities.size(traffic.bytes), share)
-    return table
+    console.print()
+    _print(table, console)
 
 
 def print_bench(bench: ProtocolBench, console: Console) -> None:
@@ -143,19 +140,17 @@ def print_bench(bench: ProtocolBench, console: Console) -> None:
         ("digest", bench.digest),
     ]
     console.print(f"\n[bold]{title}[/]")
-    _print(_facts(facts), console)
-    console.print()
-    _print(_traffic(bench.messages), console)
+    _print_facts(facts, console)
+    _print_traffic(bench.messages, console)
 
 
 def print_growth(benches: Sequence[ProtocolBench], console: Console) -> None:
     """The same of several sizes, and the power of n by which each grew since the one before."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
     headings = ("nodes", "cpu s/h", "∝ n^", "memory", "∝ n^", "rounds", "models", "views", "a view")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    columns = (Column(each, justify="right", no_wrap=True) for each in headings)
+    table = Table(*columns, box=None, pad_edge=False, padding=(0, 1), header_style="dim")
     for bench, before in zip(benches, (None, *benches), strict=False):
         view, model = bench.messages["view"], bench.messages["model"]
         cpu = f"{bench.cpu_s_per_simulated_hour:.3g}", _power(bench, before, "cpu_s_per_simulated_hour")
