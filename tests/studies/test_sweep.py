@@ -17,8 +17,8 @@ import pytest
 from plexus import cli
 from plexus.errors import PlexusError
 from plexus.runs.run import result_of
-from plexus.studies.grid import parse_axis, sweep_toml
 from plexus.studies.plan import Planned, make_plan
+from plexus.studies.reproduce import parse_axis, sweep_toml
 from plexus.studies.study import changed, sized_parts
 from tests.studies.kit import BASE, folder_with
 

@@ -18,9 +18,8 @@ from plexus.errors import PlexusError
 from plexus.files import write_text
 from plexus.machine import usable_cores
 from plexus.spec.toml import FULL_SIZE, located, read_text, read_toml
-from plexus.studies.grid import is_sweep, seconds_left, sweep_toml
 from plexus.studies.plan import make_plan
-from plexus.studies.reproduce import carried_out, write_page
+from plexus.studies.reproduce import carried_out, is_sweep, seconds_left, sweep_toml, write_page
 from plexus.studies.study import sized_parts
 
 
