@@ -16,11 +16,9 @@ from plexus.cli.report import RUNS, TARGET, load_runs
 from plexus.report.arms import group
 from plexus.report.comparison import compare as compare_arms
 from plexus.report.comparison import findings, table_of
-from plexus.report.document import Table, text_of
-from plexus.report.export import is_numeric
+from plexus.report.document import Table, is_numeric, text_of
 from plexus.report.measuring import Judge
-from plexus.report.rehearsal import agreements
-from plexus.report.standard import by_setting, titles
+from plexus.report.standard import agreements, by_setting, titles
 from plexus.runs.run import Run
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from plexus.report.measuring import evenly
 from plexus.runs.tables import Columns, rows
 
 Json = dict[str, Any]
@@ -29,13 +30,6 @@ def peaks(values: NDArray[Any], most: int = MOST_POINTS) -> NDArray[np.intp]:
         part = np.nan_to_num(np.asarray(values[stretch], np.float64))
         kept |= {int(stretch[part.argmin()]), int(stretch[part.argmax()])}
     return np.array(sorted(kept))
-
-
-def evenly(count: int, most: int) -> NDArray[np.intp]:
-    """`most` rows out of `count`, the first and the last among them."""
-    if count <= most:
-        return np.arange(count)
-    return np.unique(np.linspace(0, count - 1, most).round().astype(np.intp))
 
 
 def take(table: Columns, kept: NDArray[Any] | slice) -> Columns:

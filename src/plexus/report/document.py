@@ -140,3 +140,8 @@ def number(value: float) -> str:
         return f"{value:.3g}"
     digits = 2 - math.floor(math.log10(abs(value))) if value else 0
     return f"{value:,.{max(0, min(digits, 6))}f}"
+
+
+def is_numeric(table: Table, column: int) -> bool:
+    """Whether a column holds quantities, which stand to the right."""
+    return any(isinstance(row[column], Quantity | int | float) for row in table.rows)
