@@ -43,7 +43,12 @@ class UnreachableError(PlexusError):
 
 def fetch(dataset: Dataset, progress: Progress, *, mirror: str | None = None, force: bool = False) -> bool:
     """Bring a data set here; False if it was here already. `mirror` replaces the official address."""
-    if _all_here(dataset, force):
+    states = {file.place: file.state for file in dataset.files}
+    for path, state in states.items():
+        if state == "other" and not force:
+            wrong = f"{path} is there, but is not {dataset.name}: its checksum differs"
+            raise PlexusError(f"{wrong}; move it away, or replace it with --force")
+    if set(states.values()) == {"here"}:
         return False
     if not dataset.fetchable and mirror is None:
         raise PlexusError(f"{dataset.name} cannot be fetched, no address is known: {by_hand(dataset)}")
@@ -53,7 +58,7 @@ def fetch(dataset: Dataset, progress: Progress, *, mirror: str | None = None, fo
             _fetch_archive(dataset, mirror or dataset.archive.url, progress)
         else:
             for file in dataset.files:
-                if file.state != "here":
+                if states[file.place] != "here":
                     _fetch_file(file, _address(file, dataset, mirror), progress)
     except UnreachableError as error:
         raise PlexusError(f"{error}; without a network: {by_hand(dataset)}") from None
@@ -61,21 +66,11 @@ def fetch(dataset: Dataset, progress: Progress, *, mirror: str | None = None, fo
 
 
 def by_hand(dataset: Dataset) -> str:
-    """What to do where fetching is not possible."""
     command = f"`plexus data import {dataset.name} PATH`"
     if not dataset.fetchable:
         return f"it derives from {dataset.page}; whoever has the file runs {command}"
     addresses = [each.url or "" for each in ([dataset.archive] if dataset.archive else dataset.files)]
     return f"get {' and '.join(addresses)} on any machine, then run {command}"
-
-
-def _all_here(dataset: Dataset, force: bool) -> bool:
-    states = {file.place: file.state for file in dataset.files}
-    for path, state in states.items():
-        if state == "other" and not force:
-            wrong = f"{path} is there, but is not {dataset.name}: its checksum differs"
-            raise PlexusError(f"{wrong}; move it away, or replace it with --force")
-    return set(states.values()) == {"here"}
 
 
 def _address(file: File, dataset: Dataset, mirror: str | None) -> str:

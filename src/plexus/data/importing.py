@@ -163,7 +163,6 @@ def _read(file: File, path: Path) -> None:
 
 
 def summary(dataset: Dataset) -> Iterator[str]:
-    """What the traces of a data set that is here say."""
     for file in dataset.files:
         if file.kind not in ("task", "places") and file.place.is_file():
             kind: LatencyKind = "round-trip" if file.round_trip else "one-way"
