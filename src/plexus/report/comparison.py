@@ -29,7 +29,6 @@ from plexus.report.measuring import (
     values_of,
     with_headers,
 )
-from plexus.runs.run import Run
 
 REFERENCES = frozenset({"fedavg", "fedbuff"})
 """What needs a server is shown, but is no baseline of decentralized learning."""
@@ -43,8 +42,6 @@ ENOUGH_EVALUATIONS = 5
 
 @dataclass(frozen=True)
 class ArmOutcome:
-    """One arm, seed by seed."""
-
     label: str
     is_ours: bool
     is_complete: bool
@@ -75,8 +72,6 @@ class ArmOutcome:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Arms against one target."""
-
     metric: str
     higher_is_better: bool
     judge: Judge
@@ -109,7 +104,9 @@ def compare(
     metric, higher = common_metric(arms)
     looked = [min(len(run.tables["evaluations"].get(metric, ())) for run in arm.runs) for arm in arms]
     grid_s = common_grid_s([run for arm in arms for run in arm.runs])
-    arms = [replace(arm, runs=tuple(_measured(run, grid_s, headers) for run in arm.runs)) for arm in arms]
+    if headers:
+        arms = [replace(arm, runs=tuple(map(with_headers, arm.runs))) for arm in arms]
+    arms = [replace(arm, runs=tuple(on_grid(run, grid_s) for run in arm.runs)) for arm in arms]
     values = {arm.label: [values_of(run, metric, judge) for run in arm.runs] for arm in arms}
     best_of = np.nanmax if higher else np.nanmin
     known = {label: [each for each in found if not np.isnan(each).all()] for label, found in values.items()}
@@ -128,10 +125,6 @@ def compare(
     looks = max(len(each) for found in values.values() for each in found)
     how = looks, grid_s is not None, headers, _stated(arms)
     return Comparison(metric, higher, judge, target, target_is, best, compared, *how)
-
-
-def _measured(run: Run, grid_s: np.ndarray | None, headers: bool) -> Run:
-    return on_grid(with_headers(run) if headers else run, grid_s)
 
 
 def _stated(arms: Sequence[Arm]) -> str:

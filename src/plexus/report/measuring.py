@@ -31,8 +31,6 @@ SEGMENT_BYTES, SEGMENT_HEADER_BYTES = 1448, 52
 
 @dataclass(frozen=True)
 class Cost:
-    """What it took one run to come to the target."""
-
     tta_h: float
     """Simulated time, in hours."""
     cta_gb: float

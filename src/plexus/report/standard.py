@@ -19,6 +19,7 @@ from plexus.report import naming, plots
 from plexus.report.arms import Arm, common_metric, group
 from plexus.report.comparison import Comparison, compare, findings, table_of
 from plexus.report.document import Cell, Picture, Quantity, Section, Table, number, over_seeds
+from plexus.report.measuring import evenly
 from plexus.runs.run import Run
 
 _OF_DATA = frozenset({
@@ -106,11 +107,8 @@ def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str)
     if any(arm.has_own_models for arm in arms):
         best = compare(arms, target, judge="best")
         tables.append(table_of(best, f"summary-best-node{suffix}", "The same, judged by the best node"))
-    if cut := [arm for arm in arms if any(run.result and run.result.cuts for run in arm.runs)]:
-        tables.append(_cuts_table(cut, f"cuts{suffix}"))
-    if wary := [arm for arm in arms if any(run.result and run.result.suspects for run in arm.runs)]:
-        tables.append(_suspects_table(wary, f"suspects{suffix}"))
-    tables += agreements(arms, suffix)
+    more = (_cuts_table(arms, f"cuts{suffix}"), _suspects_table(arms, f"suspects{suffix}"))
+    tables += [*(table for table in more if table.rows), *agreements(arms, suffix)]
     pictures = [replace(each, id=f"{each.id}{suffix}") for each in _pictures(_shown(arms, mean), mean)]
     if len(arms) > MOST_DRAWN:
         pictures = [replace(each, caption=f"{each.caption} The {MOST_DRAWN} best.") for each in pictures]
@@ -143,11 +141,10 @@ def _cuts_table(arms: Sequence[Arm], id: str) -> Table:
 def _suspects_table(arms: Sequence[Arm], id: str) -> Table:
     """Who was refused what, by seed; of one reason the whole is in the logs."""
     rows: list[tuple[Cell, ...]] = []
-    for arm in arms:
-        for seed, run in zip(arm.seeds, arm.runs, strict=True):
-            for each in run.result.suspects[:MOST_REFUSED] if run.result else ():
-                of = (arm.label, str(seed), each.node, each.reason)
-                rows.append((*of, f"{each.times:,}", f"{each.peers:,}"))
+    for label, run in ((arm.label, run) for arm in arms for run in arm.runs):
+        for each in run.result.suspects[:MOST_REFUSED] if run.result else ():
+            of = (label, str(run.spec["seed"]), each.node, each.reason)
+            rows.append((*of, f"{each.times:,}", f"{each.peers:,}"))
     note = f"The {MOST_REFUSED} most frequent of each run."
     note += " Honest nodes are refused a little too: many say more."
     columns = ("Method", "Seed", "Node", "Why it was refused", "Times", "By nodes")
@@ -213,10 +210,7 @@ def _agreement(live: Arm, simulated: Arm, id: str) -> Table:
     common = sorted(found.keys() & rehearsed.keys())
     apart = {k: abs(fmean(found[k]) - fmean(rehearsed[k])) for k in common}
     rows: list[tuple[Cell, ...]] = []
-    for at in sorted(
-        {round(each) for each in np.linspace(0, len(common) - 1, min(MOST_ROUNDS, len(common)))}
-    ):
-        k = common[at]
+    for k in np.array(common)[evenly(len(common), MOST_ROUNDS)].tolist():
         both = over_seeds(found[k], write), over_seeds(rehearsed[k], write)
         rows.append((str(k), *both, Quantity(quantities.difference(metric, apart[k]), apart[k])))
     name = quantities.metric_name(metric)
@@ -237,7 +231,7 @@ def _by_round(arm: Arm, metric: str) -> dict[int, list[float]]:
 
 def _rounds(live: Arm, simulated: Arm) -> str:
     came_to = [fmean(run.result.rounds for run in arm.runs if run.result) for arm in (live, simulated)]
-    durations = [plots.durations_s(arm) for arm in (live, simulated)]
+    durations = map(plots.durations_s, (live, simulated))
     took = [number(float(np.median(each))) if len(each) else "?" for each in durations]
     far = f"Live it came to round {came_to[0]:g}, simulated to round {came_to[1]:g}"
     if came_to[0] == came_to[1]:
