@@ -15,9 +15,9 @@ from plexus.experiment.recording import whole_view_bytes
 from plexus.report import naming, plots
 from plexus.report.arms import Arm, common_metric, group, load
 from plexus.report.comparison import summary_table
-from plexus.report.document import Cell, Picture, Quantity, Section, Table, heading, over_seeds
+from plexus.report.document import Picture, Quantity, Section, Table, heading
 from plexus.report.standard import standard_sections
-from plexus.runs.result import Result, Traffic
+from plexus.runs.result import Traffic
 from plexus.runs.run import Run
 from plexus.studies import reality
 from plexus.studies.plan import Planned, RunPlan
@@ -126,31 +126,33 @@ def totals(arms: Sequence[Arm]) -> Told:
 
 def overhead(arms: Sequence[Arm]) -> Told:
     """What share of all that is sent is the models themselves, and what the rest is."""
-    shares = ("Models, of bytes", "Views, of bytes", "Membership, of messages")
-    columns = ("Setting", "Sent [GB]", *shares, "A view, on average", "A view of all nodes")
-    return Told(columns, map(_overhead_of, arms))
 
+    def share(name: str, kind: str, of: str) -> Column:
+        def part(run: Run) -> float:
+            parts = {each: getattr(traffic, of) for each, traffic in result(run).messages.items()}
+            return float(parts.get(kind, 0) / (sum(parts.values()) or 1))
 
-def _overhead_of(arm: Arm) -> tuple[Cell, ...]:
-    results = [result(run) for run in arm.runs]
-    spec = arm.runs[0].spec
-    whole = whole_view_bytes(int(spec["nodes"]), spec.get("protocol", {}).get("signed_views", False))
-    views = [result.messages.get("view", Traffic(0, 0)) for result in results]
-    kinds = (("model", "bytes"), ("view", "bytes"), ("membership", "count"))
-    shares = [[_share(result, *kind) for result in results] for kind in kinds]
-    return (
-        arm.label,
-        over_seeds([result.sent_bytes / 1e9 for result in results], "{:.3g}".format),
-        *(over_seeds(each, quantities.share) for each in shares),
-        over_seeds([view.bytes / view.count for view in views if view.count], quantities.size),
-        Quantity(quantities.size(whole), float(whole)),
+        return Column(name, part, quantities.share)
+
+    def view_bytes(run: Run) -> float | None:
+        view = result(run).messages.get("view", Traffic(0, 0))
+        return view.bytes / view.count if view.count else None
+
+    def whole(arm: Arm) -> Quantity:
+        protocol, nodes = arm.spec["protocol"], int(arm.spec["nodes"])
+        size = whole_view_bytes(nodes, protocol.get("signed_views", False))
+        return Quantity(quantities.size(size), float(size))
+
+    columns = (
+        SENT,
+        share("Models, of bytes", "model", "bytes"),
+        share("Views, of bytes", "view", "bytes"),
+        share("Membership, of messages", "membership", "count"),
+        Column("A view, on average", view_bytes, quantities.size),
     )
-
-
-def _share(result: Result, kind: str, of: str) -> float:
-    parts = {name: getattr(traffic, of) for name, traffic in result.messages.items()}
-    total = sum(parts.values())
-    return float(parts.get(kind, 0) / total) if total else 0.0
+    told = tabulated(arms, columns)
+    rows = [(*row, whole(arm)) for row, arm in zip(told.rows, arms, strict=True)]
+    return Told((*told.columns, "A view of all nodes"), rows)
 
 
 def views(arms: Sequence[Arm]) -> Told:

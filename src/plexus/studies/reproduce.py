@@ -162,12 +162,8 @@ def _pace(runs: Sequence[Planned], device: str | None) -> float:
     results = [(run, result_of(run.out)) for run in runs if run.is_done]
     if done := [(run.cost, result.wall_s) for run, result in results if result is not None]:
         return sum(wall_s for _, wall_s in done) / sum(cost for cost, _ in done)
+    # Seen from the first moments of the shortest, which are not kept.
     run = min(runs, key=lambda run: run.cost)
-    return tried_s(run, device) / run.cost
-
-
-def tried_s(run: Planned, device: str | None) -> float:
-    """How long a run takes in all, seen from its first moments; they are not kept."""
     ticks: list[tuple[float, float]] = []
     """When it was how far, first and last: what comes before the first is set-up."""
 
@@ -179,4 +175,4 @@ def tried_s(run: Planned, device: str | None) -> float:
     with TemporaryDirectory() as folder:
         simulated(Order(run, resume=False, device=device), look, Path(folder) / "run")
     (began_s, first_s), (now_s, last_s) = ticks[0], ticks[-1]
-    return (now_s - began_s) * 3600 * run.spec.hours / max(last_s - first_s, 1.0)
+    return (now_s - began_s) * 3600 * run.spec.hours / max(last_s - first_s, 1.0) / run.cost

@@ -48,9 +48,7 @@ class Drawing(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     arms: tuple[str, ...] = ()
     """Which arms; all of them if none are named."""
     x: Literal["simulated_h", "sent_gb", "training_h"] = "simulated_h"
-    """The horizontal axis of curves."""
     of: Literal["bytes", "count"] = "bytes"
-    """What is counted of messages."""
 
 
 class PaperTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,8 +61,6 @@ class PaperTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Study(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One file."""
-
     title: str
     paper: str = ""
     """Which figure or table of the paper it is, if any."""
@@ -111,7 +107,6 @@ class Sized(_Chosen, frozen=True, kw_only=True):
     study: Study
     size: str
     changes: dict[str, Any]
-    """Keys of a spec, for all arms."""
 
     def tables(self, task_tables: dict[str, Any], arm: str) -> dict[str, Any]:
         """The tables of a spec for one arm, from those of a task."""
