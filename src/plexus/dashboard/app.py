@@ -87,7 +87,6 @@ def _with_headers(send: Send) -> Send:
 
 
 def create_app(library: Library, allowed_hosts: tuple[str, ...] = ()) -> Starlette:
-    """The dashboard of what is in `library`."""
     questions = Questions(library)
     return Starlette(
         routes=[
