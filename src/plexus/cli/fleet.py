@@ -138,5 +138,4 @@ def _endings(result: FleetResult) -> Iterator[str]:
 
 
 def share_of_data(nodes: int, ready: Ready) -> str:
-    """What part of the data these nodes have, where it is not all of it."""
     return f"{nodes:,} nodes have {ready.shared_out:,} of {ready.examples:,} examples; the rest takes no part"

@@ -39,7 +39,6 @@ def about(tags: Sequence[str], note: str) -> dict[str, Any]:
 
 
 def set_option(changes: str) -> Callable[[Any], Any]:
-    """`--set`, with what it changes and an example."""
     meaning = f"Change {changes}. May be given several times."
     return option("--set overrides", "KEY=VALUE", meaning, multiple=True)
 

@@ -32,9 +32,8 @@ def predict(file: Path, csv: Path, out: Path | None, task_dir: Path) -> None:
         of = about.get("task", "unknown")
         raise PlexusError(f"{file}: the model is not of a table (task {of}): {remedy}")
     if "prepare" in about:
-        raise PlexusError(
-            f"{file}: the model takes what its task's {about['prepare']} makes of rows: {remedy}"
-        )
+        wanted = f"what its task's {about['prepare']} makes of rows"
+        raise PlexusError(f"{file}: the model takes {wanted}: {remedy}")
     from plexus.learn.saved import load_model
     from plexus.learn.saved import predict as outputs_of
     from plexus.learn.tabular import Schema, read_columns

@@ -185,7 +185,6 @@ class RunProgress:
 
 
 def study_progress(display: Display, title: str = "reproduce") -> Callable[[Standing], None]:
-    """What is shown of many runs side by side."""
     pace = Pace()
 
     def panel(standing: Standing) -> Panel:

@@ -36,15 +36,14 @@ def list_runs(folder: Path, tags: tuple[str, ...], search: str, sort: str, as_js
 
     Each with what it is and came to. One that is damaged is a line that says what is wrong.
     """
-    found = [run for run in Library(folder).listing()["runs"] if _is_wanted(run, tags, search)]
+    words, found = search.lower().split(), []
+    for run in Library(folder).listing()["runs"]:
+        told = " ".join(_lines(run)).lower()
+        if set(tags) <= set(run.get("tags", ())) and all(word in told for word in words):
+            found.append(run)
     found.sort(key=ORDERS[sort], reverse=sort != "name")
     lines = (f"{first}\n{click.style(second, dim=True)}" for first, second in map(_lines, found))
     answer(found, as_json, f"{len(found)} runs in {folder}", *lines)
-
-
-def _is_wanted(run: dict[str, Any], tags: tuple[str, ...], search: str) -> bool:
-    told = " ".join(_lines(run)).lower()
-    return set(tags) <= set(run.get("tags", ())) and all(word in told for word in search.lower().split())
 
 
 def _lines(run: dict[str, Any]) -> tuple[str, str]:

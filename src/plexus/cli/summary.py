@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plexus import quantities
-from plexus.runs.result import Cut, Metric, ProtocolBench, Result, RoundTuning, Traffic, Used
+from plexus.runs.result import Cut, ProtocolBench, Result, RoundTuning, Traffic, Used
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,12 +40,17 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
     metric, trainings = result.metric, result.trainings
     spared, trained = trainings.asked - trainings.computed, quantities.hours(result.training_s)
     cut = " (interrupted)" if result.interrupted else ""
+    written = (quantities.metric(metric.name, value) for value in (metric.best, metric.final))
+    best, final = (f"[bold]{text}[/]" for text in written)
+    quality = f"{best} at best, {final} at the end"
+    if metric.of_nodes:  # every node has a model of its own: whose it was is said
+        quality = f"best node {best} at best, mean over nodes {final} at the end"
     return [
         ("simulated", f"{quantities.hours(result.simulated_s)} hours{cut}"),
         ("rounds", f"{result.rounds:,}"),
         *(("note", note) for note in result.notes),
         *_tuned(result.tuning),
-        *([] if metric.name == "none" else [(quantities.metric_name(metric.name), _quality(metric))]),
+        *([] if metric.name == "none" else [(quantities.metric_name(metric.name), quality)]),
         ("training", f"{trained} device hours; {trainings.asked:,} trainings, {spared:,} never needed"),
         *([("examples", f"{result.sets:,} sets, each of several nodes")] if result.sets else []),
         *_used(result.used),
@@ -53,15 +58,6 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
         ("sent", f"{quantities.size(result.sent_bytes)} by all nodes"),
         ("computed in", f"{result.wall_s:.1f} s ({result.cpu_s:.1f} s of processor time)"),
     ]
-
-
-def _quality(metric: Metric) -> str:
-    """At best and at the end; where every node has a model of its own, whose it was."""
-    written = (quantities.metric(metric.name, value) for value in (metric.best, metric.final))
-    best, final = (f"[bold]{text}[/]" for text in written)
-    if metric.of_nodes:
-        return f"best node {best} at best, mean over nodes {final} at the end"
-    return f"{best} at best, {final} at the end"
 
 
 def _tuned(tuning: RoundTuning | None) -> list[tuple[str, str]]:
