@@ -242,8 +242,11 @@ class AskedNodes(ShownRun):
             pairs = zip(self._addresses, super().statuses(), strict=False)
             names = [status["node"] if status else address for address, status in pairs]
             return {"node": np.arange(len(names)), "name": np.array(names)}
-        found = self._rows.get(name, [])
-        return {column: np.array([row[column] for row in found]) for column in (found[0] if found else ())}
+        found = list(self._rows.get(name, ()))  # as it is now: others go on asking
+        columns = dict.fromkeys(
+            column for row in found for column in row
+        )  # nodes may measure different things
+        return {column: np.array([row.get(column, np.nan) for row in found]) for column in columns}
 
     def overview(self) -> Json:
         counts = [status["counts"] for status in self.statuses() if status]
@@ -287,8 +290,9 @@ def _metric(evaluations: Columns, result: Json | None) -> Json:
     if name is None:
         return {"name": None, "best": None, "final": None, "higher_is_better": True}
     values, higher = evaluations[name], quantities.is_percentage(name)
-    best = values.max() if higher else values.min()
-    return {"name": name, "best": float(best), "final": float(values[-1]), "higher_is_better": higher}
+    known = values[~np.isnan(values)]  # a model may diverge after a good one
+    best = float(known.max() if higher else known.min()) if len(known) else None
+    return {"name": name, "best": best, "final": float(values[-1]), "higher_is_better": higher}
 
 
 def _nodes(nodes: Columns) -> Json:
