@@ -97,6 +97,21 @@ def test_a_misspelt_word_is_guessed(plexus: Plexus, arguments: list[str], hint: 
     assert outcome.err.startswith("plexus: ") and outcome.err.endswith(f"{hint}\n")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["storm", "--seeds", "1..2", "--minutes", "nan"],
+        ["bench", "protocol", "--hours", "nan"],
+        ["run", "quickstart", "--checkpoint-every", "nan"],
+        ["fleet", "run", "spec.toml", "--seconds", "NaN"],
+    ],
+)
+def test_what_is_no_number_is_in_no_range(plexus: Plexus, arguments: list[str]) -> None:
+    outcome = plexus(*arguments)
+    assert outcome.status == 2
+    assert outcome.err.endswith(f"{arguments[-1]!r} is not a number.\n")
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script(plexus: Plexus, shell: str) -> None:
     outcome = plexus("completion", shell)

@@ -12,6 +12,7 @@ import click
 from msgspec.structs import replace
 
 from plexus import quantities
+from plexus.cli import groups
 from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, Group, flag, option, print_json, set_option
 from plexus.cli.session import check_deployable
 from plexus.errors import Interrupted, PlexusError
@@ -31,9 +32,7 @@ fleet = Group("fleet")
 @fleet.command()
 @click.argument("spec_file", metavar="SESSION.toml", type=PATH)
 @option("--nodes", "N", "[default: the file's]", type=COUNT)
-@option(
-    "--seconds", "S", "[default: 60, or until --rounds or [session] ends it]", type=click.FloatRange(min=1)
-)
+@option("--seconds", "S", "[default: 60, or until --rounds or [session] ends it]", type=groups.Numbers(min=1))
 @option("--rounds", "N", "Stop after this round.", type=COUNT)
 @option("--protocol", "NAME", "Run another protocol than the file's, with its defaults.")
 @set_option("a key of the file, e.g. protocol.sample_size=5")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -26,7 +27,15 @@ def flag(names: str, help: str) -> Callable[[Any], Any]:
     return click.option(*names.split(), is_flag=True, help=help)
 
 
-NATURAL, COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1), click.FloatRange(0, min_open=True)
+class Numbers(click.FloatRange):
+    """Without `nan`, which is in every range, as it is not beyond its ends."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = float(super().convert(value, param, ctx))
+        return self.fail(f"{value!r} is not a number.", param, ctx) if math.isnan(found) else found
+
+
+NATURAL, COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1), Numbers(0, min_open=True)
 JSON = flag("--json as_json", "Print the result as one JSON object.")
 HOME = option("--home", "DIR", "Its directory: key, certificate, state.", type=PATH, default="plexus-node")
 TAGS = option("--tag tags", "WORD", "A word to find it by; may be repeated.", multiple=True)

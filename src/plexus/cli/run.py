@@ -65,7 +65,7 @@ class Job(NamedTuple):
     "--checkpoint-every",
     "MINUTES",
     "Write down how to go on after a crash this often; 0: as often as costs a tenth of the time.",
-    type=click.FloatRange(min=0),
+    type=groups.Numbers(min=0),
     default=5.0,
 )
 @option(

@@ -243,9 +243,7 @@ class AskedNodes(ShownRun):
             names = [status["node"] if status else address for address, status in pairs]
             return {"node": np.arange(len(names)), "name": np.array(names)}
         found = list(self._rows.get(name, ()))  # as it is now: others go on asking
-        columns = dict.fromkeys(
-            column for row in found for column in row
-        )  # nodes may measure different things
+        columns = dict.fromkeys(column for row in found for column in row)  # not all measure the same
         return {column: np.array([row.get(column, np.nan) for row in found]) for column in columns}
 
     def overview(self) -> Json:
