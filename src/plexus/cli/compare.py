@@ -7,9 +7,12 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
 
 from plexus.cli.groups import JSON, flag, option, print_json
 from plexus.cli.report import RUNS, TARGET, load_runs
@@ -20,9 +23,6 @@ from plexus.report.document import Table, is_numeric, text_of
 from plexus.report.measuring import Judge
 from plexus.report.standard import agreements, by_setting, titles
 from plexus.runs.run import Run
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 NARROW_TEXT = 12
 """Characters of a text column, but for the names, where room is scarce."""
@@ -71,8 +71,6 @@ def print_comparison(
     if as_json:
         print_json([{"setting": it[0], "comparison": it[1], "rehearsal": it[2]} for it in found])
         return
-    from rich.console import Console
-
     console = Console(highlight=False)
     for title, each, rehearsals in found:
         print_table(_seeds_said_once(table_of(each, title=title)), console, findings(each))
@@ -92,9 +90,6 @@ def _seeds_said_once(table: Table) -> Table:
 def print_table(table: Table, console: Console, seen: str = "") -> None:
     """Title, rows, what is seen in them, note. What is too wide even with broken lines goes on below, names
     again."""
-    from rich.markup import escape
-    from rich.table import Table as Grid
-
     console.print(f"\n[bold]{escape(table.title)}[/]")
     columns, gap = _columns(table, narrow=False), 2
     if len(_parts(columns, gap, console.width)) > 1:

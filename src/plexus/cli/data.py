@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,15 @@ def list_command(as_json: bool) -> None:
     """All data sets that Plexus knows, and which of them are here."""
     if as_json:
         print_json({"folder": str(data_directory()), "datasets": [plain(each) for each in registry.DATASETS]})
-    else:
-        click.echo("\n".join(list_lines(registry.DATASETS)))
+        return
+    rows = [("NAME", "STATE", "SIZE", "WHAT")]
+    rows += [(each.name, state(each), size(each.size), each.what) for each in registry.DATASETS]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, where, bytes_, what in rows:
+        click.echo(f"{name:<{widths[0]}}  {where:<{widths[1]}}  {bytes_:>{widths[2]}}  {what}")
+    click.echo(f"\nThey are kept in {data_directory()} (set {DATA_VARIABLE} to change that).")
+    click.echo("`plexus data info NAME` tells licence, source and files of one; `plexus data fetch NAME` and")
+    click.echo("`plexus data import NAME PATH` bring it here.")
 
 
 @data.command()
@@ -107,18 +114,6 @@ def plain(dataset: Dataset) -> dict[str, Any]:
 
 def places(dataset: Dataset) -> str:
     return ", ".join(str(file.place) for file in dataset.files)
-
-
-def list_lines(datasets: Sequence[Dataset]) -> Iterator[str]:
-    rows = [("NAME", "STATE", "SIZE", "WHAT")]
-    rows += [(d.name, state(d), size(d.size), d.what) for d in datasets]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    for name, where, bytes_, what in rows:
-        yield f"{name:<{widths[0]}}  {where:<{widths[1]}}  {bytes_:>{widths[2]}}  {what}"
-    yield ""
-    yield f"They are kept in {data_directory()} (set {DATA_VARIABLE} to change that)."
-    yield "`plexus data info NAME` tells licence, source and files of one; `plexus data fetch NAME` and"
-    yield "`plexus data import NAME PATH` bring it here."
 
 
 def info_lines(dataset: Dataset) -> Iterator[str]:

@@ -19,7 +19,9 @@ def option(
     names: str, metavar: str | None = None, help: str | None = None, **more: Any
 ) -> Callable[[Any], Any]:
     """An option: its names, the last being that of the parameter where it has another; what stands for its
-    value in the help; and what it means."""
+    value in the help, `DIR` and `FILE` for a path; and what it means."""
+    if metavar is not None and metavar.partition(".")[0] in ("DIR", "FILE", "FOLDER", "OUT", "SPEC"):
+        more.setdefault("type", PATH)
     return click.option(*names.split(), metavar=metavar, help=help, **more)
 
 
@@ -37,7 +39,7 @@ class Numbers(click.FloatRange):
 
 NATURAL, COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1), Numbers(0, min_open=True)
 JSON = flag("--json as_json", "Print the result as one JSON object.")
-HOME = option("--home", "DIR", "Its directory: key, certificate, state.", type=PATH, default="plexus-node")
+HOME = option("--home", "DIR", "Its directory: key, certificate, state.", default="plexus-node")
 TAGS = option("--tag tags", "WORD", "A word to find it by; may be repeated.", multiple=True)
 NOTE = option("--note", "TEXT", "To be remembered.", default="", show_default=False)
 

@@ -17,9 +17,9 @@ from plexus.runs.model_files import metadata_of
 
 @click.command()
 @click.argument("file", metavar="FILE.safetensors", type=PATH)
-@option("--csv", "FILE", "The rows, with a header.", type=PATH, required=True)
-@option("--out", "FILE", "[default: standard output]", type=PATH)
-@option("--task-dir", "DIR", "Where the code of the model is found.", type=PATH, default=Path())
+@option("--csv", "FILE", "The rows, with a header.", required=True)
+@option("--out", "FILE", "[default: standard output]")
+@option("--task-dir", "DIR", "Where the code of the model is found.", default=Path())
 def predict(file: Path, csv: Path, out: Path | None, task_dir: Path) -> None:
     """Print the rows of a table with a column more: what the model in FILE predicts.
 

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
 import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from plexus import quantities
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from plexus.experiment.progress import Tick
     from plexus.studies.pool import Standing
 
@@ -77,8 +80,6 @@ class Bar(Display):
     every_s = 0.2
 
     def __init__(self, console: Console) -> None:
-        from rich.live import Live
-
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
 
@@ -98,11 +99,6 @@ class Bar(Display):
 
 def drawing(panel: Panel) -> RenderableType:
     """How far, what is known, and a line for each thing that is under way."""
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
     line = Table.grid(padding=(0, 2), expand=True)
     line.add_column(no_wrap=True)
     line.add_column(ratio=1)
@@ -115,13 +111,10 @@ def drawing(panel: Panel) -> RenderableType:
 
 
 def display_for(stream: IO[str], *, quiet: bool = False) -> Display:
-    """What suits where `stream` goes."""
     if quiet:
         return Display()
     if not stream.isatty():
         return Lines(stream)
-    from rich.console import Console
-
     return Bar(Console(file=stream, highlight=False))
 
 

@@ -28,7 +28,6 @@ TARGET = option(
     "-o --out",
     "FILE",
     "The page; its figures and tables go to a folder beside it.",
-    type=PATH,
     default=Path("report.html"),
 )
 @option("--title", "TEXT", default="Plexus report")

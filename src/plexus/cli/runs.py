@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
 from plexus import quantities
 from plexus.cli.groups import JSON, PATH, Group, answer, flag, option, print_json
@@ -74,8 +75,6 @@ def show(path: Path, as_json: bool) -> None:
     made = f"  plexus {versions.get('plexus', '–')}, started {versions.get('started', '–')}"
     click.echo("\n".join([*_lines({**found, "differs": []}), made]))
     if (result := result_of(path)) is not None:
-        from rich.console import Console
-
         print_summary(found["name"], result, Console(highlight=False))
 
 
@@ -97,7 +96,7 @@ def rm(paths: tuple[Path, ...], yes: bool) -> None:
 
 @runs.command("archive")
 @RUNS
-@option("--to folder", "DIR", "Where it goes.  [default: beside the run]", type=PATH)
+@option("--to folder", "DIR", "Where it goes.  [default: beside the run]")
 def archive_runs(paths: tuple[Path, ...], folder: Path | None) -> None:
     """Pack runs into files.
 

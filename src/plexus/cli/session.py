@@ -46,13 +46,13 @@ def _in_a_folder(_: click.Context, __: click.Parameter, out: Path | None) -> Pat
 DIRECTORY = click.argument("directory", metavar="DIR", type=PATH)
 NODE = click.argument("node_name", metavar="NODE")
 DAYS = option("--days", "N", type=float, default=30.0, show_default=True, callback=_bounded)
-OUT = option("--out", "FILE", "[default: standard output]", type=PATH, callback=_in_a_folder)
+OUT = option("--out", "FILE", "[default: standard output]", callback=_in_a_folder)
 
 
 @session.command()
 @DIRECTORY
-@option("--from spec_file", "SPEC.toml", type=PATH, required=True)
-@option("--model", "FILE", "Start from this model, as `plexus export` wrote it.", type=PATH)
+@option("--from spec_file", "SPEC.toml", required=True)
+@option("--model", "FILE", "Start from this model, as `plexus export` wrote it.")
 @set_option("a key of the spec, e.g. nodes=3")
 @JSON
 def init(

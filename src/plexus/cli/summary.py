@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
 
 from plexus import quantities
 from plexus.runs.result import Cut, ProtocolBench, Result, RoundTuning, Traffic, Used
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 
 def print_summary(title: str, result: Result, console: Console) -> None:
@@ -87,16 +86,12 @@ def _cuts(cuts: Iterable[Cut]) -> Iterable[tuple[str, str]]:
 
 
 def _where(result: Result) -> list[tuple[str, str]]:
-    from rich.markup import escape
-
     files = ", ".join(sorted(file.name for file in Path(result.out).glob("[!.]*")))
     where = [f"[bold]{escape(result.out)}[/]", *([f"[dim]{escape(files)}[/]"] if files else [])]
     return [("digest", result.digest), ("weights", result.weights_hash), ("files", "\n".join(where))]
 
 
 def _print_facts(rows: Sequence[tuple[str, str]], console: Console) -> None:
-    from rich.table import Table
-
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -107,8 +102,6 @@ def _print_facts(rows: Sequence[tuple[str, str]], console: Console) -> None:
 
 def _print_traffic(messages: Mapping[str, Traffic], console: Console) -> None:
     """By type of message, the heaviest first."""
-    from rich.table import Column, Table
-
     numbers = (Column(name, justify="right", no_wrap=True) for name in ("count", "bytes", "share"))
     table = Table("  messages", *numbers, box=None, pad_edge=False, padding=(0, 2), header_style="dim")
     total = sum(traffic.bytes for traffic in messages.values())
@@ -142,8 +135,6 @@ def print_bench(bench: ProtocolBench, console: Console) -> None:
 
 def print_growth(benches: Sequence[ProtocolBench], console: Console) -> None:
     """The same of several sizes, and the power of n by which each grew since the one before."""
-    from rich.table import Column, Table
-
     headings = ("nodes", "cpu s/h", "∝ n^", "memory", "∝ n^", "rounds", "models", "views", "a view")
     columns = (Column(each, justify="right", no_wrap=True) for each in headings)
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 1), header_style="dim")
