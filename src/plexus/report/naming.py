@@ -179,7 +179,6 @@ def _attack(table: Mapping[str, Any]) -> str:
 
 
 def value_words(value: Any) -> str:
-    """A value of a spec as people read it."""
     if value is None:
         return "default"
     if isinstance(value, bool):
