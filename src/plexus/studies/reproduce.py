@@ -108,7 +108,11 @@ def sweep_toml(
     sized(tables, size or FULL_SIZE, str(file))  # there is such a size
     keys = dict(tables.get("sizes", {}).get(size, {}))
     keys |= {".".join(path): value for path, value, _ in toml.assignments(changes)}
-    axes = dict(parse_axis(each) for each in grid)
+    axes: dict[str, list[Any]] = {}
+    for key, values in map(parse_axis, grid):
+        if key in axes:
+            raise PlexusError(f"--grid {key}: is there twice; give all its values at once")
+        axes[key] = values
     # A mere name is looked up wherever the sweep is.
     task = str(spec) if file != spec else os.path.relpath(file, folder)
     swept = " × ".join(key.removesuffix(".name").rpartition(".")[2].replace("_", " ") for key in axes)
