@@ -18,11 +18,11 @@ import click
 
 from plexus.cli.groups import PATH, option
 from plexus.errors import PlexusError, needing
-from plexus.files import named
+from plexus.files import named, write_text
 from plexus.spec.experiment import load_spec
 
 if TYPE_CHECKING:
-    from plexus.learn.tabular import CsvTable, Schema
+    from plexus.learn.tabular import Schema
 
 TEMPLATES = Path(__file__).with_name("templates")
 MADE_UP = TEMPLATES / "made-up"
@@ -41,7 +41,7 @@ MANY_INPUTS = 10
     default=Path(),
     show_default="the current folder",
 )
-@option("--csv", "FILE", "Your own table, with a header; without it, data is made up.", type=PATH)
+@option("--csv", "FILE", "Your own table, with a header; without it, data is made up.")
 @option("--target", "COLUMN", "The column to predict: a class or a number.  [default: the last]")
 @option("--owner", "COLUMN", "The column that says whose a row is.  [default: dealt by chance]")
 @option(
@@ -54,28 +54,20 @@ MANY_INPUTS = 10
     "--data",
     "FOLDER",
     "Your own pictures, OWNER/CLASS/*.png, or texts, OWNER.txt; without it, data is made up.",
-    type=PATH,
 )
-def new(
-    name: str,
-    into: Path,
-    csv: Path | None,
-    target: str | None,
-    owner: str | None,
-    template: str,
-    data: Path | None,
-) -> None:
+def new(name: str, into: Path, template: str, data: Path | None, **table: Any) -> None:
     """Write the beginnings of a task of your own: a small project that works as it is.
 
     NAME becomes a folder and a Python package: lower-case letters, digits and underscores.
     """
-    if csv is None and (target or owner):
+    is_own = table["csv"] is not None
+    if not is_own and (table["target"] or table["owner"]):
         raise click.UsageError("--target and --owner are columns of a table: give it with --csv")
-    if csv is not None and template in OTHERS:
+    if is_own and template in OTHERS:
         raise click.UsageError(f"--csv is a table; the template {template} has data of another kind")
     if data is not None and template not in OTHERS:
         raise click.UsageError(f"--data is a folder of pictures or texts: add --template {'|'.join(OTHERS)}")
-    notes = write_project(name, into, OwnTable(csv, target, owner) if csv else READINGS, template, data)
+    notes = write_project(name, into, OwnTable(**table) if is_own else READINGS, template, data)
     folder, session = into / name, into / name / "session.toml"
     peers = min(3, load_spec(session).nodes)
     steps = (
@@ -153,12 +145,12 @@ def _write_files(folder: Path, task: str, words: dict[str, Any]) -> None:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     name = folder.name
-    (folder / name / "__init__.py").write_text("")
+    write_text(folder / name / "__init__.py", "")
     files = {task: f"{name}/task.py", "session": "session.toml", "test_task": "test_task.py"}
     loader = FileSystemLoader(TEMPLATES)
     templates = Environment(loader=loader, keep_trailing_newline=True, undefined=StrictUndefined)
     for template, file in files.items():
-        (folder / file).write_text(templates.get_template(f"{template}.txt").render(name=name, **words))
+        write_text(folder / file, templates.get_template(f"{template}.txt").render(name=name, **words))
 
 
 def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
@@ -183,30 +175,27 @@ def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
     # As people write text in Python; JSON's escapes are Python's.
     words: dict[str, Any] = {"file": json.dumps(source.csv.name, ensure_ascii=False), "nodes": nodes}
     words |= {"schema": table.schema.hash, "classes": bool(table.classes), "owners": table.owners is not None}
-    many = {each.name: len(each.words) for each in table.schema.columns if len(each.words) > MANY_INPUTS}
-    notes = [f"{name!r} is taken for words, {count} different: an input each" for name, count in many.items()]
-    pointed = {name: [cell.replace(",", ".") for cell in columns[name]] for name in (*many, *ignored)}
-    commas = [name for name, cells in pointed.items() if numbers(cells) is not None]
-    if commas:
-        notes.append(f"numbers of {_listed(commas)} have a decimal comma: with a point they are numbers")
-    return words, table.schema, [*_notes(table, target, ignored), *notes]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names))
-
-
-def _notes(table: CsvTable, target: str, ignored: list[str]) -> list[str]:
     goal = "a number, in standard deviations from its mean"
     if table.classes:
         shown = ", ".join(table.classes[:5]) + (", …" if len(table.classes) > 5 else "")
         goal = f"one of {len(table.classes)} classes ({shown})"
     notes = [f"{len(table)} rows; {table.width} inputs; predicts {target!r}, {goal}"]
-    if table.owners is not None:
-        notes.append(f"{len(set(table.owners.tolist()))} owners, one a node")
+    notes += [f"{len(set(table.owners.tolist()))} owners, one a node"] if table.owners is not None else []
     notes += table.notes
     notes += [f"left out, as its words are nearly all different: {name!r}" for name in ignored]
-    return notes
+    many = {each.name: len(each.words) for each in table.schema.columns if len(each.words) > MANY_INPUTS}
+    notes += [
+        f"{name!r} is taken for words, {count} different: an input each" for name, count in many.items()
+    ]
+    pointed = {name: [cell.replace(",", ".") for cell in columns[name]] for name in (*many, *ignored)}
+    commas = [name for name, cells in pointed.items() if numbers(cells) is not None]
+    if commas:
+        notes.append(f"numbers of {_listed(commas)} have a decimal comma: with a point they are numbers")
+    return words, table.schema, notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def _write_pictures(folder: Path) -> None:

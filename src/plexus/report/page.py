@@ -258,8 +258,11 @@ def _repeats(arms: Sequence[Arm], folder: Path) -> list[_Repeat]:
     specs = folder / "specs"
     with named(specs):
         specs.mkdir(parents=True, exist_ok=True)
-    found = []
-    for arm, name in zip(arms, _names(arms), strict=True):
+    found: list[_Repeat] = []
+    for arm in arms:
+        name = re.sub(r"[^a-z0-9.]+", "-", arm.label.lower()[:LONGEST_NAME]).strip("-.") or "arm"
+        while name in {each.name for each in found}:
+            name += "-again"
         text = toml.dumps({"name": name, "seed": arm.seeds[0], **arm.spec})
         write_text(specs / f"{name}.toml", text)
         path = shlex.quote(f"{folder.name}/specs/{name}.toml")
@@ -273,17 +276,6 @@ def _repeats(arms: Sequence[Arm], folder: Path) -> list[_Repeat]:
             command = f"for seed in {' '.join(map(str, arm.seeds))}; do {each}; done"
         found.append(_Repeat(name, arm.label, text, command))
     return found
-
-
-def _names(arms: Sequence[Arm]) -> list[str]:
-    """A file name for each arm, all different."""
-    names: list[str] = []
-    for arm in arms:
-        name = re.sub(r"[^a-z0-9.]+", "-", arm.label.lower()[:LONGEST_NAME]).strip("-.") or "arm"
-        while name in names:
-            name += "-again"
-        names.append(name)
-    return names
 
 
 def _needed_files(arms: Sequence[Arm]) -> dict[str, str]:

@@ -109,19 +109,15 @@ def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str)
         tables.append(table_of(best, f"summary-best-node{suffix}", "The same, judged by the best node"))
     more = (_cuts_table(arms, f"cuts{suffix}"), _suspects_table(arms, f"suspects{suffix}"))
     tables += [*(table for table in more if table.rows), *agreements(arms, suffix)]
-    pictures = [replace(each, id=f"{each.id}{suffix}") for each in _pictures(_shown(arms, mean), mean)]
-    if len(arms) > MOST_DRAWN:
-        pictures = [replace(each, caption=f"{each.caption} The {MOST_DRAWN} best.") for each in pictures]
+    also = ""
+    if len(arms) > MOST_DRAWN:  # figures have colours for the best; all are in the table
+        also, sign = f" The {MOST_DRAWN} best.", 1 if mean.higher_is_better else -1
+        known = [outcome for outcome in mean.arms if outcome.best]
+        shown = sorted(known, key=lambda outcome: -sign * fmean(outcome.best))[:MOST_DRAWN]
+        arms = [arm for arm in arms if arm.label in {outcome.label for outcome in shown}]
+    drawn = _pictures(arms, mean)
+    pictures = [replace(each, id=f"{each.id}{suffix}", caption=each.caption + also) for each in drawn]
     return Section(f"setting-{_slug(title)}{suffix}", title, findings(mean), pictures, tables)
-
-
-def _shown(arms: Sequence[Arm], comparison: Comparison) -> Sequence[Arm]:
-    """Those that a figure has colours for, the best; all are in the table."""
-    sign = 1 if comparison.higher_is_better else -1
-    known = [outcome for outcome in comparison.arms if outcome.best]
-    best = sorted(known, key=lambda outcome: -sign * fmean(outcome.best))[:MOST_DRAWN]
-    labels = {outcome.label for outcome in best}
-    return arms if len(arms) <= MOST_DRAWN else [arm for arm in arms if arm.label in labels]
 
 
 def _cuts_table(arms: Sequence[Arm], id: str) -> Table:
