@@ -59,7 +59,7 @@ def standard_sections(
 ) -> list[Section]:
     """One section for each setting. `about` stands above the first; `name` sets apart those of one page."""
     groups = by_setting(arms)
-    suffix = f"-{_slug(name)}" if name else ""
+    suffix = f"-{slug(name)}" if name else ""
     found = [
         _section(title, setting, target, f"{suffix}-{at}" if len(groups) > 1 else suffix)
         for at, (title, setting) in enumerate(zip(titles(groups), groups, strict=True), start=1)
@@ -68,7 +68,7 @@ def standard_sections(
     return found
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
@@ -117,7 +117,7 @@ def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str)
         arms = [arm for arm in arms if arm.label in {outcome.label for outcome in shown}]
     drawn = _pictures(arms, mean)
     pictures = [replace(each, id=f"{each.id}{suffix}", caption=each.caption + also) for each in drawn]
-    return Section(f"setting-{_slug(title)}{suffix}", title, findings(mean), pictures, tables)
+    return Section(f"setting-{slug(title)}{suffix}", title, findings(mean), pictures, tables)
 
 
 def _cuts_table(arms: Sequence[Arm], id: str) -> Table:

@@ -16,7 +16,7 @@ from plexus.report import naming, plots
 from plexus.report.arms import Arm, common_metric, group, load
 from plexus.report.comparison import summary_table
 from plexus.report.document import Picture, Quantity, Section, Table, heading
-from plexus.report.standard import standard_sections
+from plexus.report.standard import slug, standard_sections
 from plexus.runs.result import Traffic
 from plexus.runs.run import Run
 from plexus.studies import reality
@@ -64,19 +64,19 @@ class Album:
         pictures = [each for each in drawn if isinstance(each, Picture)]
         tables = [each for each in drawn if isinstance(each, Table)]
         if (paper := study.study.paper_table) is not None:
-            tables.append(Table(f"{study.name}-paper", paper.title, paper.columns, paper.rows, paper.note))
+            tables.append(Table(id_of(study, "paper"), paper.title, paper.columns, paper.rows, paper.note))
         of_paper = f" ({study.study.paper} of the paper)" if study.study.paper else ""
         skipped = [(task, why) for task, why in self.plan.skipped.items() if task in study.tasks]
         notes = [f"Not shown here: {naming.task(task)}. {why}." for task, why in skipped]
         text = "\n\n".join([study.study.about.strip(), *(seen for _, seen in self.seen[told:]), *notes])
-        return Section(study.name, study.study.title + of_paper, text, pictures, tables)
+        return Section(id_of(study), study.study.title + of_paper, text, pictures, tables)
 
     def _draw(self, study: Sized, task: str, drawing: Drawing, number: int, several: bool) -> Picture | Table:
         arms = [
             self._arm(study.study.label(arm), self.plan.runs[study.name, task, arm])
             for arm in drawing.arms or study.study.arms
         ]
-        id = f"{study.name}-{task}-{number}"
+        id = id_of(study, task, number)
         title = f"{naming.task(task)}: {drawing.title}" if several else drawing.title
         if drawing.kind == "summary":
             return summary_table(arms, judge="best", id=id, title=title)
@@ -89,6 +89,12 @@ class Album:
 
     def _arm(self, label: str, runs: Iterable[Planned]) -> Arm:
         return Arm(label, tuple(self.runs[run.out] for run in runs))
+
+
+def id_of(study: Sized, *parts: str | int) -> str:
+    """What files and links of the page call it: a study and its tasks may be called anything."""
+    id = slug("-".join(map(str, [study.name, *parts])))
+    return id if id[:1].isalpha() else f"study-{id}"
 
 
 FIGURES: dict[str, Callable[[Sequence[Arm], Drawing], Figure]] = {
