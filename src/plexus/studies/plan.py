@@ -85,7 +85,10 @@ def make_plan(studies: Sequence[Sized], out: Path, only: Sequence[str] = ()) -> 
     for task in only:
         if task not in known:
             raise PlexusError(f"--task {task}: at size {studies[0].size} there are {', '.join(known)}")
+    files: dict[str, Path] = {}
     for study in studies:
+        if files.setdefault(study.name, study.file) != study.file:
+            raise PlexusError(f"{study.file}: is called as {files[study.name]}: give one another name")
         for task in study.tasks:
             if task in plan.skipped or (only and task not in only):
                 continue
