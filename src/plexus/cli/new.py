@@ -101,6 +101,8 @@ def write_project(
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         letters = "lower-case letters, digits and underscores, beginning with a letter"
         raise PlexusError(f"{name!r} cannot name a Python package: use {letters}")
+    if name in ("data", "test_task"):
+        raise PlexusError(f"{name!r} is what a part of the project is called: choose another")
     libraries = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     if name in (*sys.stdlib_module_names, "plexus") or PathFinder.find_spec(name, libraries):
         raise PlexusError(f"{name!r} is the name of a module that is installed: choose another")
