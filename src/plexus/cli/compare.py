@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 from rich.console import Console
@@ -20,7 +20,6 @@ from plexus.report.arms import group
 from plexus.report.comparison import compare as compare_arms
 from plexus.report.comparison import findings, table_of
 from plexus.report.document import Table, is_numeric, text_of
-from plexus.report.measuring import Judge
 from plexus.report.standard import agreements, by_setting, titles
 from plexus.runs.run import Run
 
@@ -42,9 +41,7 @@ Columns = list[list[str]]
 )
 @flag("--headers", "Count what TLS and TCP/IP add to the bytes of messages, too.")
 @JSON
-def compare(
-    paths: tuple[Path, ...], target: float | None, judge: Judge, headers: bool, as_json: bool
-) -> None:
+def compare(paths: tuple[Path, ...], as_json: bool, **how: Any) -> None:
     """Compare runs: the metric at the end, and time, communication and training to a target.
 
     RUN is a run directory, or a folder that contains some. Runs that differ only in their seed are
@@ -52,20 +49,14 @@ def compare(
     same simulated times, and what is within their 95 % intervals is not called a difference. A live fleet
     beside a run of the same file: whether they agree, round by round.
     """
-    print_comparison(load_runs(paths), as_json, target, judge, headers)
+    print_comparison(load_runs(paths), as_json, **how)
 
 
-def print_comparison(
-    runs: Sequence[Run],
-    as_json: bool,
-    target: float | None = None,
-    judge: Judge = "mean",
-    headers: bool = False,
-) -> None:
-    """A table for each setting, those first that have ours beside baselines."""
+def print_comparison(runs: Sequence[Run], as_json: bool, **how: Any) -> None:
+    """A table for each setting, those first that have ours beside baselines; `how` arms are compared."""
     groups = by_setting(group(runs))
     found = [
-        (title, compare_arms(arms, target, judge, headers), list(agreements(arms)))
+        (title, compare_arms(arms, **how), list(agreements(arms)))
         for title, arms in zip(titles(groups), groups, strict=True)
     ]
     if as_json:

@@ -178,8 +178,7 @@ def round_durations(arms: Sequence[Arm]) -> Figure:
     """How long rounds last: the share of rounds that took at most so many seconds."""
     with _labelled("duration of a round [s]", "rounds that are over", log=True, percent=True) as axes:
         for arm in arms:
-            durations = durations_s(arm)
-            if not len(durations):
+            if not len(durations := durations_s(arm)):
                 continue
             share = np.arange(1, len(durations) + 1) / len(durations)
             kept = evenly(len(durations), 400)
